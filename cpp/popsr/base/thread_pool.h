@@ -1,0 +1,43 @@
+// A small pool for fixed splits: part p of `parts` always does the same work, so no result depends on the pool.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace popsr {
+
+class ThreadPool {
+ public:
+  /// threads >= 1, the calling thread included.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for all.
+  /// `body` must not throw. Not reentrant: a body must not call run().
+  template <class Body>
+  void run(int parts, const Body& body) {
+    if (parts <= 1) {
+      if (parts == 1) body(0);
+      return;
+    }
+    run_erased(parts, [](const void* context, int part) { (*static_cast<const Body*>(context))(part); }, &body);
+  }
+
+ private:
+  using Erased = void (*)(const void* context, int part);
+  void run_erased(int parts, Erased body, const void* context);
+
+  struct State;
+  int threads_;
+  std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
+};
+
+/// Scratch memory of the calling thread: 64-byte aligned, grows and is kept, contents undefined.
+void* thread_scratch(std::size_t bytes);
+
+}  // namespace popsr

@@ -1,0 +1,109 @@
+// What an op's kernels are given. Ops build a kernel once per instruction when a plan is compiled; running it does
+// no look-ups. Defined here, below ops and runtime, so that neither needs the other.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "popsr/base/thread_pool.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+namespace kernels {
+struct KernelTable;
+struct NoiseKey;
+}  // namespace kernels
+
+/// Static facts of one instruction.
+struct EvalSpec {
+  const Ir& ir;
+  const Op& op;
+  const kernels::KernelTable& kernels;
+  std::vector<std::optional<TensorType>> inputs;  ///< Absent where an optional input is.
+  std::vector<TensorType> outputs;
+  bool stochastic = false;  ///< Narrow outputs are rounded stochastically with BlockRun::noise.
+};
+
+/// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all blocks).
+/// An output of an in-place op may be exactly its input's memory.
+struct BlockRun {
+  const std::byte* const* in;
+  const std::ptrdiff_t* in_stride;
+  std::byte* const* out;
+  const std::ptrdiff_t* out_stride;
+  std::int64_t blocks;
+  const kernels::NoiseKey* const* noise;  ///< noise[output][block]; null entries when not stochastic.
+  ThreadPool& pool;
+};
+using BlockKernel = std::function<void(const BlockRun&)>;
+using EvalFn = BlockKernel (*)(const EvalSpec&);
+
+/// What the program prints; C++ never prints itself.
+struct PrintRequest {
+  const Op& op;
+  std::vector<Replica> replicas;
+  TensorType type;
+  const std::byte* data;
+};
+
+/// The host's side of streams and prints during one run.
+class HostIo {
+ public:
+  virtual ~HostIo() = default;
+  /// Next element of the stream for that replica; all replicas of one execution read before advance().
+  virtual const std::byte* input(StreamId stream, Replica replica) = 0;
+  virtual std::byte* output(StreamId stream, Replica replica) = 0;
+  virtual void advance(StreamId stream) = 0;
+  virtual void print(const PrintRequest& request) = 0;
+};
+
+/// Static facts of an op whose kernel sees all blocks: a collective or host io.
+struct ExchangeSpec : EvalSpec {
+  std::vector<Replica> out_replicas;                  ///< Smallest replica of each output block.
+  std::vector<std::span<const std::uint32_t>> in_labels;  ///< Per input: the block that holds each replica's value.
+};
+
+struct ExchangeRun {
+  const std::byte* const* in;
+  const std::ptrdiff_t* in_stride;
+  std::byte* const* out;
+  const std::ptrdiff_t* out_stride;
+  const kernels::NoiseKey* const* noise;
+  HostIo& io;
+  ThreadPool& pool;
+};
+using ExchangeKernel = std::function<void(const ExchangeRun&)>;
+using ExchangeFn = ExchangeKernel (*)(const ExchangeSpec&);
+
+/// A product whose only consumer folds it: out = fold of products, tile by tile, never stored in full.
+struct ProductRun {
+  const void* const* lhs;  ///< `folds` pointers.
+  const void* const* rhs;
+  std::int64_t folds;
+  void* out;
+  bool accumulate;     ///< out = alpha * out + beta * product (folds == 1), else out = (sum of products) / divisor.
+  double divisor, alpha, beta;
+  ThreadPool& pool;
+};
+using ProductKernel = std::function<void(const ProductRun&)>;
+/// Null when the op's types have no folded form.
+using ProductFn = ProductKernel (*)(const EvalSpec&);
+
+/// How a consumer folds a product; set on ops that can.
+struct FoldSink {
+  std::size_t product_input = 0;          ///< Which input may be a product.
+  std::optional<std::size_t> target = {};  ///< The input that is accumulated into; none = reduction over a group.
+  double divisor = 1.0;
+  /// Reads alpha and beta from the op's inputs in the block at hand.
+  std::function<std::pair<double, double>(const std::byte* const* in)> factors = {};
+};
+/// nullopt when this op does not fold (another reduction, narrow types).
+using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);
+
+}  // namespace popsr

@@ -1,0 +1,184 @@
+// The program: an Ir owns graphs, tensors, ops and streams. Built by emit(); verified, analysed and run elsewhere.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/ir/attribute.h"
+#include "popsr/ir/ids.h"
+#include "popsr/ir/location.h"
+#include "popsr/ir/sequence.h"
+#include "popsr/replica/partition.h"
+
+namespace popsr {
+
+struct OpDef;
+class Registry;
+
+struct TensorType {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+};
+std::string to_string(const TensorType& type);
+
+enum class TensorKind : std::uint8_t { kActivation, kInput, kVariable, kConstant };
+enum class RetrievalMode : std::uint8_t { kOnePerGroup, kAllReplicas };
+enum class StreamMode : std::uint8_t { kReplicate, kBroadcast };
+
+/// Bytes of a variable's or constant's initial value: [num_groups, *shape] when there are several groups.
+using HostBytes = std::vector<std::byte>;
+
+struct Tensor {
+  TensorId id = kNone;
+  GraphId graph;
+  std::string name;  ///< Full id: "<graph id>/<scopes>/<name>".
+  TensorType type;
+  Shape meta_shape;
+  TensorKind kind = TensorKind::kActivation;
+  OpId producer = kNone;
+  TensorId storage = kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
+  bool by_ref = false;       ///< Graph inputs only.
+  std::shared_ptr<const HostBytes> data;              ///< Variables and constants.
+  std::optional<ReplicaGrouping> grouping;            ///< Variables.
+  RetrievalMode retrieval = RetrievalMode::kOnePerGroup;
+};
+
+/// How an op that rounds picks its seeds; set by the stochastic-rounding transform.
+enum class SeedRule : std::uint8_t {
+  kPartition,  ///< Join of the partitions of the op's outputs.
+  kIdentical,  ///< One seed for all replicas.
+};
+
+struct Op {
+  OpId id = kNone;
+  const OpDef* def = nullptr;
+  GraphId graph;
+  std::vector<TensorId> inputs;  ///< kNone where an optional input is absent.
+  std::vector<TensorId> outputs;
+  std::vector<Attribute> attrs;  ///< In the order of def->attrs.
+  LocationId location = 0;
+  std::uint32_t site = 0;        ///< Number among the graph's ops that round or draw, or among its calls.
+  bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
+  std::optional<SeedRule> seeds;
+  std::vector<OpId> after;                ///< Explicit order from in_sequence.
+  std::vector<std::uint32_t> modified;    ///< Calls and loops: inputs marked as modified by reference.
+
+  /// The attribute of that name; InternalError when the op declares none. T as in Attribute.
+  template <class T>
+  const T& attr(std::string_view name) const { return std::get<T>(attribute(name)); }
+  template <class T>
+  std::optional<T> optional_attr(std::string_view name) const {
+    const Attribute& value = attribute(name);
+    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+    return std::get<T>(value);
+  }
+  const Attribute& attribute(std::string_view name) const;
+};
+
+struct Stream {
+  StreamId id = kNone;
+  std::string name;
+  TensorType type;
+  bool to_device = true;
+  StreamMode mode = StreamMode::kReplicate;
+};
+
+struct Graph {
+  GraphId id;
+  std::string name;  ///< "" for the main graph.
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  std::vector<TensorId> tensors;  ///< All tensors of the graph in creation order.
+  std::vector<OpId> ops;          ///< Creation order, which is the schedule.
+  SequenceState sequence;
+  std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
+};
+
+struct EmitArgs {
+  std::vector<std::pair<std::string, Attribute>> attrs = {};
+  std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
+  LocationId location = 0;
+  SequenceMode sequence = SequenceMode::kPass;
+  bool allow_stochastic = true;
+};
+
+class Ir {
+ public:
+  /// Throws ReplicaError unless replication >= 1.
+  explicit Ir(std::int64_t replication, std::shared_ptr<const Registry> registry);
+  Ir(const Ir&) = delete;
+  Ir& operator=(const Ir&) = delete;
+
+  std::int64_t replication() const { return partitions_->replicas(); }
+  PartitionTable& partitions() const { return *partitions_; }
+  const std::shared_ptr<PartitionTable>& partition_table() const { return partitions_; }
+  const Registry& registry() const { return *registry_; }
+  LocationTable& locations() { return locations_; }
+  const LocationTable& locations() const { return locations_; }
+
+  /// Counts changes of the program; facts remember the epoch they were computed at.
+  std::uint64_t epoch() const { return epoch_; }
+
+  GraphId create_graph(std::string_view stem);  ///< Named "<stem>_subgraph(<n>)".
+  GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
+  void skip_subgraph_number() { ++next_subgraph_; }
+
+  TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {}, bool by_ref = false);
+  /// GraphError when the tensor is of another graph.
+  void add_output(GraphId graph, TensorId tensor);
+  TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
+                        ReplicaGrouping grouping, RetrievalMode retrieval);
+  TensorId add_constant(GraphId graph, std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data);
+  StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode);
+
+  /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
+  /// Nothing is added when it throws.
+  OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
+
+  /// Marks input `index` of a call or loop as modified by reference.
+  void mark_modified(OpId op, std::uint32_t index);
+  /// Adds an output to a call op after its graph gained one; returns the new tensor.
+  TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);
+  void set_seeds(OpId op, std::optional<SeedRule> seeds);
+
+  const Graph& graph(GraphId id) const { return graphs_[id.value]; }
+  const Tensor& tensor(TensorId id) const { return tensors_[id]; }
+  const Op& op(OpId id) const { return ops_[id]; }
+  const Stream& stream(StreamId id) const { return streams_[id]; }
+  std::size_t num_graphs() const { return graphs_.size(); }
+  std::size_t num_tensors() const { return tensors_.size(); }
+  std::size_t num_ops() const { return ops_.size(); }
+  std::size_t num_streams() const { return streams_.size(); }
+
+  /// The tensor of that full id in the graph; NameError with close matches otherwise.
+  TensorId find_tensor(GraphId graph, std::string_view name) const;
+
+ private:
+  std::string unique_name(GraphId graph, std::string_view name);
+  TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
+  std::vector<Attribute> bind_attributes(const OpDef& def, const std::vector<std::pair<std::string, Attribute>>& given) const;
+  void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
+  void number_site(Op& op);
+
+  std::shared_ptr<const Registry> registry_;
+  std::shared_ptr<PartitionTable> partitions_;
+  LocationTable locations_;
+  std::deque<Graph> graphs_;
+  std::deque<Tensor> tensors_;
+  std::deque<Op> ops_;
+  std::deque<Stream> streams_;
+  std::unordered_map<std::string, TensorId> tensors_by_name_;
+  std::uint64_t epoch_ = 0;
+  std::uint32_t next_subgraph_ = 0;
+  std::uint32_t next_collision_ = 0;
+};
+
+/// True when the op takes part in stochastic rounding: it rounds and an output is a narrow float.
+bool rounds(const Ir& ir, const Op& op);
+
+}  // namespace popsr

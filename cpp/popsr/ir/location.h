@@ -1,0 +1,31 @@
+// Where in the user's program something was made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace popsr {
+
+using LocationId = std::uint32_t;  ///< 0 = unknown.
+
+struct Location {
+  std::string file;
+  int line = 0;
+};
+
+/// Interns file:line pairs; a program has few distinct ones.
+class LocationTable {
+ public:
+  LocationId intern(const std::string& file, int line);
+  const Location& operator[](LocationId id) const { return locations_[id]; }
+  /// "model.py:31", or "" when unknown.
+  std::string to_string(LocationId id) const;
+
+ private:
+  std::vector<Location> locations_{Location{}};
+  std::unordered_map<std::string, LocationId> ids_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,115 @@
+// What an op is: one OpDef, plain data. Analysis, transforms and runtime know ops through this struct alone.
+//
+// Adding an op = one OpDef in cpp/popsr/ops/<family>.cpp, its Python signature in python/popsr/ops/<family>.py and a
+// row in tests_py/op_cases.py. Defaults are the common case: a pure function of its inputs says nothing more.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+#include "popsr/ir/grad_context.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+struct InputDef {
+  std::string_view name;
+  DTypeSet dtypes = kAnyDType;
+  bool optional = false;
+  bool influences = true;  ///< False: only shape, or contents that are overwritten unread.
+  bool variadic = false;   ///< The last input only: any number of tensors.
+};
+
+/// Output `output` is the allocation of input `input` after this op wrote it.
+struct Effect {
+  std::size_t input = 0;
+  std::size_t output = 0;
+};
+
+struct OutputDef {
+  TensorType type;
+  Shape meta_shape = {};
+};
+
+/// Given to infer(): types of the inputs and the bound attributes.
+struct InferContext {
+  const Ir& ir;
+  const Op& op;  ///< Inputs and attributes are set, outputs are not.
+
+  bool has(std::size_t input) const { return input < op.inputs.size() && op.inputs[input] != kNone; }
+  const Tensor& tensor(std::size_t input) const { return ir.tensor(op.inputs[input]); }
+  const TensorType& type(std::size_t input) const { return tensor(input).type; }
+  std::string_view name() const;
+};
+using InferFn = std::vector<OutputDef> (*)(const InferContext&);
+
+/// Given to a partition rule: facts of the inputs as this op reads them.
+struct RuleContext {
+  PartitionTable& table;
+  const Ir& ir;
+  const Op& op;
+  std::span<const PartitionId> inputs;  ///< top() where an optional input is absent.
+  PartitionId exec;                     ///< Replicas that certainly run this point together.
+};
+/// Fact of one output: the kernel of the key "replica -> what the value is made of" (spec/replica_partitions.md §2).
+using PartitionFn = PartitionId (*)(const RuleContext&, std::size_t output);
+
+/// The default: meet of the inputs that influence the value.
+PartitionId meet_of_inputs(const RuleContext& context, std::size_t output);
+/// For ops whose output is the same on all replicas, whatever the inputs are.
+PartitionId equal_everywhere(const RuleContext& context, std::size_t output);
+
+using GradFn = void (*)(GradContext&);
+
+enum class Rounding : std::uint8_t {
+  kNone,  ///< Exact: data movement, selection, integers.
+  kOnce,  ///< Narrow outputs are rounded once.
+};
+enum class NoGrad : std::uint8_t { kStops, kThrows };
+enum class Control : std::uint8_t { kNone, kCall, kRepeat };
+
+struct OpDef {
+  std::string_view name;
+  std::vector<InputDef> inputs = {};
+  std::vector<AttrDef> attrs = {};
+  InferFn infer = nullptr;
+  EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
+  ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
+  GradFn grad = nullptr;
+  NoGrad no_grad = NoGrad::kStops;  ///< What a missing gradient means.
+  PartitionFn partition = meet_of_inputs;
+  std::vector<Effect> effects = {};
+  Rounding rounding = Rounding::kNone;
+  bool random = false;              ///< Draws random numbers.
+  bool same_bytes = false;          ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  bool observable = false;          ///< Acts on the host (store, print): never removed.
+  Control control = Control::kNone; ///< Holds a graph in attribute "graph".
+  ProductFn product = nullptr;      ///< Matrix product that a consumer may fold.
+  SinkFn sink = nullptr;            ///< Consumer that can fold a product.
+  bool internal = false;            ///< Made by transforms only: has no Python function.
+
+  /// Index of the attribute; InternalError when it is not declared.
+  std::size_t attr_index(std::string_view attr) const;
+  bool writes(std::size_t input) const;
+};
+
+/// The ops by name. Copyable: a test mutates one field of a copy.
+class Registry {
+ public:
+  void add(OpDef def);
+  /// NameError with close matches when unknown.
+  const OpDef& at(std::string_view name) const;
+  std::vector<std::string_view> names() const;
+  /// Replaces the definition of that name.
+  void replace(OpDef def);
+
+ private:
+  std::map<std::string, OpDef, std::less<>> defs_;
+};
+
+}  // namespace popsr

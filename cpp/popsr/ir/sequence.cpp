@@ -1,0 +1,24 @@
+#include "popsr/ir/sequence.h"
+
+namespace popsr {
+
+std::vector<OpId> SequenceState::place(OpId op, SequenceMode mode) {
+  std::vector<OpId> after;
+  if (mode == SequenceMode::kPass) return after;
+  if (last_ordered_ != kNone) after.push_back(last_ordered_);
+  if (mode == SequenceMode::kUnordered) {
+    since_.push_back(op);
+    return after;
+  }
+  if (!since_.empty()) after = since_;  // each of them already follows last_ordered_
+  since_.clear();
+  last_ordered_ = op;
+  return after;
+}
+
+void SequenceState::clear() {
+  last_ordered_ = kNone;
+  since_.clear();
+}
+
+}  // namespace popsr

@@ -1,0 +1,30 @@
+// Explicit order between ops, as PopXL's in_sequence makes it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/ids.h"
+
+namespace popsr {
+
+enum class SequenceMode : std::uint8_t {
+  kPass,       ///< No constraint.
+  kOrdered,    ///< in_sequence(True): after everything recorded, then the sole record.
+  kUnordered,  ///< in_sequence(False): after the last ordered op only.
+};
+
+/// Record of one graph while its in_sequence contexts are open.
+class SequenceState {
+ public:
+  /// Ops that the next op of that mode must follow; records the op.
+  std::vector<OpId> place(OpId op, SequenceMode mode);
+  /// Called when a context of mode kPass is entered or the outermost one is left.
+  void clear();
+
+ private:
+  OpId last_ordered_ = kNone;
+  std::vector<OpId> since_;  ///< Unordered ops since last_ordered_.
+};
+
+}  // namespace popsr

@@ -1,0 +1,90 @@
+// Replica partitions: which replicas hold bitwise the same value. The one representation of that fact.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace popsr {
+
+using Replica = std::uint32_t;
+
+/// Index of an interned partition. 0 is always "equal everywhere", see PartitionTable.
+using PartitionId = std::uint32_t;
+
+/// Interner of the partitions of {0..N-1}: each distinct partition exists once, so == is an integer compare.
+/// Not thread safe; one table per Ir.
+///
+/// Lattice order: P refines Q iff each block of P lies in a block of Q. top() is one block, bottom() singletons.
+/// meet = common refinement (a value made of several inputs); join = transitive closure of the union (seeds only).
+class PartitionTable {
+ public:
+  /// Throws ReplicaError unless replicas >= 1.
+  explicit PartitionTable(std::int64_t replicas);
+
+  std::int64_t replicas() const { return replicas_; }
+  PartitionId top() const { return 0; }
+  PartitionId bottom() const { return bottom_; }
+
+  /// The partition that groups replicas of equal key; any key values. keys.size() must be replicas().
+  PartitionId from_keys(std::span<const std::uint64_t> keys);
+
+  /// Block of each replica, numbered by first appearance.
+  std::span<const std::uint32_t> labels(PartitionId id) const { return entries_[id].labels; }
+  std::int64_t num_blocks(PartitionId id) const { return entries_[id].num_blocks; }
+  /// Smallest replica of each block, ascending.
+  std::span<const Replica> representatives(PartitionId id) const { return entries_[id].representatives; }
+
+  PartitionId meet(PartitionId a, PartitionId b);
+  PartitionId join(PartitionId a, PartitionId b);
+  bool refines(PartitionId fine, PartitionId coarse) const;
+
+  /// "{0,1}{2,3}"
+  std::string to_string(PartitionId id) const;
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    std::vector<std::uint32_t> labels;
+    std::vector<Replica> representatives;
+    std::int64_t num_blocks = 0;
+  };
+  PartitionId intern(std::vector<std::uint32_t> canonical, std::int64_t num_blocks);
+
+  std::int64_t replicas_;
+  PartitionId bottom_ = 0;
+  std::vector<Entry> entries_;
+  std::unordered_multimap<std::uint64_t, PartitionId> by_hash_;
+  std::unordered_map<std::uint64_t, PartitionId> meets_;
+};
+
+/// A partition as a value: what users see. Compares by its blocks, also between tables.
+class Partition {
+ public:
+  Partition(std::shared_ptr<PartitionTable> table, PartitionId id) : table_(std::move(table)), id_(id) {}
+  /// Groups replicas of equal label.
+  static Partition from_labels(std::span<const std::uint64_t> labels);
+
+  PartitionId id() const { return id_; }
+  std::int64_t replicas() const { return table_->replicas(); }
+  std::int64_t num_blocks() const { return table_->num_blocks(id_); }
+  std::span<const std::uint32_t> labels() const { return table_->labels(id_); }
+  std::vector<std::vector<Replica>> blocks() const;
+  /// Throw ReplicaError when the replica counts differ.
+  Partition meet(const Partition& other) const;
+  Partition join(const Partition& other) const;
+  bool refines(const Partition& other) const;
+  bool operator==(const Partition& other) const;
+  std::string to_string() const { return table_->to_string(id_); }
+
+ private:
+  PartitionId import_from(const Partition& other) const;
+
+  std::shared_ptr<PartitionTable> table_;
+  PartitionId id_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,52 @@
+// Groups of replicas as PopXL names them: which replicas talk in a collective or share a variable's value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "popsr/replica/partition.h"
+
+namespace popsr {
+
+/// A tiling of {0..R-1} into groups of equal size. Members of a group are in ascending replica order.
+/// Constant stride: member k of group g is (g div stride)*stride*size + g mod stride + k*stride.
+class ReplicaGrouping {
+ public:
+  /// Throws ReplicaError unless 0 < stride, 0 < group_size and stride*group_size divides replicas.
+  /// No group_size stands for replicas / stride.
+  static ReplicaGrouping from_stride(std::int64_t replicas, std::int64_t stride = 1,
+                                     std::optional<std::int64_t> group_size = {});
+  /// Group of each replica. Throws ReplicaError unless groups are of equal size and numbered from 0 in order of
+  /// first appearance.
+  static ReplicaGrouping from_assignment(std::span<const std::int64_t> assignment);
+
+  std::int64_t replicas() const { return static_cast<std::int64_t>(assignment_.size()); }
+  std::int64_t num_groups() const { return num_groups_; }
+  std::int64_t group_size() const { return replicas() / num_groups_; }
+  bool is_const() const { return stride_ > 0; }
+  /// Distance between members; 0 when it is not constant.
+  std::int64_t stride() const { return stride_; }
+  const std::vector<std::int64_t>& assignment() const { return assignment_; }
+  /// Members of the group of `replica`, ascending.
+  std::span<const Replica> members(Replica replica) const;
+  /// Position of `replica` in its group.
+  std::int64_t index_in_group(Replica replica) const;
+  /// New group k holds the k-th member of every group.
+  ReplicaGrouping transpose() const;
+  PartitionId partition(PartitionTable& table) const;
+  bool operator==(const ReplicaGrouping& other) const { return assignment_ == other.assignment_; }
+  std::string to_string() const;
+
+ private:
+  explicit ReplicaGrouping(std::vector<std::int64_t> assignment);
+
+  std::vector<std::int64_t> assignment_;
+  std::vector<Replica> members_;  ///< [num_groups, group_size]
+  std::int64_t num_groups_ = 1;
+  std::int64_t stride_ = 1;
+};
+
+}  // namespace popsr
