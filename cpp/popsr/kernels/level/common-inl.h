@@ -14,7 +14,8 @@ namespace {
 [[gnu::always_inline]] inline std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 [[gnu::always_inline]] inline std::uint64_t bits_of(double x) { return __builtin_bit_cast(std::uint64_t, x); }
 [[gnu::always_inline]] inline float from_bits(std::uint32_t x) { return __builtin_bit_cast(float, x); }
-[[gnu::always_inline]] inline double from_bits(std::uint64_t x) { return __builtin_bit_cast(double, x); }
+[[gnu::always_inline]] inline double from_bits(unsigned long x) { return __builtin_bit_cast(double, x); }
+[[gnu::always_inline]] inline double from_bits(unsigned long long x) { return __builtin_bit_cast(double, x); }
 
 [[gnu::always_inline]] inline float magnitude(float x) { return from_bits(bits_of(x) & 0x7fffffffU); }
 [[gnu::always_inline]] inline double magnitude(double x) {

@@ -1,0 +1,84 @@
+// The replica-partition analysis.
+//
+// Claim: for every value (an output of an op, in one calling context), replicas of one block hold bitwise equal
+// contents whenever they execute that point. top() = equal everywhere; finer = less is proved.
+// Program point: facts are those right after the op; a tensor that is written in place gets a new fact each time.
+// Transfer, per kind of op:
+//   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically also
+//     meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
+//   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by that key;
+//   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
+//   - variables: fixpoint across runs, X = settings & value after the run.
+// Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
+// Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+using ContextId = std::uint32_t;
+
+/// Facts of one op in one context.
+struct OpFacts {
+  std::vector<PartitionId> outputs;
+  PartitionId seeds = 0;              ///< Seed partition; meaningful for ops that round or draw.
+  ContextId callee = kNone;           ///< Calls and loops: the context of the body.
+};
+
+/// A graph analysed for given input facts.
+struct Context {
+  GraphId graph;
+  std::vector<PartitionId> inputs;
+  PartitionId exec = 0;
+  std::vector<OpFacts> ops;                 ///< Parallel to Graph::ops.
+  std::vector<PartitionId> outputs;         ///< Facts of the graph's outputs when it ends.
+  std::vector<PartitionId> final_inputs;    ///< Facts of the inputs' allocations when it ends.
+};
+
+class PartitionAnalysis {
+ public:
+  /// Analyses the main graph and all it calls.
+  explicit PartitionAnalysis(const Ir& ir);
+
+  const Ir& ir() const { return *ir_; }
+  std::uint64_t epoch() const { return epoch_; }
+  /// Throws GraphError when the program changed since the analysis.
+  void check_fresh() const;
+
+  const Context& main() const { return contexts_[main_]; }
+  const Context& context(ContextId id) const { return contexts_[id]; }
+  /// Contexts that the program reaches, per graph.
+  std::vector<ContextId> contexts(GraphId graph) const;
+  /// Fact of a variable at the start of every run (the fixpoint), top() for others.
+  PartitionId variable(TensorId id) const;
+
+  /// Values of a tensor in one context: (op index or -1 for the initial value, fact), in time order.
+  std::vector<std::pair<int, PartitionId>> values(TensorId tensor, ContextId context) const;
+  /// Fact of the tensor's last value in its graph, met over the contexts that the program reaches.
+  PartitionId partition(TensorId tensor) const;
+  /// Seed partition of an op, met over contexts.
+  PartitionId seeds(OpId op) const;
+
+ private:
+  friend class ContextSolver;
+  ContextId solve(GraphId graph, std::vector<PartitionId> inputs, PartitionId exec);
+  void solve_variables();
+  void mark_reachable(ContextId id, std::vector<bool>& seen) const;
+
+  const Ir* ir_;
+  std::uint64_t epoch_;
+  std::vector<Context> contexts_;
+  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs; main graph: variables too.
+  std::map<TensorId, PartitionId> variables_;
+  ContextId main_ = 0;
+};
+
+}  // namespace popsr

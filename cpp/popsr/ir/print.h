@@ -1,0 +1,16 @@
+// Text of programs, for people.
+#pragma once
+
+#include <string>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// One line: "%mul_out f32[4] = mul(%x, %w)  # model.py:12".
+std::string print_op(const Ir& ir, OpId op);
+/// The graph with its inputs, ops and outputs.
+std::string print_graph(const Ir& ir, GraphId graph);
+std::string print_ir(const Ir& ir);
+
+}  // namespace popsr

@@ -1,0 +1,82 @@
+// Runs a compiled program: device state of variables, streams of one run, statistics.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/ir/eval.h"
+#include "popsr/ir/ir.h"
+#include "popsr/runtime/plan.h"
+
+namespace popsr {
+
+struct SessionOptions {
+  std::uint64_t seed = 0;
+  bool dedup = true;   ///< False: every replica is stored and computed separately, with the same bits.
+  bool check = false;  ///< Implies dedup = false; compares every claim of the analysis after each op.
+  int num_threads = 0;  ///< 0 = the process default.
+};
+
+/// Memory of one stream during a run: element t of replica r at data + (t * rows + r) * nbytes, rows = 1 for
+/// broadcast streams, else the replication factor. `transfers` = number of t that data holds.
+struct StreamBuffer {
+  std::byte* data = nullptr;
+  std::int64_t transfers = 0;
+};
+
+struct SessionStats {
+  std::uint64_t runs = 0;
+  std::map<std::string, std::uint64_t> kernel_calls;  ///< Per op name: instructions executed.
+  std::map<std::string, std::uint64_t> blocks;        ///< Per op name: blocks computed.
+};
+
+struct SessionMemory {
+  std::size_t variables = 0, constants = 0, activations = 0, streams = 0;
+};
+
+class Session {
+ public:
+  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options);
+  ~Session();
+
+  const Ir& ir() const { return *ir_; }
+  const Plan& plan() const { return *plan_; }
+  const PartitionAnalysis& facts() const { return *facts_; }
+  SessionStats stats() const;
+  SessionMemory memory() const;
+
+  /// Streams that the program really uses.
+  std::vector<StreamId> used_streams() const;
+
+  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
+  /// Variables are as before the run when it throws before the first op ran; see README for errors in mid-run.
+  void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print);
+
+  std::uint64_t step() const { return step_; }
+  void set_step(std::uint64_t step) { step_ = step; }
+
+  /// Device copy <-> bytes of shape_on_host ([num_groups, *shape], or [replication, *shape] for kAllReplicas with
+  /// group size > 1). Reading takes the first replica of each group.
+  void read_variable(TensorId id, std::byte* out) const;
+  void write_variable(TensorId id, const std::byte* data);
+  /// Bytes that read_variable writes.
+  std::size_t host_bytes(TensorId id) const;
+  /// Partition in which the variable is stored.
+  PartitionId storage(TensorId id) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const Ir> ir_;
+  std::unique_ptr<PartitionAnalysis> facts_;
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<State> state_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace popsr
