@@ -36,12 +36,15 @@ struct OpFacts {
 /// A graph analysed for given input facts.
 struct Context {
   GraphId graph;
-  std::vector<PartitionId> inputs;
+  std::vector<PartitionId> inputs;          ///< Of Graph::inputs; of the variables for the main graph.
   PartitionId exec = 0;
   std::vector<OpFacts> ops;                 ///< Parallel to Graph::ops.
   std::vector<PartitionId> outputs;         ///< Facts of the graph's outputs when it ends.
-  std::vector<PartitionId> final_inputs;    ///< Facts of the inputs' allocations when it ends.
+  std::vector<PartitionId> final_inputs;    ///< Facts of the inputs' allocations when it ends; variables likewise.
 };
+
+/// The tensors whose facts a context is keyed by: Graph::inputs, and the variables for the main graph.
+std::vector<TensorId> entry_tensors(const Ir& ir, GraphId graph);
 
 class PartitionAnalysis {
  public:
@@ -69,15 +72,13 @@ class PartitionAnalysis {
 
  private:
   friend class ContextSolver;
-  ContextId solve(GraphId graph, std::vector<PartitionId> inputs, PartitionId exec);
-  void solve_variables();
+  ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec);
   void mark_reachable(ContextId id, std::vector<bool>& seen) const;
 
   const Ir* ir_;
   std::uint64_t epoch_;
   std::vector<Context> contexts_;
-  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs; main graph: variables too.
-  std::map<TensorId, PartitionId> variables_;
+  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs.
   ContextId main_ = 0;
 };
 

@@ -37,6 +37,11 @@ class ThreadPool {
   std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
 };
 
+/// Threads of new sessions: set_default_threads(), else POPSR_NUM_THREADS, else the CPUs this process may use.
+/// Throws AttributeValueError unless threads >= 1.
+int default_threads();
+void set_default_threads(int threads);
+
 /// Scratch memory of the calling thread: 64-byte aligned, grows and is kept, contents undefined.
 void* thread_scratch(std::size_t bytes);
 

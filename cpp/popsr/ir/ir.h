@@ -41,6 +41,7 @@ struct Tensor {
   Shape meta_shape;
   TensorKind kind = TensorKind::kActivation;
   OpId producer = kNone;
+  std::uint32_t index = 0;   ///< Position in Graph::tensors.
   TensorId storage = kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
   bool by_ref = false;       ///< Graph inputs only.
   std::shared_ptr<const HostBytes> data;              ///< Variables and constants.
@@ -90,12 +91,12 @@ struct Stream {
 
 struct Graph {
   GraphId id;
-  std::string name;  ///< "" for the main graph.
-  std::vector<TensorId> inputs;
-  std::vector<TensorId> outputs;
-  std::vector<TensorId> tensors;  ///< All tensors of the graph in creation order.
-  std::vector<OpId> ops;          ///< Creation order, which is the schedule.
-  SequenceState sequence;
+  std::string name = {};  ///< "" for the main graph.
+  std::vector<TensorId> inputs = {};
+  std::vector<TensorId> outputs = {};
+  std::vector<TensorId> tensors = {};  ///< All tensors of the graph in creation order.
+  std::vector<OpId> ops = {};          ///< Creation order, which is the schedule.
+  SequenceState sequence = {};
   std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
 };
 
@@ -144,6 +145,8 @@ class Ir {
   void mark_modified(OpId op, std::uint32_t index);
   /// Adds an output to a call op after its graph gained one; returns the new tensor.
   TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);
+  /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
+  void clear_sequence(GraphId graph) { graphs_[graph.value].sequence.clear(); }
   void set_seeds(OpId op, std::optional<SeedRule> seeds);
 
   const Graph& graph(GraphId id) const { return graphs_[id.value]; }

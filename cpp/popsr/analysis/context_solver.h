@@ -1,0 +1,31 @@
+// Transfer of one graph in one context; see partition_analysis.h for what is claimed.
+#pragma once
+
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+
+namespace popsr {
+
+class ContextSolver {
+ public:
+  ContextSolver(PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec);
+  Context run();
+
+ private:
+  OpFacts transfer(const Op& op);
+  OpFacts transfer_local(const Op& op, const std::vector<PartitionId>& in);
+  OpFacts transfer_call(const Op& op, const std::vector<PartitionId>& in);
+  OpFacts transfer_repeat(const Op& op, std::vector<PartitionId> in);
+  std::vector<PartitionId> input_facts(const Op& op) const;
+  void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs);
+  PartitionId& fact(TensorId tensor);
+
+  PartitionAnalysis& analysis_;
+  const Ir& ir_;
+  PartitionTable& table_;
+  Context context_;
+  std::vector<PartitionId> state_;  ///< Current fact of each allocation, by Tensor::index of its storage.
+};
+
+}  // namespace popsr

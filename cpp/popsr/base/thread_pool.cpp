@@ -1,0 +1,150 @@
+#include "popsr/base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "popsr/base/error.h"
+
+namespace popsr {
+namespace {
+
+// A worker that finds no work spins this long before it sleeps: purely sleeping workers halve training speed.
+constexpr auto kSpin = std::chrono::microseconds(15);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+/// A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
+void reset_float_environment() {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(0x1f80);
+#endif
+}
+
+/// Waits until `value` differs from `old`: spins, then blocks.
+template <class T>
+void wait_while_equal(const std::atomic<T>& value, T old) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; value.load(std::memory_order_acquire) == old; ++i) {
+    relax();
+    if (i % 64 == 63 && std::chrono::steady_clock::now() - start > kSpin) {
+      value.wait(old, std::memory_order_acquire);
+    }
+  }
+}
+
+std::atomic<int> chosen_threads{0};
+
+}  // namespace
+
+struct ThreadPool::State {
+  std::vector<std::thread> workers;
+  std::atomic<std::uint64_t> generation{0};  ///< Bumped to publish a job or to stop.
+  std::atomic<int> pending{0};
+  std::atomic<bool> stop{false};
+  Erased body = nullptr;
+  const void* context = nullptr;
+  int parts = 0;
+  pid_t owner = getpid();
+
+  void work(int index) {
+    reset_float_environment();
+    for (std::uint64_t seen = 0;;) {
+      wait_while_equal(generation, seen);
+      seen = generation.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
+      if (index < parts) body(context, index);
+      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
+  if (threads < 1) raise<AttributeValueError>("num_threads: too few, got {}, expected at least 1", threads);
+}
+
+ThreadPool::~ThreadPool() {
+  if (!state_) return;
+  if (state_->owner != getpid()) {
+    // The threads stayed in the parent of the fork: nothing to join, and a joinable std::thread must not be destroyed.
+    (void)state_.release();
+    return;
+  }
+  state_->stop.store(true, std::memory_order_release);
+  state_->generation.fetch_add(1, std::memory_order_acq_rel);
+  state_->generation.notify_all();
+  for (std::thread& worker : state_->workers) worker.join();
+}
+
+void ThreadPool::run_erased(int parts, Erased body, const void* context) {
+  if (state_ && state_->owner != getpid()) (void)state_.release();
+  if (!state_) {
+    state_ = std::make_unique<State>();
+    for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+  }
+  State& state = *state_;
+  state.body = body;
+  state.context = context;
+  state.parts = parts;
+  state.pending.store(threads_ - 1, std::memory_order_relaxed);
+  state.generation.fetch_add(1, std::memory_order_acq_rel);
+  state.generation.notify_all();
+  body(context, 0);
+  for (int left = state.pending.load(std::memory_order_acquire); left != 0;
+       left = state.pending.load(std::memory_order_acquire)) {
+    wait_while_equal(state.pending, left);
+  }
+}
+
+int default_threads() {
+  if (const int chosen = chosen_threads.load(); chosen > 0) return chosen;
+  if (const char* text = std::getenv("POPSR_NUM_THREADS")) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+    if (error != std::errc() || *end != '\0' || value < 1) {
+      raise<AttributeValueError>("POPSR_NUM_THREADS: not a positive number, got '{}', expected 1, 2, ...", text);
+    }
+    return value;
+  }
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) return std::max(1, CPU_COUNT(&cpus));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void set_default_threads(int threads) {
+  if (threads < 1) raise<AttributeValueError>("set_num_threads: too few, got {}, expected at least 1", threads);
+  chosen_threads.store(threads);
+}
+
+void* thread_scratch(std::size_t bytes) {
+  struct Block {
+    void* memory = nullptr;
+    std::size_t size = 0;
+    ~Block() { ::operator delete(memory, std::align_val_t{64}); }
+  };
+  thread_local Block block;
+  if (bytes > block.size) {
+    ::operator delete(block.memory, std::align_val_t{64});
+    block.memory = nullptr;
+    block.memory = ::operator new(bytes, std::align_val_t{64});
+    block.size = bytes;
+  }
+  return block.memory;
+}
+
+}  // namespace popsr

@@ -1,0 +1,151 @@
+#include "popsr/ir/ir.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/base/text.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+std::string to_string(const TensorType& type) { return to_string(type.dtype, type.shape); }
+
+const Attribute& Op::attribute(std::string_view name) const { return attrs[def->attr_index(name)]; }
+
+bool rounds(const Ir& ir, const Op& op) {
+  return op.def->rounding != Rounding::kNone &&
+         std::ranges::any_of(op.outputs, [&ir](TensorId t) { return is_narrow_float(ir.tensor(t).type.dtype); });
+}
+
+Ir::Ir(std::int64_t replication, std::shared_ptr<const Registry> registry)
+    : registry_(std::move(registry)), partitions_(std::make_shared<PartitionTable>(replication)) {
+  graphs_.push_back(Graph{.id = kMainGraph});
+}
+
+GraphId Ir::create_graph(std::string_view stem) {
+  return create_named_graph(fmt::format("{}_subgraph({})", stem, next_subgraph_++));
+}
+
+GraphId Ir::create_named_graph(std::string_view name) {
+  const auto taken = [this](std::string_view candidate) {
+    return std::ranges::any_of(graphs_, [candidate](const Graph& g) { return g.name == candidate; });
+  };
+  std::string unique(name);
+  for (int k = 0; taken(unique); ++k) unique = fmt::format("{}_{}", name, k);
+  const GraphId id{static_cast<std::uint32_t>(graphs_.size())};
+  graphs_.push_back(Graph{.id = id, .name = std::move(unique)});
+  ++epoch_;
+  return id;
+}
+
+std::string Ir::unique_name(GraphId graph, std::string_view name) {
+  const std::string& prefix = graphs_[graph.value].name;
+  const std::string base = prefix.empty() ? std::string(name) : fmt::format("{}/{}", prefix, name);
+  std::string unique = base;
+  while (tensors_by_name_.contains(unique)) unique = fmt::format("{}__t{}", base, next_collision_++);
+  return unique;
+}
+
+TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
+  const auto id = static_cast<TensorId>(tensors_.size());
+  Tensor tensor;
+  tensor.id = id;
+  tensor.graph = graph;
+  tensor.name = unique_name(graph, name);
+  tensor.type = std::move(type);
+  tensor.kind = kind;
+  tensor.storage = id;
+  tensor.index = static_cast<std::uint32_t>(graphs_[graph.value].tensors.size());
+  tensors_by_name_.emplace(tensor.name, id);
+  tensors_.push_back(std::move(tensor));
+  graphs_[graph.value].tensors.push_back(id);
+  ++epoch_;
+  return id;
+}
+
+TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape, bool by_ref) {
+  const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
+  tensors_[id].meta_shape = std::move(meta_shape);
+  tensors_[id].by_ref = by_ref;
+  graphs_[graph.value].inputs.push_back(id);
+  return id;
+}
+
+void Ir::add_output(GraphId graph, TensorId tensor) {
+  if (tensors_[tensor].graph != graph) {
+    raise<GraphError>("graph_output: tensor of another graph, got '{}', expected one of graph '{}'",
+                      tensors_[tensor].name, graphs_[graph.value].name);
+  }
+  graphs_[graph.value].outputs.push_back(tensor);
+  ++epoch_;
+}
+
+TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
+                          ReplicaGrouping grouping, RetrievalMode retrieval) {
+  if (grouping.replicas() != replication()) {
+    raise<ReplicaError>("variable: grouping of another replica count, got {} replicas for '{}', expected {}",
+                        grouping.replicas(), name, replication());
+  }
+  const auto expected = static_cast<std::size_t>(num_elements(type.shape) * grouping.num_groups()) * size_of(type.dtype);
+  if (data->size() != expected) {
+    raise<ShapeError>("variable: wrong amount of data for '{}', got {} bytes, expected {}", name, data->size(), expected);
+  }
+  const TensorId id = add_tensor(kMainGraph, name, std::move(type), TensorKind::kVariable);
+  tensors_[id].data = std::move(data);
+  tensors_[id].grouping = std::move(grouping);
+  tensors_[id].retrieval = retrieval;
+  return id;
+}
+
+TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
+                          std::shared_ptr<const HostBytes> data) {
+  POPSR_CHECK(data->size() == static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype));
+  const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kConstant);
+  tensors_[id].data = std::move(data);
+  return id;
+}
+
+StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode) {
+  const auto id = static_cast<StreamId>(streams_.size());
+  std::string unique(name);
+  const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
+  while (std::ranges::any_of(streams_, taken)) unique = fmt::format("{}__t{}", name, next_collision_++);
+  streams_.push_back(Stream{.id = id, .name = std::move(unique), .type = std::move(type), .to_device = to_device, .mode = mode});
+  ++epoch_;
+  return id;
+}
+
+void Ir::mark_modified(OpId op, std::uint32_t index) {
+  POPSR_CHECK(ops_[op].def->control != Control::kNone && index < ops_[op].inputs.size());
+  auto& modified = ops_[op].modified;
+  if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
+  ++epoch_;
+}
+
+TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
+  const TensorId id = add_tensor(ops_[op].graph, name, tensors_[callee_output].type, TensorKind::kActivation);
+  tensors_[id].producer = op;
+  tensors_[id].meta_shape = tensors_[callee_output].meta_shape;
+  ops_[op].outputs.push_back(id);
+  return id;
+}
+
+void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
+  if (ops_[op].seeds == seeds) return;
+  ops_[op].seeds = seeds;
+  ++epoch_;
+}
+
+TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {
+  if (const auto it = tensors_by_name_.find(std::string(name));
+      it != tensors_by_name_.end() && tensors_[it->second].graph == graph) {
+    return it->second;
+  }
+  std::vector<std::string_view> known;
+  for (const TensorId id : graphs_[graph.value].tensors) known.push_back(tensors_[id].name);
+  raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name, close_matches(name, known));
+}
+
+}  // namespace popsr

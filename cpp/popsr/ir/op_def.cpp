@@ -1,0 +1,58 @@
+#include "popsr/ir/op_def.h"
+
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/base/text.h"
+
+namespace popsr {
+
+PartitionId meet_of_inputs(const RuleContext& context, std::size_t) {
+  PartitionId fact = context.exec;
+  const std::vector<InputDef>& defs = context.op.def->inputs;
+  for (std::size_t i = 0; i < context.inputs.size(); ++i) {
+    if (defs[std::min(i, defs.size() - 1)].influences) fact = context.table.meet(fact, context.inputs[i]);
+  }
+  return fact;
+}
+
+PartitionId equal_everywhere(const RuleContext& context, std::size_t) { return context.exec; }
+
+std::string_view InferContext::name() const { return op.def->name; }
+
+std::size_t OpDef::attr_index(std::string_view attr) const {
+  for (std::size_t i = 0; i < attrs.size(); ++i) {
+    if (attrs[i].name == attr) return i;
+  }
+  raise<InternalError>("{}: asks for an attribute that it does not declare, got '{}'", name, attr);
+}
+
+bool OpDef::writes(std::size_t input) const {
+  return std::ranges::any_of(effects, [input](const Effect& effect) { return effect.input == input; });
+}
+
+void Registry::add(OpDef def) {
+  std::string name(def.name);
+  const bool fresh = defs_.emplace(std::move(name), std::move(def)).second;
+  POPSR_CHECK(fresh);
+}
+
+const OpDef& Registry::at(std::string_view name) const {
+  if (const auto it = defs_.find(name); it != defs_.end()) return it->second;
+  raise<NameError>("registry: unknown op, got '{}', expected one of {}", name, close_matches(name, names()));
+}
+
+std::vector<std::string_view> Registry::names() const {
+  std::vector<std::string_view> all;
+  all.reserve(defs_.size());
+  for (const auto& [name, def] : defs_) all.push_back(name);
+  return all;
+}
+
+void Registry::replace(OpDef def) {
+  const auto it = defs_.find(def.name);
+  POPSR_CHECK(it != defs_.end());
+  it->second = std::move(def);
+}
+
+}  // namespace popsr

@@ -1,0 +1,69 @@
+#include "popsr/ir/print.h"
+
+#include <fmt/format.h>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool types) {
+  std::string text;
+  for (const TensorId id : tensors) {
+    if (!text.empty()) text += ", ";
+    if (id == kNone) {
+      text += "None";
+      continue;
+    }
+    text += fmt::format("%{}", ir.tensor(id).name);
+    if (types) text += fmt::format(" {}", to_string(ir.tensor(id).type));
+  }
+  return text;
+}
+
+std::string attr_text(const Ir& ir, const Attribute& value) {
+  if (const auto* graph = std::get_if<GraphId>(&value)) return fmt::format("'{}'", ir.graph(*graph).name);
+  if (const auto* stream = std::get_if<StreamRef>(&value)) return fmt::format("'{}'", ir.stream(stream->id).name);
+  return to_string(value);
+}
+
+}  // namespace
+
+std::string print_op(const Ir& ir, OpId id) {
+  const Op& op = ir.op(id);
+  std::string text;
+  if (!op.outputs.empty()) text = tensor_list(ir, op.outputs, true) + " = ";
+  text += fmt::format("{}({}", op.def->name, tensor_list(ir, op.inputs, false));
+  for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+    if (op.attrs[i] == op.def->attrs[i].default_value) continue;
+    const bool first = op.inputs.empty() && text.back() == '(';
+    text += fmt::format("{}{}={}", first ? "" : ", ", op.def->attrs[i].name, attr_text(ir, op.attrs[i]));
+  }
+  text += ")";
+  if (op.location != 0) text += "  # " + ir.locations().to_string(op.location);
+  return text;
+}
+
+std::string print_graph(const Ir& ir, GraphId id) {
+  const Graph& graph = ir.graph(id);
+  std::string text = fmt::format("graph '{}'({}) {{\n", graph.name, tensor_list(ir, graph.inputs, true));
+  for (const TensorId tensor : graph.tensors) {
+    const Tensor& t = ir.tensor(tensor);
+    if (t.kind == TensorKind::kVariable) {
+      text += fmt::format("  variable %{} {} {}\n", t.name, to_string(t.type), t.grouping->to_string());
+    } else if (t.kind == TensorKind::kConstant) {
+      text += fmt::format("  constant %{} {}\n", t.name, to_string(t.type));
+    }
+  }
+  for (const OpId op : graph.ops) text += "  " + print_op(ir, op) + "\n";
+  if (!graph.outputs.empty()) text += "  return " + tensor_list(ir, graph.outputs, false) + "\n";
+  return text + "}\n";
+}
+
+std::string print_ir(const Ir& ir) {
+  std::string text;
+  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) text += print_graph(ir, GraphId{g});
+  return text;
+}
+
+}  // namespace popsr
