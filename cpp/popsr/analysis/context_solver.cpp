@@ -7,8 +7,8 @@
 
 namespace popsr {
 
-ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs,
-                             PartitionId exec)
+ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
+                             const std::vector<PartitionId>& inputs, PartitionId exec)
     : analysis_(analysis), ir_(analysis.ir()), table_(ir_.partitions()) {
   context_.graph = graph;
   context_.inputs = inputs;
@@ -45,9 +45,15 @@ OpFacts ContextSolver::transfer(const Op& op) {
   const std::vector<PartitionId> in = input_facts(op);
   OpFacts facts;
   switch (op.def->control) {
-    case Control::kNone: facts = transfer_local(op, in); break;
-    case Control::kCall: facts = transfer_call(op, in); break;
-    case Control::kRepeat: facts = transfer_repeat(op, in); break;
+    case Control::kNone:
+      facts = transfer_local(op, in);
+      break;
+    case Control::kCall:
+      facts = transfer_call(op, in);
+      break;
+    case Control::kRepeat:
+      facts = transfer_repeat(op, in);
+      break;
   }
   for (std::size_t k = 0; k < op.outputs.size(); ++k) fact(op.outputs[k]) = facts.outputs[k];
   return facts;
@@ -60,7 +66,8 @@ OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionI
     facts.outputs.push_back(table_.meet(op.def->partition(rule, k), context_.exec));
   }
   if (!op.seeds) return facts;
-  // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree inside it.
+  // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree
+  // inside it.
   facts.seeds = table_.top();
   if (*op.seeds == SeedRule::kPartition) {
     facts.seeds = table_.bottom();

@@ -9,7 +9,8 @@ namespace popsr {
 
 class ContextSolver {
  public:
-  ContextSolver(PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec);
+  ContextSolver(PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs,
+                PartitionId exec);
   Context run();
 
  private:

@@ -35,8 +35,9 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir) : ir_(&ir), epoch_(ir.epoch()
 
 void PartitionAnalysis::check_fresh() const {
   if (epoch_ != ir_->epoch()) {
-    raise<GraphError>("analyze: the program changed since these facts were computed, got version {}, expected {}",
-                      ir_->epoch(), epoch_);
+    raise<GraphError>(
+        "analyze: the program changed since these facts were computed, got version {}, expected {}",
+        ir_->epoch(), epoch_);
   }
 }
 
@@ -86,8 +87,8 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   if (tensor.producer == kNone) {
     const std::vector<TensorId> entry = entry_tensors(*ir_, graph.id);
     const auto it = std::ranges::find(entry, id);
-    result.emplace_back(-1, it == entry.end() ? context.exec
-                                              : context.inputs[static_cast<std::size_t>(it - entry.begin())]);
+    result.emplace_back(
+        -1, it == entry.end() ? context.exec : context.inputs[static_cast<std::size_t>(it - entry.begin())]);
   }
   for (std::size_t at = 0; at < graph.ops.size(); ++at) {
     const Op& op = ir_->op(graph.ops[at]);

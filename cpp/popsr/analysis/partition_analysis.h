@@ -1,12 +1,14 @@
 // The replica-partition analysis.
 //
-// Claim: for every value (an output of an op, in one calling context), replicas of one block hold bitwise equal
-// contents whenever they execute that point. top() = equal everywhere; finer = less is proved.
-// Program point: facts are those right after the op; a tensor that is written in place gets a new fact each time.
+// Claim: for every value (an output of an op, in one calling context), replicas of one block hold bitwise
+// equal contents whenever they execute that point. top() = equal everywhere; finer = less is proved. Program
+// point: facts are those right after the op; a tensor that is written in place gets a new fact each time.
 // Transfer, per kind of op:
-//   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically also
+//   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically
+//   also
 //     meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
-//   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by that key;
+//   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
+//   that key;
 //   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
 //   - variables: fixpoint across runs, X = settings & value after the run.
 // Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
@@ -29,18 +31,19 @@ using ContextId = std::uint32_t;
 /// Facts of one op in one context.
 struct OpFacts {
   std::vector<PartitionId> outputs;
-  PartitionId seeds = 0;              ///< Seed partition; meaningful for ops that round or draw.
-  ContextId callee = kNone;           ///< Calls and loops: the context of the body.
+  PartitionId seeds = 0;     ///< Seed partition; meaningful for ops that round or draw.
+  ContextId callee = kNone;  ///< Calls and loops: the context of the body.
 };
 
 /// A graph analysed for given input facts.
 struct Context {
   GraphId graph;
-  std::vector<PartitionId> inputs;          ///< Of Graph::inputs; of the variables for the main graph.
+  std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   PartitionId exec = 0;
-  std::vector<OpFacts> ops;                 ///< Parallel to Graph::ops.
-  std::vector<PartitionId> outputs;         ///< Facts of the graph's outputs when it ends.
-  std::vector<PartitionId> final_inputs;    ///< Facts of the inputs' allocations when it ends; variables likewise.
+  std::vector<OpFacts> ops;          ///< Parallel to Graph::ops.
+  std::vector<PartitionId> outputs;  ///< Facts of the graph's outputs when it ends.
+  std::vector<PartitionId>
+      final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
 };
 
 /// The tensors whose facts a context is keyed by: Graph::inputs, and the variables for the main graph.

@@ -10,8 +10,19 @@
 namespace popsr {
 
 enum class DType : std::uint8_t {
-  kBool, kInt8, kInt16, kInt32, kInt64, kUInt8, kUInt16, kUInt32, kUInt64,
-  kFloat16, kBFloat16, kFloat32, kFloat64,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
 };
 
 enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat };
@@ -22,7 +33,7 @@ struct DTypeInfo {
   std::string_view short_name;  ///< Used in messages: f32[4, 8].
   std::size_t size;             ///< Bytes of one element.
   DTypeKind kind;
-  DType compute;                ///< Type in which arithmetic runs; narrow floats widen to float32.
+  DType compute;  ///< Type in which arithmetic runs; narrow floats widen to float32.
 };
 
 inline constexpr std::array<DTypeInfo, 13> kDTypes = {{
@@ -59,7 +70,8 @@ class DTypeSet {
  public:
   constexpr DTypeSet() = default;
   constexpr DTypeSet(std::initializer_list<DType> dtypes) {
-    for (const DType dtype : dtypes) bits_ = static_cast<std::uint32_t>(bits_ | (1U << static_cast<unsigned>(dtype)));
+    for (const DType dtype : dtypes)
+      bits_ = static_cast<std::uint32_t>(bits_ | (1U << static_cast<unsigned>(dtype)));
   }
   constexpr bool contains(DType dtype) const { return ((bits_ >> static_cast<unsigned>(dtype)) & 1U) != 0; }
   constexpr DTypeSet operator|(DTypeSet other) const {

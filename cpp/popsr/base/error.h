@@ -15,13 +15,27 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class ShapeError : public Error { using Error::Error; };           ///< Also a Python ValueError.
-class DTypeError : public Error { using Error::Error; };           ///< Also a Python TypeError.
-class AttributeValueError : public Error { using Error::Error; };  ///< Also a Python ValueError.
-class GraphError : public Error { using Error::Error; };           ///< Also a Python ValueError.
-class ReplicaError : public Error { using Error::Error; };         ///< Also a Python ValueError.
-class NameError : public Error { using Error::Error; };            ///< Also a Python KeyError.
-class InternalError : public Error { using Error::Error; };        ///< A defect of popsr: please report it.
+class ShapeError : public Error {
+  using Error::Error;
+};  ///< Also a Python ValueError.
+class DTypeError : public Error {
+  using Error::Error;
+};  ///< Also a Python TypeError.
+class AttributeValueError : public Error {
+  using Error::Error;
+};  ///< Also a Python ValueError.
+class GraphError : public Error {
+  using Error::Error;
+};  ///< Also a Python ValueError.
+class ReplicaError : public Error {
+  using Error::Error;
+};  ///< Also a Python ValueError.
+class NameError : public Error {
+  using Error::Error;
+};  ///< Also a Python KeyError.
+class InternalError : public Error {
+  using Error::Error;
+};  ///< A defect of popsr: please report it.
 
 /// Throws `E` with a formatted one-line message.
 template <class E, class... Args>
@@ -32,10 +46,10 @@ template <class E, class... Args>
 }  // namespace popsr
 
 /// Throws InternalError naming the broken invariant; for conditions that no input can make false.
-#define POPSR_CHECK(condition)                                                                    \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
+#define POPSR_CHECK(condition)                                                                        \
+  do {                                                                                                \
+    if (!(condition)) {                                                                               \
       ::popsr::raise<::popsr::InternalError>("internal: {} does not hold at {}:{}, please report it", \
-                                             #condition, __FILE__, __LINE__);                     \
-    }                                                                                             \
+                                             #condition, __FILE__, __LINE__);                         \
+    }                                                                                                 \
   } while (false)

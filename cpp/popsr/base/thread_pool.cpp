@@ -81,7 +81,8 @@ ThreadPool::ThreadPool(int threads) : threads_(threads) {
 ThreadPool::~ThreadPool() {
   if (!state_) return;
   if (state_->owner != getpid()) {
-    // The threads stayed in the parent of the fork: nothing to join, and a joinable std::thread must not be destroyed.
+    // The threads stayed in the parent of the fork: nothing to join, and a joinable std::thread must not be
+    // destroyed.
     (void)state_.release();
     return;
   }
@@ -95,7 +96,8 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   if (state_ && state_->owner != getpid()) (void)state_.release();
   if (!state_) {
     state_ = std::make_unique<State>();
-    for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+    for (int i = 1; i < threads_; ++i)
+      state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
   }
   State& state = *state_;
   state.body = body;
@@ -117,7 +119,8 @@ int default_threads() {
     int value = 0;
     const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
     if (error != std::errc() || *end != '\0' || value < 1) {
-      raise<AttributeValueError>("POPSR_NUM_THREADS: not a positive number, got '{}', expected 1, 2, ...", text);
+      raise<AttributeValueError>("POPSR_NUM_THREADS: not a positive number, got '{}', expected 1, 2, ...",
+                                 text);
     }
     return value;
   }
@@ -127,7 +130,8 @@ int default_threads() {
 }
 
 void set_default_threads(int threads) {
-  if (threads < 1) raise<AttributeValueError>("set_num_threads: too few, got {}, expected at least 1", threads);
+  if (threads < 1)
+    raise<AttributeValueError>("set_num_threads: too few, got {}, expected at least 1", threads);
   chosen_threads.store(threads);
 }
 
@@ -135,13 +139,13 @@ void* thread_scratch(std::size_t bytes) {
   struct Block {
     void* memory = nullptr;
     std::size_t size = 0;
-    ~Block() { ::operator delete(memory, std::align_val_t{64}); }
+    ~Block() { ::operator delete (memory, std::align_val_t{64}); }
   };
   thread_local Block block;
   if (bytes > block.size) {
-    ::operator delete(block.memory, std::align_val_t{64});
+    ::operator delete (block.memory, std::align_val_t{64});
     block.memory = nullptr;
-    block.memory = ::operator new(bytes, std::align_val_t{64});
+    block.memory = ::operator new (bytes, std::align_val_t{64});
     block.size = bytes;
   }
   return block.memory;

@@ -1,4 +1,5 @@
-// A small pool for fixed splits: part p of `parts` always does the same work, so no result depends on the pool.
+// A small pool for fixed splits: part p of `parts` always does the same work, so no result depends on the
+// pool.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ class ThreadPool {
       if (parts == 1) body(0);
       return;
     }
-    run_erased(parts, [](const void* context, int part) { (*static_cast<const Body*>(context))(part); }, &body);
+    run_erased(
+        parts, [](const void* context, int part) { (*static_cast<const Body*>(context))(part); }, &body);
   }
 
  private:
@@ -37,8 +39,8 @@ class ThreadPool {
   std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
 };
 
-/// Threads of new sessions: set_default_threads(), else POPSR_NUM_THREADS, else the CPUs this process may use.
-/// Throws AttributeValueError unless threads >= 1.
+/// Threads of new sessions: set_default_threads(), else POPSR_NUM_THREADS, else the CPUs this process may
+/// use. Throws AttributeValueError unless threads >= 1.
 int default_threads();
 void set_default_threads(int threads);
 

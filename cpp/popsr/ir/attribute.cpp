@@ -22,7 +22,9 @@ std::string to_string(const Attribute& value) {
     std::string operator()(std::int64_t v) const { return fmt::format("{}", v); }
     std::string operator()(double v) const { return fmt::format("{}", v); }
     std::string operator()(const std::string& v) const { return fmt::format("'{}'", v); }
-    std::string operator()(const std::vector<std::int64_t>& v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
+    std::string operator()(const std::vector<std::int64_t>& v) const {
+      return fmt::format("[{}]", fmt::join(v, ", "));
+    }
     std::string operator()(DType v) const { return std::string(info(v).name); }
     std::string operator()(GraphId v) const { return fmt::format("graph {}", v.value); }
     std::string operator()(StreamRef v) const { return fmt::format("stream {}", v.id); }

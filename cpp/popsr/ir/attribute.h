@@ -20,8 +20,8 @@ struct StreamRef {
 };
 
 /// std::monostate = absent (only as the value of an optional attribute).
-using Attribute = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, DType,
-                               GraphId, StreamRef, ReplicaGrouping>;
+using Attribute = std::variant<std::monostate, bool, std::int64_t, double, std::string,
+                               std::vector<std::int64_t>, DType, GraphId, StreamRef, ReplicaGrouping>;
 
 enum class AttrType { kBool, kInt, kFloat, kString, kInts, kDType, kGraph, kStream, kGrouping };
 

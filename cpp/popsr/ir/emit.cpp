@@ -17,12 +17,14 @@ const InputDef& input_def(const OpDef& def, std::size_t index) {
 void check_count(const OpDef& def, const std::vector<TensorId>& inputs) {
   const bool variadic = !def.inputs.empty() && def.inputs.back().variadic;
   if (inputs.size() > def.inputs.size() && !variadic) {
-    raise<GraphError>("{}: too many inputs, got {}, expected at most {}", def.name, inputs.size(), def.inputs.size());
+    raise<GraphError>("{}: too many inputs, got {}, expected at most {}", def.name, inputs.size(),
+                      def.inputs.size());
   }
   for (std::size_t i = 0; i < def.inputs.size(); ++i) {
     const bool given = i < inputs.size() && inputs[i] != kNone;
     if (!given && !def.inputs[i].optional && !def.inputs[i].variadic) {
-      raise<GraphError>("{}: input {} is missing, got {} inputs", def.name, def.inputs[i].name, inputs.size());
+      raise<GraphError>("{}: input {} is missing, got {} inputs", def.name, def.inputs[i].name,
+                        inputs.size());
     }
   }
 }
@@ -37,15 +39,24 @@ std::string accepted(DTypeSet set) {
 
 bool matches(const Attribute& value, AttrType type) {
   switch (type) {
-    case AttrType::kBool: return std::holds_alternative<bool>(value);
-    case AttrType::kInt: return std::holds_alternative<std::int64_t>(value);
-    case AttrType::kFloat: return std::holds_alternative<double>(value);
-    case AttrType::kString: return std::holds_alternative<std::string>(value);
-    case AttrType::kInts: return std::holds_alternative<std::vector<std::int64_t>>(value);
-    case AttrType::kDType: return std::holds_alternative<DType>(value);
-    case AttrType::kGraph: return std::holds_alternative<GraphId>(value);
-    case AttrType::kStream: return std::holds_alternative<StreamRef>(value);
-    case AttrType::kGrouping: return std::holds_alternative<ReplicaGrouping>(value);
+    case AttrType::kBool:
+      return std::holds_alternative<bool>(value);
+    case AttrType::kInt:
+      return std::holds_alternative<std::int64_t>(value);
+    case AttrType::kFloat:
+      return std::holds_alternative<double>(value);
+    case AttrType::kString:
+      return std::holds_alternative<std::string>(value);
+    case AttrType::kInts:
+      return std::holds_alternative<std::vector<std::int64_t>>(value);
+    case AttrType::kDType:
+      return std::holds_alternative<DType>(value);
+    case AttrType::kGraph:
+      return std::holds_alternative<GraphId>(value);
+    case AttrType::kStream:
+      return std::holds_alternative<StreamRef>(value);
+    case AttrType::kGrouping:
+      return std::holds_alternative<ReplicaGrouping>(value);
   }
   return false;
 }
@@ -59,22 +70,24 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
     const Tensor& tensor = tensors_[inputs[i]];
     const InputDef& expected = input_def(def, i);
     if (tensor.graph != graph) {
-      raise<GraphError>("{}: input {} is of another graph, got '{}' of graph '{}', expected graph '{}'", def.name,
-                        expected.name, tensor.name, graphs_[tensor.graph.value].name, graphs_[graph.value].name);
+      raise<GraphError>("{}: input {} is of another graph, got '{}' of graph '{}', expected graph '{}'",
+                        def.name, expected.name, tensor.name, graphs_[tensor.graph.value].name,
+                        graphs_[graph.value].name);
     }
     if (!expected.dtypes.contains(tensor.type.dtype)) {
-      raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}", def.name, expected.name,
-                        to_string(tensor.type), tensor.name, accepted(expected.dtypes));
+      raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}", def.name,
+                        expected.name, to_string(tensor.type), tensor.name, accepted(expected.dtypes));
     }
     if (def.writes(i) && tensor.kind == TensorKind::kConstant) {
-      raise<GraphError>("{}: input {} is modified but constant, got '{}', expected a variable or an activation",
-                        def.name, expected.name, tensor.name);
+      raise<GraphError>(
+          "{}: input {} is modified but constant, got '{}', expected a variable or an activation", def.name,
+          expected.name, tensor.name);
     }
   }
 }
 
-std::vector<Attribute> Ir::bind_attributes(const OpDef& def,
-                                           const std::vector<std::pair<std::string, Attribute>>& given) const {
+std::vector<Attribute> Ir::bind_attributes(
+    const OpDef& def, const std::vector<std::pair<std::string, Attribute>>& given) const {
   std::vector<Attribute> bound(def.attrs.size());
   for (std::size_t i = 0; i < def.attrs.size(); ++i) bound[i] = def.attrs[i].default_value;
   for (const auto& [name, value] : given) {
@@ -82,7 +95,8 @@ std::vector<Attribute> Ir::bind_attributes(const OpDef& def,
     if (it == def.attrs.end()) raise<AttributeValueError>("{}: unknown attribute, got '{}'", def.name, name);
     if (std::holds_alternative<std::monostate>(value) && it->has_default) continue;
     if (!matches(value, it->type)) {
-      raise<AttributeValueError>("{}: attribute {} has the wrong type, got {}", def.name, name, to_string(value));
+      raise<AttributeValueError>("{}: attribute {} has the wrong type, got {}", def.name, name,
+                                 to_string(value));
     }
     bound[static_cast<std::size_t>(it - def.attrs.begin())] = value;
   }
@@ -118,7 +132,8 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
 
   // Nothing below throws.
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    const std::string stem = k < args.output_names.size() ? args.output_names[k] : fmt::format("{}_out", name);
+    const std::string stem =
+        k < args.output_names.size() ? args.output_names[k] : fmt::format("{}_out", name);
     const TensorId id = add_tensor(graph, stem, outputs[k].type, TensorKind::kActivation);
     tensors_[id].producer = op.id;
     tensors_[id].meta_shape = outputs[k].meta_shape;

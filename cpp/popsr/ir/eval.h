@@ -1,5 +1,5 @@
-// What an op's kernels are given. Ops build a kernel once per instruction when a plan is compiled; running it does
-// no look-ups. Defined here, below ops and runtime, so that neither needs the other.
+// What an op's kernels are given. Ops build a kernel once per instruction when a plan is compiled; running it
+// does no look-ups. Defined here, below ops and runtime, so that neither needs the other.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct EvalSpec {
   bool stochastic = false;  ///< Narrow outputs are rounded stochastically with BlockRun::noise.
 };
 
-/// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all blocks).
-/// An output of an in-place op may be exactly its input's memory.
+/// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all
+/// blocks). An output of an in-place op may be exactly its input's memory.
 struct BlockRun {
   const std::byte* const* in;
   const std::ptrdiff_t* in_stride;
@@ -65,8 +65,9 @@ class HostIo {
 
 /// Static facts of an op whose kernel sees all blocks: a collective or host io.
 struct ExchangeSpec : EvalSpec {
-  std::vector<Replica> out_replicas;                  ///< Smallest replica of each output block.
-  std::vector<std::span<const std::uint32_t>> in_labels;  ///< Per input: the block that holds each replica's value.
+  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block.
+  std::vector<std::span<const std::uint32_t>>
+      in_labels;  ///< Per input: the block that holds each replica's value.
 };
 
 struct ExchangeRun {
@@ -87,7 +88,8 @@ struct ProductRun {
   const void* const* rhs;
   std::int64_t folds;
   void* out;
-  bool accumulate;     ///< out = alpha * out + beta * product (folds == 1), else out = (sum of products) / divisor.
+  bool accumulate;  ///< out = alpha * out + beta * product (folds == 1), else out = (sum of products) /
+                    ///< divisor.
   double divisor, alpha, beta;
   ThreadPool& pool;
 };
@@ -97,8 +99,11 @@ using ProductFn = ProductKernel (*)(const EvalSpec&);
 
 /// How a consumer folds a product; set on ops that can.
 struct FoldSink {
-  std::size_t product_input = 0;          ///< Which input may be a product.
-  std::optional<std::size_t> target = {};  ///< The input that is accumulated into; none = reduction over a group.
+  std::size_t product_input = 0;  ///< Which input may be a product.
+  std::optional<std::size_t> target =
+      {};  ///< The input that is accumulated into; none = reduction over a group.
+  /// Reduction: the groups; none = all replicas.
+  std::optional<ReplicaGrouping> group = {};
   double divisor = 1.0;
   /// Reads alpha and beta from the op's inputs in the block at hand.
   std::function<std::pair<double, double>(const std::byte* const* in)> factors = {};

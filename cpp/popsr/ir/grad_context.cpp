@@ -19,9 +19,14 @@ void put(HostBytes& bytes, T value) {
 HostBytes scalar_bytes(double value, DType dtype) {
   HostBytes bytes;
   switch (dtype) {
-    case DType::kFloat64: put(bytes, value); break;
-    case DType::kFloat32: put(bytes, static_cast<float>(value)); break;
-    default: raise<InternalError>("scalar: no constant of dtype {}", info(dtype).name);
+    case DType::kFloat64:
+      put(bytes, value);
+      break;
+    case DType::kFloat32:
+      put(bytes, static_cast<float>(value));
+      break;
+    default:
+      raise<InternalError>("scalar: no constant of dtype {}", info(dtype).name);
   }
   return bytes;
 }
@@ -30,7 +35,8 @@ HostBytes scalar_bytes(double value, DType dtype) {
 
 TensorId GradContext::emit(std::string_view op, std::vector<TensorId> inputs,
                            std::vector<std::pair<std::string, Attribute>> attrs) {
-  const OpId id = ir_.emit(graph_, op, std::move(inputs), {.attrs = std::move(attrs), .location = op_.location});
+  const OpId id =
+      ir_.emit(graph_, op, std::move(inputs), {.attrs = std::move(attrs), .location = op_.location});
   return ir_.op(id).outputs.at(0);
 }
 

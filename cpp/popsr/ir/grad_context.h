@@ -10,13 +10,19 @@
 
 namespace popsr {
 
-/// Gradient of one forward op. All TensorIds it takes and returns belong to the gradient graph, except in `op`.
+/// Gradient of one forward op. All TensorIds it takes and returns belong to the gradient graph, except in
+/// `op`.
 class GradContext {
  public:
   GradContext(Ir& ir, GraphId graph, const Op& op, std::vector<TensorId> cotangents, std::vector<bool> wanted,
               std::function<TensorId(TensorId)> forward)
-      : ir_(ir), graph_(graph), op_(op), cotangents_(std::move(cotangents)), wanted_(std::move(wanted)),
-        forward_(std::move(forward)), gradients_(op.inputs.size(), kNone) {}
+      : ir_(ir),
+        graph_(graph),
+        op_(op),
+        cotangents_(std::move(cotangents)),
+        wanted_(std::move(wanted)),
+        forward_(std::move(forward)),
+        gradients_(op.inputs.size(), kNone) {}
 
   const Op& op() const { return op_; }
   Ir& ir() { return ir_; }

@@ -15,8 +15,9 @@ std::string to_string(const TensorType& type) { return to_string(type.dtype, typ
 const Attribute& Op::attribute(std::string_view name) const { return attrs[def->attr_index(name)]; }
 
 bool rounds(const Ir& ir, const Op& op) {
-  return op.def->rounding != Rounding::kNone &&
-         std::ranges::any_of(op.outputs, [&ir](TensorId t) { return is_narrow_float(ir.tensor(t).type.dtype); });
+  return op.def->rounding != Rounding::kNone && std::ranges::any_of(op.outputs, [&ir](TensorId t) {
+           return is_narrow_float(ir.tensor(t).type.dtype);
+         });
 }
 
 Ir::Ir(std::int64_t replication, std::shared_ptr<const Registry> registry)
@@ -88,9 +89,11 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
     raise<ReplicaError>("variable: grouping of another replica count, got {} replicas for '{}', expected {}",
                         grouping.replicas(), name, replication());
   }
-  const auto expected = static_cast<std::size_t>(num_elements(type.shape) * grouping.num_groups()) * size_of(type.dtype);
+  const auto expected =
+      static_cast<std::size_t>(num_elements(type.shape) * grouping.num_groups()) * size_of(type.dtype);
   if (data->size() != expected) {
-    raise<ShapeError>("variable: wrong amount of data for '{}', got {} bytes, expected {}", name, data->size(), expected);
+    raise<ShapeError>("variable: wrong amount of data for '{}', got {} bytes, expected {}", name,
+                      data->size(), expected);
   }
   const TensorId id = add_tensor(kMainGraph, name, std::move(type), TensorKind::kVariable);
   tensors_[id].data = std::move(data);
@@ -112,7 +115,8 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
   std::string unique(name);
   const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
   while (std::ranges::any_of(streams_, taken)) unique = fmt::format("{}__t{}", name, next_collision_++);
-  streams_.push_back(Stream{.id = id, .name = std::move(unique), .type = std::move(type), .to_device = to_device, .mode = mode});
+  streams_.push_back(Stream{
+      .id = id, .name = std::move(unique), .type = std::move(type), .to_device = to_device, .mode = mode});
   ++epoch_;
   return id;
 }
@@ -145,7 +149,8 @@ TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {
   }
   std::vector<std::string_view> known;
   for (const TensorId id : graphs_[graph.value].tensors) known.push_back(tensors_[id].name);
-  raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name, close_matches(name, known));
+  raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name,
+                   close_matches(name, known));
 }
 
 }  // namespace popsr

@@ -1,4 +1,5 @@
-// The program: an Ir owns graphs, tensors, ops and streams. Built by emit(); verified, analysed and run elsewhere.
+// The program: an Ir owns graphs, tensors, ops and streams. Built by emit(); verified, analysed and run
+// elsewhere.
 #pragma once
 
 #include <deque>
@@ -41,11 +42,12 @@ struct Tensor {
   Shape meta_shape;
   TensorKind kind = TensorKind::kActivation;
   OpId producer = kNone;
-  std::uint32_t index = 0;   ///< Position in Graph::tensors.
-  TensorId storage = kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
-  bool by_ref = false;       ///< Graph inputs only.
-  std::shared_ptr<const HostBytes> data;              ///< Variables and constants.
-  std::optional<ReplicaGrouping> grouping;            ///< Variables.
+  std::uint32_t index = 0;  ///< Position in Graph::tensors.
+  TensorId storage =
+      kNone;            ///< The tensor whose allocation holds the value; itself unless an in-place output.
+  bool by_ref = false;  ///< Graph inputs only.
+  std::shared_ptr<const HostBytes> data;    ///< Variables and constants.
+  std::optional<ReplicaGrouping> grouping;  ///< Variables.
   RetrievalMode retrieval = RetrievalMode::kOnePerGroup;
 };
 
@@ -66,12 +68,14 @@ struct Op {
   std::uint32_t site = 0;        ///< Number among the graph's ops that round or draw, or among its calls.
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
   std::optional<SeedRule> seeds;
-  std::vector<OpId> after;                ///< Explicit order from in_sequence.
-  std::vector<std::uint32_t> modified;    ///< Calls and loops: inputs marked as modified by reference.
+  std::vector<OpId> after;              ///< Explicit order from in_sequence.
+  std::vector<std::uint32_t> modified;  ///< Calls and loops: inputs marked as modified by reference.
 
   /// The attribute of that name; InternalError when the op declares none. T as in Attribute.
   template <class T>
-  const T& attr(std::string_view name) const { return std::get<T>(attribute(name)); }
+  const T& attr(std::string_view name) const {
+    return std::get<T>(attribute(name));
+  }
   template <class T>
   std::optional<T> optional_attr(std::string_view name) const {
     const Attribute& value = attribute(name);
@@ -125,16 +129,18 @@ class Ir {
   /// Counts changes of the program; facts remember the epoch they were computed at.
   std::uint64_t epoch() const { return epoch_; }
 
-  GraphId create_graph(std::string_view stem);  ///< Named "<stem>_subgraph(<n>)".
+  GraphId create_graph(std::string_view stem);        ///< Named "<stem>_subgraph(<n>)".
   GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
   void skip_subgraph_number() { ++next_subgraph_; }
 
-  TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {}, bool by_ref = false);
+  TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {},
+                     bool by_ref = false);
   /// GraphError when the tensor is of another graph.
   void add_output(GraphId graph, TensorId tensor);
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                         ReplicaGrouping grouping, RetrievalMode retrieval);
-  TensorId add_constant(GraphId graph, std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data);
+  TensorId add_constant(GraphId graph, std::string_view name, TensorType type,
+                        std::shared_ptr<const HostBytes> data);
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode);
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
@@ -164,7 +170,8 @@ class Ir {
  private:
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
-  std::vector<Attribute> bind_attributes(const OpDef& def, const std::vector<std::pair<std::string, Attribute>>& given) const;
+  std::vector<Attribute> bind_attributes(const OpDef& def,
+                                         const std::vector<std::pair<std::string, Attribute>>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   void number_site(Op& op);
 

@@ -1,7 +1,8 @@
 // What an op is: one OpDef, plain data. Analysis, transforms and runtime know ops through this struct alone.
 //
-// Adding an op = one OpDef in cpp/popsr/ops/<family>.cpp, its Python signature in python/popsr/ops/<family>.py and a
-// row in tests_py/op_cases.py. Defaults are the common case: a pure function of its inputs says nothing more.
+// Adding an op = one OpDef in cpp/popsr/ops/<family>.cpp, its Python signature in
+// python/popsr/ops/<family>.py and a row in tests_py/op_cases.py. Defaults are the common case: a pure
+// function of its inputs says nothing more.
 #pragma once
 
 #include <map>
@@ -56,7 +57,8 @@ struct RuleContext {
   std::span<const PartitionId> inputs;  ///< top() where an optional input is absent.
   PartitionId exec;                     ///< Replicas that certainly run this point together.
 };
-/// Fact of one output: the kernel of the key "replica -> what the value is made of" (spec/replica_partitions.md §2).
+/// Fact of one output: the kernel of the key "replica -> what the value is made of"
+/// (spec/replica_partitions.md §2).
 using PartitionFn = PartitionId (*)(const RuleContext&, std::size_t output);
 
 /// The default: meet of the inputs that influence the value.
@@ -85,13 +87,13 @@ struct OpDef {
   PartitionFn partition = meet_of_inputs;
   std::vector<Effect> effects = {};
   Rounding rounding = Rounding::kNone;
-  bool random = false;              ///< Draws random numbers.
-  bool same_bytes = false;          ///< Output 0 is input 0 with another shape: the buffer may be shared.
-  bool observable = false;          ///< Acts on the host (store, print): never removed.
-  Control control = Control::kNone; ///< Holds a graph in attribute "graph".
-  ProductFn product = nullptr;      ///< Matrix product that a consumer may fold.
-  SinkFn sink = nullptr;            ///< Consumer that can fold a product.
-  bool internal = false;            ///< Made by transforms only: has no Python function.
+  bool random = false;               ///< Draws random numbers.
+  bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  bool observable = false;           ///< Acts on the host (store, print): never removed.
+  Control control = Control::kNone;  ///< Holds a graph in attribute "graph".
+  ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
+  SinkFn sink = nullptr;             ///< Consumer that can fold a product.
+  bool internal = false;             ///< Made by transforms only: has no Python function.
 
   /// Index of the attribute; InternalError when it is not declared.
   std::size_t attr_index(std::string_view attr) const;

@@ -23,7 +23,8 @@ std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool
 
 std::string attr_text(const Ir& ir, const Attribute& value) {
   if (const auto* graph = std::get_if<GraphId>(&value)) return fmt::format("'{}'", ir.graph(*graph).name);
-  if (const auto* stream = std::get_if<StreamRef>(&value)) return fmt::format("'{}'", ir.stream(stream->id).name);
+  if (const auto* stream = std::get_if<StreamRef>(&value))
+    return fmt::format("'{}'", ir.stream(stream->id).name);
   return to_string(value);
 }
 

@@ -89,7 +89,8 @@ void check_graph(const Ir& ir, const Graph& graph) {
         const Use& writer = uses[j].writes ? uses[j] : uses[i];
         const Use& other = uses[j].writes ? uses[i] : uses[j];
         raise<GraphError>(
-            "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', expected an "
+            "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', "
+            "expected an "
             "order by data or popsr.in_sequence()",
             ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
             ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",

@@ -5,8 +5,9 @@
 
 namespace popsr {
 
-/// Throws GraphError when a tensor is modified in place and read by another op whose order relative to the modifier
-/// is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the main graph reaches.
+/// Throws GraphError when a tensor is modified in place and read by another op whose order relative to the
+/// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
+/// main graph reaches.
 void verify(const Ir& ir);
 
 }  // namespace popsr

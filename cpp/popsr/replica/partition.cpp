@@ -48,7 +48,8 @@ PartitionId PartitionTable::intern(std::vector<std::uint32_t> canonical, std::in
   Entry entry;
   entry.num_blocks = num_blocks;
   for (std::size_t r = 0; r < canonical.size(); ++r) {
-    if (canonical[r] == entry.representatives.size()) entry.representatives.push_back(static_cast<Replica>(r));
+    if (canonical[r] == entry.representatives.size())
+      entry.representatives.push_back(static_cast<Replica>(r));
   }
   entry.labels = std::move(canonical);
   const auto id = static_cast<PartitionId>(entries_.size());
@@ -140,8 +141,12 @@ PartitionId Partition::import_from(const Partition& other) const {
   return table_->from_keys(std::vector<std::uint64_t>(labels.begin(), labels.end()));
 }
 
-Partition Partition::meet(const Partition& other) const { return {table_, table_->meet(id_, import_from(other))}; }
-Partition Partition::join(const Partition& other) const { return {table_, table_->join(id_, import_from(other))}; }
+Partition Partition::meet(const Partition& other) const {
+  return {table_, table_->meet(id_, import_from(other))};
+}
+Partition Partition::join(const Partition& other) const {
+  return {table_, table_->join(id_, import_from(other))};
+}
 bool Partition::refines(const Partition& other) const { return table_->refines(id_, import_from(other)); }
 bool Partition::operator==(const Partition& other) const {
   return std::ranges::equal(labels(), other.labels());

@@ -18,8 +18,9 @@ using PartitionId = std::uint32_t;
 /// Interner of the partitions of {0..N-1}: each distinct partition exists once, so == is an integer compare.
 /// Not thread safe; one table per Ir.
 ///
-/// Lattice order: P refines Q iff each block of P lies in a block of Q. top() is one block, bottom() singletons.
-/// meet = common refinement (a value made of several inputs); join = transitive closure of the union (seeds only).
+/// Lattice order: P refines Q iff each block of P lies in a block of Q. top() is one block, bottom()
+/// singletons. meet = common refinement (a value made of several inputs); join = transitive closure of the
+/// union (seeds only).
 class PartitionTable {
  public:
   /// Throws ReplicaError unless replicas >= 1.

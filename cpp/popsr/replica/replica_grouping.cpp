@@ -22,7 +22,8 @@ ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) : assignm
   stride_ = size == 1 ? 1 : static_cast<std::int64_t>(members_[1]) - static_cast<std::int64_t>(members_[0]);
   for (std::size_t i = 1; i < members_.size(); ++i) {
     const bool same_group = i % static_cast<std::size_t>(size) != 0;
-    if (same_group && static_cast<std::int64_t>(members_[i]) - static_cast<std::int64_t>(members_[i - 1]) != stride_) {
+    if (same_group &&
+        static_cast<std::int64_t>(members_[i]) - static_cast<std::int64_t>(members_[i - 1]) != stride_) {
       stride_ = 0;
       return;
     }
@@ -53,12 +54,14 @@ ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t
 }
 
 ReplicaGrouping ReplicaGrouping::from_assignment(std::span<const std::int64_t> assignment) {
-  if (assignment.empty()) raise<ReplicaError>("replica_grouping: empty assignment, got [], expected one group a replica");
+  if (assignment.empty())
+    raise<ReplicaError>("replica_grouping: empty assignment, got [], expected one group a replica");
   std::vector<std::int64_t> counts;
   for (const std::int64_t group : assignment) {
     if (group < 0 || group > static_cast<std::int64_t>(counts.size())) {
-      raise<ReplicaError>("replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}]",
-                          fmt::join(assignment, ", "));
+      raise<ReplicaError>(
+          "replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}]",
+          fmt::join(assignment, ", "));
     }
     if (group == static_cast<std::int64_t>(counts.size())) counts.push_back(0);
     ++counts[static_cast<std::size_t>(group)];
@@ -98,8 +101,8 @@ PartitionId ReplicaGrouping::partition(PartitionTable& table) const {
 
 std::string ReplicaGrouping::to_string() const {
   if (is_const()) {
-    return fmt::format("ReplicaGrouping(num_replicas={}, stride={}, group_size={}, num_groups={})", replicas(), stride_,
-                       group_size(), num_groups_);
+    return fmt::format("ReplicaGrouping(num_replicas={}, stride={}, group_size={}, num_groups={})",
+                       replicas(), stride_, group_size(), num_groups_);
   }
   return fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment_, ", "));
 }

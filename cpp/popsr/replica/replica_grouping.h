@@ -19,8 +19,8 @@ class ReplicaGrouping {
   /// No group_size stands for replicas / stride.
   static ReplicaGrouping from_stride(std::int64_t replicas, std::int64_t stride = 1,
                                      std::optional<std::int64_t> group_size = {});
-  /// Group of each replica. Throws ReplicaError unless groups are of equal size and numbered from 0 in order of
-  /// first appearance.
+  /// Group of each replica. Throws ReplicaError unless groups are of equal size and numbered from 0 in order
+  /// of first appearance.
   static ReplicaGrouping from_assignment(std::span<const std::int64_t> assignment);
 
   std::int64_t replicas() const { return static_cast<std::int64_t>(assignment_.size()); }

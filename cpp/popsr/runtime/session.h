@@ -13,21 +13,15 @@
 #include "popsr/ir/eval.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/plan.h"
+#include "popsr/runtime/stream_io.h"
 
 namespace popsr {
 
 struct SessionOptions {
   std::uint64_t seed = 0;
-  bool dedup = true;   ///< False: every replica is stored and computed separately, with the same bits.
-  bool check = false;  ///< Implies dedup = false; compares every claim of the analysis after each op.
+  bool dedup = true;    ///< False: every replica is stored and computed separately, with the same bits.
+  bool check = false;   ///< Implies dedup = false; compares every claim of the analysis after each op.
   int num_threads = 0;  ///< 0 = the process default.
-};
-
-/// Memory of one stream during a run: element t of replica r at data + (t * rows + r) * nbytes, rows = 1 for
-/// broadcast streams, else the replication factor. `transfers` = number of t that data holds.
-struct StreamBuffer {
-  std::byte* data = nullptr;
-  std::int64_t transfers = 0;
 };
 
 struct SessionStats {
@@ -55,14 +49,15 @@ class Session {
   std::vector<StreamId> used_streams() const;
 
   /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
-  /// Variables are as before the run when it throws before the first op ran; see README for errors in mid-run.
+  /// Variables are as before the run when it throws before the first op ran; see README for errors in
+  /// mid-run.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print);
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
 
-  /// Device copy <-> bytes of shape_on_host ([num_groups, *shape], or [replication, *shape] for kAllReplicas with
-  /// group size > 1). Reading takes the first replica of each group.
+  /// Device copy <-> bytes of shape_on_host ([num_groups, *shape], or [replication, *shape] for kAllReplicas
+  /// with group size > 1). Reading takes the first replica of each group.
   void read_variable(TensorId id, std::byte* out) const;
   void write_variable(TensorId id, const std::byte* data);
   /// Bytes that read_variable writes.

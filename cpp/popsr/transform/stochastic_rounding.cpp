@@ -21,10 +21,11 @@ void verify_seeds(const Ir& ir, bool enabled) {
     const Op& op = ir.op(id);
     const bool expected = enabled && rounds(ir, op) && op.allow_stochastic;
     if (op.seeds.has_value() == expected) continue;
-    raise<GraphError>("{}: op {} seed rule while stochastic rounding is {}, got '{}' made at {}, expected the transform "
-                      "to run last",
-                      op.def->name, expected ? "has no" : "has a", enabled ? "on" : "off", 
-                      op.outputs.empty() ? "" : ir.tensor(op.outputs[0]).name, ir.locations().to_string(op.location));
+    raise<GraphError>(
+        "{}: op {} seed rule while stochastic rounding is {}, got '{}' made at {}, expected the transform "
+        "to run last",
+        op.def->name, expected ? "has no" : "has a", enabled ? "on" : "off",
+        op.outputs.empty() ? "" : ir.tensor(op.outputs[0]).name, ir.locations().to_string(op.location));
   }
 }
 

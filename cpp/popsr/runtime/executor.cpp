@@ -1,0 +1,151 @@
+#include "popsr/runtime/executor.h"
+
+#include <cstring>
+#include <tuple>
+
+#include "popsr/kernels/float_env.h"
+#include "popsr/kernels/loader.h"
+#include "popsr/kernels/noise.h"
+#include "popsr/runtime/claims.h"
+
+namespace popsr {
+namespace {
+
+// Copies below this size are not worth waking the workers.
+constexpr std::size_t kParallelCopy = std::size_t{1} << 18;
+
+void copy_blocks(const std::vector<BlockCopy>& copies, ThreadPool& pool) {
+  for (const BlockCopy& copy : copies) {
+    if (copy.nbytes < kParallelCopy) {
+      std::memcpy(copy.to, copy.from, copy.nbytes);
+      continue;
+    }
+    const auto parts = static_cast<std::size_t>(pool.threads());
+    pool.run(pool.threads(), [&copy, parts](int part) {
+      const std::size_t begin = copy.nbytes * static_cast<std::size_t>(part) / parts;
+      const std::size_t end = copy.nbytes * (static_cast<std::size_t>(part) + 1) / parts;
+      std::memcpy(copy.to + begin, copy.from + begin, end - begin);
+    });
+  }
+}
+
+kernels::Domain domain_of(PathNode::Kind kind) {
+  switch (kind) {
+    case PathNode::Kind::kCall:
+      return kernels::Domain::kCall;
+    case PathNode::Kind::kLoop:
+      return kernels::Domain::kLoop;
+    default:
+      return kernels::Domain::kIteration;
+  }
+}
+
+}  // namespace
+
+Executor::Executor(const Ir& ir, Plan& plan, ThreadPool& pool, bool check)
+    : ir_(ir),
+      plan_(plan),
+      pool_(pool),
+      kernels_(kernels::kernel_table()),
+      check_(check),
+      path_keys_(plan.program().paths.size()),
+      iterations_(plan.program().paths.size(), 0) {}
+
+void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io) {
+  const kernels::FloatEnvironment environment;
+  path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
+  make_paths(1, static_cast<PathId>(path_keys_.size()));
+  run(plan_.instructions(), io);
+}
+
+void Executor::make_paths(PathId begin, PathId end) {
+  if (!plan_.stochastic()) return;
+  const std::vector<PathNode>& paths = plan_.program().paths;
+  for (PathId id = begin; id < end; ++id) {  // parents come before children
+    const bool iteration = paths[id].kind == PathNode::Kind::kIteration;
+    path_keys_[id] = kernels::fold(kernels_, path_keys_[paths[id].parent], domain_of(paths[id].kind),
+                                   iteration ? iterations_[id] : paths[id].component);
+  }
+}
+
+void Executor::make_keys(Instruction& instruction) {
+  const kernels::NoiseKey op =
+      kernels::fold(kernels_, path_keys_[instruction.path], kernels::Domain::kOp, instruction.op->site);
+  for (std::size_t k = 0; k < instruction.keys.size(); ++k) {
+    const kernels::NoiseKey output = kernels::fold(kernels_, op, kernels::Domain::kOutput, k);
+    for (std::size_t b = 0; b < instruction.keys[k].size(); ++b) {
+      instruction.keys[k][b] =
+          kernels::fold(kernels_, output, kernels::Domain::kReplica, instruction.seed_replicas[b]);
+    }
+  }
+}
+
+void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
+  for (Instruction& instruction : instructions) {
+    if (!instruction.keys.empty()) make_keys(instruction);
+    switch (instruction.kind) {
+      case Instruction::Kind::kKernel:
+        run_kernel(instruction);
+        break;
+      case Instruction::Kind::kExchange:
+        run_exchange(instruction, io);
+        break;
+      case Instruction::Kind::kProduct:
+        run_product(instruction);
+        break;
+      case Instruction::Kind::kCopy:
+        break;
+      case Instruction::Kind::kLoop:
+        run_loop(instruction, io);
+        continue;
+    }
+    copy_blocks(instruction.copies, pool_);
+    ++instruction.executions;
+    if (check_) check_claims(ir_, plan_, instruction, iterations_);
+  }
+}
+
+void Executor::run_kernel(const Instruction& instruction) {
+  const kernels::NoiseKey* keys[kMaxNoisyOutputs] = {};
+  for (const BoundRun& run : instruction.runs) {
+    for (std::size_t k = 0; k < instruction.keys.size(); ++k)
+      keys[k] = instruction.keys[k].data() + run.first;
+    instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
+                        run.blocks, keys, pool_});
+  }
+}
+
+void Executor::run_exchange(const Instruction& instruction, HostIo& io) {
+  const kernels::NoiseKey* keys[kMaxNoisyOutputs] = {};
+  for (std::size_t k = 0; k < instruction.keys.size(); ++k) keys[k] = instruction.keys[k].data();
+  const BoundRun& run = instruction.runs[0];
+  instruction.exchange(
+      {run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), keys, io, pool_});
+}
+
+void Executor::run_product(const Instruction& instruction) {
+  const FoldSink& sink = *instruction.sink;
+  for (const BoundProduct& bound : instruction.products) {
+    ProductRun run{bound.lhs.data(),
+                   bound.rhs.data(),
+                   static_cast<std::int64_t>(bound.lhs.size()),
+                   bound.out,
+                   sink.target.has_value(),
+                   sink.divisor,
+                   1.0,
+                   1.0,
+                   pool_};
+    if (sink.factors) std::tie(run.alpha, run.beta) = sink.factors(bound.in.data());
+    instruction.folded(run);
+  }
+}
+
+void Executor::run_loop(Instruction& instruction, HostIo& io) {
+  for (std::int64_t i = 0; i < instruction.count; ++i) {
+    iterations_[instruction.path] = static_cast<std::uint64_t>(i);
+    make_paths(instruction.path, instruction.path_end);
+    run(instruction.body, io);
+  }
+}
+
+}  // namespace popsr

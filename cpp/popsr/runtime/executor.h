@@ -1,0 +1,38 @@
+// Runs the instructions of a plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+#include "popsr/runtime/plan.h"
+
+namespace popsr {
+
+class Executor {
+ public:
+  /// `check`: compares every claim after each instruction.
+  Executor(const Ir& ir, Plan& plan, ThreadPool& pool, bool check);
+
+  /// One run of the program. Noise depends on (seed, step) and the instruction's place only.
+  void run(std::uint64_t seed, std::uint64_t step, HostIo& io);
+
+ private:
+  void run(std::vector<Instruction>& instructions, HostIo& io);
+  void run_kernel(const Instruction& instruction);
+  void run_exchange(const Instruction& instruction, HostIo& io);
+  void run_product(const Instruction& instruction);
+  void run_loop(Instruction& instruction, HostIo& io);
+  void make_paths(PathId begin, PathId end);
+  void make_keys(Instruction& instruction);
+
+  const Ir& ir_;
+  Plan& plan_;
+  ThreadPool& pool_;
+  const kernels::KernelTable& kernels_;
+  bool check_;
+  std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
+  std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
+};
+
+}  // namespace popsr

@@ -1,0 +1,232 @@
+#include "popsr/runtime/lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// Which inputs of each graph are written inside it, through calls too.
+class WrittenInputs {
+ public:
+  explicit WrittenInputs(const Ir& ir) : ir_(ir) {}
+
+  const std::vector<bool>& of(GraphId id) {
+    if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
+    const Graph& graph = ir_.graph(id);
+    std::set<TensorId> written;
+    for (const OpId op_id : graph.ops) {
+      const Op& op = ir_.op(op_id);
+      for (const Effect& effect : op.def->effects)
+        written.insert(ir_.tensor(op.inputs[effect.input]).storage);
+      if (op.def->control == Control::kNone) continue;
+      const std::vector<bool> callee = of(op.attr<GraphId>("graph"));
+      for (const std::uint32_t i : op.modified) {
+        if (callee[i] || i < op.outputs.size()) written.insert(ir_.tensor(op.inputs[i]).storage);
+      }
+    }
+    std::vector<bool> result;
+    for (const TensorId input : graph.inputs) result.push_back(written.contains(input));
+    return memo_[id.value] = std::move(result);
+  }
+
+ private:
+  const Ir& ir_;
+  std::map<std::uint32_t, std::vector<bool>> memo_;
+};
+
+/// Buffers of the tensors of one inlined graph, by Tensor::index of their storage.
+using Frame = std::vector<BufferId>;
+
+class Lowering {
+ public:
+  explicit Lowering(const PartitionAnalysis& facts) : facts_(facts), ir_(facts.ir()), written_(ir_) {
+    program_.paths.push_back({});
+  }
+
+  LoweredProgram run() {
+    const Graph& main = ir_.graph(kMainGraph);
+    Frame frame(main.tensors.size(), kNone);
+    for (const TensorId id : main.tensors) {
+      if (ir_.tensor(id).kind == TensorKind::kVariable) {
+        frame[ir_.tensor(id).index] = new_buffer(id, BufferKind::kVariable);
+      }
+    }
+    walk(facts_.main(), frame, 0, program_.ops);
+    return std::move(program_);
+  }
+
+ private:
+  BufferId new_buffer(TensorId tensor, BufferKind kind = BufferKind::kActivation) {
+    program_.buffers.push_back({.tensor = tensor, .type = ir_.tensor(tensor).type, .kind = kind});
+    return static_cast<BufferId>(program_.buffers.size() - 1);
+  }
+
+  PathId new_path(PathId parent, PathNode::Kind kind, std::uint64_t component) {
+    program_.paths.push_back({parent, kind, component});
+    return static_cast<PathId>(program_.paths.size() - 1);
+  }
+
+  /// The buffer that holds `tensor`; constants get theirs at the first use and share it between inlined
+  /// copies.
+  BufferId buffer(Frame& frame, TensorId tensor) {
+    if (tensor == kNone) return kNone;
+    const Tensor& t = ir_.tensor(ir_.tensor(tensor).storage);
+    if (t.kind == TensorKind::kConstant) {
+      const auto [it, fresh] = constants_.try_emplace(t.id, kNone);
+      if (fresh) it->second = new_buffer(t.id, BufferKind::kConstant);
+      return it->second;
+    }
+    POPSR_CHECK(frame[t.index] != kNone);
+    return frame[t.index];
+  }
+
+  static LoweredOp copy(BufferId from, BufferId to, PartitionId fact, PathId path) {
+    return {.kind = LoweredOp::Kind::kCopy, .in = {from}, .out = {to}, .facts = {fact}, .path = path};
+  }
+
+  void walk(const Context& context, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+    const Graph& graph = ir_.graph(context.graph);
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      const Op& op = ir_.op(graph.ops[i]);
+      switch (op.def->control) {
+        case Control::kNone:
+          lower_local(op, context.ops[i], frame, path, ops);
+          break;
+        case Control::kCall:
+          lower_call(op, context.ops[i], frame, path, ops);
+          break;
+        case Control::kRepeat:
+          lower_repeat(op, context.ops[i], frame, path, ops);
+          break;
+      }
+    }
+  }
+
+  void lower_local(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+                   std::vector<LoweredOp>& ops) {
+    LoweredOp lowered{.op = &op, .facts = facts.outputs, .seeds = facts.seeds, .path = path};
+    for (const TensorId input : op.inputs) lowered.in.push_back(buffer(frame, input));
+    for (const TensorId output : op.outputs) {
+      const Tensor& storage = ir_.tensor(ir_.tensor(output).storage);
+      if (storage.id == output) frame[storage.index] = new_buffer(output);
+      lowered.out.push_back(frame[storage.index]);
+    }
+    ops.push_back(std::move(lowered));
+  }
+
+  /// Binds input `i` of the callee: an alias of the caller's buffer unless the callee's writes must not be
+  /// seen there, or the caller's buffer is written by reference while this input must keep its value.
+  void bind_input(const Op& op, const Context& callee, std::uint32_t i, Frame& outer, Frame& inner,
+                  PathId path, std::vector<LoweredOp>& ops) {
+    const TensorId input = ir_.graph(callee.graph).inputs[i];
+    const std::vector<bool>& written = written_.of(callee.graph);
+    const auto by_ref = [&op](std::uint32_t k) {
+      return std::ranges::find(op.modified, k) != op.modified.end();
+    };
+    const BufferId from = buffer(outer, op.inputs[i]);
+    bool shares = !written[i] || by_ref(i);
+    for (std::uint32_t k = 0; k < op.inputs.size() && shares; ++k) {
+      if (k != i && written[k] && by_ref(k) && buffer(outer, op.inputs[k]) == from) shares = written[i];
+    }
+    BufferId& to = inner[ir_.tensor(input).index];
+    to = from;
+    if (shares) return;
+    to = new_buffer(input);
+    ops.push_back(copy(from, to, callee.inputs[i], path));
+  }
+
+  void lower_call(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+                  std::vector<LoweredOp>& ops) {
+    const Context& callee = facts_.context(facts.callee);
+    const Graph& graph = ir_.graph(callee.graph);
+    const PathId inner_path = new_path(path, PathNode::Kind::kCall, op.site);
+    Frame inner(graph.tensors.size(), kNone);
+    for (std::uint32_t i = 0; i < op.inputs.size(); ++i) bind_input(op, callee, i, frame, inner, path, ops);
+    const auto first_local = static_cast<BufferId>(program_.buffers.size());
+    walk(callee, inner, inner_path, ops);
+    std::set<BufferId> taken;
+    for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+      const BufferId from = buffer(inner, graph.outputs[k]);
+      const bool local = from >= first_local && program_.buffers[from].kind == BufferKind::kActivation;
+      BufferId& to = frame[ir_.tensor(op.outputs[k]).index];
+      if (local && taken.insert(from).second) {
+        to = from;
+        continue;
+      }
+      to = new_buffer(op.outputs[k]);
+      ops.push_back(copy(from, to, facts.outputs[k], path));
+    }
+  }
+
+  void lower_repeat(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+                    std::vector<LoweredOp>& ops) {
+    const std::size_t carried = op.outputs.size();
+    const auto count = op.attr<std::int64_t>("count");
+    for (std::size_t i = 0; i < carried; ++i) {
+      const BufferId to = new_buffer(op.outputs[i]);
+      const PartitionId entry = count == 0 ? facts.outputs[i] : facts_.context(facts.callee).inputs[i];
+      ops.push_back(copy(buffer(frame, op.inputs[i]), to, entry, path));
+      frame[ir_.tensor(op.outputs[i]).index] = to;
+    }
+    if (count == 0) return;
+    LoweredOp loop{.kind = LoweredOp::Kind::kLoop, .op = &op, .count = count};
+    const PathId site = new_path(path, PathNode::Kind::kLoop, op.site);
+    loop.path = new_path(site, PathNode::Kind::kIteration, 0);
+    lower_body(op, facts_.context(facts.callee), frame, loop);
+    loop.path_end = static_cast<PathId>(program_.paths.size());
+    ops.push_back(std::move(loop));
+    for (const std::uint32_t i : op.modified) {
+      if (i >= carried) continue;
+      ops.push_back(
+          copy(frame[ir_.tensor(op.outputs[i]).index], buffer(frame, op.inputs[i]), facts.outputs[i], path));
+    }
+  }
+
+  void lower_body(const Op& op, const Context& body, Frame& frame, LoweredOp& loop) {
+    const Graph& graph = ir_.graph(body.graph);
+    const std::size_t carried = op.outputs.size();
+    Frame inner(graph.tensors.size(), kNone);
+    std::vector<BufferId> state;
+    for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
+      if (i < carried) {
+        state.push_back(frame[ir_.tensor(op.outputs[i]).index]);
+        inner[ir_.tensor(graph.inputs[i]).index] = state.back();
+      } else {
+        bind_input(op, body, i, frame, inner, loop.path, loop.body);
+      }
+    }
+    walk(body, inner, loop.path, loop.body);
+    // All outputs are read before any carried buffer is overwritten: a swap goes through temporaries.
+    std::vector<BufferId> next;
+    for (std::size_t i = 0; i < carried; ++i) {
+      BufferId from = buffer(inner, graph.outputs[i]);
+      const auto other = std::ranges::find(state, from);
+      if (other != state.end() && static_cast<std::size_t>(other - state.begin()) != i) {
+        const BufferId held = new_buffer(op.outputs[i]);
+        loop.body.push_back(copy(from, held, body.outputs[i], loop.path));
+        from = held;
+      }
+      next.push_back(from);
+    }
+    for (std::size_t i = 0; i < carried; ++i) {
+      if (next[i] != state[i]) loop.body.push_back(copy(next[i], state[i], body.outputs[i], loop.path));
+    }
+  }
+
+  const PartitionAnalysis& facts_;
+  const Ir& ir_;
+  WrittenInputs written_;
+  LoweredProgram program_;
+  std::map<TensorId, BufferId> constants_;
+};
+
+}  // namespace
+
+LoweredProgram lower(const PartitionAnalysis& facts) { return Lowering(facts).run(); }
+
+}  // namespace popsr

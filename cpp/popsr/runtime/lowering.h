@@ -1,0 +1,72 @@
+// Flattens a program into one list: calls are inlined (aliasing what is passed by reference or never
+// written), loops keep a body. Each instruction carries the facts of its context.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/ir/eval.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+using BufferId = std::uint32_t;
+using PathId = std::uint32_t;
+
+enum class BufferKind : std::uint8_t { kVariable, kConstant, kActivation };
+
+/// Memory of one allocation: a slab of one block per block of `storage`.
+struct Buffer {
+  TensorId tensor = kNone;  ///< The tensor it was made for: names, variables, constants.
+  TensorType type = {};
+  BufferKind kind = BufferKind::kActivation;
+  PartitionId storage = 0;  ///< Set by layout: meet of the facts over its lifetime.
+};
+
+/// Where an instruction stands in calls and loops; the noise key is folded along it.
+struct PathNode {
+  enum class Kind : std::uint8_t { kRoot, kCall, kLoop, kIteration };
+  PathId parent = 0;
+  Kind kind = Kind::kRoot;
+  std::uint64_t component = 0;  ///< Op::site; the iteration is known only while running.
+};
+
+struct LoweredOp {
+  enum class Kind : std::uint8_t { kOp, kCopy, kLoop };
+  Kind kind = Kind::kOp;
+  const Op* op = nullptr;         ///< Null for copies.
+  std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
+  std::vector<BufferId> out = {};
+  std::vector<PartitionId> facts = {};  ///< Of each output, right after.
+  PartitionId seeds = 0;
+  PathId path = 0;
+  // Loops.
+  std::int64_t count = 0;
+  std::vector<LoweredOp> body = {};
+  PathId path_end = 0;  ///< Paths path..path_end-1 lie inside: their keys change with the iteration.
+  // Folded product: its inputs replace in[sink->product_input].
+  std::optional<FoldSink> sink = {};
+  const Op* product = nullptr;
+  BufferId lhs = kNone, rhs = kNone;
+};
+
+struct LoweredProgram {
+  std::vector<Buffer> buffers;
+  std::vector<PathNode> paths;
+  std::vector<LoweredOp> ops;
+};
+
+LoweredProgram lower(const PartitionAnalysis& facts);
+
+/// Calls visit(op) for each instruction in order, loops before their bodies.
+template <class Ops, class Visit>
+void for_each_op(Ops& ops, const Visit& visit) {
+  for (auto& op : ops) {
+    visit(op);
+    for_each_op(op.body, visit);
+  }
+}
+
+}  // namespace popsr

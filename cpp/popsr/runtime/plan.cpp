@@ -1,0 +1,108 @@
+#include "popsr/runtime/plan.h"
+
+#include <fmt/format.h>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/kernels/loader.h"
+#include "popsr/runtime/plan_builder.h"
+#include "popsr/runtime/rewrites.h"
+
+namespace popsr {
+namespace {
+
+void count_streams(const std::vector<Instruction>& instructions, std::int64_t times,
+                   std::vector<std::int64_t>& reads) {
+  for (const Instruction& instruction : instructions) {
+    if (instruction.kind == Instruction::Kind::kLoop) {
+      count_streams(instruction.body, times * instruction.count, reads);
+    } else if (instruction.op) {
+      for (const Attribute& value : instruction.op->attrs) {
+        if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;
+      }
+    }
+  }
+}
+
+std::string name_of(const Ir& ir, const LoweredProgram& program, const Claim& claim) {
+  const Buffer& buffer = program.buffers[claim.buffer];
+  return fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type));
+}
+
+std::string describe(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::kCopy:
+      return "copy";
+    case Instruction::Kind::kProduct:
+      return fmt::format("{}+{}", instruction.product->def->name, instruction.op->def->name);
+    default:
+      return std::string(instruction.op->def->name);
+  }
+}
+
+void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instructions, int indent,
+           std::string& text) {
+  for (const Instruction& instruction : instructions) {
+    text += std::string(static_cast<std::size_t>(indent), ' ');
+    if (instruction.kind == Instruction::Kind::kLoop) {
+      text += fmt::format("repeat {} times {{\n", instruction.count);
+      print(ir, plan, instruction.body, indent + 2, text);
+      text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
+      continue;
+    }
+    std::string outputs, partitions;
+    std::size_t nbytes = 0;
+    for (const Claim& claim : instruction.claims) {
+      outputs += (outputs.empty() ? "" : ", ") + name_of(ir, plan.program(), claim);
+      const std::int64_t blocks = ir.partitions().num_blocks(claim.fact);
+      partitions += " " + (blocks == 1                  ? std::string("equal")
+                           : blocks == ir.replication() ? std::string("per replica")
+                                                        : ir.partitions().to_string(claim.fact));
+      nbytes +=
+          static_cast<std::size_t>(ir.partitions().num_blocks(plan.program().buffers[claim.buffer].storage)) *
+          plan.memory().placements[claim.buffer].nbytes;
+    }
+    text += fmt::format("{}{}{}  blocks={} bytes={}{}\n", outputs, outputs.empty() ? "" : " = ",
+                        describe(instruction), instruction.blocks, nbytes, partitions);
+  }
+}
+
+}  // namespace
+
+Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
+    : ir_(&facts.ir()), program_(lower(facts)) {
+  facts.check_fresh();
+  const kernels::KernelTable& kernels = kernels::kernel_table();
+  share_buffers(program_);
+  if (options.fold) fold_products(*ir_, kernels, program_);
+  choose_storage(facts, program_, options.dedup);
+  memory_ = place(*ir_, program_);
+  instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
+}
+
+BufferId Plan::variable(TensorId id) const {
+  for (BufferId buffer = 0; buffer < program_.buffers.size(); ++buffer) {
+    if (program_.buffers[buffer].tensor == id) return buffer;
+  }
+  raise<InternalError>("session: no buffer for variable '{}'", ir_->tensor(id).name);
+}
+
+std::byte* Plan::block(BufferId buffer, Replica replica) const {
+  const Placement& placement = memory_.placements[buffer];
+  const std::uint32_t label = ir_->partitions().labels(program_.buffers[buffer].storage)[replica];
+  return placement.base + label * placement.nbytes;
+}
+
+std::vector<std::int64_t> Plan::stream_reads() const {
+  std::vector<std::int64_t> reads(ir_->num_streams(), 0);
+  count_streams(instructions_, 1, reads);
+  return reads;
+}
+
+std::string Plan::to_string() const {
+  std::string text;
+  print(*ir_, *this, instructions_, 0, text);
+  return text;
+}
+
+}  // namespace popsr

@@ -1,0 +1,114 @@
+// A program compiled with its facts: instructions with kernels, block structure and addresses. Running it
+// looks nothing up and allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/kernels/kernel_table.h"
+#include "popsr/runtime/layout.h"
+#include "popsr/runtime/lowering.h"
+
+namespace popsr {
+
+/// An op that rounds stochastically has at most this many outputs.
+inline constexpr std::size_t kMaxNoisyOutputs = 16;
+
+struct PlanOptions {
+  bool dedup = true;  ///< One buffer and one computation per block; false: per replica.
+  bool fold = true;   ///< Fold products into their consumers.
+};
+
+/// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.
+struct BoundRun {
+  std::vector<const std::byte*> in = {};
+  std::vector<std::ptrdiff_t> in_stride = {};
+  std::vector<std::byte*> out = {};
+  std::vector<std::ptrdiff_t> out_stride = {};
+  std::int64_t first = 0;
+  std::int64_t blocks = 0;
+};
+
+struct BlockCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t nbytes = 0;
+};
+
+/// One output block of a folded product.
+struct BoundProduct {
+  std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
+  std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
+  std::byte* out = nullptr;
+};
+
+/// What must hold after an instruction: output `output` equals in all replicas of each block of `fact`.
+struct Claim {
+  BufferId buffer = kNone;
+  std::size_t output = 0;
+  PartitionId fact = 0;
+};
+
+struct Instruction {
+  enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop };
+  Kind kind = Kind::kCopy;
+  const Op* op = nullptr;       ///< Null for copies.
+  const Op* product = nullptr;  ///< The folded product.
+  std::int64_t blocks = 0;      ///< Computed by one execution.
+  BlockKernel kernel = {};
+  ExchangeKernel exchange = {};
+  ProductKernel folded = {};
+  std::optional<FoldSink> sink = {};
+  std::vector<BoundRun> runs = {};          ///< kKernel; one for kExchange.
+  std::vector<BoundProduct> products = {};  ///< kProduct
+  std::vector<BlockCopy> copies = {};       ///< kCopy; after others: a fact coarser than its storage.
+  std::vector<Slab> staging = {};  ///< kExchange: outputs that may not overwrite their inputs at once.
+  // Noise: one key per output and block, made before each execution. Empty when nothing is rounded
+  // stochastically.
+  std::vector<std::vector<kernels::NoiseKey>> keys = {};
+  std::vector<Replica> seed_replicas = {};  ///< Smallest replica of each block's seed block.
+  PathId path = 0;
+  // Loops.
+  std::int64_t count = 0;
+  PathId path_end = 0;
+  std::vector<Instruction> body = {};
+  std::vector<Claim> claims = {};
+  std::vector<PartitionId> facts = {};
+  std::uint64_t executions = 0;
+};
+
+class Plan {
+ public:
+  Plan(const PartitionAnalysis& facts, const PlanOptions& options);
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const LoweredProgram& program() const { return program_; }
+  const Memory& memory() const { return memory_; }
+  std::vector<Instruction>& instructions() { return instructions_; }
+  const std::vector<Instruction>& instructions() const { return instructions_; }
+  bool stochastic() const { return stochastic_; }
+
+  /// The buffer of a variable.
+  BufferId variable(TensorId id) const;
+  /// Address of the block that holds `replica`'s value.
+  std::byte* block(BufferId buffer, Replica replica) const;
+
+  /// How often each stream moves on in one run, by StreamId.
+  std::vector<std::int64_t> stream_reads() const;
+  /// One line an instruction: outputs, op, partition, blocks, bytes.
+  std::string to_string() const;
+
+ private:
+  friend class PlanBuilder;
+  const Ir* ir_;
+  LoweredProgram program_;
+  Memory memory_;
+  std::vector<Instruction> instructions_;
+  bool stochastic_ = false;
+};
+
+}  // namespace popsr

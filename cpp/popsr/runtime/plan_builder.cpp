@@ -1,0 +1,215 @@
+#include "popsr/runtime/plan_builder.h"
+
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/rewrites.h"
+
+namespace popsr {
+namespace {
+
+/// Appends a copy, merging it with the one before when both sides continue.
+void add_copy(std::vector<BlockCopy>& copies, BlockCopy next) {
+  if (next.nbytes == 0) return;
+  if (!copies.empty()) {
+    BlockCopy& last = copies.back();
+    if (last.to + last.nbytes == next.to && last.from + last.nbytes == next.from) {
+      last.nbytes += next.nbytes;
+      return;
+    }
+  }
+  copies.push_back(next);
+}
+
+}  // namespace
+
+std::vector<Instruction> PlanBuilder::build(const std::vector<LoweredOp>& ops) {
+  std::vector<Instruction> instructions;
+  instructions.reserve(ops.size());
+  for (const LoweredOp& op : ops) instructions.push_back(build(op));
+  return instructions;
+}
+
+Instruction PlanBuilder::build(const LoweredOp& op) {
+  Instruction instruction;
+  instruction.op = op.op;
+  instruction.path = op.path;
+  instruction.facts = op.facts;
+  if (op.kind == LoweredOp::Kind::kLoop) {
+    instruction.kind = Instruction::Kind::kLoop;
+    instruction.count = op.count;
+    instruction.path_end = op.path_end;
+    instruction.body = build(op.body);
+    return instruction;
+  }
+  if (op.kind == LoweredOp::Kind::kCopy) {
+    build_copy(op, instruction);
+  } else if (op.sink) {
+    build_product(op, instruction);
+  } else if (op.op->def->exchange) {
+    build_exchange(op, instruction);
+  } else {
+    build_kernel(op, instruction);
+  }
+  for (std::size_t k = 0; k < op.out.size(); ++k) instruction.claims.push_back({op.out[k], k, op.facts[k]});
+  return instruction;
+}
+
+PartitionId PlanBuilder::execution(const LoweredOp& op) const {
+  if (!options_.dedup) return table_.bottom();
+  PartitionId exec = table_.top();
+  for (const PartitionId fact : op.facts) exec = table_.meet(exec, fact);
+  return exec;
+}
+
+std::uint32_t PlanBuilder::label(BufferId buffer, Replica replica) const {
+  return table_.labels(plan_.program_.buffers[buffer].storage)[replica];
+}
+
+std::vector<BoundRun> PlanBuilder::bind_runs(const LoweredOp& op, PartitionId exec) const {
+  const std::span<const Replica> replicas = table_.representatives(exec);
+  std::vector<BufferId> operands = op.in;
+  operands.insert(operands.end(), op.out.begin(), op.out.end());
+  const auto step = [&](BufferId id, std::size_t block) {
+    return static_cast<std::int64_t>(label(id, replicas[block + 1])) -
+           static_cast<std::int64_t>(label(id, replicas[block]));
+  };
+  std::vector<BoundRun> runs;
+  for (std::size_t first = 0; first < replicas.size();) {
+    // The longest run over which every operand moves by a constant number of blocks.
+    std::size_t end = first + 1;
+    const auto constant = [&](BufferId id) { return id == kNone || step(id, end - 1) == step(id, first); };
+    while (end < replicas.size() && std::ranges::all_of(operands, constant)) ++end;
+    BoundRun run{.first = static_cast<std::int64_t>(first), .blocks = static_cast<std::int64_t>(end - first)};
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const BufferId id = operands[i];
+      std::byte* data = id == kNone ? nullptr : plan_.block(id, replicas[first]);
+      const bool moves = id != kNone && run.blocks > 1;
+      const auto nbytes = id == kNone ? 0 : static_cast<std::ptrdiff_t>(plan_.memory_.placements[id].nbytes);
+      const std::ptrdiff_t stride = moves ? step(id, first) * nbytes : 0;
+      if (i < op.in.size()) {
+        run.in.push_back(data);
+        run.in_stride.push_back(stride);
+      } else {
+        run.out.push_back(data);
+        run.out_stride.push_back(stride);
+      }
+    }
+    runs.push_back(std::move(run));
+    first = end;
+  }
+  return runs;
+}
+
+void PlanBuilder::spread(BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const {
+  const PartitionId storage = plan_.program_.buffers[buffer].storage;
+  if (table_.num_blocks(storage) == table_.num_blocks(exec)) return;
+  const std::size_t nbytes = plan_.memory_.placements[buffer].nbytes;
+  for (const Replica replica : table_.representatives(storage)) {
+    const Replica source = table_.representatives(exec)[table_.labels(exec)[replica]];
+    if (label(buffer, source) == label(buffer, replica)) continue;
+    add_copy(copies, {plan_.block(buffer, replica), plan_.block(buffer, source), nbytes});
+  }
+}
+
+void PlanBuilder::add_noise(const LoweredOp& op, Instruction& instruction) {
+  if (!op.op->seeds) return;
+  POPSR_CHECK(op.out.size() <= kMaxNoisyOutputs);
+  plan_.stochastic_ = true;
+  const PartitionId exec = execution(op);
+  for (const Replica replica : table_.representatives(exec)) {
+    instruction.seed_replicas.push_back(table_.representatives(op.seeds)[table_.labels(op.seeds)[replica]]);
+  }
+  instruction.keys.assign(op.out.size(), std::vector<kernels::NoiseKey>(instruction.seed_replicas.size()));
+}
+
+void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
+  const PartitionId exec = execution(op);
+  instruction.kind = Instruction::Kind::kKernel;
+  POPSR_CHECK(op.op->def->eval != nullptr);
+  instruction.kernel = op.op->def->eval(eval_spec(ir_, *op.op, kernels_));
+  instruction.blocks = table_.num_blocks(exec);
+  instruction.runs = bind_runs(op, exec);
+  add_noise(op, instruction);
+  for (const BufferId id : op.out) spread(id, exec, instruction.copies);
+}
+
+void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) {
+  const PartitionId exec = execution(op);
+  const std::span<const Replica> replicas = table_.representatives(exec);
+  instruction.kind = Instruction::Kind::kExchange;
+  instruction.blocks = static_cast<std::int64_t>(replicas.size());
+  ExchangeSpec spec{eval_spec(ir_, *op.op, kernels_), {replicas.begin(), replicas.end()}, {}};
+  BoundRun run{.blocks = instruction.blocks};
+  for (const BufferId id : op.in) {
+    spec.in_labels.push_back(id == kNone ? std::span<const std::uint32_t>()
+                                         : table_.labels(plan_.program_.buffers[id].storage));
+    run.in.push_back(id == kNone ? nullptr : plan_.memory_.placements[id].base);
+    run.in_stride.push_back(id == kNone ? 0
+                                        : static_cast<std::ptrdiff_t>(plan_.memory_.placements[id].nbytes));
+  }
+  bind_exchange_outputs(op, exec, bind_runs(op, exec), run, instruction);
+  instruction.exchange = op.op->def->exchange(spec);
+  instruction.runs.push_back(std::move(run));
+  add_noise(op, instruction);
+  for (const BufferId id : op.out) spread(id, exec, instruction.copies);
+}
+
+void PlanBuilder::bind_exchange_outputs(const LoweredOp& op, PartitionId exec,
+                                        const std::vector<BoundRun>& runs, BoundRun& run,
+                                        Instruction& instruction) const {
+  // With one block per group an in-place result is written after its group was read. Blocks computed replica
+  // by replica, or without a constant stride between them, are staged: a later block may still read what they
+  // overwrite.
+  const bool staged = runs.size() != 1 || (!options_.dedup && !op.op->def->effects.empty());
+  for (std::size_t k = 0; k < op.out.size(); ++k) {
+    const std::size_t nbytes = plan_.memory_.placements[op.out[k]].nbytes;
+    if (!staged) {
+      run.out.push_back(runs[0].out[k]);
+      run.out_stride.push_back(runs[0].out_stride[k]);
+      continue;
+    }
+    const std::span<const Replica> replicas = table_.representatives(exec);
+    const Slab& slab = instruction.staging.emplace_back(nbytes * replicas.size());
+    run.out.push_back(slab.data());
+    run.out_stride.push_back(static_cast<std::ptrdiff_t>(nbytes));
+    for (std::size_t b = 0; b < replicas.size(); ++b) {
+      add_copy(instruction.copies, {plan_.block(op.out[k], replicas[b]), slab.data() + b * nbytes, nbytes});
+    }
+  }
+}
+
+void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
+  const PartitionId exec = execution(op);
+  instruction.kind = Instruction::Kind::kProduct;
+  instruction.product = op.product;
+  instruction.sink = op.sink;
+  instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  instruction.blocks = table_.num_blocks(exec);
+  const ReplicaGrouping group = op.sink->group.value_or(ReplicaGrouping::from_stride(ir_.replication()));
+  for (const Replica replica : table_.representatives(exec)) {
+    BoundProduct bound;
+    const std::vector<Replica> self{replica};
+    for (const Replica member : op.sink->target ? std::span<const Replica>(self) : group.members(replica)) {
+      bound.lhs.push_back(plan_.block(op.lhs, member));
+      bound.rhs.push_back(plan_.block(op.rhs, member));
+    }
+    for (const BufferId id : op.in) bound.in.push_back(id == kNone ? nullptr : plan_.block(id, replica));
+    bound.out = plan_.block(op.out[0], replica);
+    instruction.products.push_back(std::move(bound));
+  }
+  spread(op.out[0], exec, instruction.copies);
+}
+
+void PlanBuilder::build_copy(const LoweredOp& op, Instruction& instruction) {
+  instruction.kind = Instruction::Kind::kCopy;
+  const PartitionId storage = plan_.program_.buffers[op.out[0]].storage;
+  instruction.blocks = table_.num_blocks(storage);
+  const std::size_t nbytes = plan_.memory_.placements[op.out[0]].nbytes;
+  for (const Replica replica : table_.representatives(storage)) {
+    add_copy(instruction.copies, {plan_.block(op.out[0], replica), plan_.block(op.in[0], replica), nbytes});
+  }
+}
+
+}  // namespace popsr

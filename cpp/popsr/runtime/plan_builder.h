@@ -1,0 +1,41 @@
+// Turns lowered ops into instructions: picks blocks, addresses and kernels.
+#pragma once
+
+#include <vector>
+
+#include "popsr/runtime/plan.h"
+
+namespace popsr {
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Ir& ir, const kernels::KernelTable& kernels, const PlanOptions& options, Plan& plan)
+      : ir_(ir), kernels_(kernels), options_(options), plan_(plan), table_(ir.partitions()) {}
+
+  std::vector<Instruction> build(const std::vector<LoweredOp>& ops);
+
+ private:
+  Instruction build(const LoweredOp& op);
+  void build_kernel(const LoweredOp& op, Instruction& instruction);
+  void build_exchange(const LoweredOp& op, Instruction& instruction);
+  void bind_exchange_outputs(const LoweredOp& op, PartitionId exec, const std::vector<BoundRun>& runs,
+                             BoundRun& run, Instruction& instruction) const;
+  void build_product(const LoweredOp& op, Instruction& instruction);
+  void build_copy(const LoweredOp& op, Instruction& instruction);
+  void add_noise(const LoweredOp& op, Instruction& instruction);
+
+  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts.
+  PartitionId execution(const LoweredOp& op) const;
+  std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
+  /// Copies computed blocks to the rest of a storage that is finer than the fact.
+  void spread(BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  std::uint32_t label(BufferId buffer, Replica replica) const;
+
+  const Ir& ir_;
+  const kernels::KernelTable& kernels_;
+  const PlanOptions& options_;
+  Plan& plan_;
+  PartitionTable& table_;
+};
+
+}  // namespace popsr

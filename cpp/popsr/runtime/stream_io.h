@@ -1,0 +1,51 @@
+// Streams during one run: positions in the host's memory.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+
+namespace popsr {
+
+/// Memory of one stream during a run: element t of replica r at data + (t * rows + r) * nbytes, where rows is
+/// 1 for broadcast streams, else the replication factor. `transfers` = number of t that data holds.
+struct StreamBuffer {
+  std::byte* data = nullptr;
+  std::int64_t transfers = 0;
+};
+
+class StreamIo final : public HostIo {
+ public:
+  StreamIo(const Ir& ir, std::span<const StreamBuffer> buffers,
+           const std::function<void(const PrintRequest&)>& print)
+      : ir_(ir), buffers_(buffers), print_(print), positions_(buffers.size(), 0) {}
+
+  const std::byte* input(StreamId stream, Replica replica) override { return at(stream, replica); }
+  std::byte* output(StreamId stream, Replica replica) override { return at(stream, replica); }
+  void advance(StreamId stream) override {
+    if (++positions_[stream] == buffers_[stream].transfers) positions_[stream] = 0;
+  }
+  void print(const PrintRequest& request) override {
+    if (print_) print_(request);
+  }
+
+ private:
+  std::byte* at(StreamId id, Replica replica) const {
+    const Stream& stream = ir_.stream(id);
+    const auto nbytes =
+        static_cast<std::size_t>(num_elements(stream.type.shape)) * size_of(stream.type.dtype);
+    const bool broadcast = stream.mode == StreamMode::kBroadcast;
+    const auto rows = broadcast ? 1U : static_cast<std::size_t>(ir_.replication());
+    const auto row = static_cast<std::size_t>(positions_[id]) * rows + (broadcast ? 0U : replica);
+    return buffers_[id].data + row * nbytes;
+  }
+
+  const Ir& ir_;
+  std::span<const StreamBuffer> buffers_;
+  const std::function<void(const PrintRequest&)>& print_;
+  std::vector<std::int64_t> positions_;
+};
+
+}  // namespace popsr
