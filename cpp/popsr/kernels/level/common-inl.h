@@ -1,8 +1,8 @@
 // Small helpers shared by the kernel files.
 //
-// Everything in the *-inl.h files of this folder has internal linkage on purpose: each instruction-set level is
-// compiled with other flags, and a function merged by the linker across them would run the wrong instructions.
-// For the same reason no std template is instantiated here.
+// Everything in the *-inl.h files of this folder has internal linkage on purpose: each instruction-set level
+// is compiled with other flags, and a function merged by the linker across them would run the wrong
+// instructions. For the same reason no std template is instantiated here.
 #pragma once
 
 #include <cstddef>

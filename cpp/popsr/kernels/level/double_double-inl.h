@@ -1,5 +1,5 @@
-// Unevaluated sums hi + lo of two doubles with |lo| <= ulp(hi) / 2: about 106 bits, without fused multiply-add.
-// T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
+// Unevaluated sums hi + lo of two doubles with |lo| <= ulp(hi) / 2: about 106 bits, without fused
+// multiply-add. T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"

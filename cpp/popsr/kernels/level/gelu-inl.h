@@ -1,7 +1,7 @@
 // gelu in the tanh form, 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative.
 //
-// 0.5 (1 + tanh u) = 1 / (1 + e^(-2u)) has no cancellation. For x < 0 it is t / (1 + t) with t = e^(2u) < 1, so that
-// the tail runs into the subnormals instead of overflowing. gelu(-inf) is the limit, -0.
+// 0.5 (1 + tanh u) = 1 / (1 + e^(-2u)) has no cancellation. For x < 0 it is t / (1 + t) with t = e^(2u) < 1,
+// so that the tail runs into the subnormals instead of overflowing. gelu(-inf) is the limit, -0.
 #pragma once
 
 #include "popsr/kernels/level/math_f64-inl.h"

@@ -1,7 +1,8 @@
 // Reductions of one contiguous row.
 //
-// Sums of floats follow one fixed order whatever the vector length: element i goes to lane i mod 16, lanes fold as a
-// tree, see ReduceFn. Padding lanes hold -0, the identity of addition. Maxima and integer sums have no order.
+// Sums of floats follow one fixed order whatever the vector length: element i goes to lane i mod 16, lanes
+// fold as a tree, see ReduceFn. Padding lanes hold -0, the identity of addition. Maxima and integer sums have
+// no order.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"
@@ -69,8 +70,9 @@ Sum<T> lane_sum(const T* x, std::int64_t n) {
   return fold_lanes(lanes);
 }
 
-// A float whose bits are read as a sign-magnitude integer is ordered like a two's complement integer after flipping
-// the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float ones with NaN do not.
+// A float whose bits are read as a sign-magnitude integer is ordered like a two's complement integer after
+// flipping the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float ones with
+// NaN do not.
 [[gnu::always_inline]] inline std::int32_t order_key(float x) {
   const std::uint32_t u = bits_of(x);
   return static_cast<std::int32_t>((u >> 31) != 0 ? u ^ 0x7fffffffU : u);

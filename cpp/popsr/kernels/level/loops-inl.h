@@ -1,7 +1,8 @@
-// The elementwise loops. An operation is a struct with a static apply() on values, so that one loop serves all.
+// The elementwise loops. An operation is a struct with a static apply() on values, so that one loop serves
+// all.
 //
-// "ivdep": outputs may alias an input exactly, which the vectoriser need not guard against because every iteration
-// loads before it stores; without it in-place calls would take a scalar path.
+// "ivdep": outputs may alias an input exactly, which the vectoriser need not guard against because every
+// iteration loads before it stores; without it in-place calls would take a scalar path.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"

@@ -1,8 +1,16 @@
-// Elementwise functions with polynomial kernels; the signatures are EwFn. Bounds in ulp measured against a wide
-// reference on dense samples (tests_cpp/test_kernels_math.cpp keeps them); every level gives the same bits.
+// Elementwise functions with polynomial kernels; the signatures are EwFn. Worst errors in ulp, measured
+// against long double on dense samples and all binades (tests_cpp/test_kernels_math.cpp keeps the bounds);
+// the same bits at every level.
 //
-//               float   double
-//   exp         TBD
+//               float            double
+//   exp         0.97  (bound 2)  0.79  (bound 2)
+//   log         0.80  (bound 2)  0.80  (bound 2)
+//   tanh        1.33  (bound 2)  1.29  (bound 2)
+//   gelu        0.501 (bound 2)  2.80  (bound 4)
+//   pow         0.501 (bound 1)  0.81  (bound 2)
+//   gelu grad   0.501 (bound 1)  3.4e-16 absolute for dy = 1 (bound 1e-15)
+//
+// The gradients of pow are products of rounded factors: about one ulp more than pow and log.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that every
-// level agrees. Polynomials and the splitting of ln 2 are those of Cephes (S. L. Moshier, netlib cephes/single).
-// Measured worst errors against a wide reference are in math.h; tests_cpp/test_kernels_math.cpp checks them.
+// exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
+// every level agrees. Polynomials and the splitting of ln 2 are those of Cephes (S. L. Moshier, netlib
+// cephes/single). Measured worst errors against a wide reference are in math.h;
+// tests_cpp/test_kernels_math.cpp checks them.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"
@@ -78,8 +79,8 @@ struct ExpPartsF32 {
   const float doubled = 2.0F * (a > 20.0F ? 20.0F : a);  // tanh rounds to 1 from 9.02 on.
   const ExpPartsF32 e = exp_parts(doubled);
   const float exponential = e.mantissa * from_bits((e.exponent + 127U) << 23);
-  const float far = with_sign(1.0F - 2.0F / (exponential + 1.0F), x);
-  return a < 0.625F ? near : far;
+  const float far = 1.0F - 2.0F / (exponential + 1.0F);
+  return with_sign(a < 0.625F ? near : far, x);  // tanh(-0) = -0
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct ExpParts {
   double scale2;
 };
 [[gnu::always_inline]] inline ExpParts exp_parts(double x, double tail) {
-  const bool outside = x > 710.0 || x < -746.0;  // Beyond overflow and underflow.
+  const bool outside = (x > 710.0) | (x < -746.0);  // Beyond overflow and underflow.
   const double clamped = x > 710.0 ? 710.0 : (x < -746.0 ? -746.0 : x);
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = clamped * kLog2E64 + magic;
@@ -39,7 +39,8 @@ struct ExpParts {
   q = q * r + 0x1.5555555555556p-5;
   q = q * r + 0x1.5555555555557p-3;
   q = q * r + 0.5;
-  const double mantissa = 1.0 + (r + (correction + (q * (r * r) + correction * r)));
+  const double curve = q * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
+  const double mantissa = 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
   const std::uint64_t exponent = bits_of(shifted) - bits_of(magic);
   const std::uint64_t half = ((exponent + 2048U) >> 1) - 1024U;
   return {mantissa, from_bits((half + 1023U) << 52), from_bits((exponent - half + 1023U) << 52)};
@@ -71,14 +72,14 @@ struct LogParts {
   const double s = f / (2.0 + f);
   const double z = s * s;
   const double w = z * z;
-  const double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-  const double odd = z * (6.666666666666735130e-01 +
-                          w * (2.857142874366239149e-01 +
-                               w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+  const double even =
+      w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+  const double odd =
+      z * (6.666666666666735130e-01 +
+           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
   const double half_square = 0.5 * f * f;
   const double e = parts.exponent;
-  double result =
-      e * kLn2High64 - ((half_square - (s * (half_square + (odd + even)) + e * kLn2Low64)) - f);
+  double result = e * kLn2High64 - ((half_square - (s * (half_square + (odd + even)) + e * kLn2Low64)) - f);
   result = x == kInfF64 ? x : result;
   result = x == 0.0 ? -kInfF64 : result;
   return x >= 0.0 ? result : kNanF64;
@@ -87,15 +88,16 @@ struct LogParts {
 [[gnu::always_inline]] inline double tanh_of(double x) {
   const double a = magnitude(x);
   const double z = x * x;
-  const double p =
-      (-9.64399179425052238628E-1 * z - 9.92877231001918586564E1) * z - 1.61468768441708447952E3;
-  const double q = ((z + 1.12811678491632931402E2) * z + 2.23548839060100448583E3) * z + 4.84406305325125486048E3;
+  const double p = (-9.64399179425052238628E-1 * z - 9.92877231001918586564E1) * z - 1.61468768441708447952E3;
+  const double q =
+      ((z + 1.12811678491632931402E2) * z + 2.23548839060100448583E3) * z + 4.84406305325125486048E3;
   const double near = x + x * z * (p / q);
-  const double far = with_sign(1.0 - 2.0 / (exp_of(2.0 * (a > 30.0 ? 30.0 : a)) + 1.0), x);
-  return a < 0.625 ? near : far;
+  const double far = 1.0 - 2.0 / (exp_of(2.0 * (a > 30.0 ? 30.0 : a)) + 1.0);
+  return with_sign(a < 0.625 ? near : far, x);  // tanh(-0) = -0
 }
 
-/// sum over k = 2 .. 13 of z^(k-2) / (2k+1): the tail of atanh(s)/s = 1 + z/3 + z^2/5 + ..., z = s^2 < 0.0295.
+/// sum over k = 2 .. 13 of z^(k-2) / (2k+1): the tail of atanh(s)/s = 1 + z/3 + z^2/5 + ..., z = s^2 <
+/// 0.0295.
 [[gnu::always_inline]] inline double atanh_tail(double z) {
   double p = 1.0 / 27.0;
   p = p * z + 1.0 / 25.0;

@@ -7,19 +7,20 @@
 namespace popsr::kernels {
 namespace {
 
-/// What becomes of the element (or vector of elements) `old` of C with chain x.
+/// Finishes the chain x (an element or a vector) for the element `old` of C.
 template <class V, class T>
-POPSR_INLINE V combine(const V& old, V x, const Finish<T>& finish) {
+POPSR_INLINE void combine(V& x, const V& old, const Finish<T>& finish) {
   using F = Finish<T>;
   if (finish.mode == F::kAdd) x = old + x;
   if (finish.mode == F::kScaledAdd) x = finish.alpha * old + finish.beta * x;
   if (finish.divide) x = x / finish.divisor;
-  return x;
 }
 
 template <class T>
 void finish_element(T* c, T x, const Finish<T>& finish) {
-  *c = combine(finish.mode == Finish<T>::kSet ? T{0} : *c, x, finish);
+  const T old = finish.mode == Finish<T>::kSet ? T{0} : *c;
+  combine(x, old, finish);
+  *c = x;
 }
 
 /// c[x*c_row + r] from tile[r*width + x], 4 x 4 elements at a time.
@@ -37,7 +38,8 @@ void finish_transposed(const T* tile, int width, int rows, int cols, T* c, std::
         auto* p = reinterpret_cast<typename B::Unaligned*>(c + (x + q) * c_row + r);
         typename B::V old = {};
         if (reads) old = *p;
-        *p = combine(old, block[q], finish);
+        combine(block[q], old, finish);
+        *p = block[q];
       }
     }
   }

@@ -1,7 +1,7 @@
 // Folds of products with short chains: the gradients of many replicas with small micro batches.
 //
-// Storing every product to memory would cost far more than computing it. A tile keeps its sum in registers beside
-// the chain of one fold; the operands, which are small, are packed as [fold][k][lane].
+// Storing every product to memory would cost far more than computing it. A tile keeps its sum in registers
+// beside the chain of one fold; the operands, which are small, are packed as [fold][k][lane].
 #pragma once
 
 #include "popsr/kernels/level/matmul_product.h"
@@ -14,7 +14,7 @@ struct FoldTile {
   const T* row;  ///< [fold][k][Rows]
   const T* vec;  ///< [fold][k][Vecs * lanes], zero beyond the last column
   std::int64_t k, folds;
-  bool first;    ///< Starts a sum; otherwise the sum so far is in C.
+  bool first;  ///< Starts a sum; otherwise the sum so far is in C.
   T* c;
   std::int64_t c_row;
   int cols;
@@ -22,7 +22,8 @@ struct FoldTile {
 
 template <class X, int Rows, int Vecs, bool Partial>
 POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const FoldTile<typename X::T>& tile) {
-  const auto minus_zero = -typename X::T{0};  // The identity of an addition: +0 would turn a sum of -0 into +0.
+  const auto minus_zero =
+      -typename X::T{0};  // The identity of an addition: +0 would turn a sum of -0 into +0.
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 2
@@ -33,7 +34,8 @@ POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const FoldTile<typ
     }
 }
 
-template <class X, int Rows, int Vecs, bool Partial>
+/// OneK: every chain has one step, and the loop over k melts away.
+template <class X, bool OneK, int Rows, int Vecs, bool Partial>
 void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
   using V = typename X::V;
   V sum[Rows][Vecs];
@@ -42,7 +44,7 @@ void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>
   const auto* vec = tile.vec;
   for (std::int64_t fold = tile.folds; fold > 0; --fold) {
     V acc[Rows][Vecs] = {};
-    for (std::int64_t k = tile.k; k > 0; --k) {
+    for (std::int64_t k = OneK ? 1 : tile.k; k > 0; --k) {
       V v[Vecs];
 #pragma GCC unroll 2
       for (int q = 0; q < Vecs; ++q) v[q] = X::load(vec + q * X::kLanes);
@@ -66,29 +68,36 @@ void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>
 template <class X>
 using FoldFn = void (*)(const FoldTile<typename X::T>&, const Finish<typename X::T>&);
 
-template <class X>
+template <class X, bool OneK>
 struct FoldTable {
   FoldFn<X> two[X::kFoldRows + 1] = {}, one[X::kFoldRows + 1] = {}, partial[X::kFoldRows + 1] = {};
 };
 
-template <class X, int Rows>
-constexpr void fill(FoldTable<X>& table) {
+template <class X, bool OneK, int Rows>
+constexpr void fill(FoldTable<X, OneK>& table) {
   if constexpr (Rows > 0) {
-    table.two[Rows] = micro_fold<X, Rows, 2, false>;
-    table.one[Rows] = micro_fold<X, Rows, 1, false>;
-    table.partial[Rows] = micro_fold<X, Rows, 1, true>;
-    fill<X, Rows - 1>(table);
+    table.two[Rows] = micro_fold<X, OneK, Rows, 2, false>;
+    table.one[Rows] = micro_fold<X, OneK, Rows, 1, false>;
+    table.partial[Rows] = micro_fold<X, OneK, Rows, 1, true>;
+    fill<X, OneK, Rows - 1>(table);
   }
 }
 
-template <class X>
-constexpr FoldTable<X> make_fold_table() {
-  FoldTable<X> table;
-  fill<X, X::kFoldRows>(table);
+template <class X, bool OneK>
+constexpr FoldTable<X, OneK> make_fold_table() {
+  FoldTable<X, OneK> table;
+  fill<X, OneK, X::kFoldRows>(table);
   return table;
 }
-template <class X>
-constexpr FoldTable<X> kFold = make_fold_table<X>();
+template <class X, bool OneK>
+constexpr FoldTable<X, OneK> kFold = make_fold_table<X, OneK>();
+
+/// The kernels, by number of rows, of panels with `cols` columns.
+template <class X, bool OneK>
+const FoldFn<X>* fold_kernels(int cols) {
+  const auto& table = kFold<X, OneK>;
+  return cols == 2 * X::kLanes ? table.two : cols == X::kLanes ? table.one : table.partial;
+}
 
 template <class X>
 class FoldedProduct {
@@ -139,8 +148,8 @@ class FoldedProduct {
     const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;
     for (std::int64_t fold = folds_.begin; fold < folds_.end; ++fold)
       pack_panel<X>(vec_panel_ + (fold - folds_.begin) * args_.k * width, width,
-                    static_cast<const T*>(vec.ptr[fold]) + x * vec.x_stride, vec.k_stride, vec.x_stride, args_.k,
-                    cols);
+                    static_cast<const T*>(vec.ptr[fold]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
+                    args_.k, cols);
     FoldTile<T> tile;
     tile.vec = vec_panel_;
     tile.k = args_.k;
@@ -149,8 +158,7 @@ class FoldedProduct {
     tile.c_row = args_.c_row;
     tile.cols = cols;
     const Finish<T> finish = finish_of<T>(args_, true, folds_.end == plan_.folds);
-    const auto& table =
-        cols == 2 * X::kLanes ? kFold<X>.two : cols == X::kLanes ? kFold<X>.one : kFold<X>.partial;
+    const FoldFn<X>* table = args_.k == 1 ? fold_kernels<X, true>(cols) : fold_kernels<X, false>(cols);
     for (std::int64_t q = 0; q < tiles_of(block); ++q) {
       const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
       tile.row = row_block_ + r.begin * chains();

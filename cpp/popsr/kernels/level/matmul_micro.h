@@ -1,8 +1,8 @@
 // Register tiles of the matrix product.
 //
-// The two operands of a tile play different parts: the "vec" operand fills vectors, the "row" operand is broadcast
-// element by element. Every lane of every accumulator is one sequential chain over k, so the tile's shape, and
-// which of A and B is the vec operand, change no bit.
+// The two operands of a tile play different parts: the "vec" operand fills vectors, the "row" operand is
+// broadcast element by element. Every lane of every accumulator is one sequential chain over k, so the tile's
+// shape, and which of A and B is the vec operand, change no bit.
 #pragma once
 
 #include "popsr/kernels/level/matmul_vec.h"
@@ -14,25 +14,42 @@ namespace {
 template <class T>
 struct Finish {
   enum Mode { kSet, kAdd, kScaledAdd };
-  Mode mode = kSet;      ///< c = x; c = c + x; c = alpha*c + beta*x
-  bool divide = false;   ///< ... and then c = c / divisor
+  Mode mode = kSet;     ///< c = x; c = c + x; c = alpha*c + beta*x
+  bool divide = false;  ///< ... and then c = c / divisor
   T alpha = 1, beta = 1, divisor = 1;
 };
 
 /// One tile: c[r*c_row + x] for `rows` rows (the kernel's own number) and `cols` columns.
 template <class T>
 struct Tile {
-  const T* row;           ///< row(r, k) = row[r*row_x + k*row_k]
-  const T* vec;           ///< vec(k, x) = vec[k*vec_k + x]
+  const T* row;  ///< row(r, k) = row[r*row_x + k*row_k]
+  const T* vec;  ///< vec(k, x) = vec[k*vec_k + x]
   std::int64_t row_x, row_k, vec_k, k;
   T* c;
   std::int64_t c_row;
-  int cols;               ///< Read by the kernels of partial vectors only.
+  bool resume = false;  ///< The chains go on from what c holds, instead of from +0.
+  int cols;             ///< Read by the kernels of partial vectors only.
 };
 
 template <class X, int Rows, int Vecs, bool Partial>
-POPSR_INLINE void finish_tile(typename X::V (&acc)[Rows][Vecs], typename X::T* c, std::int64_t c_row, int cols,
-                              const Finish<typename X::T>& finish) {
+POPSR_INLINE void store_tile(const typename X::V (&acc)[Rows][Vecs], typename X::T* c, std::int64_t c_row,
+                             int cols) {
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 2
+    for (int q = 0; q < Vecs; ++q) {
+      auto* p = c + r * c_row + q * X::kLanes;
+      if (Partial && q == Vecs - 1) {
+        X::store_part(p, acc[r][q], cols - q * X::kLanes);
+      } else {
+        X::store(p, acc[r][q]);
+      }
+    }
+}
+
+template <class X, int Rows, int Vecs, bool Partial>
+POPSR_INLINE void finish_tile(typename X::V (&acc)[Rows][Vecs], typename X::T* c, std::int64_t c_row,
+                              int cols, const Finish<typename X::T>& finish) {
   using V = typename X::V;
   using F = Finish<typename X::T>;
   const auto old = [&](int r, int q) __attribute__((always_inline)) {
@@ -58,16 +75,18 @@ POPSR_INLINE void finish_tile(typename X::V (&acc)[Rows][Vecs], typename X::T* c
 #pragma GCC unroll 2
       for (int q = 0; q < Vecs; ++q) acc[r][q] = acc[r][q] / divisor;
   }
+  store_tile<X, Rows, Vecs, Partial>(acc, c, c_row, cols);
+}
+
+template <class X, int Rows, int Vecs, bool Partial>
+POPSR_INLINE void resume_tile(typename X::V (&acc)[Rows][Vecs], const typename X::T* c, std::int64_t c_row,
+                              int cols) {
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 2
     for (int q = 0; q < Vecs; ++q) {
-      auto* p = c + r * c_row + q * X::kLanes;
-      if (Partial && q == Vecs - 1) {
-        X::store_part(p, acc[r][q], cols - q * X::kLanes);
-      } else {
-        X::store(p, acc[r][q]);
-      }
+      const auto* p = c + r * c_row + q * X::kLanes;
+      acc[r][q] = Partial && q == Vecs - 1 ? X::load_part(p, cols - q * X::kLanes) : X::load(p);
     }
 }
 
@@ -79,6 +98,7 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
   const auto* vec = tile.vec;
   const std::int64_t row_x = tile.row_x, row_k = tile.row_k, vec_k = tile.vec_k;
   const int cols = tile.cols;
+  if (tile.resume) resume_tile<X, Rows, Vecs, Partial>(acc, tile.c, tile.c_row, cols);
   for (std::int64_t k = tile.k; k > 0; --k) {
     V v[Vecs];
 #pragma GCC unroll 2

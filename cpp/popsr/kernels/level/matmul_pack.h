@@ -17,10 +17,10 @@ template <class T>
 POPSR_INLINE void load_transposed4(const T* src, std::int64_t src_row, typename Block4<T>::V (&x)[4]) {
   using B = Block4<T>;
   using V = typename B::V;
-  const auto load = [&](int r) __attribute__((always_inline)) {
-    return static_cast<V>(*reinterpret_cast<const typename B::Unaligned*>(src + r * src_row));
-  };
-  const V r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+  using U = typename B::Unaligned;
+  const V r0 = *reinterpret_cast<const U*>(src), r1 = *reinterpret_cast<const U*>(src + src_row);
+  const V r2 = *reinterpret_cast<const U*>(src + 2 * src_row),
+          r3 = *reinterpret_cast<const U*>(src + 3 * src_row);
   const V t0 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), t1 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
   const V t2 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5), t3 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
   x[0] = __builtin_shufflevector(t0, t2, 0, 1, 4, 5);
@@ -29,11 +29,11 @@ POPSR_INLINE void load_transposed4(const T* src, std::int64_t src_row, typename 
   x[3] = __builtin_shufflevector(t1, t3, 2, 3, 6, 7);
 }
 
-/// A panel of k x `cols` elements of an operand with strides src_k and src_x, as dst[k*width + x]. The lanes from
-/// cols to width are zero; they only feed lanes that are discarded.
+/// A panel of k x `cols` elements of an operand with strides src_k and src_x, as dst[k*width + x]. The lanes
+/// from cols to width are zero; they only feed lanes that are discarded.
 template <class X>
-void pack_panel(typename X::T* dst, int width, const typename X::T* src, std::int64_t src_k, std::int64_t src_x,
-                std::int64_t k, int cols) {
+void pack_panel(typename X::T* dst, int width, const typename X::T* src, std::int64_t src_k,
+                std::int64_t src_x, std::int64_t k, int cols) {
   using T = typename X::T;
   if (cols < width) {
     for (std::int64_t kk = 0; kk < k; ++kk)
@@ -42,7 +42,8 @@ void pack_panel(typename X::T* dst, int width, const typename X::T* src, std::in
   if (src_x == 1) {
     for (std::int64_t kk = 0; kk < k; ++kk) {
       int x = 0;
-      for (; x + X::kLanes <= cols; x += X::kLanes) X::store(dst + kk * width + x, X::load(src + kk * src_k + x));
+      for (; x + X::kLanes <= cols; x += X::kLanes)
+        X::store(dst + kk * width + x, X::load(src + kk * src_k + x));
       for (; x < cols; ++x) dst[kk * width + x] = src[kk * src_k + x];
     }
     return;

@@ -117,7 +117,8 @@ class Product {
     }
   }
 
-  void block(std::int64_t fold, std::int64_t x, std::int64_t k, std::int64_t length, const Finish<T>& finish) {
+  void block(std::int64_t fold, std::int64_t x, std::int64_t k, std::int64_t length,
+             const Finish<T>& finish) {
     Tile<T> tile;
     const Side &vec = plan_.vec, &row = plan_.row;
     tile.vec = static_cast<const T*>(vec.ptr[fold]) + k * vec.k_stride + x * vec.x_stride;
@@ -130,13 +131,15 @@ class Product {
       tile.vec = vec_panel_;
       tile.vec_k = width;
     }
-    const auto& table = cols_ == kWidth ? kMicro<X>.two : cols_ == X::kLanes ? kMicro<X>.one : kMicro<X>.partial;
+    const auto& table = cols_ == kWidth      ? kMicro<X>.two
+                        : cols_ == X::kLanes ? kMicro<X>.one
+                                             : kMicro<X>.partial;
     for (std::int64_t q = 0; q < tiles_; ++q) {
       const Range r = tile_rows(q);
       if (plan_.pack_row) {
-        tile.row = row_block_ + (r.begin - rows_.begin) * args_.k;
         tile.row_x = 1;
         tile.row_k = r.end - r.begin;
+        tile.row = row_block_ + (r.begin - rows_.begin) * args_.k + k * tile.row_k;
       } else {
         tile.row = static_cast<const T*>(row.ptr[fold]) + k * row.k_stride + r.begin * row.x_stride;
         tile.row_x = row.x_stride;
@@ -158,7 +161,8 @@ class Product {
     }
     const bool whole = plan_.block_k == args_.k;
     Finish<T> next;
-    if (k > 0) next.mode = Finish<T>::kAdd;
+    tile.resume = k > 0 && args_.k <= kLongChain;
+    if (k > 0 && !tile.resume) next.mode = Finish<T>::kAdd;
     tile.c = chains_ + (whole ? 0 : (r.begin - rows_.begin) * kWidth);
     tile.c_row = kWidth;
     kernel(tile, next);

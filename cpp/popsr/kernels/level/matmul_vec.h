@@ -1,7 +1,8 @@
 // The vectors of the matrix product, one set per instruction-set level.
 //
 // F32 and F64 carry the element type T, the vector V of kLanes elements, and the sizes of the register tiles:
-// kRows x 2 vectors of plain products and kFoldRows x 2 vectors of folded ones (which hold a sum beside each chain).
+// kRows x 2 vectors of plain products and kFoldRows x 2 vectors of folded ones (which hold a sum beside each
+// chain).
 #pragma once
 
 #include <cstdint>

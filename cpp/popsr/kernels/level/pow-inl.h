@@ -8,28 +8,30 @@ namespace {
 
 /// Replaces the raw power of |x| by what IEEE 754 wants for zero, infinite, negative and unit operands.
 [[gnu::always_inline]] inline double pow_special_cases(double raw, double x, double y) {
+  // Conditions combine with & and |: && would be control flow, which keeps the loop from vectorising.
   const double a = magnitude(x);
+  const bool finite_base = a < kInfF64;
+  const bool infinite_y = magnitude(y) == kInfF64;
   const bool integer = __builtin_rint(y) == y;
   const double half_y = 0.5 * y;
-  const bool odd = integer && __builtin_rint(half_y) != half_y && magnitude(y) < kInfF64;
-  double result = raw;
-  result = (x < 0.0 && a < kInfF64 && !integer) ? kNanF64 : result;
+  const bool odd = integer & (__builtin_rint(half_y) != half_y) & !infinite_y;
+  double result = (x < 0.0) & finite_base & !integer ? kNanF64 : raw;
   const double at_zero = y < 0.0 ? kInfF64 : 0.0;
   const double at_infinity = y < 0.0 ? 0.0 : kInfF64;
   result = a == 0.0 ? at_zero : result;
-  result = a == kInfF64 ? at_infinity : result;
-  const double at_infinite_y = (a > 1.0) == (y > 0.0) ? kInfF64 : 0.0;
-  result = magnitude(y) == kInfF64 ? (a == 1.0 ? 1.0 : at_infinite_y) : result;
-  result = odd ? with_sign(result, x) : result;
-  result = (x != x || y != y) ? kNanF64 : result;
-  return (x == 1.0 || y == 0.0) ? 1.0 : result;
+  result = finite_base ? result : at_infinity;
+  const double at_infinite_y = ((a > 1.0) ^ (y > 0.0)) ? 0.0 : kInfF64;
+  result = infinite_y ? (a == 1.0 ? 1.0 : at_infinite_y) : result;
+  result = with_sign(result, odd ? x : 1.0);
+  result = (x != x) | (y != y) ? kNanF64 : result;
+  return (x == 1.0) | (y == 0.0) ? 1.0 : result;
 }
 
-/// Finite stand-ins where the special cases decide, so that the main path meets nothing odd. |y| >= 2^66 overflows
-/// or underflows for every |x| != 1.
+/// Finite stand-ins where the special cases decide, so that the main path meets nothing odd. |y| >= 2^66
+/// overflows or underflows for every |x| != 1.
 [[gnu::always_inline]] inline double usual_base(double x) {
   const double a = magnitude(x);
-  return (a > 0.0 && a < kInfF64) ? a : 1.0;
+  return (a > 0.0) & (a < kInfF64) ? a : 1.0;
 }
 [[gnu::always_inline]] inline double usual_exponent(double y) {
   return magnitude(y) < 0x1p66 ? y : with_sign(0x1p66, y);

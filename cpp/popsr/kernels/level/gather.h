@@ -1,0 +1,11 @@
+// Strided view to contiguous buffer; see KernelTable::gather_strided.
+#pragma once
+
+#include <cstdint>
+
+namespace popsr::kernels {
+
+void gather_strided(void* out, const void* in, int rank, const std::int64_t* shape,
+                    const std::int64_t* strides, int element_size);
+
+}  // namespace popsr::kernels

@@ -1,0 +1,43 @@
+// The exact value hi + lo as an integer: shared by rounding to nearest and stochastic rounding.
+#pragma once
+
+#include "popsr/kernels/level/common-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+inline constexpr std::uint32_t kInfBits = 0x7f800000U;
+
+// Conditions as 0 or 1, by arithmetic: from && and ?: on related conditions the compiler makes control flow,
+// which keeps a loop from vectorising. Operands below 2^31.
+[[gnu::always_inline]] inline std::uint32_t less(std::uint32_t a, std::uint32_t b) { return (a - b) >> 31; }
+[[gnu::always_inline]] inline std::uint32_t nonzero(std::uint32_t a) { return (0U - a) >> 31; }
+
+/// |hi + lo| = (bits + fraction) float ulps above, 0 <= fraction < 1, where "bits" are the bits of the next
+/// float towards zero and fraction > 0 iff lo != 0; the ulp is that of the binade of `bits`. Infinity and NaN
+/// keep theirs.
+struct Magnitude {
+  std::uint32_t bits;
+  std::uint32_t inward;   ///< 1: lo points towards zero, fraction = 1 - |lo| / ulp; 0: fraction = |lo| / ulp.
+  std::uint32_t inexact;  ///< 1: lo != 0
+};
+[[gnu::always_inline]] inline Magnitude magnitude_of(float hi, float lo) {
+  const std::uint32_t h = bits_of(hi);
+  const std::uint32_t l = bits_of(lo);
+  const std::uint32_t a = h & 0x7fffffffU;
+  const std::uint32_t inexact = nonzero(l & 0x7fffffffU) & less(a, kInfBits);
+  const std::uint32_t inward = inexact & ((h ^ l) >> 31) & nonzero(a);
+  return {a - inward, inward, inexact};
+}
+
+/// Rounded to odd: the last bit is sticky, so that rounding once more to a shorter format is correct (Boldo
+/// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+[[gnu::always_inline]] inline std::uint32_t odd_bits(float hi, float lo) {
+  const Magnitude m = magnitude_of(hi, lo);
+  return m.bits | m.inexact;
+}
+
+[[gnu::always_inline]] inline std::uint32_t sign_16(float x) { return (bits_of(x) >> 16) & 0x8000U; }
+
+}  // namespace
+}  // namespace popsr::kernels

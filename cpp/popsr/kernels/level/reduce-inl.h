@@ -1,0 +1,67 @@
+// Reductions of rows; the order of float sums is in lanes-inl.h.
+#pragma once
+
+#include "popsr/kernels/level/lanes-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+template <class T, bool kSquare>
+void sum_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
+              std::int64_t row_stride) {
+  T* out = static_cast<T*>(hi);
+  T* rest = static_cast<T*>(lo);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* x = static_cast<const T*>(in) + r * row_stride;
+    if constexpr (Traits<T>::kFloat) {
+      const Sum<T> sum = lane_sum<T, kSquare>(x, n);
+      out[r] = sum.hi;
+      if (rest != nullptr) rest[r] = sum.lo;
+    } else {
+      Word<T> sum = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const Word<T> value = static_cast<Word<T>>(x[i]);
+        sum += kSquare ? value * value : value;
+      }
+      out[r] = static_cast<T>(sum);
+      if (rest != nullptr) rest[r] = 0;
+    }
+  }
+}
+
+template <class T, bool kMaximum>
+void extreme_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
+                  std::int64_t row_stride) {
+  T* out = static_cast<T*>(hi);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* x = static_cast<const T*>(in) + r * row_stride;
+    if constexpr (Traits<T>::kFloat) {
+      out[r] = extreme_of<T, kMaximum>(x, n);
+    } else {
+      T best = kMaximum ? lowest_integer<T>() : highest_integer<T>();
+      for (std::int64_t i = 0; i < n; ++i) best = (kMaximum ? x[i] > best : x[i] < best) ? x[i] : best;
+      out[r] = best;
+    }
+  }
+}
+
+/// Any (maximum, empty: 0) or all (minimum, empty: 1) of bytes that hold 0 or 1.
+template <bool kMaximum>
+void extreme_rows_bool(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
+                       std::int64_t row_stride) {
+  std::uint8_t* out = static_cast<std::uint8_t*>(hi);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint8_t* x = static_cast<const std::uint8_t*>(in) + r * row_stride;
+    std::uint32_t best = kMaximum ? 0 : 1;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if constexpr (kMaximum)
+        best |= x[i];
+      else
+        best &= x[i];
+    }
+    out[r] = static_cast<std::uint8_t>(best);
+  }
+}
+
+}  // namespace
+}  // namespace popsr::kernels

@@ -1,0 +1,24 @@
+// Finds and loads the kernel objects, one shared object per instruction-set level, beside the object that
+// contains this code.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "popsr/kernels/kernel_table.h"
+
+namespace popsr::kernels {
+
+/// The kernels that everything runs with: the best level of this CPU, or the one that the environment
+/// variable POPSR_ISA names (read once, at the first call). Throws AttributeValueError if the CPU lacks that
+/// level.
+const KernelTable& kernel_table();
+
+/// The kernels of one level; throws AttributeValueError if the level is unknown or the CPU lacks it.
+const KernelTable& kernel_table(std::string_view level);
+
+/// Levels that this CPU can run, worst first.
+std::vector<std::string> available_levels();
+
+}  // namespace popsr::kernels

@@ -1,0 +1,49 @@
+// Counter-based noise: which key, which counter, which bits. Stateless; the cipher is ARS-7
+// (KernelTable::ars7).
+//
+// THE LAYOUT IS FINAL: changing anything in this file or in level/ars*.h changes every random bit of every
+// program.
+//
+//   key of a use   seed_key(seed), then folded one component at a time: step, call path, loop indices, op,
+//   output,
+//                  smallest replica of the seed block. Each fold is one encryption, so components are never
+//                  mixed by arithmetic on integers.
+//   fold           ars7(counter = (component, domain), key): 128 bits, the new key
+//   element i      U = word 0 << 48 | word 1 << 32 | word 2 << 16 | word 3, where word d is 16-bit lane i mod
+//   8
+//                  (lane 0 in the low bits) of ars7(counter = (i div 8, d), key)
+//
+// Element counters have a high half of 0 .. 3 under the key of an output's seed block, which is never folded
+// further; fold counters have a high half of at least 1 under keys that draw nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "popsr/kernels/kernel_table.h"
+
+namespace popsr::kernels {
+
+/// What a folded component is; separates, for example, op 3 of call 5 from call 3 of op 5.
+enum class Domain : std::uint64_t {
+  kSeed = 0x101,
+  kStep = 0x102,
+  kCall = 0x103,
+  kLoop = 0x104,
+  kIteration = 0x105,
+  kOp = 0x106,
+  kOutput = 0x107,
+  kReplica = 0x108,
+};
+
+inline NoiseKey fold(const KernelTable& table, NoiseKey key, Domain domain, std::uint64_t component) {
+  return table.ars7(component, static_cast<std::uint64_t>(domain), key);
+}
+
+/// Start of every chain: fractional bits of pi, a key that is neither zero nor ours to choose.
+inline constexpr NoiseKey kRootKey = {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL};
+
+inline NoiseKey seed_key(const KernelTable& table, std::uint64_t seed) {
+  return fold(table, kRootKey, Domain::kSeed, seed);
+}
+
+}  // namespace popsr::kernels
