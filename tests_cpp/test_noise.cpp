@@ -96,7 +96,7 @@ TEST_CASE("uniform_bits follows the word layout for any start and length") {
 TEST_CASE("folding separates domains and components") {
   const KernelTable& table = kernel_table();
   const NoiseKey root = seed_key(table, 7);
-  const NoiseKey expect = table.ars7(7, 1, {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL});
+  const NoiseKey expect = table.ars7(7, 0x101, {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL});
   CHECK(root.lo == expect.lo);
   CHECK(root.hi == expect.hi);
   CHECK(fold(table, root, Domain::kOp, 3).lo != fold(table, root, Domain::kCall, 3).lo);

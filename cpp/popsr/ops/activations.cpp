@@ -1,0 +1,73 @@
+// Activations, and the elementwise ops that gradients are made of.
+#include "popsr/ops/elementwise_walk.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+
+namespace {
+
+using kernels::Ew;
+
+void relu_grad(GradContext& g) {
+  if (differentiates(g, 0)) g.set(0, g.emit("relu_grad", {g.in(0), g.cotangent(0)}));
+}
+
+void gelu_grad(GradContext& g) {
+  if (differentiates(g, 0)) g.set(0, g.emit("gelu_grad", {g.in(0), g.cotangent(0)}));
+}
+
+void tanh_grad(GradContext& g) {
+  if (differentiates(g, 0)) g.set(0, g.emit("tanh_grad", {g.out(0), g.cotangent(0)}));
+}
+
+BlockKernel eval_scale(const EvalSpec& spec) {
+  return elementwise_kernel(spec, Ew::kScale, {.params = {{.value = spec.op.attr<double>("factor")}}});
+}
+
+void scale_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  g.set(0, g.emit("scale", {g.cotangent(0)}, {{"factor", g.op().attr<double>("factor")}}));
+}
+
+OpDef internal_binary(std::string_view name, std::string_view first, std::string_view second, EvalFn eval,
+                      Rounding rounding) {
+  return {.name = name,
+          .inputs = {{first, kFloating}, {second, kFloating}},
+          .infer = broadcast_binary,
+          .eval = eval,
+          .rounding = rounding,
+          .internal = true};
+}
+
+}  // namespace
+
+std::vector<OpDef> activation_ops() {
+  const OpDef relu = unary_op("relu", kNumbers, elementwise<Ew::kRelu>, relu_grad, Rounding::kNone);
+  // The tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  const OpDef gelu = unary_op("gelu", kFloating, elementwise<Ew::kGelu>, gelu_grad, Rounding::kOnce);
+  return {
+      relu,
+      inplace_form(relu, "relu_"),
+      gelu,
+      inplace_form(gelu, "gelu_"),
+      unary_op("tanh", kFloating, elementwise<Ew::kTanh>, tanh_grad, Rounding::kOnce),
+      {.name = "scale",
+       .inputs = {{"t", kFloating}},
+       .attrs = {required("factor", AttrType::kFloat)},
+       .infer = same_as_input,
+       .eval = eval_scale,
+       .grad = scale_grad,
+       .rounding = Rounding::kOnce,
+       .internal = true},
+      internal_binary("relu_grad", "t", "dy", elementwise<Ew::kReluGrad>, Rounding::kNone),
+      internal_binary("gelu_grad", "t", "dy", elementwise<Ew::kGeluGrad>, Rounding::kOnce),
+      internal_binary("tanh_grad", "y", "dy", elementwise<Ew::kTanhGrad>, Rounding::kOnce),
+      internal_binary("abs_grad", "t", "dy", elementwise<Ew::kAbsGrad>, Rounding::kNone),
+      internal_binary("pow_grad_base", "t", "e", elementwise<Ew::kPowGradBase>, Rounding::kOnce),
+      internal_binary("pow_grad_exponent", "t", "y", elementwise<Ew::kPowGradExponent>, Rounding::kOnce),
+      internal_binary("equal_mask", "a", "b", elementwise<Ew::kEqualMask>, Rounding::kNone),
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,276 @@
+#include "popsr/ops/collective_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/collective_rules.h"
+#include "popsr/ops/tiles.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Compute;
+using kernels::Ew;
+using kernels::EwFn;
+using kernels::KernelTable;
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+/// Which input blocks the members of each output block's group hold. Groups that read the same blocks share a
+/// list.
+struct Sources {
+  std::vector<std::vector<std::uint32_t>> lists;
+  std::vector<std::uint32_t> list;  ///< Per output block.
+  std::vector<std::int64_t> index;  ///< Per output block: index of its replica in the group.
+};
+
+Sources sources_of(const ExchangeSpec& spec) {
+  const ReplicaGrouping group = group_of(spec.ir, spec.op);
+  const std::span<const std::uint32_t> labels = spec.in_labels[0];
+  const std::vector<std::uint64_t> ids = sequence_ids(group, labels);
+  Sources sources;
+  for (const Replica replica : spec.out_replicas) {
+    const std::uint64_t id = ids[at(group.assignment()[replica])];
+    if (id >= sources.lists.size()) sources.lists.resize(id + 1);
+    if (sources.lists[id].empty()) {
+      for (const Replica member : group.members(replica)) sources.lists[id].push_back(labels[member]);
+    }
+    sources.list.push_back(static_cast<std::uint32_t>(id));
+    sources.index.push_back(group.index_in_group(replica));
+  }
+  return sources;
+}
+
+EwFn step_kernel(const KernelTable& table, CollectiveOp op, Compute compute) {
+  Ew ew = Ew::kAdd;
+  if (op == CollectiveOp::kMul) ew = Ew::kMul;
+  if (op == CollectiveOp::kMin) ew = Ew::kMinimum;
+  if (op == CollectiveOp::kMax) ew = Ew::kMaximum;
+  return table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
+}
+
+void fold_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is_and) {
+  for (std::size_t i = 0; i < bytes; ++i) acc[i] = is_and ? acc[i] & next[i] : acc[i] | next[i];
+}
+
+template <class T, class Wide>
+void divide(std::byte* acc, std::int64_t n, std::int64_t divisor) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    T value;
+    std::memcpy(&value, acc + at(i) * sizeof(T), sizeof(T));
+    value = static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(divisor));
+    std::memcpy(acc + at(i) * sizeof(T), &value, sizeof(T));
+  }
+}
+
+/// acc /= divisor; the quotient of integers is taken in 64 bits, where the group size fits.
+void divide_tile(const KernelTable& table, Compute compute, std::byte* acc, std::int64_t n,
+                 std::int64_t divisor) {
+  using std::int64_t;
+  using std::uint64_t;
+  switch (compute) {
+    case Compute::kI8:
+      return divide<std::int8_t, int64_t>(acc, n, divisor);
+    case Compute::kI16:
+      return divide<std::int16_t, int64_t>(acc, n, divisor);
+    case Compute::kI32:
+      return divide<std::int32_t, int64_t>(acc, n, divisor);
+    case Compute::kI64:
+      return divide<int64_t, int64_t>(acc, n, divisor);
+    case Compute::kU8:
+      return divide<std::uint8_t, uint64_t>(acc, n, divisor);
+    case Compute::kU16:
+      return divide<std::uint16_t, uint64_t>(acc, n, divisor);
+    case Compute::kU32:
+      return divide<std::uint32_t, uint64_t>(acc, n, divisor);
+    case Compute::kU64:
+      return divide<uint64_t, uint64_t>(acc, n, divisor);
+    default:
+      break;
+  }
+  alignas(64) std::array<double, at(kTile)> divisors;
+  const double value = static_cast<double>(divisor);
+  if (compute == Compute::kF64) std::fill_n(divisors.begin(), n, value);
+  if (compute == Compute::kF32)
+    std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(value));
+  const void* in[] = {acc, divisors.data()};
+  table.elementwise[static_cast<std::size_t>(Ew::kDiv)][static_cast<std::size_t>(compute)](acc, nullptr, in,
+                                                                                           n, nullptr);
+}
+
+/// Fold of tiles; everything that does not change between runs.
+struct Fold {
+  const KernelTable& table;
+  CollectiveOp op;
+  DType dtype;
+  Compute compute;
+  EwFn step, square;
+  bool stochastic;
+  std::int64_t in_elements, out_elements, chunk;  ///< chunk 0: every member receives all.
+  std::int64_t group_size;
+  Sources sources;
+
+  bool is_bitwise() const { return op == CollectiveOp::kAnd || op == CollectiveOp::kOr; }
+};
+
+/// Temporaries of one tile, on the stack: they stay in the first-level cache.
+struct TileBuffers {
+  alignas(64) std::array<std::byte, at(kTile) * 8> acc;
+  alignas(64) std::array<std::byte, at(kTile) * 8> next;
+  alignas(64) std::array<float, at(kTile)> lo;
+};
+
+/// The tile of one member in the compute type: in place when it is stored so, else converted into `buffer`.
+const void* member_tile(const Fold& fold, const std::byte* src, std::byte* buffer, std::int64_t n) {
+  const void* tile = src;
+  if (is_narrow_float(fold.dtype)) {
+    load_tile(fold.table, fold.dtype, fold.compute, buffer, src, n);
+    tile = buffer;
+  }
+  if (fold.op != CollectiveOp::kSquareAdd) return tile;
+  const void* in[] = {tile, tile};
+  fold.square(buffer, nullptr, in, n, nullptr);
+  return buffer;
+}
+
+/// acc = fold of elements [first, first+n) of all members; returns whether lo was written.
+bool fold_tile(const Fold& fold, const ExchangeRun& run, const std::vector<std::uint32_t>& members,
+               std::int64_t first, std::int64_t n, TileBuffers& tile) {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
+  const auto source = [&](std::size_t m) {
+    return run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0] + first * size;
+  };
+  const std::size_t bytes = at(n) * size_of(fold.compute);
+  const void* head = member_tile(fold, source(0), tile.acc.data(), n);
+  if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
+  const bool adds = fold.op == CollectiveOp::kAdd || fold.op == CollectiveOp::kSquareAdd;
+  const bool residual = adds && is_narrow_float(fold.dtype) && members.size() > 1;
+  for (std::size_t m = 1; m < members.size(); ++m) {
+    if (fold.is_bitwise()) {
+      fold_bits(tile.acc.data(), source(m), bytes, fold.op == CollectiveOp::kAnd);
+      continue;
+    }
+    const void* in[] = {tile.acc.data(), member_tile(fold, source(m), tile.next.data(), n)};
+    const bool last = m + 1 == members.size();
+    fold.step(tile.acc.data(), residual && last ? tile.lo.data() : nullptr, in, n, nullptr);
+  }
+  if (fold.op == CollectiveOp::kMean && fold.group_size > 1) {
+    divide_tile(fold.table, fold.compute, tile.acc.data(), n, fold.group_size);
+  }
+  return residual;
+}
+
+/// Output elements [begin, begin+n) of one block.
+void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std::int64_t begin,
+                std::int64_t n, TileBuffers& tile) {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
+  std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0] + begin * size;
+  const std::int64_t first = fold.sources.index[block] * fold.chunk + begin;
+  const std::int64_t present = std::clamp<std::int64_t>(fold.in_elements - first, 0, n);
+  if (present > 0) {
+    const auto& members = fold.sources.lists[fold.sources.list[block]];
+    const bool has_lo = fold_tile(fold, run, members, first, present, tile);
+    const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
+    store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
+               present, key, static_cast<std::uint64_t>(begin));
+  }
+  if (present < n) std::memset(out + present * size, 0, at((n - present) * size));
+}
+
+void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
+                 std::int64_t pieces, std::int64_t bytes) {
+  for (std::int64_t p = 0; p < pieces; ++p) std::memcpy(to + p * to_step, from + p * from_step, at(bytes));
+}
+
+}  // namespace
+
+CollectiveOp collective_op_from_name(std::string_view op, std::string_view name) {
+  constexpr std::array<std::string_view, 8> kNames = {"add", "mean", "mul", "min",
+                                                      "max", "and",  "or",  "square_add"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<CollectiveOp>(i);
+  }
+  raise<AttributeValueError>(
+      "{}: unknown reduction, got '{}', expected add, mean, mul, min, max, and, or or square_add", op, name);
+}
+
+ExchangeKernel fold_kernel(const ExchangeSpec& spec, bool scatter) {
+  const DType dtype = spec.outputs[0].dtype;
+  const Compute compute = compute_of(dtype);
+  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const std::int64_t out_elements = num_elements(spec.outputs[0].shape);
+  const EwFn square = step_kernel(spec.kernels, CollectiveOp::kMul, compute);
+  Fold fold{spec.kernels,
+            op,
+            dtype,
+            compute,
+            step_kernel(spec.kernels, op, compute),
+            square,
+            spec.stochastic,
+            num_elements(spec.inputs[0]->shape),
+            out_elements,
+            scatter ? out_elements : 0,
+            group_size_of(spec.ir, spec.op),
+            sources_of(spec)};
+  return [fold = std::move(fold)](const ExchangeRun& run) {
+    if (fold.out_elements == 0) return;
+    const auto blocks = static_cast<std::int64_t>(fold.sources.list.size());
+    const std::int64_t tiles = (fold.out_elements + kTile - 1) / kTile;
+    const std::int64_t work = blocks * fold.out_elements * fold.group_size;
+    parallel_for(run.pool, blocks * tiles, 1, work, [&](std::int64_t from, std::int64_t to) {
+      TileBuffers tile;
+      for (std::int64_t t = from; t < to; ++t) {
+        const std::int64_t begin = t % tiles * kTile;
+        fold_piece(fold, run, at(t / tiles), begin, std::min(kTile, fold.out_elements - begin), tile);
+      }
+    });
+  };
+}
+
+ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
+  const std::int64_t total = num_elements(spec.outputs[0].shape) * size;
+  return [outer = layout.outer, piece = layout.inner * size, total,
+          sources = sources_of(spec)](const ExchangeRun& run) {
+    if (total == 0) return;
+    const auto blocks = static_cast<std::int64_t>(sources.list.size());
+    parallel_for(run.pool, blocks, 1, blocks * total / 4, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t b = from; b < to; ++b) {
+        const auto& members = sources.lists[sources.list[at(b)]];
+        const auto row = static_cast<std::int64_t>(members.size()) * piece;
+        std::byte* out = run.out[0] + b * run.out_stride[0];
+        for (std::size_t m = 0; m < members.size(); ++m) {
+          const std::int64_t begin = static_cast<std::int64_t>(m) * piece;
+          const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0];
+          copy_pieces(out + begin, row, in, piece, outer, std::clamp<std::int64_t>(total - begin, 0, piece));
+        }
+      }
+    });
+  };
+}
+
+ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
+  const std::int64_t total = num_elements(spec.inputs[0]->shape) * size;
+  const ReplicaGrouping group = group_of(spec.ir, spec.op);
+  std::vector<std::pair<std::uint32_t, std::int64_t>> parts;  // Input block and index in the group.
+  for (const Replica replica : spec.out_replicas) {
+    parts.emplace_back(spec.in_labels[0][replica], group.index_in_group(replica));
+  }
+  return [outer = layout.outer, piece = layout.inner * size, row = layout.inner * size * group.group_size(),
+          total, parts = std::move(parts)](const ExchangeRun& run) {
+    if (outer * piece == 0) return;
+    for (std::size_t b = 0; b < parts.size(); ++b) {
+      const auto [block, index] = parts[b];
+      std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0];
+      const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
+      const std::int64_t present = std::clamp<std::int64_t>(total - index * piece, 0, piece);
+      if (present > 0) copy_pieces(out, piece, in + index * piece, row, outer, present);
+      if (present < piece) std::memset(out + present, 0, at(piece - present));
+    }
+  };
+}
+
+}  // namespace popsr

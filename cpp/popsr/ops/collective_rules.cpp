@@ -1,0 +1,91 @@
+#include "popsr/ops/collective_rules.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace popsr {
+namespace {
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+/// key(r) = (part[r], index of r in its group).
+PartitionId with_index(const RuleContext& context, const ReplicaGrouping& group,
+                       const std::vector<std::uint64_t>& part) {
+  std::vector<std::uint64_t> keys(part.size());
+  std::vector<std::uint64_t> next(at(group.num_groups()), 0);
+  for (std::size_t r = 0; r < keys.size(); ++r) {
+    keys[r] = (part[r] << 32) | next[at(group.assignment()[r])]++;
+  }
+  return context.table.meet(context.table.from_keys(keys), context.exec);
+}
+
+/// The sequence number of each replica's group.
+std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
+                                                std::span<const std::uint32_t> labels) {
+  const std::vector<std::uint64_t> ids = sequence_ids(group, labels);
+  std::vector<std::uint64_t> keys(labels.size());
+  for (std::size_t r = 0; r < keys.size(); ++r) keys[r] = ids[at(group.assignment()[r])];
+  return keys;
+}
+
+}  // namespace
+
+ReplicaGrouping group_of(const Ir& ir, const Op& op) {
+  if (auto group = op.optional_attr<ReplicaGrouping>("group")) return *std::move(group);
+  return ReplicaGrouping::from_stride(ir.replication());
+}
+
+std::int64_t group_size_of(const Ir& ir, const Op& op) {
+  const Attribute& group = op.attribute("group");
+  return std::holds_alternative<ReplicaGrouping>(group) ? std::get<ReplicaGrouping>(group).group_size()
+                                                        : ir.replication();
+}
+
+std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<const std::uint32_t> labels) {
+  struct Known {
+    std::span<const Replica> members;
+    std::uint64_t id;
+  };
+  std::unordered_multimap<std::uint64_t, Known> known;
+  std::vector<std::uint64_t> ids;
+  ids.reserve(at(group.num_groups()));
+  for (std::size_t r = 0; r < labels.size(); ++r) {
+    // Groups are numbered in order of first appearance.
+    if (at(group.assignment()[r]) != ids.size()) continue;
+    const std::span<const Replica> members = group.members(static_cast<Replica>(r));
+    const auto same = [&](Replica a, Replica b) { return labels[a] == labels[b]; };
+    std::uint64_t hash = 0;
+    for (const Replica member : members)
+      hash = (hash ^ labels[member]) * 0x9E3779B97F4A7C15ULL + (hash >> 29);
+    const auto [begin, end] = known.equal_range(hash);
+    auto it = std::find_if(begin, end, [&](const auto& entry) {
+      return std::ranges::equal(entry.second.members, members, same);
+    });
+    if (it == end) it = known.emplace(hash, Known{members, known.size()});
+    ids.push_back(it->second.id);
+  }
+  return ids;
+}
+
+PartitionId all_members_rule(const RuleContext& context, std::size_t) {
+  PartitionTable& table = context.table;
+  if (context.inputs[0] == table.top()) return context.exec;
+  if (std::holds_alternative<std::monostate>(context.op.attribute("group"))) return context.exec;
+  const ReplicaGrouping group = group_of(context.ir, context.op);
+  if (group.num_groups() == 1) return context.exec;
+  const auto keys = sequence_of_replicas(group, table.labels(context.inputs[0]));
+  return table.meet(table.from_keys(keys), context.exec);
+}
+
+PartitionId scatter_rule(const RuleContext& context, std::size_t) {
+  const ReplicaGrouping group = group_of(context.ir, context.op);
+  return with_index(context, group, sequence_of_replicas(group, context.table.labels(context.inputs[0])));
+}
+
+PartitionId own_part_rule(const RuleContext& context, std::size_t) {
+  const auto labels = context.table.labels(context.inputs[0]);
+  const std::vector<std::uint64_t> own(labels.begin(), labels.end());
+  return with_index(context, group_of(context.ir, context.op), own);
+}
+
+}  // namespace popsr

@@ -1,0 +1,25 @@
+// Groups of a collective and what it does to replica partitions (spec: key of a replica -> block).
+#pragma once
+
+#include <vector>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+/// The op's "group" attribute; all replicas when it is absent.
+ReplicaGrouping group_of(const Ir& ir, const Op& op);
+/// Size of those groups, without making the grouping.
+std::int64_t group_size_of(const Ir& ir, const Op& op);
+
+/// A number for each group, equal iff the members of the groups have the same labels in the same order.
+std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<const std::uint32_t> labels);
+
+/// Every member receives the same function of all members' values: key = labels of the members, in order.
+PartitionId all_members_rule(const RuleContext& context, std::size_t output);
+/// Member k receives part k of a function of all members' values: key = (labels of the members, k).
+PartitionId scatter_rule(const RuleContext& context, std::size_t output);
+/// Member k receives part k of its own value: key = (label, k).
+PartitionId own_part_rule(const RuleContext& context, std::size_t output);
+
+}  // namespace popsr

@@ -1,0 +1,249 @@
+// What a program exchanges with the host: streams, prints, and tensors that start from nothing.
+#include <cstring>
+#include <map>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+std::size_t bytes_of(const TensorType& type) {
+  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+}
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+std::byte* out_block(const ExchangeRun& run, std::size_t block) {
+  return run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0];
+}
+const std::byte* in_block(const ExchangeRun& run, std::uint32_t block) {
+  return run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
+}
+
+// --- host_load
+// ---------------------------------------------------------------------------------------------------
+
+const Stream& stream_of(const InferContext& context, std::string_view attr, bool to_device) {
+  const Stream& stream = context.ir.stream(context.op.attr<StreamRef>(attr).id);
+  if (stream.to_device != to_device) {
+    raise<GraphError>("{}: stream '{}' goes the other way, got a {} stream, expected a {} stream",
+                      context.name(), stream.name, stream.to_device ? "host-to-device" : "device-to-host",
+                      to_device ? "host-to-device" : "device-to-host");
+  }
+  return stream;
+}
+
+std::vector<OutputDef> infer_host_load(const InferContext& context) {
+  return {{stream_of(context, "h2d_stream", true).type}};
+}
+
+PartitionId host_load_partition(const RuleContext& context, std::size_t) {
+  const Stream& stream = context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id);
+  return stream.mode == StreamMode::kBroadcast ? context.exec : context.table.bottom();
+}
+
+ExchangeKernel host_load(const ExchangeSpec& spec) {
+  return [stream = spec.op.attr<StreamRef>("h2d_stream").id, replicas = spec.out_replicas,
+          bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
+    for (std::size_t b = 0; b < replicas.size(); ++b) {
+      copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
+    }
+    run.io.advance(stream);
+  };
+}
+
+// --- host_store
+// --------------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_host_store(const InferContext& context) {
+  const Stream& stream = stream_of(context, "d2h_stream", false);
+  if (context.type(0).dtype != stream.type.dtype) {
+    raise<DTypeError>("{}: dtypes differ, got {} '{}', expected {} of stream '{}'", context.name(),
+                      describe(context, 0), context.tensor(0).name, to_string(stream.type), stream.name);
+  }
+  if (context.type(0).shape != stream.type.shape) {
+    raise<ShapeError>("{}: shapes differ, got {} '{}', expected {} of stream '{}'", context.name(),
+                      describe(context, 0), context.tensor(0).name, to_string(stream.type), stream.name);
+  }
+  return {};
+}
+
+ExchangeKernel host_store(const ExchangeSpec& spec) {
+  return [stream = spec.op.attr<StreamRef>("d2h_stream").id,
+          labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
+          bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
+    for (std::size_t r = 0; r < labels.size(); ++r) {
+      copy_bytes(run.io.output(stream, static_cast<Replica>(r)), in_block(run, labels[r]), bytes);
+    }
+    run.io.advance(stream);
+  };
+}
+
+// --- print_tensor
+// ------------------------------------------------------------------------------------------------
+
+void require_one_char(const InferContext& context, std::string_view attr) {
+  const auto& value = context.op.attr<std::string>(attr);
+  if (value.size() != 1) {
+    raise<AttributeValueError>("{}: {} is not one character, got '{}', expected one character",
+                               context.name(), attr, value);
+  }
+}
+
+std::vector<OutputDef> infer_print(const InferContext& context) {
+  for (const std::string_view attr : {"separator", "open_bracket", "close_bracket"})
+    require_one_char(context, attr);
+  const auto& format = context.op.attr<std::string>("float_format");
+  if (format != "auto" && format != "fixed" && format != "scientific" && format != "none") {
+    raise<AttributeValueError>("{}: unknown float_format, got '{}', expected auto, fixed, scientific or none",
+                               context.name(), format);
+  }
+  for (const std::string_view attr : {"summarise_threshold", "edge_items", "max_line_width", "digits"}) {
+    if (const auto value = context.op.attr<std::int64_t>(attr); value < 0) {
+      raise<AttributeValueError>("{}: negative {}, got {}, expected 0 or more", context.name(), attr, value);
+    }
+  }
+  return same_as_input(context);
+}
+
+/// Prints each distinct value once, with all replicas that hold it: what is printed depends on values, not on
+/// how blocks are stored.
+void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
+                  const std::vector<std::uint32_t>& labels) {
+  std::map<std::string_view, std::size_t> seen;
+  std::vector<PrintRequest> requests;
+  for (std::size_t r = 0; r < labels.size(); ++r) {
+    const std::byte* data = in_block(run, labels[r]);
+    const std::string_view bytes(reinterpret_cast<const char*>(data), bytes_of(type));
+    const auto [it, is_new] = seen.try_emplace(bytes, requests.size());
+    if (is_new) requests.push_back({op, {}, type, data});
+    requests[it->second].replicas.push_back(static_cast<Replica>(r));
+  }
+  for (const PrintRequest& request : requests) run.io.print(request);
+}
+
+ExchangeKernel print_tensor(const ExchangeSpec& spec) {
+  return
+      [&op = spec.op, type = spec.outputs[0], replicas = spec.out_replicas, bytes = bytes_of(spec.outputs[0]),
+       labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
+       prints = spec.op.attr<bool>("print_self")](const ExchangeRun& run) {
+        if (prints) print_values(run, op, type, labels);
+        for (std::size_t b = 0; b < replicas.size(); ++b) {
+          copy_bytes(out_block(run, b), in_block(run, labels[replicas[b]]), bytes);
+        }
+      };
+}
+
+/// dt = dout, printed on its way when asked for.
+void grad_print(GradContext& g) {
+  if (!g.wants(0) || g.cotangent(0) == kNone) return;
+  if (!g.op().attr<bool>("print_gradient")) return g.set(0, g.cotangent(0));
+  std::vector<std::pair<std::string, Attribute>> attrs;
+  for (std::size_t i = 0; i < g.op().attrs.size(); ++i) {
+    attrs.emplace_back(std::string(g.op().def->attrs[i].name), g.op().attrs[i]);
+    if (attrs[i].first == "title") attrs[i].second = g.op().attr<std::string>("title") + "_gradient";
+    if (attrs[i].first == "print_self") attrs[i].second = true;
+    if (attrs[i].first == "print_gradient") attrs[i].second = false;
+  }
+  g.set(0, g.emit("print_tensor", {g.cotangent(0)}, std::move(attrs)));
+}
+
+// --- init
+// --------------------------------------------------------------------------------------------------------
+
+bool is_undefined(const Op& op) { return op.attr<std::string>("init_type") == "undef"; }
+
+std::vector<OutputDef> infer_init(const InferContext& context) {
+  const auto& type = context.op.attr<std::string>("init_type");
+  if (type != "zero" && type != "undef") {
+    raise<AttributeValueError>("{}: unknown init_type, got '{}', expected zero or undef", context.name(),
+                               type);
+  }
+  const auto& shape = context.op.attr<Shape>("shape");
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) {
+      raise<ShapeError>("{}: negative extent, got {}, expected 0 or more", context.name(), to_string(shape));
+    }
+  }
+  return {{{context.op.attr<DType>("dtype"), shape}, context.op.attr<Shape>("meta_shape")}};
+}
+
+PartitionId init_partition(const RuleContext& context, std::size_t) {
+  return is_undefined(context.op) ? context.table.bottom() : context.exec;
+}
+
+/// Uninitialised memory: a value that no replica shares and that shows up at once (a NaN for floats).
+std::uint64_t poison(DType dtype, Replica replica) {
+  if (dtype == DType::kBool) return (replica & 1U) ^ 1U;
+  const std::size_t bits = 8 * size_of(dtype);
+  const std::size_t payload = bits == 8                   ? 7
+                              : dtype == DType::kBFloat16 ? 6
+                              : bits == 16                ? 9
+                              : bits == 32                ? 16
+                                                          : 32;
+  const std::uint64_t mask = (std::uint64_t{1} << payload) - 1;
+  return ~mask | (replica & mask);
+}
+
+ExchangeKernel init(const ExchangeSpec& spec) {
+  return [undefined = is_undefined(spec.op), dtype = spec.outputs[0].dtype, replicas = spec.out_replicas,
+          bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
+    const std::size_t size = size_of(dtype);
+    for (std::size_t b = 0; b < replicas.size(); ++b) {
+      std::byte* out = out_block(run, b);
+      const std::uint64_t word = undefined ? poison(dtype, replicas[b]) : 0;
+      for (std::size_t i = 0; undefined && i < bytes; i += size) std::memcpy(out + i, &word, size);
+      if (!undefined && bytes > 0) std::memset(out, 0, bytes);
+    }
+  };
+}
+
+std::vector<AttrDef> print_attrs() {
+  return {optional("title", AttrType::kString, std::string()),
+          optional("print_self", AttrType::kBool, true),
+          optional("print_gradient", AttrType::kBool, false),
+          optional("summarise_threshold", AttrType::kInt, std::int64_t{1000}),
+          optional("edge_items", AttrType::kInt, std::int64_t{3}),
+          optional("max_line_width", AttrType::kInt, std::int64_t{75}),
+          optional("digits", AttrType::kInt, std::int64_t{8}),
+          optional("float_format", AttrType::kString, std::string("auto")),
+          optional("separator", AttrType::kString, std::string(" ")),
+          optional("open_bracket", AttrType::kString, std::string("[")),
+          optional("close_bracket", AttrType::kString, std::string("]"))};
+}
+
+}  // namespace
+
+std::vector<OpDef> host_io_ops() {
+  return {
+      {.name = "host_load",
+       .attrs = {required("h2d_stream", AttrType::kStream)},
+       .infer = infer_host_load,
+       .exchange = host_load,
+       .partition = host_load_partition},
+      {.name = "host_store",
+       .inputs = {{"t"}},
+       .attrs = {required("d2h_stream", AttrType::kStream)},
+       .infer = infer_host_store,
+       .exchange = host_store,
+       .observable = true},
+      {.name = "print_tensor",
+       .inputs = {{"t"}},
+       .attrs = print_attrs(),
+       .infer = infer_print,
+       .exchange = print_tensor,
+       .grad = grad_print,
+       .observable = true},
+      {.name = "init",
+       .attrs = {required("shape", AttrType::kInts), required("dtype", AttrType::kDType),
+                 optional("init_type", AttrType::kString, std::string("zero")),
+                 optional("meta_shape", AttrType::kInts, Shape{})},
+       .infer = infer_init,
+       .exchange = init,
+       .partition = init_partition},
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,17 @@
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+
+std::shared_ptr<const Registry> default_registry() {
+  static const std::shared_ptr<const Registry> registry = [] {
+    auto all = std::make_shared<Registry>();
+    for (const auto family : {elementwise_ops, cast_ops, shape_ops, reduction_ops, matmul_ops, loss_ops,
+                              host_io_ops, control_ops, collective_ops, var_update_ops}) {
+      for (OpDef& def : family()) all->add(std::move(def));
+    }
+    return all;
+  }();
+  return registry;
+}
+
+}  // namespace popsr

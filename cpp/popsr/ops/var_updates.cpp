@@ -1,0 +1,208 @@
+// var_updates: ops that modify their first input, a variable or accumulator, and return an alias of it.
+//
+// All compute in t's compute type: X of another dtype is converted to that (an fp32 X keeps its precision in
+// a bf16 t) and the result is rounded once. Formulas are sums of rounded products, so they fuse with matrix
+// products.
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/elementwise_walk.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Ew;
+
+constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor in accumulate_ and accumulate_mean_.
+
+std::vector<OutputDef> infer_update(const InferContext& context) {
+  require_equal_shapes(context, 0, 1);
+  return {{context.type(0), context.tensor(0).meta_shape}};
+}
+
+/// A factor is a float attribute or a one-element tensor, not both.
+void check_factor(const InferContext& context, std::string_view name, std::size_t input, bool is_required) {
+  const bool is_tensor = context.has(input);
+  const bool is_constant = context.op.optional_attr<double>(name).has_value();
+  if (is_tensor && is_constant) {
+    raise<AttributeValueError>("{}: {} is given twice, got a number and a tensor, expected one of them",
+                               context.name(), name);
+  }
+  if (is_required && !is_tensor && !is_constant) {
+    raise<AttributeValueError>("{}: {} is missing, got neither a number nor a tensor, expected one of them",
+                               context.name(), name);
+  }
+  require_one_element(context, input);
+}
+
+ScalarParam factor(const EvalSpec& spec, std::string_view name, std::size_t input, double absent = 1.0) {
+  if (input < spec.inputs.size() && spec.inputs[input]) return {.input = input};
+  return {.value = spec.op.optional_attr<double>(name).value_or(absent)};
+}
+
+// --- accumulate_, accumulate_mean_
+// -------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_accumulate(const InferContext& context) {
+  check_factor(context, "f", kFactor, false);
+  return infer_update(context);
+}
+
+bool is_zero(const Op& op) {
+  const auto f = op.optional_attr<double>("f");
+  return f && *f == 0.0;
+}
+
+/// t = 1*t + f*X; a product with 1 is exact. A constant 0 leaves t alone, whatever X holds.
+BlockKernel accumulate(const EvalSpec& spec) {
+  if (is_zero(spec.op)) return copy_kernel(spec);
+  return elementwise_kernel(spec, Ew::kScaledAdd,
+                            {.operands = {0, 1}, .params = {{.value = 1.0}, factor(spec, "f", kFactor)}});
+}
+
+PartitionId accumulate_partition(const RuleContext& context, std::size_t output) {
+  if (is_zero(context.op)) return context.table.meet(context.inputs[0], context.exec);
+  return meet_of_inputs(context, output);
+}
+
+std::vector<OutputDef> infer_accumulate_mean(const InferContext& context) {
+  check_factor(context, "step", kFactor, true);
+  return infer_update(context);
+}
+
+/// b = 1 / (step + 1); alpha = 1 - b, beta = b.
+void mean_factors_f32(double* p) {
+  const float b = 1.0F / (static_cast<float>(p[1]) + 1.0F);
+  p[0] = static_cast<double>(1.0F - b);
+  p[1] = static_cast<double>(b);
+}
+void mean_factors_f64(double* p) {
+  p[1] = 1.0 / (p[1] + 1.0);
+  p[0] = 1.0 - p[1];
+}
+using Prepare = void (*)(double*);
+Prepare mean_factors(DType dtype) {
+  return info(dtype).compute == DType::kFloat64 ? mean_factors_f64 : mean_factors_f32;
+}
+
+/// t = (1-b)*t + b*X.
+BlockKernel accumulate_mean(const EvalSpec& spec) {
+  return elementwise_kernel(spec, Ew::kScaledAdd,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, factor(spec, "step", kFactor)},
+                             .prepare = mean_factors(spec.outputs[0].dtype)});
+}
+
+/// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
+std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare) {
+  const TensorType& type = spec.outputs[0];
+  if (!is_float(type.dtype) || is_narrow_float(type.dtype) || spec.inputs[1] != type) return std::nullopt;
+  const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
+  return FoldSink{
+      .product_input = 1,
+      .target = 0,
+      .factors = [&table = spec.kernels, beta, factor_dtype, prepare](const std::byte* const* in) {
+        double p[2] = {1.0, beta.value};
+        if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
+        if (prepare != nullptr) prepare(p);
+        return std::pair(p[0], p[1]);
+      }};
+}
+
+std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
+  if (is_zero(spec.op)) return std::nullopt;
+  return accumulate_into(spec, factor(spec, "f", kFactor), nullptr);
+}
+std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
+  return accumulate_into(spec, factor(spec, "step", kFactor), mean_factors(spec.outputs[0].dtype));
+}
+
+// --- accumulator_scale_, accumulator_zero_
+// -----------------------------------------------------------------------
+
+std::vector<OutputDef> infer_scale(const InferContext& context) {
+  check_factor(context, "f", 1, true);
+  return {{context.type(0), context.tensor(0).meta_shape}};
+}
+
+BlockKernel fill_zeros(const EvalSpec& spec) {
+  const TensorType& type = spec.outputs[0];
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+  return [bytes](const BlockRun& run) {
+    for (std::int64_t b = 0; b < run.blocks; ++b) {
+      std::byte* out = run.out[0] + b * run.out_stride[0];
+      std::fill(out, out + bytes, std::byte{0});
+    }
+  };
+}
+
+/// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
+BlockKernel accumulator_scale(const EvalSpec& spec) {
+  if (is_zero(spec.op)) return fill_zeros(spec);
+  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {factor(spec, "f", 1)}});
+}
+
+PartitionId scale_partition(const RuleContext& context, std::size_t output) {
+  return is_zero(context.op) ? equal_everywhere(context, output) : meet_of_inputs(context, output);
+}
+
+// --- copy_var_update_
+// --------------------------------------------------------------------------------------------
+
+/// t = X; between equal dtypes the bits are kept.
+BlockKernel copy_update(const EvalSpec& spec) { return convert_kernel(spec, 1); }
+
+/// Accumulators have to be numbers; factors may be of any of these dtypes.
+InputDef target() { return {.name = "t", .dtypes = kNumbers}; }
+InputDef source() { return {.name = "X", .dtypes = kNumbers}; }
+InputDef scalar(std::string_view name) { return {.name = name, .dtypes = kNumbers, .optional = true}; }
+
+std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
+
+}  // namespace
+
+std::vector<OpDef> var_update_ops() {
+  return {
+      {.name = "accumulate_",
+       .inputs = {target(), source(), scalar("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_accumulate,
+       .eval = accumulate,
+       .partition = accumulate_partition,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce,
+       .sink = accumulate_sink},
+      {.name = "accumulate_mean_",
+       .inputs = {{.name = "t", .dtypes = kFloating}, source(), scalar("step")},
+       .attrs = {optional("step", AttrType::kFloat)},
+       .infer = infer_accumulate_mean,
+       .eval = accumulate_mean,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce,
+       .sink = accumulate_mean_sink},
+      {.name = "accumulator_scale_",
+       .inputs = {target(), scalar("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_scale,
+       .eval = accumulator_scale,
+       .partition = scale_partition,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
+      {.name = "accumulator_zero_",
+       .inputs = {{.name = "t", .influences = false}},
+       .infer = same_as_input,
+       .eval = fill_zeros,
+       .partition = equal_everywhere,
+       .effects = modifies_t()},
+      {.name = "copy_var_update_",
+       .inputs = {{.name = "t", .influences = false}, {"X"}},
+       .infer = infer_update,
+       .eval = copy_update,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
+  };
+}
+
+}  // namespace popsr
