@@ -1,6 +1,6 @@
 #include "popsr/analysis/context_solver.h"
 
-#include <set>
+#include <algorithm>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
@@ -81,20 +81,25 @@ OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionI
   return facts;
 }
 
-void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs) {
-  std::set<TensorId> written;
+void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs,
+                                   OpFacts& facts) {
   for (const std::uint32_t i : op.modified) {
     const TensorId storage = ir_.tensor(op.inputs[i]).storage;
-    const bool again = !written.insert(storage).second;
-    fact(storage) = again ? table_.meet(fact(storage), final_inputs[i]) : final_inputs[i];
+    const auto it = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
+    if (it == facts.written.end()) {
+      facts.written.emplace_back(storage, final_inputs[i]);
+    } else {
+      it->second = table_.meet(it->second, final_inputs[i]);
+    }
   }
+  for (const auto& [storage, written] : facts.written) fact(storage) = written;
 }
 
 OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {
   OpFacts facts;
   facts.callee = analysis_.solve(op.attr<GraphId>("graph"), in, context_.exec);
   facts.outputs = analysis_.context(facts.callee).outputs;
-  write_modified(op, analysis_.context(facts.callee).final_inputs);
+  write_modified(op, analysis_.context(facts.callee).final_inputs, facts);
   return facts;
 }
 
@@ -124,7 +129,7 @@ OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in
   facts.outputs = body.outputs;
   std::vector<PartitionId> final_inputs = body.final_inputs;
   for (std::size_t i = 0; i < carried; ++i) final_inputs[i] = body.outputs[i];
-  write_modified(op, final_inputs);
+  write_modified(op, final_inputs, facts);
   return facts;
 }
 

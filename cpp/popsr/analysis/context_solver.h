@@ -19,7 +19,7 @@ class ContextSolver {
   OpFacts transfer_call(const Op& op, const std::vector<PartitionId>& in);
   OpFacts transfer_repeat(const Op& op, std::vector<PartitionId> in);
   std::vector<PartitionId> input_facts(const Op& op) const;
-  void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs);
+  void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs, OpFacts& facts);
   PartitionId& fact(TensorId tensor);
 
   PartitionAnalysis& analysis_;

@@ -98,10 +98,8 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
         result.emplace_back(static_cast<int>(at), context.ops[at].outputs[k]);
       }
     }
-    for (const std::uint32_t input : op.modified) {
-      if (ir_->tensor(op.inputs[input]).storage == tensor.storage) {
-        result.emplace_back(static_cast<int>(at), contexts_[context.ops[at].callee].final_inputs[input]);
-      }
+    for (const auto& [storage, fact] : context.ops[at].written) {
+      if (storage == tensor.storage) result.emplace_back(static_cast<int>(at), fact);
     }
   }
   return result;

@@ -5,10 +5,9 @@
 // point: facts are those right after the op; a tensor that is written in place gets a new fact each time.
 // Transfer, per kind of op:
 //   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically
-//   also
-//     meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
+//     also meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
 //   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
-//   that key;
+//     that key;
 //   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
 //   - variables: fixpoint across runs, X = settings & value after the run.
 // Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
@@ -33,6 +32,8 @@ struct OpFacts {
   std::vector<PartitionId> outputs;
   PartitionId seeds = 0;     ///< Seed partition; meaningful for ops that round or draw.
   ContextId callee = kNone;  ///< Calls and loops: the context of the body.
+  /// Calls and loops: allocations that they modify by reference, with their facts afterwards.
+  std::vector<std::pair<TensorId, PartitionId>> written = {};
 };
 
 /// A graph analysed for given input facts.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "popsr/base/error.h"
 #include "popsr/base/text.h"
@@ -59,6 +60,32 @@ bool matches(const Attribute& value, AttrType type) {
       return std::holds_alternative<ReplicaGrouping>(value);
   }
   return false;
+}
+
+/// Does `from` call `target`, itself or through the graphs it calls?
+bool calls(const Ir& ir, GraphId from, GraphId target) {
+  std::vector<GraphId> stack{from};
+  std::set<std::uint32_t> seen{from.value};
+  while (!stack.empty()) {
+    const GraphId graph = stack.back();
+    stack.pop_back();
+    if (graph == target) return true;
+    for (const OpId id : ir.graph(graph).ops) {
+      if (ir.op(id).def->control == Control::kNone) continue;
+      const auto callee = ir.op(id).attr<GraphId>("graph");
+      if (seen.insert(callee.value).second) stack.push_back(callee);
+    }
+  }
+  return false;
+}
+
+/// The IR knows no recursion: analysis, transforms and runtime walk called graphs to their end.
+void check_not_recursive(const Ir& ir, const Op& op) {
+  if (op.def->control == Control::kNone) return;
+  const auto callee = op.attr<GraphId>("graph");
+  if (!calls(ir, callee, op.graph)) return;
+  raise<GraphError>("{}: graph '{}' calls graph '{}' already, got a recursion, expected none", op.def->name,
+                    ir.graph(callee).name, ir.graph(op.graph).name);
 }
 
 }  // namespace
@@ -129,6 +156,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   op.location = args.location;
   op.allow_stochastic = args.allow_stochastic;
   const std::vector<OutputDef> outputs = def.infer(InferContext{*this, op});
+  check_not_recursive(*this, op);
 
   // Nothing below throws.
   for (std::size_t k = 0; k < outputs.size(); ++k) {

@@ -35,8 +35,9 @@ HostBytes scalar_bytes(double value, DType dtype) {
 
 TensorId GradContext::emit(std::string_view op, std::vector<TensorId> inputs,
                            std::vector<std::pair<std::string, Attribute>> attrs) {
-  const OpId id =
-      ir_.emit(graph_, op, std::move(inputs), {.attrs = std::move(attrs), .location = op_.location});
+  const OpId id = ir_.emit(
+      graph_, op, std::move(inputs),
+      {.attrs = std::move(attrs), .location = op_.location, .allow_stochastic = op_.allow_stochastic});
   return ir_.op(id).outputs.at(0);
 }
 

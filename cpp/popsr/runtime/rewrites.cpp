@@ -16,7 +16,9 @@ struct Accesses {
 std::vector<Accesses> count_accesses(const LoweredProgram& program) {
   std::vector<Accesses> counts(program.buffers.size());
   for_each_op(program.ops, [&counts](const LoweredOp& op) {
-    for (const BufferId id : op.in) counts[id].reads += id != kNone ? 1 : 0;
+    for (const BufferId id : op.in) {
+      if (id != kNone) ++counts[id].reads;
+    }
     for (const BufferId id : op.out) ++counts[id].writes;
   });
   return counts;

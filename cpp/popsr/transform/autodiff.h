@@ -10,7 +10,7 @@
 namespace popsr {
 
 struct ExpectedConnection {
-  bool is_gradient = false;   ///< FwdGrad (a gradient of fwd_tensor) or Fwd (its value).
+  bool is_gradient = false;  ///< FwdGrad (a gradient of fwd_tensor) or Fwd (its value).
   TensorId fwd_tensor = kNone;
 };
 
@@ -24,12 +24,21 @@ struct GradGraph {
 struct AutodiffOptions {
   std::optional<std::vector<TensorId>> grads_provided = {};  ///< Default: all outputs.
   std::optional<std::vector<TensorId>> grads_required = {};  ///< Default: all inputs.
-  std::map<std::uint32_t, GradGraph> called = {};            ///< By forward graph: used instead of differentiating it.
+  std::map<std::uint32_t, GradGraph> called = {};  ///< By forward graph: used instead of differentiating it.
 };
 
-/// Builds the gradient graph of `forward` (and of the graphs it calls; all are returned, keyed by forward graph).
-/// Needed intermediates become extra outputs of `forward`, and every call of it gains them.
-/// Throws GraphError: a modifying op, a required gradient that does not exist, tensors of other graphs.
+/// Builds the gradient graph "<forward>_bwd" and those of the graphs that `forward` calls; all are returned,
+/// keyed by forward graph, with `options.called` among them.
+///
+/// Inputs: one gradient for each of grads_provided, in order, then the forward tensors that are needed.
+/// Outputs: the gradients of grads_required, in order. A called graph is differentiated once, for what any of
+/// its calls needs. Constants are copied. Needed intermediates become extra outputs of the forward graph, and
+/// every call of it gains them; when it is also repeated somewhere, they are computed again in the gradient
+/// graph instead. Sums: the provided gradient of a tensor first, then its consumers from the last to the
+/// first.
+///
+/// Throws GraphError: a modifying op, an op whose gradient throws, a required gradient that does not exist,
+/// tensors of other graphs.
 std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options = {});
 
 }  // namespace popsr

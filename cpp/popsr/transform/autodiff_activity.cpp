@@ -1,0 +1,77 @@
+#include "popsr/transform/autodiff_activity.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// Null unless the op is a call.
+const CallFlow* flow_of(const Op& op, const CallFlows& flows) {
+  return op.def->control == Control::kCall ? &flows.at(op.attr<GraphId>("graph").value) : nullptr;
+}
+
+/// What is refused on the way (a missing gradient that throws, an op that modifies) lets flags through, so
+/// that the error is raised. A repeat has no gradient.
+bool passes_gradients(const OpDef& def) {
+  if (def.control != Control::kNone) return def.control == Control::kCall;
+  return def.grad != nullptr || def.no_grad == NoGrad::kThrows || !def.effects.empty();
+}
+
+/// Outputs that a call gained after its flow was found carry no gradient.
+bool open(const std::vector<bool>* gates, std::size_t i) {
+  return gates == nullptr || (i < gates->size() && (*gates)[i]);
+}
+
+/// If a flagged tensor of `from` is open, flags the open floating tensors of `to`.
+void spread(const Ir& ir, std::vector<bool>& flags, const std::vector<TensorId>& from,
+            const std::vector<bool>* from_gates, const std::vector<TensorId>& to,
+            const std::vector<bool>* to_gates) {
+  bool any = false;
+  for (std::size_t i = 0; i < from.size() && !any; ++i) {
+    any = from[i] != kNone && open(from_gates, i) && flags[ir.tensor(from[i]).index];
+  }
+  for (std::size_t i = 0; any && i < to.size(); ++i) {
+    if (to[i] == kNone || !open(to_gates, i) || !is_float(ir.tensor(to[i]).type.dtype)) continue;
+    flags[ir.tensor(to[i]).index] = true;
+  }
+}
+
+std::vector<bool> seeds(const Ir& ir, GraphId graph, const std::vector<TensorId>& tensors) {
+  std::vector<bool> flags(ir.graph(graph).tensors.size(), false);
+  for (const TensorId t : tensors) flags[ir.tensor(t).index] = is_float(ir.tensor(t).type.dtype);
+  return flags;
+}
+
+}  // namespace
+
+Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
+                       const std::vector<TensorId>& required, const CallFlows& flows) {
+  Activity activity{seeds(ir, graph, required), seeds(ir, graph, provided)};
+  const std::vector<OpId>& ops = ir.graph(graph).ops;
+  for (const OpId id : ops) {
+    const Op& op = ir.op(id);
+    if (!passes_gradients(*op.def)) continue;
+    const CallFlow* flow = flow_of(op, flows);
+    spread(ir, activity.depends, op.inputs, flow ? &flow->inputs : nullptr, op.outputs,
+           flow ? &flow->outputs : nullptr);
+  }
+  for (const OpId id : std::views::reverse(ops)) {
+    const Op& op = ir.op(id);
+    if (!passes_gradients(*op.def)) continue;
+    const CallFlow* flow = flow_of(op, flows);
+    spread(ir, activity.reaches, op.outputs, flow ? &flow->outputs : nullptr, op.inputs,
+           flow ? &flow->inputs : nullptr);
+  }
+  return activity;
+}
+
+bool is_active(const Ir& ir, const Op& op, const Activity& activity) {
+  return passes_gradients(*op.def) &&
+         std::ranges::any_of(op.inputs, [&](TensorId t) { return activity.depends_on_required(ir, t); }) &&
+         std::ranges::any_of(op.outputs, [&](TensorId t) { return activity.reaches_provided(ir, t); });
+}
+
+}  // namespace popsr

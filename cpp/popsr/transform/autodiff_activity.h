@@ -1,0 +1,40 @@
+// Which tensors take part in a differentiation: known before anything is emitted.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// What calls of one graph let through: inputs that can get a gradient, outputs that can pass one on.
+struct CallFlow {
+  std::vector<bool> inputs;
+  std::vector<bool> outputs;
+};
+using CallFlows = std::map<std::uint32_t, CallFlow>;  ///< By called graph.
+
+/// Flags of one graph's tensors, by Tensor::index. Only floating tensors take part.
+struct Activity {
+  std::vector<bool> depends;  ///< Made from a required tensor by ops that pass gradients.
+  std::vector<bool> reaches;  ///< Feeds a provided tensor through ops that pass gradients.
+
+  bool depends_on_required(const Ir& ir, TensorId t) const { return flag(depends, ir, t); }
+  bool reaches_provided(const Ir& ir, TensorId t) const { return flag(reaches, ir, t); }
+
+ private:
+  /// Tensors that were added later (outputs of calls that gained some) take no part.
+  static bool flag(const std::vector<bool>& flags, const Ir& ir, TensorId t) {
+    return t != kNone && ir.tensor(t).index < flags.size() && flags[ir.tensor(t).index];
+  }
+};
+
+/// `flows` holds every graph that `graph` calls.
+Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
+                       const std::vector<TensorId>& required, const CallFlows& flows);
+
+/// Must a gradient go through this op, from an output that reaches a provided tensor to a wanted input?
+bool is_active(const Ir& ir, const Op& op, const Activity& activity);
+
+}  // namespace popsr

@@ -1,0 +1,241 @@
+#include "popsr/transform/autodiff_builder.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+GradGraphBuilder::GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
+                                   const std::map<std::uint32_t, GradGraph>& called)
+    : ir_(ir),
+      forward_(forward),
+      graph_(ir.create_named_graph(ir.graph(forward).name + "_bwd")),
+      activity_(activity),
+      called_(called) {
+  const Graph& graph = ir.graph(forward);
+  connectable_.insert(graph.inputs.begin(), graph.inputs.end());
+  connectable_.insert(graph.outputs.begin(), graph.outputs.end());
+  find_call_sites();
+}
+
+void GradGraphBuilder::find_call_sites() {
+  for (OpId id = 0; id < ir_.num_ops(); ++id) {
+    const Op& op = ir_.op(id);
+    if (op.def->control == Control::kNone || op.attr<GraphId>("graph") != forward_) continue;
+    if (op.def->control == Control::kCall) {
+      calls_.push_back(id);
+    } else {
+      can_stitch_ = false;
+    }
+  }
+}
+
+std::string GradGraphBuilder::local_name(TensorId forward) const {
+  const std::string& prefix = ir_.graph(forward_).name;
+  return ir_.tensor(forward).name.substr(prefix.empty() ? 0 : prefix.size() + 1);
+}
+
+GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
+                                  const std::vector<TensorId>& required) {
+  result_.forward = forward_;
+  result_.graph = graph_;
+  for (const TensorId t : provided) {
+    const Tensor& tensor = ir_.tensor(t);
+    const TensorId input =
+        ir_.add_input(graph_, "Gradient___" + local_name(t), tensor.type, tensor.meta_shape);
+    result_.inputs.push_back({true, t});
+    sums_[t].terms.push_back(input);
+  }
+  const std::vector<OpId> ops = ir_.graph(forward_).ops;
+  for (const OpId id : std::views::reverse(ops)) {
+    if (is_active(ir_, ir_.op(id), activity_)) differentiate(ir_.op(id));
+  }
+  for (const TensorId t : required) {
+    const TensorId sum = gradient(t);
+    if (sum == kNone) continue;
+    ir_.add_output(graph_, sum);
+    result_.outputs.push_back({true, t});
+  }
+  return std::move(result_);
+}
+
+void GradGraphBuilder::differentiate(const Op& op) {
+  std::vector<TensorId> cotangents;
+  for (const TensorId output : op.outputs) cotangents.push_back(gradient(output));
+  if (std::ranges::all_of(cotangents, [](TensorId t) { return t == kNone; })) return;
+  const bool is_call = op.def->control == Control::kCall;
+  const std::vector<TensorId> gradients = is_call ? grad_of_call(op, cotangents) : grad_of_op(op, cotangents);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i] == kNone || !wants(op.inputs[i])) continue;
+    POPSR_CHECK(ir_.tensor(gradients[i]).type == ir_.tensor(op.inputs[i]).type);
+    Sum& sum = sums_[op.inputs[i]];
+    sum.terms.push_back(gradients[i]);
+    sum.location = op.location;
+  }
+}
+
+std::vector<TensorId> GradGraphBuilder::grad_of_op(const Op& op, const std::vector<TensorId>& cotangents) {
+  std::vector<bool> wanted;
+  for (const TensorId input : op.inputs) wanted.push_back(wants(input));
+  GradContext context(ir_, graph_, op, cotangents, std::move(wanted),
+                      [this](TensorId t) { return value(t); });
+  op.def->grad(context);
+  return context.gradients();
+}
+
+/// Index of the forward call's input that each output of the callee's gradient graph is the gradient of.
+std::vector<std::size_t> GradGraphBuilder::inputs_of_outputs(const GradGraph& callee) const {
+  const std::vector<TensorId>& inputs = ir_.graph(callee.forward).inputs;
+  std::vector<std::size_t> indices;
+  for (const ExpectedConnection& output : callee.outputs) {
+    indices.push_back(
+        static_cast<std::size_t>(std::ranges::find(inputs, output.fwd_tensor) - inputs.begin()));
+  }
+  return indices;
+}
+
+std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::vector<TensorId>& cotangents) {
+  std::vector<TensorId> gradients(op.inputs.size(), kNone);
+  const auto it = called_.find(op.attr<GraphId>("graph").value);
+  if (it == called_.end()) return gradients;
+  const GradGraph& callee = it->second;
+  const std::vector<std::size_t> targets = inputs_of_outputs(callee);
+  const auto wanted = [&](std::size_t i) { return i < op.inputs.size() && wants(op.inputs[i]); };
+  if (std::ranges::none_of(targets, wanted)) return gradients;
+  std::vector<TensorId> inputs;
+  for (const ExpectedConnection& input : callee.inputs) {
+    inputs.push_back(input.is_gradient ? cotangent_of_call(op, input.fwd_tensor, cotangents)
+                                       : forward_of_call(op, input.fwd_tensor));
+  }
+  const OpId call = ir_.emit(graph_, "call", std::move(inputs),
+                             {.attrs = {{"graph", callee.graph}}, .location = op.location});
+  for (std::size_t k = 0; k < targets.size(); ++k) {
+    if (targets[k] < gradients.size()) gradients[targets[k]] = ir_.op(call).outputs[k];
+  }
+  return gradients;
+}
+
+/// A graph may return one tensor several times: its gradient is the sum.
+TensorId GradGraphBuilder::cotangent_of_call(const Op& op, TensorId callee_output,
+                                             const std::vector<TensorId>& cotangents) {
+  const std::vector<TensorId>& outputs = ir_.graph(ir_.tensor(callee_output).graph).outputs;
+  std::vector<TensorId> terms;
+  for (std::size_t k = 0; k < cotangents.size() && k < outputs.size(); ++k) {
+    if (outputs[k] == callee_output && cotangents[k] != kNone) terms.push_back(cotangents[k]);
+  }
+  return terms.empty() ? zeros(ir_.tensor(callee_output), op.location) : add(terms, "add_out", op.location);
+}
+
+TensorId GradGraphBuilder::forward_of_call(const Op& op, TensorId callee_tensor) {
+  const Graph& callee = ir_.graph(op.attr<GraphId>("graph"));
+  if (const auto it = std::ranges::find(callee.inputs, callee_tensor); it != callee.inputs.end()) {
+    return value(op.inputs[static_cast<std::size_t>(it - callee.inputs.begin())]);
+  }
+  if (const auto it = std::ranges::find(callee.outputs, callee_tensor); it != callee.outputs.end()) {
+    return value(op.outputs[static_cast<std::size_t>(it - callee.outputs.begin())]);
+  }
+  raise<GraphError>("autodiff: gradient graph needs '{}', got neither an input nor an output of graph '{}'",
+                    ir_.tensor(callee_tensor).name, callee.name);
+}
+
+TensorId GradGraphBuilder::gradient(TensorId forward) {
+  const auto it = sums_.find(forward);
+  if (it == sums_.end()) return kNone;
+  Sum& sum = it->second;
+  sum.terms = {add(sum.terms, "Gradient___" + local_name(forward), sum.location)};
+  return sum.terms.front();
+}
+
+TensorId GradGraphBuilder::add(const std::vector<TensorId>& terms, const std::string& name,
+                               LocationId location) {
+  TensorId sum = terms.front();
+  for (const TensorId term : terms | std::views::drop(1)) {
+    const OpId op = ir_.emit(graph_, "add", {sum, term}, {.output_names = {name}, .location = location});
+    sum = ir_.op(op).outputs[0];
+  }
+  return sum;
+}
+
+TensorId GradGraphBuilder::zeros(const Tensor& like, LocationId location) {
+  const OpId op = ir_.emit(graph_, "init", {},
+                           {.attrs = {{"shape", like.type.shape},
+                                      {"dtype", like.type.dtype},
+                                      {"init_type", std::string("zero")},
+                                      {"meta_shape", like.meta_shape}},
+                            .location = location});
+  return ir_.op(op).outputs[0];
+}
+
+TensorId GradGraphBuilder::value(TensorId forward) {
+  if (const auto it = values_.find(forward); it != values_.end()) return it->second;
+  const Tensor& tensor = ir_.tensor(forward);
+  if (tensor.kind == TensorKind::kConstant) {
+    return values_[forward] = ir_.add_constant(graph_, local_name(forward), tensor.type, tensor.data);
+  }
+  if (is_recomputed(forward)) {
+    recompute(forward);
+    return values_.at(forward);
+  }
+  if (!connectable_.contains(forward)) stitch(forward);
+  return connect(forward);
+}
+
+TensorId GradGraphBuilder::connect(TensorId forward) {
+  const Tensor& tensor = ir_.tensor(forward);
+  result_.inputs.push_back({false, forward});
+  return values_[forward] = ir_.add_input(graph_, local_name(forward), tensor.type, tensor.meta_shape);
+}
+
+/// The callers of the main graph's gradient graph are in the main graph: they see its tensors as they are.
+void GradGraphBuilder::stitch(TensorId forward) {
+  connectable_.insert(forward);
+  if (forward_ == kMainGraph) return;
+  ir_.add_output(forward_, forward);
+  for (const OpId call : calls_) ir_.add_call_output(call, forward, local_name(forward) + "_out");
+}
+
+bool GradGraphBuilder::is_recomputed(TensorId forward) const {
+  return !can_stitch_ && !connectable_.contains(forward) &&
+         ir_.tensor(forward).kind == TensorKind::kActivation;
+}
+
+/// Clones the ops that make the tensor, in schedule order.
+void GradGraphBuilder::recompute(TensorId forward) {
+  std::set<OpId> needed;
+  std::vector<TensorId> stack{forward};
+  while (!stack.empty()) {
+    const TensorId t = stack.back();
+    stack.pop_back();
+    if (t == kNone || values_.contains(t) || !is_recomputed(t)) continue;
+    if (!needed.insert(ir_.tensor(t).producer).second) continue;
+    const Op& op = ir_.op(ir_.tensor(t).producer);
+    stack.insert(stack.end(), op.inputs.begin(), op.inputs.end());
+  }
+  for (const OpId id : needed) clone(ir_.op(id));
+}
+
+void GradGraphBuilder::clone(const Op& op) {
+  EmitArgs args{.location = op.location, .allow_stochastic = op.allow_stochastic};
+  for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+    if (op.def->attrs[i].type == AttrType::kStream) {
+      raise<GraphError>(
+          "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",
+          ir_.tensor(op.outputs[0]).name, op.def->name, ir_.locations().to_string(op.location),
+          ir_.graph(forward_).name);
+    }
+    args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);
+  }
+  for (const TensorId output : op.outputs) args.output_names.push_back(local_name(output));
+  std::vector<TensorId> inputs;
+  for (const TensorId input : op.inputs) inputs.push_back(input == kNone ? kNone : value(input));
+  const OpId copy = ir_.emit(graph_, op.def->name, std::move(inputs), std::move(args));
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+    values_.try_emplace(op.outputs[k], ir_.op(copy).outputs[k]);
+  }
+}
+
+}  // namespace popsr

@@ -1,0 +1,69 @@
+// Emits the gradient graph of one forward graph.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/transform/autodiff.h"
+#include "popsr/transform/autodiff_activity.h"
+
+namespace popsr {
+
+/// Ops are differentiated from the last to the first. The gradient of a tensor is the chain of "add" over, in
+/// this order: its provided gradient, then the contributions of its consumers from the last to the first (of
+/// one consumer in ascending input order).
+class GradGraphBuilder {
+ public:
+  /// `called` holds the gradient graphs of the graphs that active calls of `forward` call.
+  GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
+                   const std::map<std::uint32_t, GradGraph>& called);
+
+  /// Outputs are the gradients of those `required` tensors that get one.
+  GradGraph build(const std::vector<TensorId>& provided, const std::vector<TensorId>& required);
+
+ private:
+  struct Sum {
+    std::vector<TensorId> terms;
+    LocationId location = 0;
+  };
+
+  void find_call_sites();
+  void differentiate(const Op& op);
+  std::vector<TensorId> grad_of_op(const Op& op, const std::vector<TensorId>& cotangents);
+  std::vector<TensorId> grad_of_call(const Op& op, const std::vector<TensorId>& cotangents);
+  std::vector<std::size_t> inputs_of_outputs(const GradGraph& callee) const;
+  TensorId cotangent_of_call(const Op& op, TensorId callee_output, const std::vector<TensorId>& cotangents);
+  TensorId forward_of_call(const Op& op, TensorId callee_tensor);
+  bool wants(TensorId forward) const { return activity_.depends_on_required(ir_, forward); }
+
+  /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
+  TensorId gradient(TensorId forward);
+  TensorId add(const std::vector<TensorId>& terms, const std::string& name, LocationId location);
+  TensorId zeros(const Tensor& like, LocationId location);
+
+  /// The value of a forward tensor in the gradient graph.
+  TensorId value(TensorId forward);
+  TensorId connect(TensorId forward);
+  void stitch(TensorId forward);
+  void recompute(TensorId forward);
+  void clone(const Op& op);
+  bool is_recomputed(TensorId forward) const;
+  std::string local_name(TensorId forward) const;
+
+  Ir& ir_;
+  GraphId forward_;
+  GraphId graph_;
+  const Activity& activity_;
+  const std::map<std::uint32_t, GradGraph>& called_;
+  std::vector<OpId> calls_;         ///< Calls of the forward graph, anywhere.
+  bool can_stitch_ = true;          ///< False when something other than a call runs the forward graph.
+  std::set<TensorId> connectable_;  ///< Inputs and outputs of the forward graph.
+  std::unordered_map<TensorId, Sum> sums_;
+  std::unordered_map<TensorId, TensorId> values_;
+  GradGraph result_;
+};
+
+}  // namespace popsr
