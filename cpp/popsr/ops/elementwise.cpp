@@ -33,7 +33,10 @@ std::vector<OutputDef> infer_mul(const InferContext& context) {
   };
   if (!scales(0, 1) && !scales(1, 0)) return broadcast_binary(context);
   Shape shape = broadcast_shapes(context.name(), context.type(0).shape, context.type(1).shape);
-  return {{{DType::kFloat16, std::move(shape)}, common_meta_shape(context)}};
+  std::vector<OutputDef> outputs(1);
+  outputs[0].type = {DType::kFloat16, std::move(shape)};
+  outputs[0].meta_shape = common_meta_shape(context);
+  return outputs;
 }
 
 void mul_grad(GradContext& g) {

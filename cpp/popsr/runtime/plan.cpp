@@ -1,6 +1,7 @@
 #include "popsr/runtime/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
@@ -24,11 +25,6 @@ void count_streams(const std::vector<Instruction>& instructions, std::int64_t ti
   }
 }
 
-std::string name_of(const Ir& ir, const LoweredProgram& program, const Claim& claim) {
-  const Buffer& buffer = program.buffers[claim.buffer];
-  return fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type));
-}
-
 std::string describe(const Instruction& instruction) {
   switch (instruction.kind) {
     case Instruction::Kind::kCopy:
@@ -38,6 +34,28 @@ std::string describe(const Instruction& instruction) {
     default:
       return std::string(instruction.op->def->name);
   }
+}
+
+std::string describe(PartitionTable& table, PartitionId fact) {
+  const std::int64_t blocks = table.num_blocks(fact);
+  if (blocks == 1) return "equal";
+  return blocks == table.replicas() ? "per replica" : table.to_string(fact);
+}
+
+/// "%y f32[4] = add  blocks=2 bytes=32 per replica"
+std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction) {
+  std::vector<std::string> outputs, facts;
+  std::size_t nbytes = 0;
+  for (const Claim& claim : instruction.claims) {
+    const Buffer& buffer = plan.program().buffers[claim.buffer];
+    outputs.push_back(fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type)));
+    facts.push_back(describe(ir.partitions(), claim.fact));
+    nbytes += static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage)) *
+              plan.memory().placements[claim.buffer].nbytes;
+  }
+  return fmt::format("{}{}{}  blocks={} bytes={}{}{}\n", fmt::join(outputs, ", "),
+                     outputs.empty() ? "" : " = ", describe(instruction), instruction.blocks, nbytes,
+                     facts.empty() ? "" : " ", fmt::join(facts, ", "));
 }
 
 void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instructions, int indent,
@@ -50,20 +68,7 @@ void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instr
       text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
       continue;
     }
-    std::string outputs, partitions;
-    std::size_t nbytes = 0;
-    for (const Claim& claim : instruction.claims) {
-      outputs += (outputs.empty() ? "" : ", ") + name_of(ir, plan.program(), claim);
-      const std::int64_t blocks = ir.partitions().num_blocks(claim.fact);
-      partitions += " " + (blocks == 1                  ? std::string("equal")
-                           : blocks == ir.replication() ? std::string("per replica")
-                                                        : ir.partitions().to_string(claim.fact));
-      nbytes +=
-          static_cast<std::size_t>(ir.partitions().num_blocks(plan.program().buffers[claim.buffer].storage)) *
-          plan.memory().placements[claim.buffer].nbytes;
-    }
-    text += fmt::format("{}{}{}  blocks={} bytes={}{}\n", outputs, outputs.empty() ? "" : " = ",
-                        describe(instruction), instruction.blocks, nbytes, partitions);
+    text += line(ir, plan, instruction);
   }
 }
 

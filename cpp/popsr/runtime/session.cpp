@@ -24,11 +24,6 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
   }
 }
 
-/// Rows of the host copy: [num_groups, ...] or, for kAllReplicas with real groups, [replication, ...].
-bool per_replica_rows(const Tensor& variable) {
-  return variable.retrieval == RetrievalMode::kAllReplicas && variable.grouping->group_size() > 1;
-}
-
 }  // namespace
 
 struct Session::State {
@@ -49,7 +44,10 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : 
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
   state_ = std::make_unique<State>(*ir_, *plan_, threads, options.check);
   state_->seed = options.seed;
-  for (const TensorId id : entry_tensors(*ir_, kMainGraph)) write_variable(id, ir_->tensor(id).data->data());
+  for (const TensorId id : entry_tensors(*ir_, kMainGraph)) {
+    const Tensor& variable = ir_->tensor(id);
+    write_rows(id, variable.data->data(), variable.grouping->partition(ir_->partitions()));
+  }
 }
 
 Session::~Session() = default;
@@ -108,33 +106,37 @@ PartitionId Session::storage(TensorId id) const {
 }
 
 std::size_t Session::host_bytes(TensorId id) const {
-  const Tensor& variable = ir_->tensor(id);
-  const std::int64_t rows = per_replica_rows(variable) ? ir_->replication() : variable.grouping->num_groups();
-  return static_cast<std::size_t>(rows * num_elements(variable.type.shape)) * size_of(variable.type.dtype);
+  const TensorType& type = ir_->tensor(id).type;
+  const std::int64_t rows = ir_->partitions().num_blocks(host_rows(id));
+  return static_cast<std::size_t>(rows * num_elements(type.shape)) * size_of(type.dtype);
 }
 
 void Session::read_variable(TensorId id, std::byte* out) const {
-  const Tensor& variable = ir_->tensor(id);
   const BufferId buffer = plan_->variable(id);
   const std::size_t nbytes = plan_->memory().placements[buffer].nbytes;
-  PartitionTable& table = ir_->partitions();
-  const PartitionId rows = per_replica_rows(variable) ? table.bottom() : variable.grouping->partition(table);
   if (nbytes == 0) return;
-  for (const Replica first : table.representatives(rows)) {
+  for (const Replica first : ir_->partitions().representatives(host_rows(id))) {
     std::memcpy(out, plan_->block(buffer, first), nbytes);
     out += nbytes;
   }
 }
 
-void Session::write_variable(TensorId id, const std::byte* data) {
+void Session::write_rows(TensorId id, const std::byte* data, PartitionId rows) {
   const BufferId buffer = plan_->variable(id);
   const std::size_t nbytes = plan_->memory().placements[buffer].nbytes;
   if (nbytes == 0) return;
-  const std::vector<std::int64_t>& group = ir_->tensor(id).grouping->assignment();
+  const std::span<const std::uint32_t> row = ir_->partitions().labels(rows);
   for (const Replica replica : ir_->partitions().representatives(storage(id))) {
-    std::memcpy(plan_->block(buffer, replica), data + static_cast<std::size_t>(group[replica]) * nbytes,
-                nbytes);
+    std::memcpy(plan_->block(buffer, replica), data + row[replica] * nbytes, nbytes);
   }
 }
+
+PartitionId Session::host_rows(TensorId id) const {
+  const Tensor& variable = ir_->tensor(id);
+  const bool all = variable.retrieval == RetrievalMode::kAllReplicas && variable.grouping->group_size() > 1;
+  return all ? ir_->partitions().bottom() : variable.grouping->partition(ir_->partitions());
+}
+
+void Session::write_variable(TensorId id, const std::byte* data) { write_rows(id, data, host_rows(id)); }
 
 }  // namespace popsr

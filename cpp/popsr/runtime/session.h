@@ -66,6 +66,10 @@ class Session {
   PartitionId storage(TensorId id) const;
 
  private:
+  /// Rows of the host copy: a replica's group, or the replica itself for kAllReplicas with group size > 1.
+  PartitionId host_rows(TensorId id) const;
+  void write_rows(TensorId id, const std::byte* data, PartitionId rows);
+
   struct State;
   std::shared_ptr<const Ir> ir_;
   std::unique_ptr<PartitionAnalysis> facts_;

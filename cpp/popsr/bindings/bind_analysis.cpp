@@ -1,0 +1,83 @@
+#include "popsr/analysis/partition_analysis.h"
+
+#include "popsr/base/error.h"
+#include "popsr/bindings/bindings.h"
+
+namespace popsr::bindings {
+namespace {
+
+Partition partition(const PartitionAnalysis& facts, PartitionId id) {
+  return Partition(facts.ir().partition_table(), id);
+}
+
+/// (index of the op in its graph or -1, op id or None, partition): each met over the contexts of the graph.
+py::list values(const PartitionAnalysis& facts, TensorId tensor) {
+  facts.check_fresh();
+  const Graph& graph = facts.ir().graph(facts.ir().tensor(checked_tensor(facts.ir(), tensor)).graph);
+  std::vector<std::pair<int, PartitionId>> met;
+  for (const ContextId context : facts.contexts(graph.id)) {
+    const auto here = facts.values(tensor, context);
+    if (met.empty()) met = here;
+    POPSR_CHECK(met.size() == here.size());
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      met[i].second = facts.ir().partitions().meet(met[i].second, here[i].second);
+    }
+  }
+  py::list result;
+  for (const auto& [time, fact] : met) {
+    py::object op = py::none();
+    if (time >= 0) op = py::int_(graph.ops[static_cast<std::size_t>(time)]);
+    result.append(py::make_tuple(time, op, partition(facts, fact)));
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_analysis(py::module_& m) {
+  // The analysis holds a reference to the Ir: keep_alive ties them. It interns into the Ir's partition table
+  // without a lock, so one Ir is for one thread at a time, as building one is; other threads may run
+  // meanwhile.
+  py::class_<PartitionAnalysis>(m, "PartitionAnalysis")
+      .def(py::init([](const std::shared_ptr<Ir>& ir) {
+             py::gil_scoped_release release;
+             return std::make_unique<PartitionAnalysis>(*ir);
+           }),
+           py::keep_alive<1, 2>())
+      .def_property_readonly("epoch", &PartitionAnalysis::epoch)
+      .def("check_fresh", &PartitionAnalysis::check_fresh)
+      .def("num_contexts",
+           [](const PartitionAnalysis& self, std::uint32_t graph) {
+             return self.contexts(checked_graph(self.ir(), graph)).size();
+           })
+      .def("partition",
+           [](const PartitionAnalysis& self, TensorId tensor) {
+             self.check_fresh();
+             return partition(self, self.partition(checked_tensor(self.ir(), tensor)));
+           })
+      .def("variable",
+           [](const PartitionAnalysis& self, TensorId tensor) {
+             self.check_fresh();
+             return partition(self, self.variable(checked_tensor(self.ir(), tensor)));
+           })
+      .def("seeds",
+           [](const PartitionAnalysis& self, OpId op) {
+             self.check_fresh();
+             return partition(self, self.seeds(checked_op(self.ir(), op)));
+           })
+      .def("is_equal",
+           [](const PartitionAnalysis& self, TensorId tensor, const ReplicaGrouping& grouping) {
+             self.check_fresh();
+             PartitionTable& table = self.ir().partitions();
+             if (grouping.replicas() != table.replicas()) {
+               raise<ReplicaError>(
+                   "is_equal: grouping of another replica count, got {} replicas, expected {}",
+                   grouping.replicas(), table.replicas());
+             }
+             return table.refines(grouping.partition(table),
+                                  self.partition(checked_tensor(self.ir(), tensor)));
+           })
+      .def("values", &values);
+}
+
+}  // namespace popsr::bindings

@@ -1,0 +1,249 @@
+// The program. Python holds ids; every accessor takes the id and answers with plain values.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "popsr/base/error.h"
+#include "popsr/bindings/bindings.h"
+#include "popsr/ir/print.h"
+#include "popsr/ir/verify.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr::bindings {
+namespace {
+
+using Handle = std::shared_ptr<Ir>;
+
+std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
+  POPSR_CHECK((data.flags() & py::array::c_style) != 0);
+  auto bytes = std::make_shared<HostBytes>(static_cast<std::size_t>(data.nbytes()));
+  if (!bytes->empty()) std::memcpy(bytes->data(), data.data(), bytes->size());
+  return bytes;
+}
+
+std::vector<std::pair<std::string, Attribute>> read_attributes(const Ir& ir, const OpDef& def,
+                                                               const py::dict& given) {
+  std::vector<std::pair<std::string, Attribute>> attrs;
+  attrs.reserve(given.size());
+  for (const auto& [key, value] : given) {
+    auto name = key.cast<std::string>();
+    const auto attr = std::ranges::find(def.attrs, name, &AttrDef::name);
+    // A name that the op does not declare: emit() reports it.
+    Attribute converted = attr == def.attrs.end() ? Attribute() : to_attribute(ir, def, *attr, value);
+    attrs.emplace_back(std::move(name), std::move(converted));
+  }
+  return attrs;
+}
+
+std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
+  std::vector<TensorId> inputs;
+  inputs.reserve(given.size());
+  for (const py::handle& input : given) {
+    inputs.push_back(input.is_none() ? kNone : checked_tensor(ir, input.cast<TensorId>()));
+  }
+  return inputs;
+}
+
+py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
+               const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
+               int sequence, bool allow_stochastic) {
+  const OpDef& def = ir.registry().at(op);
+  const OpId id = ir.emit(checked_graph(ir, graph), op, read_inputs(ir, inputs),
+                          {.attrs = read_attributes(ir, def, attrs),
+                           .output_names = std::move(output_names),
+                           .location = location,
+                           .sequence = static_cast<SequenceMode>(sequence),
+                           .allow_stochastic = allow_stochastic});
+  return py::make_tuple(id, ir.op(id).outputs);
+}
+
+py::dict describe_op(const Ir& ir, OpId id) {
+  const Op& op = ir.op(checked_op(ir, id));
+  py::list inputs;
+  for (const TensorId input : op.inputs) {
+    if (input == kNone) {
+      inputs.append(py::none());
+    } else {
+      inputs.append(input);
+    }
+  }
+  py::dict attrs;
+  for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+    attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
+  }
+  py::object seeds = py::none();
+  if (op.seeds) seeds = py::str(*op.seeds == SeedRule::kIdentical ? "identical" : "partition");
+  using namespace py::literals;
+  return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph.value, "inputs"_a = inputs,
+                  "outputs"_a = op.outputs, "attrs"_a = attrs,
+                  "location"_a = ir.locations().to_string(op.location), "site"_a = op.site,
+                  "rounds"_a = rounds(ir, op), "seeds"_a = seeds, "after"_a = op.after,
+                  "modified"_a = op.modified);
+}
+
+py::tuple describe_tensor(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
+  py::object producer = py::none();
+  if (tensor.producer != kNone) producer = py::int_(tensor.producer);
+  return py::make_tuple(tensor.name, tensor.graph.value, std::string(info(tensor.type.dtype).name),
+                        to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
+                        static_cast<int>(tensor.kind), tensor.by_ref, tensor.storage, producer);
+}
+
+py::tuple describe_stream(const Ir& ir, StreamId id) {
+  POPSR_CHECK(id < ir.num_streams());
+  const Stream& stream = ir.stream(id);
+  return py::make_tuple(stream.name, std::string(info(stream.type.dtype).name), to_tuple(stream.type.shape),
+                        stream.to_device, stream.mode == StreamMode::kBroadcast);
+}
+
+py::object data_of(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
+  if (!tensor.data) return py::none();
+  return copy_of_bytes(tensor.data->data(), tensor.data->size());
+}
+
+/// (grouping, keeps all replicas) of a variable.
+py::tuple variable_of(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
+  POPSR_CHECK(tensor.grouping.has_value());
+  return py::make_tuple(*tensor.grouping, tensor.retrieval == RetrievalMode::kAllReplicas);
+}
+
+/// Streams that an op of any graph loads or stores.
+std::set<StreamId> streams_with_ops(const Ir& ir) {
+  std::set<StreamId> streams;
+  for (OpId id = 0; id < ir.num_ops(); ++id) {
+    for (const Attribute& attr : ir.op(id).attrs) {
+      if (const auto* stream = std::get_if<StreamRef>(&attr)) streams.insert(stream->id);
+    }
+  }
+  return streams;
+}
+
+std::vector<std::uint32_t> called_graphs(const Ir& ir, std::uint32_t graph) {
+  std::vector<std::uint32_t> called;
+  for (const OpId id : ir.graph(checked_graph(ir, graph)).ops) {
+    for (const Attribute& attr : ir.op(id).attrs) {
+      const auto* callee = std::get_if<GraphId>(&attr);
+      if (callee != nullptr && std::ranges::find(called, callee->value) == called.end()) {
+        called.push_back(callee->value);
+      }
+    }
+  }
+  return called;
+}
+
+TensorType read_type(const std::string& dtype, const Shape& shape) { return {dtype_from_name(dtype), shape}; }
+
+void bind_building(py::class_<Ir, Handle>& ir) {
+  ir.def("create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem).value; })
+      .def("create_named_graph",
+           [](Ir& self, const std::string& name) { return self.create_named_graph(name).value; })
+      .def("skip_subgraph_number", &Ir::skip_subgraph_number)
+      .def("add_input",
+           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
+              const Shape& shape, const Shape& meta_shape, bool by_ref) {
+             return self.add_input(checked_graph(self, graph), name, read_type(dtype, shape), meta_shape,
+                                   by_ref);
+           })
+      .def("add_output",
+           [](Ir& self, std::uint32_t graph, TensorId tensor) {
+             self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
+           })
+      .def("add_variable",
+           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
+              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas) {
+             return self.add_variable(
+                 name, read_type(dtype, shape), copy_data(data), grouping,
+                 all_replicas ? RetrievalMode::kAllReplicas : RetrievalMode::kOnePerGroup);
+           })
+      .def("add_constant",
+           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
+              const Shape& shape, const py::array& data) {
+             return self.add_constant(checked_graph(self, graph), name, read_type(dtype, shape),
+                                      copy_data(data));
+           })
+      .def("add_stream",
+           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
+              bool broadcast) {
+             return self.add_stream(name, read_type(dtype, shape), to_device,
+                                    broadcast ? StreamMode::kBroadcast : StreamMode::kReplicate);
+           })
+      .def("emit", &emit)
+      .def("mark_modified",
+           [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
+      .def("clear_sequence",
+           [](Ir& self, std::uint32_t graph) { self.clear_sequence(checked_graph(self, graph)); })
+      .def("intern_location",
+           [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
+}
+
+void bind_reading(py::class_<Ir, Handle>& ir) {
+  ir.def_property_readonly("replication", &Ir::replication)
+      .def_property_readonly("epoch", &Ir::epoch)
+      .def_property_readonly("num_graphs", &Ir::num_graphs)
+      .def_property_readonly("num_tensors", &Ir::num_tensors)
+      .def_property_readonly("num_ops", &Ir::num_ops)
+      .def_property_readonly("num_streams", &Ir::num_streams)
+      .def("graph_name",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).name; })
+      .def("graph_inputs",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).inputs; })
+      .def("graph_outputs",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).outputs; })
+      .def("graph_tensors",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).tensors; })
+      .def("graph_ops",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).ops; })
+      .def("called_graphs", &called_graphs)
+      .def("tensor", &describe_tensor)
+      .def("tensor_data", &data_of)
+      .def("variable", &variable_of)
+      .def("op", &describe_op)
+      .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })
+      .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })
+      .def("stream", &describe_stream)
+      .def("streams_with_ops", &streams_with_ops)
+      .def("location_of",
+           [](const Ir& self, OpId id) {
+             return self.locations().to_string(self.op(checked_op(self, id)).location);
+           })
+      .def("find_tensor",
+           [](const Ir& self, std::uint32_t graph, const std::string& name) {
+             return self.find_tensor(checked_graph(self, graph), name);
+           })
+      .def("print_op", [](const Ir& self, OpId id) { return print_op(self, checked_op(self, id)); })
+      .def("print_graph",
+           [](const Ir& self, std::uint32_t graph) { return print_graph(self, checked_graph(self, graph)); })
+      .def("print_ir", [](const Ir& self) { return print_ir(self); })
+      .def("verify", [](const Ir& self) { verify(self); });
+}
+
+}  // namespace
+
+GraphId checked_graph(const Ir& ir, std::uint32_t id) {
+  POPSR_CHECK(id < ir.num_graphs());
+  return GraphId{id};
+}
+
+TensorId checked_tensor(const Ir& ir, TensorId id) {
+  POPSR_CHECK(id < ir.num_tensors());
+  return id;
+}
+
+OpId checked_op(const Ir& ir, OpId id) {
+  POPSR_CHECK(id < ir.num_ops());
+  return id;
+}
+
+void bind_ir(py::module_& m) {
+  py::class_<Ir, Handle> ir(m, "Ir");
+  ir.def(py::init(
+             [](std::int64_t replication) { return std::make_shared<Ir>(replication, default_registry()); }),
+         py::arg("replication") = 1);
+  bind_building(ir);
+  bind_reading(ir);
+}
+
+}  // namespace popsr::bindings

@@ -1,0 +1,72 @@
+// What the registry declares, as plain data: tests and tools enumerate it instead of keeping lists.
+#include "popsr/bindings/bindings.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr::bindings {
+namespace {
+
+using namespace py::literals;
+
+py::list dtype_names(DTypeSet set) {
+  py::list names;
+  for (const DTypeInfo& each : kDTypes) {
+    if (set.contains(each.dtype)) names.append(std::string(each.name));
+  }
+  return names;
+}
+
+py::list inputs_of(const OpDef& def) {
+  py::list inputs;
+  for (const InputDef& input : def.inputs) {
+    inputs.append(py::dict("name"_a = std::string(input.name), "dtypes"_a = dtype_names(input.dtypes),
+                           "optional"_a = input.optional, "influences"_a = input.influences,
+                           "variadic"_a = input.variadic));
+  }
+  return inputs;
+}
+
+py::list attrs_of(const OpDef& def) {
+  py::list attrs;
+  for (const AttrDef& attr : def.attrs) {
+    attrs.append(py::dict("name"_a = std::string(attr.name), "type"_a = std::string(to_string(attr.type)),
+                          "required"_a = !attr.has_default, "default"_a = to_python(attr.default_value),
+                          "internal"_a = attr.internal));
+  }
+  return attrs;
+}
+
+std::string control_of(const OpDef& def) {
+  switch (def.control) {
+    case Control::kNone:
+      return "none";
+    case Control::kCall:
+      return "call";
+    case Control::kRepeat:
+      return "repeat";
+  }
+  return "?";
+}
+
+py::dict schema_of(const OpDef& def) {
+  py::list effects;
+  for (const Effect& effect : def.effects) effects.append(py::make_tuple(effect.input, effect.output));
+  return py::dict("name"_a = std::string(def.name), "inputs"_a = inputs_of(def), "attrs"_a = attrs_of(def),
+                  "internal"_a = def.internal, "effects"_a = effects,
+                  "rounding"_a = def.rounding != Rounding::kNone, "random"_a = def.random,
+                  "has_grad"_a = def.grad != nullptr, "grad_throws"_a = def.no_grad == NoGrad::kThrows,
+                  "exchange"_a = def.exchange != nullptr, "observable"_a = def.observable,
+                  "control"_a = control_of(def));
+}
+
+}  // namespace
+
+void bind_schemas(py::module_& m) {
+  m.def("op_schemas", [] {
+    py::list schemas;
+    const auto registry = default_registry();
+    for (const std::string_view name : registry->names()) schemas.append(schema_of(registry->at(name)));
+    return schemas;
+  });
+}
+
+}  // namespace popsr::bindings

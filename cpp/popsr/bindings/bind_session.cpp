@@ -1,0 +1,135 @@
+#include <optional>
+
+#include "popsr/base/error.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/bindings/bindings.h"
+#include "popsr/runtime/session.h"
+
+namespace popsr::bindings {
+namespace {
+
+/// A session with what run() needs of each stream in use, worked out once.
+class SessionHandle {
+ public:
+  SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options) : session_(ir, options) {
+    buffers_.resize(ir->num_streams());
+    for (const StreamId id : session_.used_streams()) {
+      const Stream& stream = ir->stream(id);
+      const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir->replication();
+      const auto size = static_cast<std::int64_t>(size_of(stream.type.dtype));
+      streams_.push_back({id, stream.to_device, rows * num_elements(stream.type.shape) * size});
+    }
+  }
+
+  Session& session() { return session_; }
+
+  std::vector<StreamId> used_streams() const {
+    std::vector<StreamId> ids;
+    for (const UsedStream& stream : streams_) ids.push_back(stream.id);
+    return ids;
+  }
+
+  /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller.
+  void run(const py::list& arrays, std::int64_t transfers, const py::object& print) {
+    POPSR_CHECK(arrays.size() == streams_.size());
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
+      buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
+    }
+    const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
+    // Nothing below touches Python objects but on_print, which takes the lock back; `arrays` keeps the
+    // buffers alive.
+    py::gil_scoped_release release;
+    session_.run(buffers_, on_print);
+  }
+
+ private:
+  struct UsedStream {
+    StreamId id;
+    bool to_device;
+    std::int64_t nbytes;  ///< Of one transfer to or from all replicas.
+  };
+
+  static StreamBuffer buffer_of(const UsedStream& stream, py::handle item, std::int64_t transfers) {
+    POPSR_CHECK(py::isinstance<py::array>(item));
+    auto array = py::reinterpret_borrow<py::array>(item);
+    POPSR_CHECK((array.flags() & py::array::c_style) != 0);
+    // The runtime only reads streams to the device, so arrays that cannot be written are welcome there.
+    const void* data = stream.to_device ? array.data() : array.mutable_data();
+    if (stream.nbytes > 0) transfers = array.nbytes() / stream.nbytes;
+    return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
+  }
+
+  static void deliver(const py::object& print, const PrintRequest& request) {
+    py::gil_scoped_acquire acquire;
+    const auto bytes =
+        static_cast<std::size_t>(num_elements(request.type.shape)) * size_of(request.type.dtype);
+    print(request.op.id, request.replicas, std::string(info(request.type.dtype).name),
+          to_tuple(request.type.shape), copy_of_bytes(request.data, bytes));
+  }
+
+  Session session_;
+  std::vector<UsedStream> streams_;
+  std::vector<StreamBuffer> buffers_;
+};
+
+std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
+                                            bool check, int num_threads) {
+  const SessionOptions options{.seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads};
+  return std::make_unique<SessionHandle>(ir, options);
+}
+
+py::array read_variable(SessionHandle& self, TensorId id) {
+  const Session& session = self.session();
+  checked_tensor(session.ir(), id);
+  py::array_t<std::uint8_t> bytes(static_cast<py::ssize_t>(session.host_bytes(id)));
+  session.read_variable(id, reinterpret_cast<std::byte*>(bytes.mutable_data()));
+  return bytes;
+}
+
+void write_variable(SessionHandle& self, TensorId id, const py::array& data) {
+  Session& session = self.session();
+  checked_tensor(session.ir(), id);
+  POPSR_CHECK((data.flags() & py::array::c_style) != 0);
+  POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id));
+  session.write_variable(id, static_cast<const std::byte*>(data.data()));
+}
+
+py::dict stats_of(SessionHandle& self) {
+  using namespace py::literals;
+  const SessionStats stats = self.session().stats();
+  return py::dict("runs"_a = stats.runs, "kernel_calls"_a = stats.kernel_calls, "blocks"_a = stats.blocks);
+}
+
+py::dict memory_of(SessionHandle& self) {
+  using namespace py::literals;
+  const SessionMemory memory = self.session().memory();
+  return py::dict("variables"_a = memory.variables, "constants"_a = memory.constants,
+                  "activations"_a = memory.activations, "streams"_a = memory.streams);
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  m.def("set_num_threads", &set_default_threads, py::arg("threads"));
+  m.def("num_threads", &default_threads);
+  py::class_<SessionHandle>(m, "Session")
+      .def(py::init(&make_session))
+      .def("used_streams", &SessionHandle::used_streams)
+      .def("run", &SessionHandle::run)
+      .def_property(
+          "step", [](SessionHandle& self) { return self.session().step(); },
+          [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })
+      .def("read_variable", &read_variable)
+      .def("write_variable", &write_variable)
+      .def("storage",
+           [](SessionHandle& self, TensorId id) {
+             const Ir& ir = self.session().ir();
+             return Partition(ir.partition_table(), self.session().storage(checked_tensor(ir, id)));
+           })
+      .def("stats", &stats_of)
+      .def("memory", &memory_of)
+      .def("plan", [](SessionHandle& self) { return self.session().plan().to_string(); });
+}
+
+}  // namespace popsr::bindings

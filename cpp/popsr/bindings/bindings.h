@@ -1,0 +1,39 @@
+// The Python module in parts: one bind_<topic>.cpp each. The only folder that knows pybind11.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+
+#include "popsr/ir/ir.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr::bindings {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& m);     ///< Translates popsr::Error and its children to popsr.errors.
+void bind_replica(py::module_& m);    ///< Partition, ReplicaGrouping.
+void bind_ir(py::module_& m);         ///< Ir: graphs, tensors, ops and streams by id; emission.
+void bind_schemas(py::module_& m);    ///< op_schemas(): what the registry declares.
+void bind_analysis(py::module_& m);   ///< PartitionAnalysis.
+void bind_transform(py::module_& m);  ///< autodiff, seeds of stochastic rounding.
+void bind_session(py::module_& m);    ///< Session, threads.
+
+py::object to_python(const Attribute& value);
+/// Throws AttributeValueError naming op, attribute, got and expected.
+Attribute to_attribute(const Ir& ir, const OpDef& op, const AttrDef& def, py::handle value);
+std::string_view to_string(AttrType type);
+py::tuple to_tuple(const Shape& shape);
+/// A copy of the bytes as uint8[n]; the caller views it as its dtype.
+py::array copy_of_bytes(const std::byte* data, std::size_t bytes);
+
+/// Ids come from Python as plain integers: InternalError when they are out of range.
+GraphId checked_graph(const Ir& ir, std::uint32_t id);
+TensorId checked_tensor(const Ir& ir, TensorId id);
+OpId checked_op(const Ir& ir, OpId id);
+
+}  // namespace popsr::bindings

@@ -1,0 +1,15 @@
+// popsr._core: private; the public Python package is written on top of it.
+#include "popsr/bindings/bindings.h"
+
+PYBIND11_MODULE(_core, m) {
+  using namespace popsr::bindings;
+  m.doc() = "Compiled core of popsr (private)";
+  m.attr("__version__") = POPSR_VERSION;
+  bind_errors(m);
+  bind_replica(m);
+  bind_ir(m);
+  bind_schemas(m);
+  bind_analysis(m);
+  bind_transform(m);
+  bind_session(m);
+}

@@ -1,0 +1,122 @@
+"""PopXL-style programs on an in-process simulator that proves which replicas agree.
+
+The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
+"""
+
+import logging
+
+from popsr import analysis, dtypes, errors, ops, replicas, transforms
+from popsr._core import __version__, num_threads, set_num_threads
+from popsr.context import (
+    gcg,
+    get_current_graph,
+    get_ir,
+    get_main_graph,
+    gir,
+    gmg,
+    in_sequence,
+    io_tiles,
+    ipu,
+    name_scope,
+    stochastic_rounding,
+)
+from popsr.dtypes import (
+    bfloat16,
+    bool,
+    double,
+    dtype,
+    float,
+    float16,
+    float32,
+    float64,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from popsr.errors import Error
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.module import Module
+from popsr.op import StochasticRoundingMethod
+from popsr.replicas import ReplicaGrouping
+from popsr.session import Session
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr.tensor import (
+    Constant,
+    Tensor,
+    TensorByRef,
+    TensorSpec,
+    Variable,
+    constant,
+    graph_input,
+    graph_output,
+    variable,
+)
+
+__all__ = [
+    "Constant",
+    "DeviceToHostStream",
+    "Error",
+    "Graph",
+    "HostToDeviceStream",
+    "Ir",
+    "Module",
+    "ReplicaGrouping",
+    "Session",
+    "StochasticRoundingMethod",
+    "Tensor",
+    "TensorByRef",
+    "TensorSpec",
+    "Variable",
+    "__version__",
+    "analysis",
+    "bfloat16",
+    "bool",
+    "constant",
+    "d2h_stream",
+    "double",
+    "dtype",
+    "dtypes",
+    "errors",
+    "float",
+    "float16",
+    "float32",
+    "float64",
+    "gcg",
+    "get_current_graph",
+    "get_ir",
+    "get_main_graph",
+    "gir",
+    "gmg",
+    "graph_input",
+    "graph_output",
+    "h2d_stream",
+    "half",
+    "in_sequence",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "io_tiles",
+    "ipu",
+    "name_scope",
+    "num_threads",
+    "ops",
+    "replicas",
+    "set_num_threads",
+    "stochastic_rounding",
+    "transforms",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "variable",
+]
+
+logging.getLogger("popsr").addHandler(logging.NullHandler())

@@ -1,0 +1,36 @@
+"""``python -m popsr``: the demo and the version."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+USAGE = """usage: python -m popsr <command>
+
+commands:
+  demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
+  version                 print the version
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    command = args[0] if args else "--help"
+    if command == "demo":
+        return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
+    if command in ("version", "--version"):
+        from popsr import __version__
+
+        print(__version__)
+        return 0
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if args else 2
+    print(f"popsr: unknown command {command!r}\n\n{USAGE}", end="", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

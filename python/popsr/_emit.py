@@ -1,0 +1,117 @@
+"""The one way from an op's Python function into the program."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from popsr._location import current_location, describe_location
+from popsr.context import _PASS, _context
+from popsr.errors import ArgumentTypeError, Error, GraphError
+from popsr.graph import Graph
+from popsr.tensor import Tensor
+
+__all__ = ["Inputs", "emit", "emit_op", "number", "tensor"]
+
+
+class _Absent(enum.Enum):
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "None"
+
+
+_ABSENT = _Absent.ABSENT
+
+Inputs = Mapping[str, Tensor | Iterable[Tensor] | _Absent]
+"""Tensors of an op by parameter name, in the order of its definition; ``tensor(x)`` where one is optional."""
+
+
+def tensor(value: Any) -> Tensor | _Absent:
+    """A factor that may be a number or a tensor, as input: the tensor, else absent."""
+    return value if isinstance(value, Tensor) else _ABSENT
+
+
+def number(value: Any) -> Any:
+    """A factor that may be a number or a tensor, as attribute: the number, else None."""
+    return None if isinstance(value, Tensor) else value
+
+
+def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
+    """Append an op of one output to the current graph; attributes that are None keep their default."""
+    graph = _context.graph
+    return graph.ir._tensor(emit_op(op, inputs, attrs)[1][0])
+
+
+def emit_op(
+    op: str, inputs: Inputs, attrs: Mapping[str, Any], *, outputs: int = 1, name: str | None = None
+) -> tuple[int, list[int]]:
+    """Append an op to the current graph.
+
+    Args:
+        op: name of its definition.
+        inputs: its tensors.
+        attrs: its attributes.
+        outputs: how many outputs it has (for their names in a name scope).
+        name: name of its outputs. Default: the op's stem.
+    Returns:
+        Id of the op and ids of its outputs.
+    """
+    graph = _context.graph
+    ir = graph.ir
+    sequence = _context._sequence[-1]
+    names: list[str] = []
+    if name is not None or _context._name_scopes:
+        names = [_context.scoped(name or f"{op}_out")] * outputs
+    try:
+        ids = _input_ids(op, graph, inputs)
+        result = ir._core.emit(
+            graph._id, op, ids, attrs, names, current_location(ir), sequence, _context._stochastic[-1]
+        )
+    except Error as error:
+        error.add_note(f"while emitting {op}({_describe(inputs)}) at {describe_location()}")
+        raise
+    if sequence != _PASS:
+        _context._sequenced.add(graph)
+    if graph._op_hooks:
+        graph._run_op_hooks(result[0])
+    return result
+
+
+def _flat(inputs: Inputs) -> Iterator[tuple[str, Any]]:
+    for name, value in inputs.items():
+        if isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                yield f"{name}[{i}]", item
+        else:
+            yield name, value
+
+
+def _input_ids(op: str, graph: Graph, inputs: Inputs) -> list[int | None]:
+    ids: list[int | None] = []
+    for name, value in _flat(inputs):
+        if isinstance(value, Tensor):
+            if value._graph_id != graph._id or value._ir is not graph.ir:
+                raise GraphError(
+                    f"{op}: {name} is of another graph, got '{value.id}' of {value._graph!r}, expected {graph!r}"
+                )
+            ids.append(value._id)
+        elif value is _ABSENT:
+            ids.append(None)
+        else:
+            raise ArgumentTypeError(
+                f"{op}: {name} is not a Tensor, got {type(value).__name__} {value!r}, expected a Tensor"
+            )
+    return ids
+
+
+def _describe(inputs: Inputs) -> str:
+    return ", ".join(
+        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={value!r}"
+        for name, value in _flat(inputs)
+    )
+
+
+def _short(value: Tensor) -> str:
+    return f"{value.dtype.name}{list(value.shape)}"

@@ -1,0 +1,150 @@
+"""Checks and conversions of what users hand to a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes
+from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError
+from popsr.ir import Ir
+from popsr.streams import HostToDeviceStream, Stream
+from popsr.tensor import Tensor, Variable
+from popsr.utils import to_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+class StreamPlan:
+    """What the host's data of one stream has to look like."""
+
+    __slots__ = ("name", "numpy", "prefix", "shape", "stream", "to_device", "transfers")
+
+    def __init__(self, ir: Ir, stream: Stream) -> None:
+        self.stream: Any = stream
+        self.name = stream.tensor_id
+        self.to_device = isinstance(stream, HostToDeviceStream)
+        self.numpy = stream.dtype.as_numpy()
+        self.transfers = ir.num_host_transfers
+        replicas = 1 if stream._broadcast else ir.replication_factor
+        self.prefix = tuple(extent for extent in (self.transfers, replicas) if extent > 1)
+        self.shape = (*self.prefix, *stream.shape)
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Is it the full shape? More rows than transfers are fine; a scalar stands for one element."""
+        prefix, rest = shape[: len(self.prefix)], shape[len(self.prefix) :]
+        if len(prefix) < len(self.prefix):
+            return False
+        if self.transfers > 1:
+            if prefix[0] < self.transfers or prefix[1:] != self.prefix[1:]:
+                return False
+        elif prefix != self.prefix:
+            return False
+        wanted: tuple[int, ...] = self.stream.shape
+        return rest == wanted or (rest == () and all(extent == 1 for extent in wanted))
+
+
+def check_keys(where: str, what: str, given: Mapping[Any, Any], expected: Iterable[StreamPlan]) -> None:
+    """Raise SessionError unless the keys are exactly the streams in use."""
+    streams = {plan.stream: plan.name for plan in expected}
+    missing = [name for stream, name in streams.items() if stream not in given]
+    unexpected = [getattr(key, "tensor_id", repr(key)) for key in given if key not in streams]
+    if missing or unexpected:
+        raise SessionError(
+            f"{where}: {what} are not those of the streams in use, got unexpected {unexpected} and missing {missing}, "
+            f"expected {list(streams.values())}"
+        )
+
+
+def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
+    """The data of a host-to-device stream, checked."""
+    exact = getattr(data, "dtype", None) == plan.numpy  # a 64-bit stream takes 64-bit data
+    array = to_numpy(data, None, downcast and not exact, copy=False)
+    if array.dtype != plan.numpy:
+        # Python numbers have no type of their own: they take the stream's unless that loses their kind.
+        weak = not hasattr(data, "dtype") and _keeps_kind(array.dtype, plan.stream.dtype)
+        if not weak:
+            raise DTypeError(
+                f"run: dtypes differ for stream '{plan.name}', got {array.dtype}, expected {plan.numpy}"
+            )
+        array = to_numpy(data, plan.stream.dtype)
+    if not plan.accepts(array.shape):
+        raise ShapeError(
+            f"run: shapes differ for stream '{plan.name}', got {array.shape}, expected {plan.shape} "
+            f"(num_host_transfers {plan.transfers}, {plan.stream.replicated_stream_mode} stream)"
+        )
+    return array
+
+
+def _keeps_kind(numpy_type: np.dtype[Any], target: dtypes.dtype) -> bool:
+    if numpy_type.kind == "b":
+        return target.name == "bool"
+    return target.is_floating_point or (numpy_type.kind in "iu" and target.is_int)
+
+
+def output_array(plan: StreamPlan, array: Any) -> Array:
+    """The caller's array of a device-to-host stream, checked; a copy when it is not C-contiguous."""
+    if not isinstance(array, np.ndarray):
+        raise ArgumentTypeError(
+            f"run_with_outputs: not an array for stream '{plan.name}', got {type(array).__name__}"
+        )
+    if array.dtype != plan.numpy:
+        raise DTypeError(
+            f"run_with_outputs: dtypes differ for stream '{plan.name}', got {array.dtype}, expected {plan.numpy}"
+        )
+    if not plan.accepts(array.shape):
+        raise ShapeError(
+            f"run_with_outputs: shapes differ for stream '{plan.name}', got {array.shape}, expected {plan.shape}"
+        )
+    if not array.flags.writeable:
+        raise SessionError(
+            f"run_with_outputs: array of stream '{plan.name}' is read-only, expected a writable one"
+        )
+    return array if array.flags.c_contiguous else np.array(array, order="C")
+
+
+def host_array(data: Array, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Bytes from the core as array."""
+    return data.view(dtypes.dtype._all[dtype].as_numpy()).reshape(shape)
+
+
+def keeps_all_replicas(tensor: Tensor) -> bool:
+    """Does the host have a row per replica although groups have several members?"""
+    return (
+        isinstance(tensor, Variable)
+        and tensor.retrieval_mode == "all_replicas"
+        and tensor.replica_grouping.group_size > 1
+    )
+
+
+def device_rows(tensor: Tensor, data: Array) -> Array:
+    """Initial data in the form in which the session keeps it."""
+    if not isinstance(tensor, Variable) or not keeps_all_replicas(tensor):
+        return data
+    grouping = tensor.replica_grouping
+    rows = data.reshape(grouping.num_groups, *tensor.shape)
+    return np.ascontiguousarray(rows[np.array(grouping.assignment)])
+
+
+def variable_data(tensor: Variable, data: Any) -> Array:
+    """New data of a variable, checked and copied."""
+    where = "write_variable_data"
+    if not isinstance(tensor, Variable):
+        raise ArgumentTypeError(f"{where}: Tensor {getattr(tensor, 'id', tensor)!r} is not of type Variable")
+    if keeps_all_replicas(tensor):
+        raise NotImplementedError(
+            f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"
+        )
+    typed = hasattr(data, "dtype")  # numbers and lists take the variable's dtype
+    array = to_numpy(data, None if typed else tensor.dtype, downcast=False)
+    if array.dtype != tensor.dtype.as_numpy():
+        raise DTypeError(
+            f"{where}: dtypes differ for '{tensor.id}', got {array.dtype}, expected {tensor.dtype.name}"
+        )
+    if array.shape != tensor.shape_on_host:
+        raise ShapeError(
+            f"{where}: shapes differ for '{tensor.id}', got {array.shape}, expected {tensor.shape_on_host}"
+        )
+    return array

@@ -1,0 +1,57 @@
+"""``t[...]`` with integers and slices."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from popsr import ops
+from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.tensor import Tensor
+
+
+def index(t: Tensor, key: Any) -> Tensor:
+    """NumPy's basic indexing without Ellipsis and None.
+
+    Raises:
+        TypeError: something else than integers and slices.
+        IndexError: an integer is out of range.
+        ValueError: too many indices, an inverted range, or a step other than 1 and -1.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    if len(keys) > t.rank:
+        raise ShapeError(f"getitem: too many indices, got {len(keys)} for {t!r}, expected at most {t.rank}")
+    starts, stops, steps, axes, squeezed = [], [], [], [], []
+    for axis, each in enumerate(keys):
+        start, stop, step = _bounds(t, axis, each)
+        if not isinstance(each, builtins.slice):
+            squeezed.append(axis)
+        elif (start, stop, step) == (0, t.shape[axis], 1):
+            continue
+        starts.append(start)
+        # Going down to element 0 means stopping before it: -1 would count from the end.
+        stops.append(-t.shape[axis] - 1 if step < 0 and stop < 0 else stop)
+        steps.append(step)
+        axes.append(axis)
+    result = ops.slice(t, starts, stops, steps, axes) if axes else t
+    return ops.squeeze(result, squeezed) if squeezed else result
+
+
+def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
+    extent = t.shape[axis]
+    if isinstance(key, builtins.slice):
+        start, stop, step = key.indices(extent)
+        if step not in (1, -1):
+            raise AttributeValueError(f"getitem: step is not supported yet, got {step}, expected 1 or -1")
+        if (stop - start) * step < 0:
+            raise AttributeValueError(f"getitem: range is inverted, got {key} on axis {axis} of {t!r}")
+        return start, stop, step
+    if isinstance(key, (bool, str, float)) or not hasattr(key, "__index__") or isinstance(key, Tensor):
+        raise ArgumentTypeError(
+            f"getitem: index is not supported, got {type(key).__name__} {key!r}, expected ints and slices"
+        )
+    position = int(key.__index__())
+    if not -extent <= position < extent:
+        raise IndexError(f"getitem: index out of range, got {position} on axis {axis} of {t!r}")
+    position %= extent
+    return position, position + 1, 1

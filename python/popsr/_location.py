@@ -1,0 +1,49 @@
+"""Where in the user's program something is made: the first frame outside this package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
+_inside: dict[str, bool] = {}
+
+
+def _is_inside(filename: str) -> bool:
+    known = _inside.get(filename)
+    if known is None:
+        path = os.path.abspath(filename)
+        known = _inside[filename] = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
+    return known
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the user's program."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def current_location(ir: Ir) -> int:
+    """Id of the user's file and line in ``ir``; 0 when there is none."""
+    frame = user_frame()
+    if frame is None:
+        return 0
+    key = (frame.f_code.co_filename, frame.f_lineno)
+    location = ir._locations.get(key)
+    if location is None:
+        location = ir._locations[key] = ir._core.intern_location(*key)
+    return location
+
+
+def describe_location() -> str:
+    """``file:line`` of the user's program, for messages."""
+    frame = user_frame()
+    return "<unknown>" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,68 @@
+"""Which replicas hold bitwise the same value, proved for every tensor of a program."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.replicas import Partition, ReplicaGrouping
+from popsr.tensor import Tensor
+
+__all__ = ["PartitionAnalysis", "analyze"]
+
+
+class PartitionAnalysis:
+    """Facts of a program; made by ``analyze``. They are refused once the program has changed."""
+
+    def __init__(self, ir: Ir) -> None:
+        """Analyse the main graph and all that it calls."""
+        self._ir = ir
+        self._core = ir._facts()
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    def partition(self, t: Tensor) -> Partition:
+        """Replicas that agree on the last value of a tensor in its graph, wherever the graph is called."""
+        return self._core.partition(self._id("partition", t))
+
+    def values(self, t: Tensor) -> list[tuple[int, Op | None, Partition]]:
+        """All values that a tensor takes: (time, op that wrote it, partition); time -1 is the initial value."""
+        return [
+            (time, None if op is None else Op(self._ir, op), partition)
+            for time, op, partition in self._core.values(self._id("values", t))
+        ]
+
+    def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
+        """Do all replicas agree on a tensor, or those of each group of ``grouping``?"""
+        if grouping is None:
+            return self.partition(t).num_blocks == 1
+        return self._core.is_equal(self._id("is_equal", t), grouping)
+
+    def _id(self, where: str, t: Tensor) -> int:
+        if not isinstance(t, Tensor):
+            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}")
+        if t._ir is not self._ir:
+            raise GraphError(f"{where}: tensor of another Ir, got {t!r} of {t._ir!r}, expected {self._ir!r}")
+        return t._id
+
+    def __repr__(self) -> str:
+        return f"PartitionAnalysis[{self._ir!r}]"
+
+
+def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalysis:
+    """Prove which replicas agree.
+
+    Args:
+        ir: the program.
+        mode: "partition".
+    """
+    if not isinstance(ir, Ir):
+        raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")
+    if mode != "partition":
+        raise AttributeValueError(f"analyze: unknown mode, got {mode!r}, expected 'partition'")
+    return PartitionAnalysis(ir)

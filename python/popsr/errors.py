@@ -1,0 +1,73 @@
+"""The errors that popsr raises on purpose.
+
+Every class is an :class:`Error` and also the builtin exception that fits, so ``except ValueError`` works as well as
+``except popsr.errors.ShapeError``. Texts read ``op: what is wrong, got X, expected Y``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentTypeError",
+    "AttributeValueError",
+    "DTypeError",
+    "Error",
+    "GraphError",
+    "InternalError",
+    "ReplicaError",
+    "SessionError",
+    "ShapeError",
+    "StateError",
+    "UndefinedValue",
+    "UnknownNameError",
+]
+
+
+class Error(Exception):
+    """Base of all errors of popsr."""
+
+
+class ShapeError(Error, ValueError):
+    """A shape does not fit."""
+
+
+class DTypeError(Error, TypeError):
+    """An element type does not fit."""
+
+
+class ArgumentTypeError(Error, TypeError):
+    """An argument is an object of the wrong Python type."""
+
+
+class AttributeValueError(Error, ValueError):
+    """The value of a parameter is not one of the accepted ones."""
+
+
+class GraphError(Error, ValueError):
+    """A program is put together wrongly: a tensor of another graph, an ambiguous order, a missing gradient."""
+
+
+class ReplicaError(Error, ValueError):
+    """Replicas, groupings or partitions do not fit together."""
+
+
+class SessionError(Error, ValueError):
+    """A session is used in a state that does not allow the call, or with data for other streams."""
+
+
+class StateError(Error, RuntimeError):
+    """A call needs another state: no graph is entered, or an Ir can no longer be changed."""
+
+
+class UnknownNameError(Error, KeyError):
+    """No op or tensor has that name."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class InternalError(Error, RuntimeError):
+    """A defect of popsr itself; please report it."""
+
+
+class UndefinedValue(Error):
+    """A property has no value yet."""

@@ -1,0 +1,146 @@
+"""Graphs: what ops are appended to, and what ``call`` and ``repeat`` run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.op import Op
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
+    from popsr.tensor import Constant, Tensor, Variable
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
+
+    _ir: Ir
+    _id: int
+    _op_hooks: dict[int, Callable[[Op], Any]]
+    _next_hook: int
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("Graph: cannot be constructed, use Ir.create_graph or Ir.create_empty_graph")
+
+    @classmethod
+    def _of(cls, ir: Ir, id_: int) -> Graph:
+        self = cls.__new__(cls)
+        self._ir, self._id, self._op_hooks, self._next_hook = ir, id_, {}, 0
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name of the graph; the same as ``id``."""
+        return self.id
+
+    @property
+    def id(self) -> str:
+        """Name of the graph, unique in the Ir; empty for the main graph."""
+        return self._ir._core.graph_name(self._id)
+
+    @property
+    def ir(self) -> Ir:
+        """The program that it belongs to."""
+        return self._ir
+
+    @property
+    def main_graph(self) -> Graph:
+        """Main graph of the program."""
+        return self._ir.main_graph
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs in order."""
+        return self._ir._tensors_of(self._ir._core.graph_inputs(self._id))
+
+    @property
+    def inputs_by_name(self) -> dict[str, Tensor]:
+        """Inputs by name."""
+        return {t.name: t for t in self.inputs}
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs in order."""
+        return self._ir._tensors_of(self._ir._core.graph_outputs(self._id))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in the order in which they were made."""
+        return self._ir._tensors_of(self._ir._core.graph_tensors(self._id))
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Variables among the tensors."""
+        from popsr.tensor import Variable
+
+        return tuple(t for t in self.tensors if isinstance(t, Variable))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Constants among the tensors."""
+        from popsr.tensor import Constant
+
+        return tuple(t for t in self.tensors if isinstance(t, Constant))
+
+    @property
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Graphs that ops of this graph run."""
+        return tuple(self._ir._graph(id_) for id_ in self._ir._core.called_graphs(self._id))
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops, in the order in which they were made and run."""
+        return tuple(Op(self._ir, id_) for id_ in self._ir._core.graph_ops(self._id))
+
+    def get_tensor(self, tensor_id: str) -> Tensor:
+        """The tensor of that id.
+
+        Raises:
+            UnknownNameError: there is none; the message has similar ids.
+        """
+        return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
+
+    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+        """Call ``fn`` with each op that is appended to this graph from now on; returns a handle."""
+        handle = self._next_hook
+        self._next_hook += 1
+        self._op_hooks[handle] = fn
+        return handle
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        """Remove a hook.
+
+        Raises:
+            ValueError: the handle is unknown.
+        """
+        if self._op_hooks.pop(handle, None) is None:
+            raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {handle!r}")
+
+    def _run_op_hooks(self, op_id: int) -> None:
+        for hook in list(self._op_hooks.values()):
+            hook(Op(self._ir, op_id))
+
+    def __contains__(self, value: Tensor) -> bool:
+        from popsr.tensor import Tensor
+
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {value!r}")
+        return value._ir is self._ir and value._graph_id == self._id
+
+    def __enter__(self) -> Graph:
+        _context.push_graph(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _context.pop_graph()
+
+    def __repr__(self) -> str:
+        return f"Graph[id={self.id} name={self.name}]"
+
+    def __str__(self) -> str:
+        return self._ir._core.print_graph(self._id)

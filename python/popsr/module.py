@@ -1,0 +1,23 @@
+"""Graphs written as classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from popsr.tensor import Tensor
+
+__all__ = ["Module"]
+
+
+class Module:
+    """A function with state that ``Ir.create_graph`` accepts: subclasses define ``build``."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+        """The same as ``build``."""
+        return self.build(*args, **kwargs)
+
+    def build(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+        """Make the ops of the module in the current graph and return its outputs."""
+        raise NotImplementedError(f"{type(self).__qualname__} does not define build()")

@@ -1,0 +1,97 @@
+"""Views of the ops of a graph, for looking at programs."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
+    from popsr.replicas import Partition
+    from popsr.tensor import Tensor
+
+__all__ = ["Op", "StochasticRoundingMethod"]
+
+
+class StochasticRoundingMethod(enum.Enum):
+    """How an op that rounds stochastically picks its random numbers."""
+
+    DifferingSeeds = "differing_seeds"
+    IdenticalSeeds = "identical_seeds"
+
+
+class Op:
+    """One op of a graph. Views compare by the op that they show."""
+
+    __slots__ = ("_id", "_ir")
+
+    def __init__(self, ir: Ir, id_: int) -> None:
+        """A view; see ``Graph.ops``."""
+        self._ir = ir
+        self._id = id_
+
+    def _info(self) -> dict[str, Any]:
+        return self._ir._core.op(self._id)
+
+    @property
+    def id(self) -> int:
+        """Number of the op in the Ir."""
+        return self._id
+
+    @property
+    def kind(self) -> str:
+        """Name of its definition, as in ``popsr.ops``."""
+        return str(self._info()["name"])
+
+    @property
+    def name(self) -> str:
+        """Name of its first output, else its kind."""
+        outputs = self.outputs
+        return outputs[0].name if outputs else self.kind
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        """Inputs; None where an optional one is absent."""
+        return tuple(None if id_ is None else self._ir._tensor(id_) for id_ in self._info()["inputs"])
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs."""
+        return self._ir._tensors_of(self._ir._core.op_outputs(self._id))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes by name."""
+        attrs: dict[str, Any] = dict(self._info()["attrs"])
+        return attrs
+
+    @property
+    def location(self) -> str:
+        """``file:line`` in the user's program; a gradient op carries that of its forward op."""
+        return self._ir._core.location_of(self._id)
+
+    @property
+    def seed_partition(self) -> Partition | None:
+        """Replicas that round with the same random numbers; None when it does not round stochastically."""
+        if self._info()["seeds"] is None:
+            return None
+        return self._ir._facts().seeds(self._id)
+
+    @property
+    def stochastic_rounding_method(self) -> StochasticRoundingMethod | None:
+        """IdenticalSeeds when all replicas round with the same random numbers; None when it does not round so."""
+        seeds = self.seed_partition
+        if seeds is None:
+            return None
+        if seeds.num_blocks == 1:
+            return StochasticRoundingMethod.IdenticalSeeds
+        return StochasticRoundingMethod.DifferingSeeds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Op) and other._ir is self._ir and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash((self._ir.id, self._id))
+
+    def __repr__(self) -> str:
+        return self._ir._core.print_op(self._id)

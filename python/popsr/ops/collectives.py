@@ -1,0 +1,93 @@
+"""Exchange between the replicas of each group.
+
+Reductions fold in ascending replica order, so results are bitwise reproducible and the same on all members.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from popsr._emit import emit
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+
+__all__ = [
+    "CollectiveOps",
+    "replicated_all_gather",
+    "replicated_all_reduce",
+    "replicated_all_reduce_",
+    "replicated_reduce_scatter",
+]
+
+CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
+
+
+def replicated_all_reduce(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """Reduce over the replicas of each group; every member receives the result.
+
+    Args:
+        t: the operand.
+        op: "add", "mean", "max" or "min".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    """
+    return emit("replicated_all_reduce", {"t": t}, op=op, group=group)
+
+
+def replicated_all_reduce_(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """``replicated_all_reduce`` in place.
+
+    Args:
+        t: what is modified.
+        op: "add", "mean", "max" or "min".
+        group: the groups. Default: one of all replicas.
+    """
+    return emit("replicated_all_reduce_", {"t": t}, op=op, group=group)
+
+
+def replicated_all_gather(
+    t: Tensor,
+    axis: int = 0,
+    group: ReplicaGrouping | None = None,
+    output_shape: Literal["new_axis", "concat", "meta_shape", "auto"] = "auto",
+) -> Tensor:
+    """Put the values of the members of each group together; every member receives the result.
+
+    Args:
+        t: the operand.
+        axis: where members are put together, in ascending replica order.
+        group: the groups. Default: one of all replicas.
+        output_shape: "concat" joins along ``axis``, "new_axis" stacks, "meta_shape" takes that of ``t``, "auto" is
+            "meta_shape" where there is one, else "concat".
+    """
+    return emit("replicated_all_gather", {"t": t}, axis=axis, group=group, output_shape=output_shape)
+
+
+def replicated_reduce_scatter(
+    t: Tensor,
+    op: CollectiveOps = "add",
+    group: ReplicaGrouping | None = None,
+    configure_output_for_replicated_tensor_sharding: bool = False,
+) -> Tensor:
+    """Reduce over the replicas of each group; member k receives the k-th chunk of the flattened result.
+
+    Args:
+        t: the operand.
+        op: "add", "mean", "max" or "min".
+        group: the groups. Default: one of all replicas.
+        configure_output_for_replicated_tensor_sharding: give the result the meta shape of ``t``.
+    Returns:
+        One-dimensional tensor; the last chunk is filled up with zeros.
+    """
+    return emit(
+        "replicated_reduce_scatter",
+        {"t": t},
+        op=op,
+        group=group,
+        configure_output_for_replicated_tensor_sharding=configure_output_for_replicated_tensor_sharding,
+    )

@@ -1,0 +1,272 @@
+"""Ops that run other graphs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from popsr._emit import emit_op
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.utils import is_a
+
+__all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
+
+
+class CallSiteInfo:
+    """A ``call`` or ``repeat`` op, seen from both sides. Outputs are live: autodiff may add some."""
+
+    def __init__(self, ir: Ir, op: int, called: Graph) -> None:
+        """Of an op; made by ``call_with_info`` and ``repeat_with_info``."""
+        self._ir = ir
+        self._op = op
+        self._called = called
+
+    @property
+    def called_graph(self) -> Graph:
+        """The graph that is run."""
+        return self._called
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors that are passed, in the order of the graph's inputs."""
+        return self._ir._tensors_of(self._ir._core.op_inputs(self._op))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Results, in the order of the graph's outputs."""
+        return self._ir._tensors_of(self._ir._core.op_outputs(self._op))
+
+    def parent_input(self, idx: int) -> Tensor:
+        """Tensor that is passed as input ``idx``; IndexError when there is none."""
+        return _at("parent_input", self.inputs, idx)
+
+    def parent_output(self, idx: int) -> Tensor:
+        """Result ``idx``; IndexError when there is none."""
+        return _at("parent_output", self.outputs, idx)
+
+    def graph_to_parent_input_index(self, idx: int) -> int:
+        """Position here of the graph's input ``idx``."""
+        _at("graph_to_parent_input_index", self.inputs, idx)
+        return idx
+
+    def parent_to_graph_input_index(self, idx: int) -> int:
+        """Position in the graph of input ``idx`` here."""
+        _at("parent_to_graph_input_index", self.inputs, idx)
+        return idx
+
+    def graph_to_parent_output_index(self, idx: int) -> int:
+        """Position here of the graph's output ``idx``."""
+        _at("graph_to_parent_output_index", self.outputs, idx)
+        return idx
+
+    def parent_to_graph_output_index(self, idx: int) -> int:
+        """Position in the graph of output ``idx`` here."""
+        _at("parent_to_graph_output_index", self.outputs, idx)
+        return idx
+
+    def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
+        """The tensor here that stands for an input or output of the graph.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        for theirs, ours in (
+            (self._called.inputs, self.inputs),
+            (self._called.outputs, self.outputs),
+        ):
+            if graph_tensor in theirs:
+                return ours[theirs.index(graph_tensor)]
+        raise GraphError(
+            f"graph_to_parent: no input or output of the called graph, got {graph_tensor!r}, expected one of "
+            f"{self._called!r}"
+        )
+
+    def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
+        """The graph's input that a tensor is passed as; the first of several.
+
+        Raises:
+            ValueError: it is not passed.
+        """
+        inputs = self.inputs
+        if parent_tensor not in inputs:
+            raise GraphError(
+                f"parent_to_graph: no input of this call, got {parent_tensor!r}, expected one of {list(inputs)}"
+            )
+        return self._called.inputs[inputs.index(parent_tensor)]
+
+    def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
+        """Let in-place writes of the graph also happen to the tensor that was passed.
+
+        Args:
+            parent_tensor: an input of this call.
+            infer_modified_regions: accepted for PopXL programs; what the graph does not write keeps its value anyway.
+        """
+        del infer_modified_regions
+        inputs = self.inputs
+        if parent_tensor not in inputs:
+            raise GraphError(
+                f"set_parent_input_modified: no input of this call, got {parent_tensor!r}, "
+                f"expected one of {list(inputs)}"
+            )
+        self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
+
+    def __repr__(self) -> str:
+        return f"CallSiteInfo[{self._ir._core.print_op(self._op)}]"
+
+
+def _at(where: str, tensors: tuple[Tensor, ...], idx: int) -> Tensor:
+    if not 0 <= operator.index(idx) < len(tensors):
+        raise IndexError(f"{where}: index out of range, got {idx}, expected 0 <= idx < {len(tensors)}")
+    return tensors[idx]
+
+
+def call(
+    graph: Graph,
+    *inputs: TensorLike | Iterable[TensorLike],
+    inputs_dict: Mapping[Tensor, TensorLike] | None = None,
+) -> tuple[Tensor, ...]:
+    """Run a graph.
+
+    Inputs are passed by value unless the graph takes them by reference. Numbers and arrays become constants.
+
+    Args:
+        graph: the graph.
+        *inputs: its inputs in order; iterables are flattened one level.
+        inputs_dict: further inputs by the graph's tensor.
+    Returns:
+        Its outputs.
+    """
+    return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
+
+
+def call_with_info(
+    graph: Graph,
+    *inputs: TensorLike | Iterable[TensorLike],
+    inputs_dict: Mapping[Tensor, TensorLike] | None = None,
+    check_inputs: bool = True,
+) -> CallSiteInfo:
+    """As ``call``, but return both sides of it.
+
+    Args:
+        graph: the graph.
+        *inputs: its inputs in order; iterables are flattened one level.
+        inputs_dict: further inputs by the graph's tensor.
+        check_inputs: report missing inputs as such.
+    """
+    return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
+
+
+def repeat(
+    graph: Graph,
+    repeat_count: int,
+    *inputs: TensorLike | Iterable[TensorLike],
+    inputs_dict: Mapping[Tensor, TensorLike] | None = None,
+) -> tuple[Tensor, ...]:
+    """Run a graph several times. Output i becomes input i of the next iteration; the other inputs stay.
+
+    Args:
+        graph: the graph.
+        repeat_count: how often; 0 gives the initial values.
+        *inputs: its inputs in order; iterables are flattened one level.
+        inputs_dict: further inputs by the graph's tensor.
+    Returns:
+        The outputs of the last iteration.
+    """
+    return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
+
+
+def repeat_with_info(
+    graph: Graph,
+    repeat_count: int,
+    *inputs: TensorLike | Iterable[TensorLike],
+    inputs_dict: Mapping[Tensor, TensorLike] | None = None,
+    check_inputs: bool = True,
+) -> CallSiteInfo:
+    """As ``repeat``, but return both sides of it.
+
+    Args:
+        graph: the graph.
+        repeat_count: how often; 0 gives the initial values.
+        *inputs: its inputs in order; iterables are flattened one level.
+        inputs_dict: further inputs by the graph's tensor.
+        check_inputs: report missing inputs as such.
+    """
+    if not hasattr(repeat_count, "__index__"):
+        raise ArgumentTypeError(f"repeat: repeat_count is not an int, got {repeat_count!r}")
+    if repeat_count < 0:
+        raise AttributeValueError(f"repeat: Repeat count must be >= 0, got {repeat_count}")
+    if is_a(graph, Graph) and len(graph.inputs) < len(graph.outputs):
+        raise GraphError(
+            f"repeat: To repeat the subgraph it needs an input per output, got {len(graph.inputs)} inputs and "
+            f"{len(graph.outputs)} outputs of {graph!r}"
+        )
+    info = _emit_call("repeat", graph, inputs, inputs_dict, check_inputs, {"count": int(repeat_count)})
+    info._ir._core.skip_subgraph_number()  # PopXL numbers a wrapper graph here
+    return info
+
+
+def _emit_call(
+    where: str,
+    graph: Graph,
+    inputs: tuple[Any, ...],
+    inputs_dict: Mapping[Tensor, Any] | None,
+    check_inputs: bool,
+    attrs: dict[str, Any],
+) -> CallSiteInfo:
+    if not isinstance(graph, Graph):
+        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {graph!r}")
+    ir = _context.ir
+    if graph.ir is not ir:
+        raise GraphError(f"{where}: graph of another Ir, got {graph!r} of {graph.ir!r}, expected {ir!r}")
+    wanted = graph.inputs
+    given = _bind_inputs(where, wanted, inputs, inputs_dict or {})
+    missing = [t for t in wanted if t not in given]
+    if missing and check_inputs:
+        raise GraphError(
+            f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)}: missing {missing}"
+        )
+    tensors = [_argument(where, t, given[t]) for t in wanted if t in given]
+    op, _ = emit_op(
+        where, {"inputs": tensors}, {"graph": graph._id, **attrs}, outputs=max(1, len(graph.outputs))
+    )
+    for i, t in enumerate(wanted):
+        if ir._core.tensor(t._id)[6]:
+            ir._core.mark_modified(op, i)
+    return CallSiteInfo(ir, op, graph)
+
+
+def _bind_inputs(
+    where: str, wanted: tuple[Tensor, ...], inputs: tuple[Any, ...], inputs_dict: Mapping[Tensor, Any]
+) -> dict[Tensor, Any]:
+    flat: list[Any] = []
+    for value in inputs:
+        nested = (
+            isinstance(value, Iterable)
+            and not isinstance(value, (Tensor, str))
+            and not hasattr(value, "dtype")
+        )
+        flat.extend(value if nested else (value,))
+    if len(flat) > len(wanted):
+        raise GraphError(
+            f"{where}: Too many inputs have been provided, got {len(flat)}, expected at most {len(wanted)}"
+        )
+    given = dict(zip(wanted, flat, strict=False))
+    for key, value in inputs_dict.items():
+        if key not in wanted:
+            raise GraphError(f"{where}: {key!r} is not in the called graph, expected one of {list(wanted)}")
+        if key in given:
+            raise GraphError(f"{where}: Graph input tensor is specified twice, got {key!r}")
+        given[key] = value
+    return given
+
+
+def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
+    try:
+        return _as_operand(value, wanted.dtype)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{where}: no tensor for {wanted!r}, got {value!r}: {error}") from None

@@ -1,0 +1,232 @@
+"""Element-wise arithmetic, functions and activations.
+
+Binary ops broadcast as NumPy does and require equal dtypes; nothing is promoted. Narrow floats are computed in float32
+and rounded once. Names that end in ``_`` write the result into their first argument and return an alias of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from popsr._emit import emit, number, tensor
+from popsr.errors import DTypeError
+from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.utils import is_a
+
+__all__ = [
+    "abs",
+    "add",
+    "add_",
+    "div",
+    "exp",
+    "exp_",
+    "gelu",
+    "gelu_",
+    "log",
+    "maximum",
+    "mul",
+    "negate",
+    "pow",
+    "relu",
+    "relu_",
+    "scaled_add",
+    "scaled_add_",
+    "sqrt",
+    "sub",
+    "tanh",
+]
+
+
+def add(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Add element by element.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand.
+    """
+    return emit("add", {"lhs": lhs, "rhs": rhs})
+
+
+def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Add ``rhs`` to ``lhs`` in place.
+
+    Args:
+        lhs: what is modified.
+        rhs: what is added; must broadcast to the shape of ``lhs``.
+    """
+    return emit("add_", {"lhs": lhs, "rhs": rhs})
+
+
+def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Subtract ``rhs`` from ``lhs`` element by element.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand.
+    """
+    return emit("sub", {"lhs": lhs, "rhs": rhs})
+
+
+def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Multiply element by element.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand.
+    """
+    return emit("mul", {"lhs": lhs, "rhs": rhs})
+
+
+def div(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Divide ``lhs`` by ``rhs`` element by element.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand.
+    """
+    return emit("div", {"lhs": lhs, "rhs": rhs})
+
+
+def pow(t: Tensor, e: TensorLike) -> Tensor:
+    """Raise to a power.
+
+    Args:
+        t: the base.
+        e: the exponent; numbers and arrays become constants of the dtype of ``t``.
+    """
+    if is_a(t, Tensor) and not isinstance(e, Tensor):
+        with contextlib.suppress(DTypeError):  # emit() reports what is no number
+            e = _as_operand(e, t.dtype)
+    return emit("pow", {"t": t, "e": e})
+
+
+def maximum(*ts: Tensor) -> Tensor:
+    """The greatest of several tensors, element by element.
+
+    Args:
+        *ts: tensors of one shape and dtype.
+    """
+    return emit("maximum", {"ts": ts})
+
+
+def negate(t: Tensor) -> Tensor:
+    """``-t``.
+
+    Args:
+        t: the operand.
+    """
+    return emit("negate", {"t": t})
+
+
+def abs(t: Tensor) -> Tensor:
+    """Absolute value.
+
+    Args:
+        t: the operand.
+    """
+    return emit("abs", {"t": t})
+
+
+def exp(t: Tensor) -> Tensor:
+    """Exponential function.
+
+    Args:
+        t: the operand.
+    """
+    return emit("exp", {"t": t})
+
+
+def exp_(t: Tensor) -> Tensor:
+    """Exponential function in place.
+
+    Args:
+        t: what is modified.
+    """
+    return emit("exp_", {"t": t})
+
+
+def log(t: Tensor) -> Tensor:
+    """Natural logarithm.
+
+    Args:
+        t: the operand.
+    """
+    return emit("log", {"t": t})
+
+
+def sqrt(t: Tensor) -> Tensor:
+    """Square root.
+
+    Args:
+        t: the operand.
+    """
+    return emit("sqrt", {"t": t})
+
+
+def tanh(t: Tensor) -> Tensor:
+    """Hyperbolic tangent.
+
+    Args:
+        t: the operand.
+    """
+    return emit("tanh", {"t": t})
+
+
+def relu(t: Tensor) -> Tensor:
+    """The operand where it is positive, else 0.
+
+    Args:
+        t: the operand.
+    """
+    return emit("relu", {"t": t})
+
+
+def relu_(t: Tensor) -> Tensor:
+    """``relu`` in place.
+
+    Args:
+        t: what is modified.
+    """
+    return emit("relu_", {"t": t})
+
+
+def gelu(t: Tensor) -> Tensor:
+    """Gaussian error linear unit, in its form with tanh.
+
+    Args:
+        t: the operand.
+    """
+    return emit("gelu", {"t": t})
+
+
+def gelu_(t: Tensor) -> Tensor:
+    """``gelu`` in place.
+
+    Args:
+        t: what is modified.
+    """
+    return emit("gelu_", {"t": t})
+
+
+def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """``a * X + b * Y``, rounded once.
+
+    Args:
+        X: first operand; gives shape and dtype of the result.
+        Y: second operand, of the same shape.
+        a: factor of X: a number or a tensor of one element.
+        b: factor of Y: a number or a tensor of one element.
+    """
+    return emit("scaled_add", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
+
+
+def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """``scaled_add`` into X.
+
+    Args:
+        X: what is modified.
+        Y: second operand, of the same shape.
+        a: factor of X: a number or a tensor of one element.
+        b: factor of Y: a number or a tensor of one element.
+    """
+    return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))

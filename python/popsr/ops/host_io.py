@@ -1,0 +1,125 @@
+"""What a program exchanges with the host, and tensors that start from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from popsr import dtypes
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, GraphError
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
+from popsr.tensor import Tensor
+from popsr.utils import is_a, read_dtype, read_shape
+
+__all__ = ["host_load", "host_store", "init", "print_tensor"]
+
+
+def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
+    if not isinstance(stream, cls):
+        raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {stream!r}")
+    if stream._ir is not _context.ir:
+        raise GraphError(f"{where}: stream of another Ir, got {stream!r}")
+    return stream._id
+
+
+def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
+    """Load the next element of a stream.
+
+    Args:
+        h2d_stream: the stream.
+        name: name of the tensor. Default: that of the stream with ``_load``.
+    """
+    id_ = _stream_id("host_load", h2d_stream, HostToDeviceStream)
+    name = f"{h2d_stream.tensor_id.rpartition('/')[2]}_load" if name is None else name
+    return _context.ir._tensor(emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0])
+
+
+def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
+    """Store the next element of a stream.
+
+    Args:
+        d2h_stream: the stream.
+        t: the value, of the stream's shape and dtype.
+    """
+    id_ = _stream_id("host_store", d2h_stream, DeviceToHostStream)
+    emit_op("host_store", {"t": t}, {"d2h_stream": id_})
+
+
+def print_tensor(
+    t: Tensor,
+    title: str | None = None,
+    print_self: bool = True,
+    print_gradient: bool = False,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 75,
+    digits: int = 8,
+    float_format: Literal["auto", "fixed", "scientific", "none"] = "auto",
+    separator: str = " ",
+    open_bracket: str = "[",
+    close_bracket: str = "]",
+) -> Tensor:
+    """Write a tensor to standard error each time that this point runs; changes no other result.
+
+    Replicas that hold one value share a line.
+
+    Args:
+        t: the tensor.
+        title: text before it. Default: ``print_<name>``.
+        print_self: print the tensor.
+        print_gradient: print its gradient, as ``<title>_gradient``.
+        summarise_threshold: elements from which the middle is left out; 0 = never.
+        edge_items: how many elements are shown at each end then.
+        max_line_width: where lines are broken; 0 = nowhere.
+        digits: digits after the point.
+        float_format: how floats are written.
+        separator: character between elements.
+        open_bracket: character that opens a dimension.
+        close_bracket: character that closes a dimension.
+    Returns:
+        A copy of ``t``.
+    """
+    if title is None:
+        title = f"print_{t.name}" if is_a(t, Tensor) else "print"
+    return emit(
+        "print_tensor",
+        {"t": t},
+        title=title,
+        print_self=print_self,
+        print_gradient=print_gradient,
+        summarise_threshold=summarise_threshold,
+        edge_items=edge_items,
+        max_line_width=max_line_width,
+        digits=digits,
+        float_format=float_format,
+        separator=separator,
+        open_bracket=open_bracket,
+        close_bracket=close_bracket,
+    )
+
+
+def init(
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None = None,
+    init_type: Literal["zero", "undef"] = "zero",
+    meta_shape: Iterable[int] | None = None,
+) -> Tensor:
+    """A new tensor of the current graph.
+
+    Args:
+        shape: shape on one replica.
+        dtype: element type.
+        name: its name.
+        init_type: "zero", or "undef" for contents that differ on every replica.
+        meta_shape: shape before sharding, if it is a shard.
+    """
+    attrs = {
+        "shape": read_shape("init", shape),
+        "dtype": read_dtype("init", dtype).name,
+        "init_type": init_type,
+        "meta_shape": read_shape("init", meta_shape or ()),
+    }
+    return _context.ir._tensor(emit_op("init", {}, attrs, name=name)[1][0])

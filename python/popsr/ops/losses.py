@@ -1,0 +1,70 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from popsr import dtypes
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.tensor import Tensor, _as_operand
+
+__all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def nll_loss(
+    probs: Tensor,
+    labels: Tensor,
+    ignore_index: int | None = None,
+    reduction: Reduction = "mean",
+    log_prob: bool = False,
+) -> Tensor:
+    """Negative log-likelihood of the labels.
+
+    Args:
+        probs: probabilities; the last axis is the class.
+        labels: integer class of each sample: the shape of ``probs`` without the last axis.
+        ignore_index: samples of this class do not count.
+        reduction: "mean" over samples that count, "sum", or "none".
+        log_prob: ``probs`` are logarithms already.
+    """
+    return emit(
+        "nll_loss",
+        {"probs": probs, "labels": labels},
+        ignore_index=ignore_index,
+        reduction=reduction,
+        log_prob=log_prob,
+    )
+
+
+def nll_loss_with_softmax_grad(
+    probs: Tensor,
+    labels: Tensor,
+    loss_grad: float | Tensor = 1,
+    ignore_index: int | None = None,
+    reduction: Reduction = "mean",
+) -> tuple[Tensor, Tensor]:
+    """Negative log-likelihood together with its gradient with respect to the input of the softmax.
+
+    Args:
+        probs: result of a softmax; the last axis is the class.
+        labels: integer class of each sample: the shape of ``probs`` without the last axis.
+        loss_grad: gradient of the loss: a number or a tensor.
+        ignore_index: samples of this class do not count.
+        reduction: "mean" over samples that count, "sum", or "none".
+    Returns:
+        The loss and the gradient.
+    """
+    if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
+        wide = probs.dtype == dtypes.float64
+        loss_grad = _as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
+    ids = emit_op(
+        "nll_loss_with_softmax_grad",
+        {"probs": probs, "labels": labels, "loss_grad": loss_grad},
+        {"ignore_index": ignore_index, "reduction": reduction},
+        outputs=2,
+    )[1]
+    loss, gradient = _context.ir._tensors_of(ids)
+    return loss, gradient

@@ -1,0 +1,320 @@
+"""Running programs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from popsr import _core
+from popsr._host_data import (
+    StreamPlan,
+    check_keys,
+    device_rows,
+    host_array,
+    input_array,
+    output_array,
+    variable_data,
+)
+from popsr._printing import print_value
+from popsr.errors import ArgumentTypeError, SessionError, StateError
+from popsr.ir import Ir
+from popsr.streams import DeviceToHostStream, HostToDeviceStream
+from popsr.tensor import Constant, Tensor, Variable
+from popsr.utils import HostScalarTensor, read_choice, read_int
+
+if TYPE_CHECKING:
+    from popsr.replicas import Partition
+
+__all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
+
+d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray[Any, Any]]  # noqa: N816 - PopXL's name
+h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N816 - PopXL's name
+StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
+
+
+class Session:
+    """A compiled program with its host copy of the variables.
+
+    The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
+    uploaded on entry and downloaded on exit of the outermost ``with`` unless an exception leaves it.
+
+    Args:
+        ir: the program.
+        device_desc: "cpu", "ipu_model" and "ipu_hw" all run on the simulator.
+        weights_to_host_on_exit: download variables on exit.
+        seed: seed of stochastic rounding. Default: that of ``ir.options``.
+        dedup: store and compute values once per block of equal replicas; the bits are the same without it.
+        check: compare every claim of the analysis while running (implies ``dedup=False``).
+        num_threads: threads of this session. Default: ``popsr.set_num_threads``.
+    """
+
+    def __init__(
+        self,
+        ir: Ir,
+        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu",
+        weights_to_host_on_exit: bool = True,
+        *,
+        seed: int | None = None,
+        dedup: bool = True,
+        check: bool = False,
+        num_threads: int | None = None,
+    ) -> None:
+        """Verify, analyse and compile the program."""
+        if not isinstance(ir, Ir):
+            raise ArgumentTypeError(f"Session: ir is not an Ir, got {ir!r}")
+        read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
+        if num_threads is not None:
+            num_threads = read_int("num_threads", num_threads, 1, 4096)
+        seed = ir.options.seed if seed is None else seed
+        seed = read_int("seed", seed, 0, 2**64 - 1)
+        if ir._core.num_ops == 0:
+            raise StateError("Session: the program has no ops, expected at least one")
+        _prepare_seeds(ir)
+        self._ir = ir
+        self._core = _core.Session(ir._core, seed, bool(dedup), bool(check), num_threads or 0)
+        ir._prepared = True
+        self._to_host_on_exit = bool(weights_to_host_on_exit)
+        self._depth = 0
+        self._stale = False
+        self._lock = threading.Lock()
+        self._host: dict[int, np.ndarray[Any, Any]] = {}
+        self._transfers = ir.num_host_transfers
+        plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
+        self._streams = plans
+        self._inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]
+        self._outputs = [plan for plan in plans if isinstance(plan.stream, DeviceToHostStream)]
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(
+        self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True
+    ) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
+        """Run the main graph once and return what it stored.
+
+        Args:
+            inputs: data of each host-to-device stream in use: ``(num_host_transfers, replicas, *shape)`` without the
+                first two dimensions where they are 1.
+            downcast_inputs: narrow 64-bit input data to 32 bits.
+        Raises:
+            SessionError: not attached, or data for other streams than those in use.
+            ShapeError: data of the wrong shape.
+            DTypeError: data of the wrong dtype.
+        """
+        outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
+        self._run(inputs or {}, outputs, downcast_inputs)
+        return outputs
+
+    def run_with_outputs(
+        self,
+        inputs: h2dStreamBufferMaps | None = None,
+        outputs: d2hStreamBufferMaps | None = None,
+        downcast_inputs: bool = True,
+    ) -> None:
+        """As ``run``, but into the caller's arrays.
+
+        Args:
+            inputs: as in ``run``.
+            outputs: an array of each device-to-host stream in use; see ``create_host_outputs``.
+            downcast_inputs: narrow 64-bit input data to 32 bits.
+        """
+        given = outputs or {}
+        check_keys("run_with_outputs", "outputs", given, self._outputs)
+        buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
+        self._run(inputs or {}, buffers, downcast_inputs)
+        for stream, array in given.items():
+            if buffers[stream] is not array:
+                array[...] = buffers[stream]
+
+    def _run(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any], downcast: bool) -> None:
+        if self._depth == 0:
+            raise SessionError("run: the session is detached, expected a call inside `with session:`")
+        if len(inputs) != len(self._inputs):
+            check_keys("run", "inputs", inputs, self._inputs)
+        arrays = []
+        for plan in self._streams:
+            if not plan.to_device:
+                arrays.append(outputs[plan.stream])
+                continue
+            data = inputs.get(plan.stream)
+            if type(data) is not np.ndarray or data.dtype is not plan.numpy or data.shape != plan.shape:
+                check_keys("run", "inputs", inputs, self._inputs)
+                data = input_array(plan, data, downcast)
+            elif not data.flags.c_contiguous:
+                data = np.array(data, order="C")
+            arrays.append(data)
+        with self._lock:
+            self._set_stale(True)
+            self._core.run(arrays, self._transfers, self._print)
+
+    def _print(self, op: int, replicas: list[int], dtype: str, shape: tuple[int, ...], data: Any) -> None:
+        print_value(self._ir, op, replicas, host_array(data, dtype, shape))
+
+    def expected_inputs(self) -> set[HostToDeviceStream]:
+        """The streams that ``run`` needs data for."""
+        return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
+
+    def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
+        """Arrays for ``run_with_outputs``."""
+        return {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
+
+    # --- variables --------------------------------------------------------------------------------------------------
+
+    def weights_to_host(self) -> None:
+        """Download all variables."""
+        self._require_attached("weights_to_host")
+        for variable in self._ir.main_graph.variables:
+            rows = self._host_copy(variable)
+            data = self._core.read_variable(variable._id)
+            self._host[variable._id] = host_array(data, variable.dtype.name, rows.shape)
+        self._set_stale(False)
+
+    def weights_from_host(self) -> None:
+        """Upload all variables."""
+        self._require_attached("weights_from_host")
+        for variable in self._ir.main_graph.variables:
+            self._core.write_variable(variable._id, self._host_copy(variable))
+        self._set_stale(False)
+
+    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
+        """A copy of the data of a variable or constant; downloads first when the device has newer data."""
+        return self.get_tensors_data([tensor])[tensor]
+
+    def get_tensors_data(
+        self, tensors: Iterable[Variable | Constant]
+    ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
+        """Copies of the data of several variables and constants.
+
+        Raises:
+            TypeError: something else than a variable or constant.
+        """
+        tensors = list(tensors)
+        for tensor in tensors:
+            if not isinstance(tensor, (Variable, Constant)):
+                raise ArgumentTypeError(
+                    f"get_tensor_data: no variable or constant, got {tensor!r}, expected a Variable or Constant"
+                )
+            self._require_own("get_tensor_data", tensor)
+        if self._stale and self._depth > 0 and any(isinstance(tensor, Variable) for tensor in tensors):
+            self.weights_to_host()
+        return {tensor: self._host_copy(tensor).copy() for tensor in tensors}
+
+    def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
+        """Set a variable on the host, and on the device when attached; other variables keep their values."""
+        self.write_variables_data({tensor: data})
+
+    def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
+        """Set several variables; nothing is written when one of them does not fit.
+
+        Raises:
+            TypeError: not a variable, or data of another dtype.
+            ValueError: data of another shape than ``shape_on_host``.
+            NotImplementedError: a variable that keeps all replicas.
+        """
+        for tensor in tensors:
+            if isinstance(tensor, Variable):
+                self._require_own("write_variable_data", tensor)
+        arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
+        if self._stale and self._depth > 0:
+            self.weights_to_host()
+        for tensor, array in arrays.items():
+            self._host[tensor._id] = array
+            if self._depth > 0:
+                self._core.write_variable(tensor._id, array)
+
+    def _host_copy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        array = self._host.get(tensor._id)
+        if array is None:
+            shape = tensor.shape_on_host if isinstance(tensor, Variable) else tensor.shape
+            data = self._ir._core.tensor_data(tensor._id)
+            assert data is not None
+            array = device_rows(tensor, host_array(data, tensor.dtype.name, shape))
+            self._host[tensor._id] = array
+        return array
+
+    def _set_stale(self, stale: bool) -> None:
+        self._stale = stale
+        self._ir._in_sync = not stale
+
+    def _require_attached(self, where: str) -> None:
+        if self._depth == 0:
+            raise SessionError(f"{where}: the session is detached, expected a call inside `with session:`")
+
+    def _require_own(self, where: str, tensor: Tensor) -> None:
+        if tensor._ir is not self._ir:
+            raise SessionError(
+                f"{where}: tensor of another Ir, got {tensor!r} of {tensor._ir!r}, expected {self._ir!r}"
+            )
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    @property
+    def is_attached(self) -> bool:
+        """Inside ``with session:``?"""
+        return self._depth > 0
+
+    @property
+    def step(self) -> int:
+        """Number of the next run: part of the key of its random numbers. Settable."""
+        return self._core.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._core.step = read_int("step", value, 0, 2**64 - 1)
+
+    @property
+    def plan(self) -> str:
+        """The compiled program as text: instructions with block counts and bytes."""
+        return self._core.plan()
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """``runs``, and per op name ``kernel_calls`` and ``blocks`` computed so far."""
+        return self._core.stats()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
+        return self._core.memory()
+
+    def storage(self, tensor: Variable) -> Partition:
+        """Replicas that share one stored copy of a variable."""
+        self._require_own("storage", tensor)
+        return self._core.storage(tensor._id)
+
+    def __enter__(self) -> Session:
+        self._depth += 1
+        if self._depth == 1:
+            try:
+                self.weights_from_host()
+            except BaseException:
+                self._depth = 0
+                raise
+        return self
+
+    def __exit__(self, exc_type: object, exc_value: object, exc_tb: object) -> None:
+        try:
+            if self._depth == 1 and exc_type is None and self._to_host_on_exit:
+                self.weights_to_host()
+        finally:
+            self._depth -= 1
+
+    def __repr__(self) -> str:
+        return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+
+
+def _prepare_seeds(ir: Ir) -> None:
+    """Give ops their seed rules unless the transform was run by hand; then verify."""
+    enabled = ir.options.enable_stochastic_rounding
+    if not ir._seeds_explicit:
+        if enabled:
+            _core.assign_seeds(ir._core, ir.options.stochastic_rounding_mode)
+        else:
+            _core.clear_seeds(ir._core)
+    _core.verify_seeds(ir._core, enabled)

@@ -1,0 +1,473 @@
+"""Tensors of a program: handles with types, names and operators; they hold no data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from popsr import dtypes
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, GraphError, ShapeError
+from popsr.replicas import ReplicaGrouping
+from popsr.utils import HostScalarTensor, read_choice, read_dtype, read_shape, to_numpy
+
+if TYPE_CHECKING:
+    from popsr.graph import Graph
+    from popsr.ir import Ir
+
+__all__ = [
+    "Constant",
+    "Tensor",
+    "TensorByRef",
+    "TensorLike",
+    "TensorSpec",
+    "Variable",
+    "constant",
+    "graph_input",
+    "graph_output",
+    "variable",
+]
+
+
+class TensorSpec(Mapping[str, Any]):
+    """Shape, dtype and meta shape of a tensor that is still to come; usable as ``**spec``."""
+
+    def __init__(self, shape: Iterable[int], dtype: dtypes.dtype, meta_shape: Iterable[int] = ()) -> None:
+        """The spec of a tensor.
+
+        Args:
+            shape: shape on one replica.
+            dtype: element type.
+            meta_shape: shape before sharding, if it is a shard.
+        """
+        self.shape = read_shape("TensorSpec", shape)
+        self.dtype = read_dtype("TensorSpec", dtype)
+        self.meta_shape = read_shape("TensorSpec", meta_shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Shape, dtype and meta shape by name."""
+        return {"shape": self.shape, "dtype": self.dtype, "meta_shape": self.meta_shape}
+
+    def to_tuple(self) -> tuple[tuple[int, ...], dtypes.dtype, tuple[int, ...]]:
+        """Shape, dtype and meta shape."""
+        return (self.shape, self.dtype, self.meta_shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __hash__(self) -> int:
+        return hash(self.to_tuple())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorSpec) and self.to_tuple() == other.to_tuple()
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(shape={self.shape}, dtype={self.dtype}, meta_shape={self.meta_shape})"
+
+
+class Tensor:
+    """A value of a graph, one on each replica. Made by ops and by functions of this module.
+
+    ``==`` is identity. Operators make ops in the current graph; numbers and arrays become constants of the tensor's
+    dtype.
+    """
+
+    __slots__ = ("__weakref__", "_dtype", "_graph_id", "_id", "_ir", "_meta_shape", "_name", "_shape")
+    __array_ufunc__ = None  # so that `ndarray + tensor` reaches __radd__
+
+    _ir: Ir
+    _id: int
+    _graph_id: int
+    _name: str
+    _dtype: dtypes.dtype
+    _shape: tuple[int, ...]
+    _meta_shape: tuple[int, ...]
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError(f"{type(self).__name__}: cannot be constructed, use the functions of popsr")
+
+    @property
+    def _graph(self) -> Graph:
+        return self._ir._graph(self._graph_id)
+
+    @property
+    def id(self) -> str:
+        """Full name, unique in the Ir: graph, name scopes, name."""
+        return self._name
+
+    @property
+    def name(self) -> str:
+        """The id without the graph."""
+        scope = self.scope
+        return self._name[len(scope) + 1 :] if scope else self._name
+
+    @property
+    def scope(self) -> str:
+        """Id of the graph; empty for the main graph."""
+        return self._graph.id
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        """Element type."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape on one replica."""
+        return self._shape
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Shape before sharding; empty when it is no shard."""
+        return self._meta_shape
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape, dtype and meta shape."""
+        return TensorSpec(self._shape, self._dtype, self._meta_shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def nelms(self) -> int:
+        """Number of elements on one replica."""
+        count = 1
+        for extent in self._shape:
+            count *= extent
+        return count
+
+    @property
+    def ir(self) -> Ir:
+        """The program that it belongs to."""
+        return self._ir
+
+    @property
+    def in_sync_with_ipu(self) -> bool:
+        """Is the host copy of variables what the device holds?"""
+        return self._ir._in_sync
+
+    @property
+    def location_info(self) -> str:
+        """``file:line`` of the op that makes it; empty when it has none."""
+        producer = self._ir._core.tensor(self._id)[8]
+        return "" if producer is None else self._ir._core.location_of(producer)
+
+    def strides(self, shape: Iterable[int] | None = None) -> tuple[int, ...]:
+        """Strides in bytes of a C-contiguous array of this dtype.
+
+        Args:
+            shape: the array's shape. Default: the tensor's.
+        """
+        extents = self._shape if shape is None else read_shape("strides", shape)
+        strides = []
+        step = self._dtype.as_numpy().itemsize
+        for extent in reversed(extents):
+            strides.append(step)
+            step *= extent
+        return tuple(reversed(strides))
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - NumPy's name
+        """With reversed axes."""
+        return self.transpose()
+
+    def transpose(self, permutation: Iterable[int] | None = None) -> Tensor:
+        """See :func:`popsr.ops.transpose`."""
+        from popsr import ops
+
+        return ops.transpose(self, None if permutation is None else tuple(permutation))
+
+    def reshape(self, shape: Iterable[int]) -> Tensor:
+        """See :func:`popsr.ops.reshape`."""
+        from popsr import ops
+
+        return ops.reshape(self, tuple(shape))
+
+    def flatten(self) -> Tensor:
+        """See :func:`popsr.ops.flatten`."""
+        from popsr import ops
+
+        return ops.flatten(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise ShapeError(f"len: a scalar has no length, got {self!r}")
+        return self._shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # as any handle; __len__ must not decide
+
+    __iter__ = None  # iterating and `in` are TypeErrors
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    def _operand(self, other: TensorLike) -> Tensor:
+        return _as_operand(other, self._dtype)
+
+    def __add__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.add(self, self._operand(other))
+
+    def __radd__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.add(self._operand(other), self)
+
+    def __iadd__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        ops.add_(self, self._operand(other))
+        return self
+
+    def __sub__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.sub(self, self._operand(other))
+
+    def __rsub__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.sub(self._operand(other), self)
+
+    def __mul__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.mul(self, self._operand(other))
+
+    def __rmul__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.mul(self._operand(other), self)
+
+    def __truediv__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.div(self, self._operand(other))
+
+    def __rtruediv__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.div(self._operand(other), self)
+
+    def __pow__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.pow(self, self._operand(other))
+
+    def __rpow__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.pow(self._operand(other), self)
+
+    def __matmul__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.matmul(self, self._operand(other))
+
+    def __rmatmul__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.matmul(self._operand(other), self)
+
+    def __neg__(self) -> Tensor:
+        from popsr import ops
+
+        return ops.negate(self)
+
+    def __abs__(self) -> Tensor:
+        from popsr import ops
+
+        return ops.abs(self)
+
+    def __getitem__(self, key: int | slice | tuple[int | slice, ...]) -> Tensor:
+        from popsr._indexing import index
+
+        return index(self, key)
+
+
+class Variable(Tensor):
+    """A tensor of the main graph that keeps its value between runs and can be read and written by the host."""
+
+    __slots__ = ()
+
+    @property
+    def replica_grouping(self) -> ReplicaGrouping:
+        """Groups of replicas that were given the same value."""
+        grouping: ReplicaGrouping = self._ir._core.variable(self._id)[0]
+        return grouping
+
+    @property
+    def retrieval_mode(self) -> Literal["one_per_group", "all_replicas"]:
+        """Does the host read one replica of each group, or all?"""
+        return "all_replicas" if self._ir._core.variable(self._id)[1] else "one_per_group"
+
+    @property
+    def shape_on_replica(self) -> tuple[int, ...]:
+        """Shape on one replica."""
+        return self._shape
+
+    @property
+    def shape_on_host(self) -> tuple[int, ...]:
+        """Shape of the host's data: with a leading dimension when there are several groups."""
+        groups = self.replica_grouping.num_groups
+        return self._shape if groups == 1 else (groups, *self._shape)
+
+
+class Constant(Tensor):
+    """A tensor whose value never changes."""
+
+    __slots__ = ()
+
+
+TensorByRef = Annotated[Tensor, "by reference"]
+"""Annotation of a parameter that a graph may modify for its caller."""
+
+TensorLike = Tensor | HostScalarTensor
+
+
+def _as_operand(value: TensorLike, dtype: dtypes.dtype) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    data = to_numpy(value, dtype)
+    if data.size == 0:
+        raise ShapeError(f"constant: operand is empty, got shape {data.shape}, expected at least one element")
+    return constant(data, dtype)
+
+
+# --- functions ------------------------------------------------------------------------------------------------------
+
+
+def variable(
+    data: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: Literal["one_per_group", "all_replicas"] | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
+    """A variable of the main graph.
+
+    Args:
+        data: initial value. With several groups it has a leading dimension, one row a group.
+        dtype: element type. Default: that of the data.
+        name: its name. Default: "t".
+        downcast: without ``dtype``, narrow 64-bit types to 32 bits.
+        replica_grouping: replicas of a group start with the same value. Default: one group of all.
+        retrieval_mode: what the host reads: the first replica of each group (default), or all replicas.
+        log2_scale: for float8 types only.
+        nan_on_overflow: for float8 types only.
+    Raises:
+        GraphError: another graph than the main graph is current.
+        ShapeError: the leading dimension is not the number of groups.
+    """
+    graph = _context.graph
+    if graph._id != 0:
+        raise GraphError(f"variable: made in graph {graph.id!r}, expected the main graph")
+    ir = graph.ir
+    read_choice("variable", "retrieval_mode", retrieval_mode, (None, "one_per_group", "all_replicas"))
+    array = to_numpy(data, dtype, downcast, log2_scale=log2_scale, nan_on_overflow=nan_on_overflow)
+    grouping = ir.replica_grouping() if replica_grouping is None else replica_grouping
+    if not isinstance(grouping, ReplicaGrouping):
+        raise ArgumentTypeError(f"variable: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
+    shape = array.shape
+    if grouping.num_groups > 1:
+        if not shape or shape[0] != grouping.num_groups:
+            raise ShapeError(
+                f"variable: data has no row per group for {name or 't'!r}, got shape {shape}, "
+                f"expected ({grouping.num_groups}, ...)"
+            )
+        shape = shape[1:]
+    scoped = _context.scoped("t" if name is None else name)
+    all_replicas = retrieval_mode == "all_replicas"
+    dtype_name = dtypes.dtype.as_dtype(array.dtype).name
+    id_ = ir._core.add_variable(scoped, dtype_name, list(shape), array, grouping, all_replicas)
+    result = ir._tensor(id_)
+    assert isinstance(result, Variable)
+    return result
+
+
+def constant(
+    data: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Constant:
+    """A constant of the current graph, the same on all replicas.
+
+    Args:
+        data: its value.
+        dtype: element type. Default: that of the data.
+        name: its name. Default: "t".
+        downcast: without ``dtype``, narrow 64-bit types to 32 bits.
+        log2_scale: for float8 types only.
+        nan_on_overflow: for float8 types only.
+    """
+    graph = _context.graph
+    ir = graph.ir
+    array = to_numpy(data, dtype, downcast, False, log2_scale, nan_on_overflow)
+    scoped = _context.scoped("t" if name is None else name)
+    dtype_name = dtypes.dtype.as_dtype(array.dtype).name
+    result = ir._tensor(ir._core.add_constant(graph._id, scoped, dtype_name, list(array.shape), array))
+    assert isinstance(result, Constant)
+    return result
+
+
+def graph_input(
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None = None,
+    by_ref: bool = False,
+    meta_shape: Iterable[int] | None = None,
+) -> Tensor:
+    """A new input of the current graph.
+
+    Args:
+        shape: shape on one replica.
+        dtype: element type.
+        name: its name. Default: "t".
+        by_ref: in-place writes in the graph also happen to the caller's tensor.
+        meta_shape: shape before sharding, if it is a shard.
+    """
+    graph = _context.graph
+    if graph._id == 0:
+        raise GraphError("graph_input: the main graph has no inputs, expected another graph")
+    id_ = graph.ir._core.add_input(
+        graph._id,
+        _context.scoped("t" if name is None else name),
+        read_dtype("graph_input", dtype).name,
+        list(read_shape("graph_input", shape)),
+        list(read_shape("graph_input", meta_shape or ())),
+        bool(by_ref),
+    )
+    return graph.ir._tensor(id_)
+
+
+def graph_output(t: Tensor) -> None:
+    """Make ``t`` the next output of the current graph.
+
+    Raises:
+        GraphError: it is of another graph.
+    """
+    graph = _context.graph
+    if not isinstance(t, Tensor):
+        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {t!r}")
+    if t._ir is not graph.ir:
+        raise GraphError(f"graph_output: tensor of another Ir, got {t!r}")
+    graph.ir._core.add_output(graph._id, t._id)

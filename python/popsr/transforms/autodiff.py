@@ -1,0 +1,249 @@
+"""Reverse-mode differentiation of graphs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Literal, overload
+
+from popsr import _core
+from popsr.errors import ArgumentTypeError, GraphError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.ops.control import CallSiteInfo
+from popsr.tensor import Tensor
+from popsr.utils import is_a
+
+__all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
+
+
+class ExpectedConnectionType(enum.Enum):
+    """What an input or output of a gradient graph is."""
+
+    Fwd = "Fwd"
+    """The value of a forward tensor."""
+    FwdGrad = "FwdGrad"
+    """The gradient of a forward tensor."""
+
+
+class ExpectedConnection:
+    """An input or output of a gradient graph, in terms of the forward graph."""
+
+    __slots__ = ("_fwd_tensor", "_type")
+
+    def __init__(self, connection_type: ExpectedConnectionType, fwd_tensor: Tensor) -> None:
+        """Made by ``autodiff``."""
+        self._type = connection_type
+        self._fwd_tensor = fwd_tensor
+
+    @property
+    def fwd_tensor(self) -> Tensor:
+        """The forward tensor."""
+        return self._fwd_tensor
+
+    @property
+    def connection_type(self) -> ExpectedConnectionType:
+        """Its value or its gradient."""
+        return self._type
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ExpectedConnection)
+            and other._type is self._type
+            and other._fwd_tensor is self._fwd_tensor
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._type, self._fwd_tensor))
+
+    def __repr__(self) -> str:
+        return f"ExpectedConnection({self._type.name}, {self._fwd_tensor!r})"
+
+
+class GradGraphInfo:
+    """A gradient graph and how to call it."""
+
+    __slots__ = ("_expected_inputs", "_expected_outputs", "_forward", "_graph", "_ir")
+
+    def __init__(self, ir: Ir, grad: _core.GradTuple) -> None:
+        """Made by ``autodiff``."""
+        self._ir = ir
+        self._forward, self._graph = ir._graph(grad[0]), ir._graph(grad[1])
+        self._expected_inputs = _connections(ir, grad[2])
+        self._expected_outputs = _connections(ir, grad[3])
+
+    @property
+    def graph(self) -> Graph:
+        """The gradient graph."""
+        return self._graph
+
+    @property
+    def forward_graph(self) -> Graph:
+        """The graph that was differentiated."""
+        return self._forward
+
+    @property
+    def expected_inputs(self) -> tuple[ExpectedConnection, ...]:
+        """Inputs of the gradient graph: provided gradients, then forward values that it needs."""
+        return self._expected_inputs
+
+    @property
+    def expected_outputs(self) -> tuple[ExpectedConnection, ...]:
+        """Outputs of the gradient graph: the required gradients."""
+        return self._expected_outputs
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Forward tensors of the inputs."""
+        return tuple(each.fwd_tensor for each in self._expected_inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Forward tensors of the outputs."""
+        return tuple(each.fwd_tensor for each in self._expected_outputs)
+
+    def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
+        """Forward values for a call of the gradient graph: its inputs, and the tensors at a call of the forward graph.
+
+        The gradients that the graph starts from are passed positionally beside them.
+
+        Args:
+            fwd_call_info: a call of the forward graph.
+        Raises:
+            TypeError: it is a call of another graph.
+        """
+        self._check_call("inputs_dict", fwd_call_info, self._forward)
+        return {
+            theirs: fwd_call_info.graph_to_parent(each.fwd_tensor)
+            for theirs, each in zip(self._graph.inputs, self._expected_inputs, strict=True)
+            if each.connection_type is ExpectedConnectionType.Fwd
+        }
+
+    def fwd_graph_ins_to_grad_parent_outs(self, grad_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
+        """Inputs of the forward graph to their gradients at a call of the gradient graph.
+
+        Args:
+            grad_call_info: a call of the gradient graph.
+        """
+        self._check_call("fwd_graph_ins_to_grad_parent_outs", grad_call_info, self._graph)
+        return {
+            each.fwd_tensor: grad_call_info.parent_output(i)
+            for i, each in enumerate(self._expected_outputs)
+            if each.fwd_tensor in self._forward.inputs
+        }
+
+    def fwd_parent_ins_to_grad_parent_outs(
+        self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
+    ) -> dict[Tensor, Tensor]:
+        """Tensors passed to a call of the forward graph to their gradients.
+
+        Args:
+            fwd_call_info: a call of the forward graph.
+            grad_call_info: a call of the gradient graph.
+        """
+        self._check_call("fwd_parent_ins_to_grad_parent_outs", fwd_call_info, self._forward)
+        return {
+            fwd_call_info.graph_to_parent(theirs): gradient
+            for theirs, gradient in self.fwd_graph_ins_to_grad_parent_outs(grad_call_info).items()
+        }
+
+    def _check_call(self, where: str, info: CallSiteInfo, graph: Graph) -> None:
+        if not is_a(info, CallSiteInfo) or info.called_graph is not graph:
+            raise ArgumentTypeError(f"{where}: no call of {graph!r}, got {info!r}")
+
+    def _to_tuple(self) -> _core.GradTuple:
+        return (
+            self._forward._id,
+            self._graph._id,
+            [_pair(each) for each in self._expected_inputs],
+            [_pair(each) for each in self._expected_outputs],
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"GradGraphInfo[graph={self._graph!r} forward_graph={self._forward!r} "
+            f"expected_inputs={list(self._expected_inputs)} expected_outputs={list(self._expected_outputs)}]"
+        )
+
+
+def _connections(ir: Ir, pairs: list[tuple[bool, int]]) -> tuple[ExpectedConnection, ...]:
+    kinds = (ExpectedConnectionType.Fwd, ExpectedConnectionType.FwdGrad)
+    return tuple(ExpectedConnection(kinds[is_gradient], ir._tensor(tensor)) for is_gradient, tensor in pairs)
+
+
+def _pair(each: ExpectedConnection) -> tuple[bool, int]:
+    return (each.connection_type is ExpectedConnectionType.FwdGrad, each.fwd_tensor._id)
+
+
+@overload
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    return_all_grad_graphs: Literal[False] = False,
+) -> GradGraphInfo: ...
+
+
+@overload
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    *,
+    return_all_grad_graphs: Literal[True],
+) -> dict[Graph, GradGraphInfo]: ...
+
+
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    return_all_grad_graphs: bool = False,
+) -> GradGraphInfo | dict[Graph, GradGraphInfo]:
+    """Build the gradient graph of a graph, and of the graphs it calls.
+
+    Intermediate values that the gradient needs become further outputs of the graph and of its calls.
+
+    Args:
+        graph: the graph.
+        grads_provided: tensors whose gradients are given to the gradient graph. Default: all outputs.
+        grads_required: tensors whose gradients it returns. Default: all inputs.
+        called_graphs_grad_info: known gradient graphs of graphs that it calls.
+        return_all_grad_graphs: return those of called graphs too.
+    Returns:
+        The gradient graph; with ``return_all_grad_graphs`` all of them by forward graph.
+    Raises:
+        GraphError: the graph modifies a tensor in place, a required gradient does not exist, or tensors are not of
+            the graph.
+    """
+    if not isinstance(graph, Graph):
+        raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {graph!r}")
+    ir = graph.ir
+    called = [info._to_tuple() for info in (called_graphs_grad_info or {}).values()]
+    result = _core.autodiff(
+        ir._core,
+        graph._id,
+        _ids("grads_provided", graph, grads_provided),
+        _ids("grads_required", graph, grads_required),
+        called,
+    )
+    infos = {ir._graph(forward): GradGraphInfo(ir, grad) for forward, grad in result.items()}
+    return infos if return_all_grad_graphs else infos[graph]
+
+
+def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int] | None:
+    if tensors is None:
+        return None
+    ids = []
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise ArgumentTypeError(f"autodiff: {name} holds no Tensor, got {t!r}")
+        if t not in graph:
+            raise GraphError(
+                f"autodiff: {name} holds a tensor of another graph, got {t!r}, expected {graph!r}"
+            )
+        ids.append(t._id)
+    return ids
