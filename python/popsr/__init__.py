@@ -6,7 +6,7 @@ The public surface has PopXL's names, so ``import popsr as popxl`` works for the
 import logging
 
 from popsr import analysis, dtypes, errors, ops, replicas, transforms
-from popsr._core import __version__, num_threads, set_num_threads
+from popsr._core import __version__, build_info, num_threads, set_num_threads
 from popsr.context import (
     gcg,
     get_current_graph,
@@ -109,6 +109,7 @@ __all__ = [
     "num_threads",
     "ops",
     "replicas",
+    "build_info",
     "set_num_threads",
     "stochastic_rounding",
     "transforms",

@@ -3,6 +3,7 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/kernels/loader.h"
 #include "popsr/runtime/session.h"
 
 namespace popsr::bindings {
@@ -112,6 +113,10 @@ py::dict memory_of(SessionHandle& self) {
 
 void bind_session(py::module_& m) {
   m.def("set_num_threads", &set_default_threads, py::arg("threads"));
+  m.def("build_info", [] {
+    return std::map<std::string, std::string>{{"instruction set", kernels::kernel_table().level},
+                                              {"compiler", __VERSION__}};
+  });
   m.def("num_threads", &default_threads);
   py::class_<SessionHandle>(m, "Session")
       .def(py::init(&make_session))

@@ -1,0 +1,110 @@
+"""The programs that are timed: data-parallel training of a 784-512-512-512-10 network, and one stream in and out."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+import popsr
+from popsr import ops
+
+SIZES = (784, 512, 512, 512, 10)
+RATE = 0.05
+
+
+@dataclass(frozen=True)
+class Training:
+    """SGD with ``accumulation`` micro batches on each of ``replicas``; a run makes ``steps`` steps."""
+
+    ir: popsr.Ir
+    params: list
+    images: popsr.HostToDeviceStream
+    labels: popsr.HostToDeviceStream
+    losses: popsr.DeviceToHostStream
+    samples: int  # of one run
+
+
+def weights() -> list[np.ndarray]:
+    """Weight and bias of every layer, in turn."""
+    rng = np.random.default_rng(0)
+    pairs = (
+        ((rng.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32), np.zeros(m, np.float32))
+        for n, m in itertools.pairwise(SIZES)
+    )
+    return list(itertools.chain.from_iterable(pairs))
+
+
+def batches(replicas: int, micro_batch: int, accumulation: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of one run, in the layout that streams have."""
+    rng = np.random.default_rng(1)
+    shape = (steps * accumulation, replicas, micro_batch)
+    images = rng.random((*shape, SIZES[0]), dtype=np.float32)
+    labels = rng.integers(0, SIZES[-1], shape, dtype=np.int32)
+    dropped = tuple(i for i, n in enumerate(shape[:2]) if n == 1)  # as in PopXL: leading dimensions of one
+    return images.squeeze(dropped), labels.squeeze(dropped)
+
+
+def training(replicas: int, micro_batch: int, accumulation: int, steps: int) -> Training:
+    ir = popsr.Ir(replication=replicas)
+    ir.num_host_transfers = steps * accumulation
+    with ir.main_graph, popsr.in_sequence():
+        images = popsr.h2d_stream((micro_batch, SIZES[0]), popsr.float32, "images")
+        labels = popsr.h2d_stream((micro_batch,), popsr.int32, "labels")
+        losses = popsr.d2h_stream((), popsr.float32, "losses")
+        params = [popsr.variable(w, popsr.float32, f"param{i}") for i, w in enumerate(weights())]
+
+        def loss_of(x, y, params):
+            for i, (w, b) in enumerate(zip(params[::2], params[1::2], strict=True)):
+                x = x @ w + b
+                if i + 2 < len(SIZES):
+                    x = ops.gelu(x)
+            return ops.nll_loss(ops.softmax(x, axis=1), y)
+
+        forward = ir.create_graph(loss_of, images.spec, labels.spec, params)
+        backward = popsr.transforms.autodiff(forward, grads_required=forward.inputs[2:])
+
+        def gradients(params):
+            call = ops.call_with_info(forward, ops.host_load(images), ops.host_load(labels), params)
+            ops.host_store(losses, call.outputs[0])
+            return ops.call(backward.graph, 1.0, inputs_dict=backward.inputs_dict(call))
+
+        def update(params, grads):
+            for param, grad in zip(params, grads, strict=True):
+                mean = ops.collectives.replicated_all_reduce(grad, "mean")
+                ops.scaled_add_(param, mean, b=-RATE / accumulation)
+
+        if accumulation == 1:
+
+            def step(params: list[popsr.TensorByRef]):
+                update(params, gradients(params))
+
+            ops.repeat(ir.create_graph(step, params), steps, params)
+        else:
+            sums = [
+                popsr.variable(np.zeros_like(w), popsr.float32, f"sum{i}") for i, w in enumerate(weights())
+            ]
+
+            def micro(params, sums: list[popsr.TensorByRef]):
+                for total, grad in zip(sums, gradients(params), strict=True):
+                    ops.var_updates.accumulate_(total, grad)
+
+            micro_graph = ir.create_graph(micro, params, sums)
+
+            def step(params: list[popsr.TensorByRef], sums: list[popsr.TensorByRef]):
+                ops.repeat(micro_graph, accumulation, params, sums)
+                update(params, sums)
+                for total in sums:
+                    ops.var_updates.accumulator_zero_(total)
+
+            ops.repeat(ir.create_graph(step, params, sums), steps, params, sums)
+    samples = replicas * micro_batch * accumulation * steps
+    return Training(ir, params, images, labels, losses, samples)
+
+
+def echo(size: int = 4) -> tuple[popsr.Ir, popsr.HostToDeviceStream]:
+    """One stream in, one out."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        stream = popsr.h2d_stream((size,), popsr.float32, "in")
+        ops.host_store(popsr.d2h_stream((size,), popsr.float32, "out"), ops.host_load(stream))
+    return ir, stream

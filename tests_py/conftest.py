@@ -1,0 +1,20 @@
+"""The header of a test run: what was built, with what, and which optional peers are missing."""
+
+import importlib.metadata
+import importlib.util
+import platform
+
+import numpy as np
+
+import popsr
+
+
+def pytest_report_header() -> list[str]:
+    lines = [
+        f"popsr {popsr.__version__}: {', '.join(f'{k} {v}' for k, v in popsr.build_info().items())}",
+        f"numpy {np.__version__}, ml_dtypes {importlib.metadata.version('ml_dtypes')}, {platform.machine()}",
+    ]
+    missing = [peer for peer in ("torch", "jax") if importlib.util.find_spec(peer) is None]
+    if missing:
+        lines.append(f"not installed, their tests are skipped: {', '.join(missing)}")
+    return lines

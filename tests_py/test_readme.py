@@ -1,0 +1,55 @@
+"""README.md says what is so: its programs run and print what it shows, its commands and folders exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
+COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.strip().splitlines()[0][:40])
+def test_programs_run_and_print_what_their_comments_say(program, tmp_path):
+    """A comment after ``print(...)`` is the line it prints."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    shown = re.findall(r"^\s*print\(.*\)  # (.+)$", program, re.MULTILINE)
+    assert [line for line in result.stdout.splitlines() if line.strip()] == shown
+
+
+def test_there_is_a_program():
+    assert PROGRAMS
+
+
+def test_ci_runs_the_test_command():
+    [command] = [line for line in COMMANDS if line.startswith("python3 -m venv") and "nox" in line]
+    assert command in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_nox_sessions_exist():
+    defined = re.findall(r"@nox\.session\ndef (\w+)", (ROOT / "noxfile.py").read_text())
+    assert set(re.findall(r"nox -s (\w+)", README)) <= set(defined)
+
+
+def test_files_and_folders_exist():
+    for name in set(re.findall(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`", README)):
+        assert (ROOT / name).exists(), name
+
+
+def test_map_of_folders_has_the_arrows_that_are_tested():
+    from test_codebase import MAY_INCLUDE
+
+    rows = dict(re.findall(r"^(\w+)/ +.*<- ([\w ]+|-)$", README, re.MULTILINE))
+    assert {layer: below.strip("- ") for layer, below in rows.items() if layer != "bindings"} == MAY_INCLUDE
