@@ -109,6 +109,56 @@ TEST_CASE("folded products give the bits of stored ones, in every grouping and f
   }
 }
 
+TEST_CASE(
+    "products of narrow types and other reductions fold slice by slice, with the noise of stored ones") {
+  const TensorType lhs{DType::kBFloat16, {6, 700}}, rhs{DType::kBFloat16, {6, 90}};
+  const auto narrow = [](Program& p, std::string name, const TensorType& type) {
+    const TensorId wide = p.load(std::move(name), StreamMode::kReplicate, {DType::kFloat32, type.shape});
+    return p("cast", {wide}, {}, {{"data_type", DType::kBFloat16}});
+  };
+  for (const std::string consumer : {"add", "mean", "max", "accumulate_"}) {
+    for (const bool stochastic : {false, true}) {
+      CAPTURE(consumer);
+      Program p(8);
+      p.sequence = SequenceMode::kOrdered;
+      const TensorId x = narrow(p, "x", lhs), dy = narrow(p, "dy", rhs);
+      const TensorId acc = p.variable("acc", {}, {DType::kBFloat16, {700, 90}});
+      const TensorId dw = p("matmul", {x, dy}, "dw", {{"transpose_lhs", true}});
+      const TensorId folded = consumer == "accumulate_" ? p("accumulate_", {acc, dw}, "out", {{"f", 0.37}})
+                                                        : p("replicated_all_reduce", {dw}, "out",
+                                                            {{"op", consumer}, {"group", p.groups(1, 4)}});
+      const StreamId out = store(p, p("cast", {folded}, {}, {{"data_type", DType::kFloat32}}), "result");
+      if (stochastic) assign_seeds(p.ir, SeedRule::kPartition);
+      const Session session(borrow(p), {});
+      CHECK(session.plan().to_string().find("matmul+") != std::string::npos);
+      const std::vector<float> bits = result_of(p, out, {.seed = 5});
+      CHECK(bits == result_of(p, out, {.seed = 5, .check = true}));
+      CHECK(bits == result_of(p, out, {.seed = 5, .dedup = false}));
+      CHECK(bits == result_of(p, out, {.seed = 5, .num_threads = 1}));
+    }
+  }
+}
+
+TEST_CASE("a product of equal operands is computed once, not once for each member of a group") {
+  Program p(64);
+  const TensorId w = p.variable("w", {}, {DType::kFloat32, {3, 3}});
+  store(p, p("replicated_all_reduce", {p("matmul", {w, w}, "square")}, "sum", {{"op", std::string("add")}}),
+        "out");
+  const Session session(borrow(p), {});
+  CHECK(session.plan().to_string().find("matmul+") == std::string::npos);
+}
+
+TEST_CASE("a product is not folded into what it reads") {
+  Program p(2);
+  p.sequence = SequenceMode::kOrdered;
+  const TensorId acc = p.variable("acc", {}, {DType::kFloat32, {3, 3}});
+  const TensorId x = p.load("x", StreamMode::kReplicate, {DType::kFloat32, {3, 3}});
+  p("add_", {acc, x}, "acc1");
+  p("accumulate_", {acc, p("matmul", {acc, x}, "product")}, "acc2");
+  const StreamId out = store(p, acc, "out");
+  CHECK(result_of(p, out, {}) == result_of(p, out, {.check = true}));
+}
+
 TEST_CASE("a folded product needs the memory of one replica") {
   Program p(256);
   weight_gradient(p, "replicated_all_reduce", p.groups(1, 256));

@@ -52,7 +52,11 @@ def _signature(call: Callable[..., Any]) -> inspect.Signature:
         # Resolves annotations that are strings, so that TensorByRef is also seen under future annotations.
         return inspect.signature(call, eval_str=True)
     except Exception:  # a name that exists for type checkers only
+        pass
+    try:
         return inspect.signature(call)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"create_graph: fn has no signature, got {call!r}: {error}") from None
 
 
 def _is_tensor_like(value: Any) -> bool:

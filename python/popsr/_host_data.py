@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError
+from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream
 from popsr.tensor import Tensor, Variable
-from popsr.utils import to_numpy
+from popsr.utils import host_data
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ class StreamPlan:
         self.shape = (*self.prefix, *stream.shape)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Is it the full shape? More rows than transfers are fine; a scalar stands for one element."""
+        """Is it the full shape? More rows than transfers are fine; one element may have any rank."""
         prefix, rest = shape[: len(self.prefix)], shape[len(self.prefix) :]
         if len(prefix) < len(self.prefix):
             return False
@@ -43,7 +43,7 @@ class StreamPlan:
         elif prefix != self.prefix:
             return False
         wanted: tuple[int, ...] = self.stream.shape
-        return rest == wanted or (rest == () and all(extent == 1 for extent in wanted))
+        return rest == wanted or all(extent == 1 for extent in (*rest, *wanted))
 
 
 def check_keys(where: str, what: str, given: Mapping[Any, Any], expected: Iterable[StreamPlan]) -> None:
@@ -61,15 +61,17 @@ def check_keys(where: str, what: str, given: Mapping[Any, Any], expected: Iterab
 def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
     """The data of a host-to-device stream, checked."""
     exact = getattr(data, "dtype", None) == plan.numpy  # a 64-bit stream takes 64-bit data
-    array = to_numpy(data, None, downcast and not exact, copy=False)
+    where = f"run: stream {plan.name!r}"
+    array = host_data(where, data, None, downcast and not exact, copy=False)
     if array.dtype != plan.numpy:
         # Python numbers have no type of their own: they take the stream's unless that loses their kind.
         weak = not hasattr(data, "dtype") and _keeps_kind(array.dtype, plan.stream.dtype)
         if not weak:
+            given = getattr(data, "dtype", array.dtype)
             raise DTypeError(
-                f"run: dtypes differ for stream '{plan.name}', got {array.dtype}, expected {plan.numpy}"
+                f"run: dtypes differ for stream '{plan.name}', got {given}, expected {plan.numpy}"
             )
-        array = to_numpy(data, plan.stream.dtype)
+        array = host_data(where, data, plan.stream.dtype)
     if not plan.accepts(array.shape):
         raise ShapeError(
             f"run: shapes differ for stream '{plan.name}', got {array.shape}, expected {plan.shape} "
@@ -134,11 +136,11 @@ def variable_data(tensor: Variable, data: Any) -> Array:
     if not isinstance(tensor, Variable):
         raise ArgumentTypeError(f"{where}: Tensor {getattr(tensor, 'id', tensor)!r} is not of type Variable")
     if keeps_all_replicas(tensor):
-        raise NotImplementedError(
+        raise UnsupportedError(
             f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"
         )
     typed = hasattr(data, "dtype")  # numbers and lists take the variable's dtype
-    array = to_numpy(data, None if typed else tensor.dtype, downcast=False)
+    array = host_data(f"{where} {tensor.id!r}", data, None if typed else tensor.dtype, downcast=False)
     if array.dtype != tensor.dtype.as_numpy():
         raise DTypeError(
             f"{where}: dtypes differ for '{tensor.id}', got {array.dtype}, expected {tensor.dtype.name}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from typing import Any
 
 from popsr import ops
-from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
 from popsr.tensor import Tensor
 
 
@@ -40,18 +41,28 @@ def index(t: Tensor, key: Any) -> Tensor:
 def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
     extent = t.shape[axis]
     if isinstance(key, builtins.slice):
-        start, stop, step = key.indices(extent)
+        try:
+            start, stop, step = key.indices(extent)
+        except (TypeError, ValueError) as error:
+            kind = ArgumentTypeError if isinstance(error, TypeError) else AttributeValueError
+            raise kind(f"getitem: bad slice, got {key} on axis {axis} of {t!r}: {error}") from None
         if step not in (1, -1):
             raise AttributeValueError(f"getitem: step is not supported yet, got {step}, expected 1 or -1")
         if (stop - start) * step < 0:
             raise AttributeValueError(f"getitem: range is inverted, got {key} on axis {axis} of {t!r}")
         return start, stop, step
-    if isinstance(key, (bool, str, float)) or not hasattr(key, "__index__") or isinstance(key, Tensor):
+    try:
+        position = None if isinstance(key, bool) else operator.index(key)
+    except TypeError:
+        position = None
+    if position is None:
         raise ArgumentTypeError(
             f"getitem: index is not supported, got {type(key).__name__} {key!r}, expected ints and slices"
         )
-    position = int(key.__index__())
     if not -extent <= position < extent:
-        raise IndexError(f"getitem: index out of range, got {position} on axis {axis} of {t!r}")
+        raise OutOfRangeError(
+            f"getitem: index out of range, got {position} on axis {axis} of {t!r}, "
+            f"expected {-extent} <= index < {extent}"
+        )
     position %= extent
     return position, position + 1, 1

@@ -21,13 +21,14 @@ def _text(attrs: dict[str, Any], value: np.ndarray[Any, Any]) -> str:
     if value.dtype.kind == "V":
         value = value.astype(np.float32)
     threshold = attrs["summarise_threshold"]
+    aligned = attrs["float_format"] == "auto" and attrs["digits"]
     text = np.array2string(
         value,
         max_line_width=attrs["max_line_width"] or sys.maxsize,
         threshold=threshold or sys.maxsize,
         edgeitems=attrs["edge_items"],
         separator=attrs["separator"],
-        formatter={"float_kind": _float_format(attrs)} if attrs["float_format"] != "auto" else None,
+        formatter=None if aligned else {"float_kind": _float_format(attrs)},
         precision=attrs["digits"] or None,
     )
     return text.translate(str.maketrans({"[": attrs["open_bracket"], "]": attrs["close_bracket"]}))

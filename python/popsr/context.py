@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
+from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -160,7 +161,7 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[None]:
     """
     if mode is None:
         raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
-    if mode not in _MODES or type(mode) is int:
+    if not is_a(mode, (bool, str)) or mode not in _MODES:
         raise AttributeValueError(f"in_sequence: unknown mode, got {mode!r}, expected True, False or 'pass'")
     if mode == "pass":
         _context.clear_sequence()

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
+
 __all__ = [
     "bfloat16",
     "bool",
@@ -46,7 +48,9 @@ class dtype:  # noqa: N801 - PopXL's spelling
     _is_signed: builtins.bool
 
     def __init__(self) -> None:
-        raise TypeError("dtype: cannot be constructed, use the instances of popsr.dtypes or dtype.as_dtype()")
+        raise ArgumentTypeError(
+            "dtype: cannot be constructed, use the instances of popsr.dtypes or dtype.as_dtype()"
+        )
 
     @classmethod
     def _make(cls, numpy_type: Any) -> dtype:
@@ -91,9 +95,11 @@ class dtype:  # noqa: N801 - PopXL's spelling
         Raises:
             ValueError: there is none.
         """
-        found = cls._all.get(_ALIASES.get(name, name))
+        found = cls._all.get(_ALIASES.get(str(name), str(name)))
         if found is None:
-            raise ValueError(f"from_name: unknown dtype, got {name!r}, expected one of {', '.join(cls._all)}")
+            raise AttributeValueError(
+                f"from_name: unknown dtype, got {name!r}, expected one of {', '.join(cls._all)}"
+            )
         return found
 
     @classmethod
@@ -116,7 +122,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
         except TypeError:
             name = repr(type_value)
         if type_value is None or name not in cls._all:
-            raise ValueError(
+            raise AttributeValueError(
                 f"as_dtype: no such dtype, got {type_value!r}, expected one of {', '.join(cls._all)}"
             )
         return cls._all[name]
@@ -135,7 +141,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
 
         found = getattr(torch, self._name, None)
         if found is None:
-            raise TypeError(f"as_torch: torch has no such dtype, got {self!r}")
+            raise DTypeError(f"as_torch: torch has no such dtype, got {self!r}")
         return found
 
     def __repr__(self) -> str:

@@ -13,12 +13,14 @@ __all__ = [
     "Error",
     "GraphError",
     "InternalError",
+    "OutOfRangeError",
     "ReplicaError",
     "SessionError",
     "ShapeError",
     "StateError",
     "UndefinedValue",
     "UnknownNameError",
+    "UnsupportedError",
 ]
 
 
@@ -63,6 +65,14 @@ class UnknownNameError(Error, KeyError):
 
     def __str__(self) -> str:
         return Exception.__str__(self)
+
+
+class OutOfRangeError(Error, IndexError):
+    """An index is outside what it counts."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """A combination that is known and not implemented."""
 
 
 class InternalError(Error, RuntimeError):

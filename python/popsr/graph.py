@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.op import Op
+from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -103,6 +104,8 @@ class Graph:
         Raises:
             UnknownNameError: there is none; the message has similar ids.
         """
+        if not is_a(tensor_id, str):
+            raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {tensor_id!r}")
         return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
 
     def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:

@@ -14,7 +14,7 @@ from popsr.graph import Graph
 from popsr.options import Options
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import read_int
+from popsr.utils import read_int, read_name
 
 if TYPE_CHECKING:
     from popsr.module import Module
@@ -110,7 +110,7 @@ class Ir:
 
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """A graph without inputs and ops, to be filled inside ``with graph:``."""
-        return self._graph(self._core.create_graph("graph" if name is None else name))
+        return self._graph(self._core.create_graph(read_name("create_empty_graph", name, "graph")))
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """Groups of replicas at a constant distance.
@@ -202,8 +202,8 @@ def _read_int(name: str, value: Any) -> int:
 
 
 def _read_replication(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise AttributeValueError(f"Ir: replication is not an int, got {value!r}, expected an int >= 1")
     if value < 1:
         raise ReplicaError(f"Ir: too few replicas, got replication {value}, expected an int >= 1")
-    return value
+    return operator.index(value)

@@ -23,7 +23,7 @@ from popsr.errors import ArgumentTypeError, SessionError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import HostScalarTensor, read_choice, read_int
+from popsr.utils import HostScalarTensor, is_a, read_choice, read_int, read_mapping
 
 if TYPE_CHECKING:
     from popsr.replicas import Partition
@@ -79,8 +79,9 @@ class Session:
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._depth = 0
         self._stale = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # for threads that share the session
         self._host: dict[int, np.ndarray[Any, Any]] = {}
+        self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._transfers = ir.num_host_transfers
         plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
         self._streams = plans
@@ -103,6 +104,7 @@ class Session:
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
         """
+        self._require_attached("run")
         outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
         self._run(inputs or {}, outputs, downcast_inputs)
         return outputs
@@ -120,7 +122,8 @@ class Session:
             outputs: an array of each device-to-host stream in use; see ``create_host_outputs``.
             downcast_inputs: narrow 64-bit input data to 32 bits.
         """
-        given = outputs or {}
+        self._require_attached("run_with_outputs")
+        given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, self._outputs)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
         self._run(inputs or {}, buffers, downcast_inputs)
@@ -129,8 +132,8 @@ class Session:
                 array[...] = buffers[stream]
 
     def _run(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any], downcast: bool) -> None:
-        if self._depth == 0:
-            raise SessionError("run: the session is detached, expected a call inside `with session:`")
+        if type(inputs) is not dict:
+            read_mapping("run", "inputs", inputs)
         if len(inputs) != len(self._inputs):
             check_keys("run", "inputs", inputs, self._inputs)
         arrays = []
@@ -165,18 +168,20 @@ class Session:
     def weights_to_host(self) -> None:
         """Download all variables."""
         self._require_attached("weights_to_host")
-        for variable in self._ir.main_graph.variables:
-            rows = self._host_copy(variable)
-            data = self._core.read_variable(variable._id)
-            self._host[variable._id] = host_array(data, variable.dtype.name, rows.shape)
-        self._set_stale(False)
+        with self._lock:
+            for variable in self._variables:
+                rows = self._host_copy(variable)
+                data = self._core.read_variable(variable._id)
+                self._host[variable._id] = host_array(data, variable.dtype.name, rows.shape)
+            self._set_stale(False)
 
     def weights_from_host(self) -> None:
         """Upload all variables."""
         self._require_attached("weights_from_host")
-        for variable in self._ir.main_graph.variables:
-            self._core.write_variable(variable._id, self._host_copy(variable))
-        self._set_stale(False)
+        with self._lock:
+            for variable in self._variables:
+                self._core.write_variable(variable._id, self._host_copy(variable))
+            self._set_stale(False)
 
     def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
         """A copy of the data of a variable or constant; downloads first when the device has newer data."""
@@ -190,6 +195,8 @@ class Session:
         Raises:
             TypeError: something else than a variable or constant.
         """
+        if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
+            raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {tensors!r}")
         tensors = list(tensors)
         for tensor in tensors:
             if not isinstance(tensor, (Variable, Constant)):
@@ -197,9 +204,10 @@ class Session:
                     f"get_tensor_data: no variable or constant, got {tensor!r}, expected a Variable or Constant"
                 )
             self._require_own("get_tensor_data", tensor)
-        if self._stale and self._depth > 0 and any(isinstance(tensor, Variable) for tensor in tensors):
-            self.weights_to_host()
-        return {tensor: self._host_copy(tensor).copy() for tensor in tensors}
+        with self._lock:
+            if self._stale and self._depth > 0 and any(isinstance(tensor, Variable) for tensor in tensors):
+                self.weights_to_host()
+            return {tensor: self._host_copy(tensor).copy() for tensor in tensors}
 
     def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
         """Set a variable on the host, and on the device when attached; other variables keep their values."""
@@ -213,16 +221,18 @@ class Session:
             ValueError: data of another shape than ``shape_on_host``.
             NotImplementedError: a variable that keeps all replicas.
         """
+        read_mapping("write_variables_data", "tensors", tensors)
         for tensor in tensors:
             if isinstance(tensor, Variable):
                 self._require_own("write_variable_data", tensor)
         arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
-        if self._stale and self._depth > 0:
-            self.weights_to_host()
-        for tensor, array in arrays.items():
-            self._host[tensor._id] = array
-            if self._depth > 0:
-                self._core.write_variable(tensor._id, array)
+        with self._lock:
+            if self._stale and self._depth > 0:
+                self.weights_to_host()
+            for tensor, array in arrays.items():
+                self._host[tensor._id] = array
+                if self._depth > 0:
+                    self._core.write_variable(tensor._id, array)
 
     def _host_copy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         array = self._host.get(tensor._id)
@@ -246,6 +256,10 @@ class Session:
         if tensor._ir is not self._ir:
             raise SessionError(
                 f"{where}: tensor of another Ir, got {tensor!r} of {tensor._ir!r}, expected {self._ir!r}"
+            )
+        if isinstance(tensor, Variable) and tensor not in self._variables:
+            raise SessionError(
+                f"{where}: variable is newer than the session, got {tensor!r}, expected one of its program"
             )
 
     # --- state ------------------------------------------------------------------------------------------------------
@@ -289,21 +303,24 @@ class Session:
         return self._core.storage(tensor._id)
 
     def __enter__(self) -> Session:
-        self._depth += 1
-        if self._depth == 1:
-            try:
-                self.weights_from_host()
-            except BaseException:
-                self._depth = 0
-                raise
+        with self._lock:
+            self._depth += 1
+            if self._depth == 1:
+                try:
+                    self.weights_from_host()
+                except BaseException:
+                    self._depth = 0
+                    raise
         return self
 
     def __exit__(self, exc_type: object, exc_value: object, exc_tb: object) -> None:
-        try:
-            if self._depth == 1 and exc_type is None and self._to_host_on_exit:
-                self.weights_to_host()
-        finally:
-            self._depth -= 1
+        with self._lock:
+            self._require_attached("exit")
+            try:
+                if self._depth == 1 and exc_type is None and self._to_host_on_exit:
+                    self.weights_to_host()
+            finally:
+                self._depth -= 1
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
 from popsr.context import _context
+from popsr.errors import UnsupportedError
 from popsr.tensor import TensorSpec
-from popsr.utils import read_choice, read_dtype, read_shape
+from popsr.utils import read_choice, read_dtype, read_name, read_shape
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -29,9 +30,7 @@ class Stream:
     _broadcast: bool
 
     def __init__(self) -> None:
-        raise NotImplementedError(
-            f"{type(self).__name__}: cannot be constructed, use h2d_stream or d2h_stream"
-        )
+        raise UnsupportedError(f"{type(self).__name__}: cannot be constructed, use h2d_stream or d2h_stream")
 
     @property
     def dtype(self) -> dtypes.dtype:
@@ -90,7 +89,7 @@ def _make(
     stream = cls.__new__(cls)
     stream._ir, stream._broadcast = ir, broadcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)
-    scoped = _context.scoped("t" if name is None else name)
+    scoped = _context.scoped(read_name(where, name))
     to_device = issubclass(cls, HostToDeviceStream)
     stream._id = ir._core.add_stream(scoped, stream._dtype.name, list(stream._shape), to_device, broadcast)
     stream._name = ir._core.stream(stream._id)[0]

@@ -9,7 +9,7 @@ from popsr import dtypes
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, ShapeError
 from popsr.replicas import ReplicaGrouping
-from popsr.utils import HostScalarTensor, read_choice, read_dtype, read_shape, to_numpy
+from popsr.utils import HostScalarTensor, host_data, read_choice, read_dtype, read_ints, read_name, read_shape
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -184,13 +184,15 @@ class Tensor:
         """See :func:`popsr.ops.transpose`."""
         from popsr import ops
 
-        return ops.transpose(self, None if permutation is None else tuple(permutation))
+        return ops.transpose(
+            self, None if permutation is None else read_ints("transpose", "permutation", permutation)
+        )
 
     def reshape(self, shape: Iterable[int]) -> Tensor:
         """See :func:`popsr.ops.reshape`."""
         from popsr import ops
 
-        return ops.reshape(self, tuple(shape))
+        return ops.reshape(self, read_ints("reshape", "shape", shape))
 
     def flatten(self) -> Tensor:
         """See :func:`popsr.ops.flatten`."""
@@ -341,9 +343,9 @@ TensorLike = Tensor | HostScalarTensor
 def _as_operand(value: TensorLike, dtype: dtypes.dtype) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    data = to_numpy(value, dtype)
+    data = host_data("operand", value, dtype)
     if data.size == 0:
-        raise ShapeError(f"constant: operand is empty, got shape {data.shape}, expected at least one element")
+        raise ShapeError(f"operand: it is empty, got shape {data.shape}, expected at least one element")
     return constant(data, dtype)
 
 
@@ -380,7 +382,8 @@ def variable(
         raise GraphError(f"variable: made in graph {graph.id!r}, expected the main graph")
     ir = graph.ir
     read_choice("variable", "retrieval_mode", retrieval_mode, (None, "one_per_group", "all_replicas"))
-    array = to_numpy(data, dtype, downcast, log2_scale=log2_scale, nan_on_overflow=nan_on_overflow)
+    name = read_name("variable", name)
+    array = host_data(f"variable {name!r}", data, dtype, downcast, True, log2_scale, nan_on_overflow)
     grouping = ir.replica_grouping() if replica_grouping is None else replica_grouping
     if not isinstance(grouping, ReplicaGrouping):
         raise ArgumentTypeError(f"variable: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
@@ -388,11 +391,11 @@ def variable(
     if grouping.num_groups > 1:
         if not shape or shape[0] != grouping.num_groups:
             raise ShapeError(
-                f"variable: data has no row per group for {name or 't'!r}, got shape {shape}, "
+                f"variable: data has no row per group for {name!r}, got shape {shape}, "
                 f"expected ({grouping.num_groups}, ...)"
             )
         shape = shape[1:]
-    scoped = _context.scoped("t" if name is None else name)
+    scoped = _context.scoped(name)
     all_replicas = retrieval_mode == "all_replicas"
     dtype_name = dtypes.dtype.as_dtype(array.dtype).name
     id_ = ir._core.add_variable(scoped, dtype_name, list(shape), array, grouping, all_replicas)
@@ -421,8 +424,9 @@ def constant(
     """
     graph = _context.graph
     ir = graph.ir
-    array = to_numpy(data, dtype, downcast, False, log2_scale, nan_on_overflow)
-    scoped = _context.scoped("t" if name is None else name)
+    name = read_name("constant", name)
+    array = host_data(f"constant {name!r}", data, dtype, downcast, False, log2_scale, nan_on_overflow)
+    scoped = _context.scoped(name)
     dtype_name = dtypes.dtype.as_dtype(array.dtype).name
     result = ir._tensor(ir._core.add_constant(graph._id, scoped, dtype_name, list(array.shape), array))
     assert isinstance(result, Constant)
@@ -450,7 +454,7 @@ def graph_input(
         raise GraphError("graph_input: the main graph has no inputs, expected another graph")
     id_ = graph.ir._core.add_input(
         graph._id,
-        _context.scoped("t" if name is None else name),
+        _context.scoped(read_name("graph_input", name)),
         read_dtype("graph_input", dtype).name,
         list(read_shape("graph_input", shape)),
         list(read_shape("graph_input", meta_shape or ())),

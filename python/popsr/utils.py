@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ __all__ = ["HostScalarTensor", "to_numpy"]
 HostScalarTensor = Any
 """Numbers, nested sequences, NumPy arrays and torch tensors."""
 
-_NARROWER: dict[str, type[np.generic]] = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32}
+_NARROWER = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 def to_numpy(
@@ -39,37 +39,61 @@ def to_numpy(
     Raises:
         TypeError: the data is not numeric.
     """
+    return host_data("to_numpy", x, dtype, downcast, copy, log2_scale, nan_on_overflow)
+
+
+def host_data(
+    where: str,
+    x: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    downcast: bool = True,
+    copy: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> np.ndarray[Any, Any]:
+    """``to_numpy`` for the caller named ``where`` in messages."""
     if log2_scale is not None or nan_on_overflow is not None:
-        raise StateError("to_numpy: log2_scale and nan_on_overflow are for float8 types only")
-    array = _as_array(x)
+        raise StateError(
+            f"{where}: log2_scale and nan_on_overflow are for float8 types only, got {log2_scale!r} and "
+            f"{nan_on_overflow!r}, expected None"
+        )
+    array = _as_array(where, x)
     if dtype is not None:
-        target = dtypes.dtype.as_dtype(dtype).as_numpy()
-    elif downcast and array.dtype.name in _NARROWER:
-        target = np.dtype(_NARROWER[array.dtype.name])
+        name = read_dtype(where, dtype).name
+    elif downcast:
+        name = _NARROWER.get(array.dtype.name, array.dtype.name)
     else:
-        target = array.dtype
-    if target.name not in dtypes.dtype._all or array.dtype.kind not in "biufV":
-        raise DTypeError(f"to_numpy: data of no supported dtype, got {array.dtype} from {type(x).__name__}")
-    if copy or array.dtype != target or not array.flags.c_contiguous:
-        return np.array(array, dtype=target, order="C", copy=True)
+        name = array.dtype.name
+    # Kinds: numbers, and V for the types of ml_dtypes as opposed to structures.
+    target = dtypes.dtype._all.get(name)
+    if target is None or not (array.dtype.kind in "biuf" or array.dtype.name in dtypes.dtype._all):
+        raise DTypeError(
+            f"{where}: data of no supported dtype, got {array.dtype} from {type(x).__name__}, "
+            f"expected one of {', '.join(dtypes.dtype._all)}"
+        )
+    numpy_type = target.as_numpy()  # in the machine's byte order
+    if copy or array.dtype != numpy_type or not array.flags.c_contiguous:
+        with np.errstate(invalid="ignore", over="ignore"):  # the cast truncates and wraps
+            return np.array(array, dtype=numpy_type, order="C", copy=True)
     return array
 
 
-def _as_array(x: Any) -> np.ndarray[Any, Any]:
+def _as_array(where: str, x: Any) -> np.ndarray[Any, Any]:
     if isinstance(x, np.ndarray):
         return x
     if type(x).__module__.startswith("popsr.") and hasattr(x, "shape"):
-        raise ArgumentTypeError(f"to_numpy: a tensor of a program has no data, got {x!r}, expected host data")
-    if type(x).__module__.partition(".")[0] == "torch":
-        return _from_torch(x)
+        raise ArgumentTypeError(f"{where}: a tensor of a program has no data, got {x!r}, expected host data")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _from_torch(torch, x)
     try:
         return np.asarray(x)
-    except ValueError as error:
-        raise ShapeError(f"to_numpy: not an array, got {type(x).__name__}: {error}") from None
+    except (TypeError, ValueError) as error:
+        kind = ShapeError if isinstance(error, ValueError) else ArgumentTypeError
+        raise kind(f"{where}: not an array, got {type(x).__name__}: {error}") from None
 
 
-def _from_torch(x: Any) -> np.ndarray[Any, Any]:
-    torch = sys.modules["torch"]
+def _from_torch(torch: Any, x: Any) -> np.ndarray[Any, Any]:
     x = x.detach().cpu()
     if x.dtype == torch.bfloat16:
         array: np.ndarray[Any, Any] = x.contiguous().view(torch.int16).numpy()
@@ -78,7 +102,7 @@ def _from_torch(x: Any) -> np.ndarray[Any, Any]:
     return plain
 
 
-def is_a(value: object, cls: type) -> bool:
+def is_a(value: object, cls: type | tuple[type, ...]) -> bool:
     """``isinstance`` for arguments that may contradict their annotations; narrows nothing."""
     return isinstance(value, cls)
 
@@ -97,6 +121,43 @@ def read_shape(where: str, shape: Iterable[int]) -> tuple[int, ...]:
     if any(extent < 0 for extent in extents):
         raise ShapeError(f"{where}: negative extent, got {extents}, expected 0 or more")
     return extents
+
+
+def read_ints(where: str, name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """A sequence as tuple; the core checks its elements.
+
+    Raises:
+        TypeError: not an iterable.
+    """
+    if not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"{where}: {name} is not a sequence of ints, got {values!r}")
+    return tuple(values)
+
+
+def read_name(where: str, name: Any, default: str = "t") -> str:
+    """``name``, or ``default`` for None.
+
+    Raises:
+        TypeError: it is not a str.
+    """
+    if name is None:
+        return default
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"{where}: name is not a str, got {name!r}")
+    return name
+
+
+def read_mapping(where: str, name: str, value: Any) -> Mapping[Any, Any]:
+    """``value``, or an empty mapping for None.
+
+    Raises:
+        TypeError: it is not a mapping.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{where}: {name} is not a mapping, got {value!r}")
+    return value
 
 
 def read_dtype(where: str, value: Any) -> dtypes.dtype:

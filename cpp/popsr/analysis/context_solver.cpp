@@ -38,6 +38,7 @@ Context ContextSolver::run() {
   for (const OpId id : graph.ops) context_.ops.push_back(transfer(ir_.op(id)));
   for (const TensorId output : graph.outputs) context_.outputs.push_back(fact(output));
   for (const TensorId entry : entry_tensors(ir_, graph.id)) context_.final_inputs.push_back(fact(entry));
+  context_.last = std::move(state_);
   return std::move(context_);
 }
 

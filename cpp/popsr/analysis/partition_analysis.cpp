@@ -28,9 +28,12 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir) : ir_(&ir), epoch_(ir.epoch()
     main_ = solve(kMainGraph, variables, table.top());
     std::vector<PartitionId> next = variables;
     for (std::size_t i = 0; i < next.size(); ++i) next[i] = table.meet(next[i], main().final_inputs[i]);
-    if (next == variables) return;
+    if (next == variables) break;
     variables = std::move(next);
   }
+  const std::vector<TensorId> entry = entry_tensors(ir, kMainGraph);
+  for (std::size_t i = 0; i < entry.size(); ++i) variables_.emplace(entry[i], variables[i]);
+  list_reachable();
 }
 
 void PartitionAnalysis::check_fresh() const {
@@ -60,21 +63,23 @@ void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) co
   }
 }
 
-std::vector<ContextId> PartitionAnalysis::contexts(GraphId graph) const {
+void PartitionAnalysis::list_reachable() {
   std::vector<bool> seen(contexts_.size(), false);
   mark_reachable(main_, seen);
-  std::vector<ContextId> result;
+  reachable_.resize(ir_->num_graphs());
   for (ContextId id = 0; id < contexts_.size(); ++id) {
-    if (seen[id] && contexts_[id].graph == graph) result.push_back(id);
+    if (seen[id]) reachable_[contexts_[id].graph.value].push_back(id);
   }
-  return result;
+}
+
+const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
+  check_fresh();
+  return reachable_[graph.value];
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {
-  const std::vector<TensorId> variables = entry_tensors(*ir_, kMainGraph);
-  const auto it = std::ranges::find(variables, id);
-  return it == variables.end() ? ir_->partitions().top()
-                               : main().inputs[static_cast<std::size_t>(it - variables.begin())];
+  const auto it = variables_.find(id);
+  return it == variables_.end() ? ir_->partitions().top() : it->second;
 }
 
 std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, ContextId context_id) const {
@@ -105,21 +110,23 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   return result;
 }
 
-PartitionId PartitionAnalysis::partition(TensorId tensor) const {
+PartitionId PartitionAnalysis::partition(TensorId id) const {
+  check_fresh();
+  const Tensor& tensor = ir_->tensor(id);
+  const std::uint32_t storage = ir_->tensor(tensor.storage).index;
   PartitionId fact = ir_->partitions().top();
-  for (const ContextId id : contexts(ir_->tensor(tensor).graph)) {
-    fact = ir_->partitions().meet(fact, values(tensor, id).back().second);
+  for (const ContextId context : contexts(tensor.graph)) {
+    fact = ir_->partitions().meet(fact, contexts_[context].last[storage]);
   }
   return fact;
 }
 
 PartitionId PartitionAnalysis::seeds(OpId id) const {
   check_fresh();
-  const Op& op = ir_->op(id);
-  const auto at = static_cast<std::size_t>(std::ranges::find(ir_->graph(op.graph).ops, id) -
-                                           ir_->graph(op.graph).ops.begin());
+  const std::vector<OpId>& ops = ir_->graph(ir_->op(id).graph).ops;
+  const auto at = static_cast<std::size_t>(std::ranges::lower_bound(ops, id) - ops.begin());
   PartitionId seeds = ir_->partitions().top();
-  for (const ContextId context : contexts(op.graph)) {
+  for (const ContextId context : contexts(ir_->op(id).graph)) {
     seeds = ir_->partitions().meet(seeds, contexts_[context].ops[at].seeds);
   }
   return seeds;

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct Context {
   std::vector<PartitionId> outputs;  ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
       final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
+  std::vector<PartitionId>
+      last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
 
 /// The tensors whose facts a context is keyed by: Graph::inputs, and the variables for the main graph.
@@ -63,7 +66,7 @@ class PartitionAnalysis {
   const Context& main() const { return contexts_[main_]; }
   const Context& context(ContextId id) const { return contexts_[id]; }
   /// Contexts that the program reaches, per graph.
-  std::vector<ContextId> contexts(GraphId graph) const;
+  const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
 
@@ -78,12 +81,15 @@ class PartitionAnalysis {
   friend class ContextSolver;
   ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec);
   void mark_reachable(ContextId id, std::vector<bool>& seen) const;
+  void list_reachable();
 
   const Ir* ir_;
   std::uint64_t epoch_;
   std::vector<Context> contexts_;
   std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs.
   ContextId main_ = 0;
+  std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
+  std::unordered_map<TensorId, PartitionId> variables_;
 };
 
 }  // namespace popsr

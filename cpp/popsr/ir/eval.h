@@ -40,6 +40,7 @@ struct BlockRun {
   std::int64_t blocks;
   const kernels::NoiseKey* const* noise;  ///< noise[output][block]; null entries when not stochastic.
   ThreadPool& pool;
+  std::uint64_t first = 0;  ///< Noise index of element 0: not 0 when this is a slice of a bigger value.
 };
 using BlockKernel = std::function<void(const BlockRun&)>;
 using EvalFn = BlockKernel (*)(const EvalSpec&);
@@ -78,6 +79,7 @@ struct ExchangeRun {
   const kernels::NoiseKey* const* noise;
   HostIo& io;
   ThreadPool& pool;
+  std::uint64_t first = 0;  ///< As in BlockRun.
 };
 using ExchangeKernel = std::function<void(const ExchangeRun&)>;
 using ExchangeFn = ExchangeKernel (*)(const ExchangeSpec&);
@@ -94,21 +96,36 @@ struct ProductRun {
   ThreadPool& pool;
 };
 using ProductKernel = std::function<void(const ProductRun&)>;
-/// Null when the op's types have no folded form.
+/// Null when the op's types have no folded form in registers.
 using ProductFn = ProductKernel (*)(const EvalSpec&);
 
-/// How a consumer folds a product; set on ops that can.
+/// Rows begin..end-1 of one block's product, rounded as the whole product would be.
+struct RowsRun {
+  const std::byte* lhs;
+  const std::byte* rhs;
+  std::byte* out;  ///< Dense rows.
+  std::int64_t begin, end;
+  const kernels::NoiseKey* noise;  ///< Of the block; null when rounded to nearest.
+};
+using RowsKernel = std::function<void(const RowsRun&)>;
+/// Null when the product is no matrix.
+using RowsFn = RowsKernel (*)(const EvalSpec&);
+
+/// How a consumer folds a product; set on ops that can. Output and product have the same shape, and an
+/// element of the output depends on the same element of the products alone: they may meet slice by slice.
 struct FoldSink {
   std::size_t product_input = 0;  ///< Which input may be a product.
   std::optional<std::size_t> target =
       {};  ///< The input that is accumulated into; none = reduction over a group.
   /// Reduction: the groups; none = all replicas.
   std::optional<ReplicaGrouping> group = {};
+  /// May be folded in registers, by the numbers below? Else slice by slice, by the op's own kernel.
+  bool in_registers = false;
   double divisor = 1.0;
   /// Reads alpha and beta from the op's inputs in the block at hand.
   std::function<std::pair<double, double>(const std::byte* const* in)> factors = {};
 };
-/// nullopt when this op does not fold (another reduction, narrow types).
+/// nullopt when this op does not fold.
 using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);
 
 }  // namespace popsr

@@ -92,6 +92,7 @@ struct OpDef {
   bool observable = false;           ///< Acts on the host (store, print): never removed.
   Control control = Control::kNone;  ///< Holds a graph in attribute "graph".
   ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
+  RowsFn product_rows = nullptr;     ///< The same, some rows at a time.
   SinkFn sink = nullptr;             ///< Consumer that can fold a product.
   bool internal = false;             ///< Made by transforms only: has no Python function.
 

@@ -6,28 +6,71 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 namespace {
 
-/// Order between the ops of one graph: data dependencies and in_sequence constraints.
+/// Order between the ops of one graph: data dependencies and in_sequence constraints. A question costs the
+/// ops between the two at most, and nothing when both lie on one chain of dependencies.
 class Order {
  public:
-  Order(const Ir& ir, const Graph& graph) : ir_(ir), graph_(graph.id) {}
+  Order(const Ir& ir, const Graph& graph) : ir_(ir), first_(graph.ops.front()) {
+    const std::size_t size = graph.ops.back() - first_ + 1;
+    chain_.assign(size, kNone);
+    ancestor_.assign(size, 0);
+    descendant_.assign(size, 0);
+    std::vector<OpId> tails;
+    for (const OpId op : graph.ops) {
+      std::uint32_t& chain = chain_[op - first_];
+      for (const OpId before : predecessors(op)) {
+        const std::uint32_t candidate = chain_[before - first_];
+        if (chain == kNone && tails[candidate] == before) chain = candidate;
+      }
+      if (chain == kNone) {
+        chain = static_cast<std::uint32_t>(tails.size());
+        tails.push_back(op);
+      }
+      tails[chain] = op;
+    }
+  }
 
-  /// Must `later` run after `earlier`? Both of one graph, earlier created first.
-  bool fixed(OpId earlier, OpId later) const {
-    std::vector<OpId> stack{later};
-    std::unordered_set<OpId> seen{later};
-    while (!stack.empty()) {
-      const OpId at = stack.back();
-      stack.pop_back();
-      for (const OpId before : predecessors(at)) {
-        if (before == earlier) return true;
-        if (before > earlier && seen.insert(before).second) stack.push_back(before);
+  /// Must `op` run before the later `writer`? Asked of one writer for ascending ops.
+  bool before_writer(OpId op, OpId writer) {
+    if (chain_[op - first_] == chain_[writer - first_]) return true;
+    if (writer_ != writer) {
+      writer_ = writer;
+      ++stamp_;
+      std::vector<OpId> stack{writer};
+      while (!stack.empty()) {
+        const OpId at = stack.back();
+        stack.pop_back();
+        for (const OpId before : predecessors(at)) {
+          if (before < op || ancestor_[before - first_] == stamp_) continue;
+          ancestor_[before - first_] = stamp_;
+          stack.push_back(before);
+        }
       }
     }
-    return false;
+    return ancestor_[op - first_] == stamp_;
+  }
+
+  /// Must `op` run after the earlier `writer`? Asked of one writer for ascending ops.
+  bool after_writer(OpId op, OpId writer) {
+    if (chain_[op - first_] == chain_[writer - first_]) return true;
+    if (source_ != writer) {
+      source_ = writer;
+      descendant_[writer - first_] = ++source_stamp_;
+      reached_ = writer;
+    }
+    while (reached_ < op) {
+      ++reached_;
+      if (chain_[reached_ - first_] == kNone) continue;  // of another graph
+      const auto follows = [this](OpId before) { return descendant_[before - first_] == source_stamp_; };
+      if (std::ranges::any_of(predecessors(reached_), follows))
+        descendant_[reached_ - first_] = source_stamp_;
+    }
+    return descendant_[op - first_] == source_stamp_;
   }
 
  private:
@@ -41,9 +84,14 @@ class Order {
   }
 
   const Ir& ir_;
-  GraphId graph_;
+  OpId first_;
+  std::vector<std::uint32_t> chain_;  ///< By op, from first_ on; kNone: of another graph.
+  std::vector<std::uint32_t> ancestor_, descendant_;
+  std::uint32_t stamp_ = 0, source_stamp_ = 0;
+  OpId writer_ = kNone, source_ = kNone, reached_ = 0;
 };
 
+/// What one op does to an allocation.
 struct Use {
   OpId op = kNone;
   TensorId tensor = kNone;
@@ -70,32 +118,62 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
     const Op& op = ir.op(id);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone || !modified.contains(ir.tensor(op.inputs[i]).storage)) continue;
-      uses[ir.tensor(op.inputs[i]).storage].push_back({id, op.inputs[i], writes_input(op, i)});
+      std::vector<Use>& of_storage = uses[ir.tensor(op.inputs[i]).storage];
+      if (of_storage.empty() || of_storage.back().op != id) of_storage.push_back({id, op.inputs[i], false});
+      if (writes_input(op, i)) of_storage.back() = {id, op.inputs[i], true};
     }
   }
   return uses;
 }
 
-void check_graph(const Ir& ir, const Graph& graph) {
-  const Order order(ir, graph);
-  for (const auto& [storage, uses] : uses_of_modified(ir, graph)) {
+[[noreturn]] void raise_ambiguity(const Ir& ir, const Graph& graph, const Use& writer, const Use& other) {
+  raise<GraphError>(
+      "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', "
+      "expected an "
+      "order by data or popsr.in_sequence()",
+      ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
+      ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
+      ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), graph.name);
+}
+
+/// Each writer must be ordered against the writer before it and all uses between the two.
+void check_order(const Ir& ir, const Graph& graph) {
+  const std::map<TensorId, std::vector<Use>> all = uses_of_modified(ir, graph);
+  if (all.empty()) return;
+  Order order(ir, graph);
+  for (const auto& [storage, uses] : all) {
+    const Use* writer = nullptr;
+    std::size_t pending = 0;  // the first use that the next writer must follow
     for (std::size_t i = 0; i < uses.size(); ++i) {
-      for (std::size_t j = i + 1; j < uses.size(); ++j) {
-        if (uses[i].op == uses[j].op || (!uses[i].writes && !uses[j].writes)) continue;
-        if (order.fixed(uses[i].op, uses[j].op)) {
-          if (uses[j].writes) break;  // everything later is checked against this writer
-          continue;
-        }
-        const Use& writer = uses[j].writes ? uses[j] : uses[i];
-        const Use& other = uses[j].writes ? uses[i] : uses[j];
-        raise<GraphError>(
-            "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', "
-            "expected an "
-            "order by data or popsr.in_sequence()",
-            ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
-            ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
-            ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), graph.name);
+      if (!uses[i].writes) {
+        if (writer && !order.after_writer(uses[i].op, writer->op))
+          raise_ambiguity(ir, graph, *writer, uses[i]);
+        continue;
       }
+      for (; pending < i; ++pending) {
+        if (!order.before_writer(uses[pending].op, uses[i].op))
+          raise_ambiguity(ir, graph, uses[i], uses[pending]);
+      }
+      writer = &uses[i];
+    }
+  }
+}
+
+/// A tensor that one op is given twice must not be modified through both inputs.
+void check_aliases(const Ir& ir, const Graph& graph, WrittenInputs& written) {
+  for (const OpId id : graph.ops) {
+    const Op& op = ir.op(id);
+    std::map<TensorId, std::uint32_t> modified;
+    for (const std::uint32_t i : op.modified) {
+      if (!written.by_call(op, i)) continue;
+      const Tensor& tensor = ir.tensor(op.inputs[i]);
+      const auto [first, fresh] = modified.emplace(tensor.storage, i);
+      if (fresh) continue;
+      raise<GraphError>(
+          "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), got "
+          "inputs {} "
+          "and {}, expected one of them",
+          op.def->name, tensor.name, ir.locations().to_string(op.location), first->second, i);
     }
   }
 }
@@ -105,10 +183,12 @@ void check_graph(const Ir& ir, const Graph& graph) {
 void verify(const Ir& ir) {
   std::vector<GraphId> stack{kMainGraph};
   std::unordered_set<std::uint32_t> seen{kMainGraph.value};
+  WrittenInputs written(ir);
   while (!stack.empty()) {
     const Graph& graph = ir.graph(stack.back());
     stack.pop_back();
-    check_graph(ir, graph);
+    check_order(ir, graph);
+    check_aliases(ir, graph, written);
     for (const OpId id : graph.ops) {
       const Op& op = ir.op(id);
       if (op.def->control == Control::kNone) continue;

@@ -7,7 +7,7 @@ namespace popsr {
 
 /// Throws GraphError when a tensor is modified in place and read by another op whose order relative to the
 /// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
-/// main graph reaches.
+/// main graph reaches; also when an op modifies a tensor through two of its inputs.
 void verify(const Ir& ir);
 
 }  // namespace popsr

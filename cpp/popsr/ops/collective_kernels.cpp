@@ -174,7 +174,7 @@ void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std
     const bool has_lo = fold_tile(fold, run, members, first, present, tile);
     const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
     store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
-               present, key, static_cast<std::uint64_t>(begin));
+               present, key, run.first + static_cast<std::uint64_t>(begin));
   }
   if (present < n) std::memset(out + present * size, 0, at((n - present) * size));
 }

@@ -53,11 +53,11 @@ ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, f
 std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
   const DType dtype = spec.outputs[0].dtype;
   const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
-  if (!is_float(dtype) || is_narrow_float(dtype)) return std::nullopt;
-  if (op != CollectiveOp::kAdd && op != CollectiveOp::kMean) return std::nullopt;
+  const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
   const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
   return FoldSink{.product_input = 0,
                   .group = spec.op.optional_attr<ReplicaGrouping>("group"),
+                  .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
                   .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }
 

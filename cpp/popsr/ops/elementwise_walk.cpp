@@ -184,7 +184,8 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
 /// Runs a range of the output for one set of base pointers; owns the tiles of one thread.
 class Pass {
  public:
-  Pass(const Walk& walk, void* scratch) : walk_(walk), tiles_(static_cast<std::byte*>(scratch)) {}
+  Pass(const Walk& walk, void* scratch, std::uint64_t first)
+      : walk_(walk), tiles_(static_cast<std::byte*>(scratch)), first_(first) {}
 
   static std::size_t scratch_bytes(const Walk& walk) { return (walk.operands_.size() + 3) * kTileBytes; }
 
@@ -203,6 +204,7 @@ class Pass {
 
   const Walk& walk_;
   std::byte* tiles_;
+  std::uint64_t first_;  ///< Noise index of element 0.
   std::byte* out_ = nullptr;
   const double* p_ = nullptr;
   const NoiseKey* key_ = nullptr;
@@ -316,7 +318,7 @@ void Pass::compute(std::int64_t begin, std::int64_t n) {
     result = args_[0];
   }
   store_tile(walk_.kernels_, walk_.compute_, walk_.out_dtype_, out, result, static_cast<const float*>(lo), n,
-             key_, static_cast<std::uint64_t>(begin));
+             key_, first_ + static_cast<std::uint64_t>(begin));
 }
 
 void Walk::read_params(const BlockRun& run, std::int64_t block, double* p) const {
@@ -357,7 +359,7 @@ void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
   const NoiseKey* const key = noise_key(run, stochastic_, output_, 0);
   const std::int64_t total = run.blocks * elements_;
   parallel_for(run.pool, total, kTile, total, [&](std::int64_t begin, std::int64_t end) {
-    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)));
+    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
     pass.run(nest, in.data(), run.out[output_], begin, end, p.data(), key);
   });
 }
@@ -366,7 +368,7 @@ void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
 void Walk::run_blocks(const BlockRun& run) const {
   const std::int64_t total = run.blocks * elements_;
   parallel_for(run.pool, total, kTile, total, [&](std::int64_t begin, std::int64_t end) {
-    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)));
+    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
     std::array<const std::byte*, kMaxOperands> in = {};
     std::array<double, kMaxParams> p = {};
     while (begin < end) {

@@ -132,7 +132,8 @@ std::vector<OpDef> matmul_ops() {
        .eval = matmul_kernel,
        .grad = grad_matmul,
        .rounding = Rounding::kOnce,
-       .product = matmul_product},
+       .product = matmul_product,
+       .product_rows = matmul_rows},
   };
 }
 

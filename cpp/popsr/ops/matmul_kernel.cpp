@@ -222,6 +222,43 @@ void run_converted(const Matmul& op, const BlockRun& run) {
       [&](std::int64_t i) { convert_one(op, run, &run.pool, i); });
 }
 
+// --- some rows of one block, for a consumer that takes them slice by slice
+// ---------------------------------------
+
+/// Widens rows [begin, end) of lhs to a dense matrix of the same orientation.
+void widen_rows(const Matmul& op, std::byte* to, const RowsRun& run) {
+  const std::int64_t rows = run.end - run.begin;
+  if (op.g.a_col == 1) {
+    return widen(op, nullptr, to, run.lhs + run.begin * op.g.a_row * op.in_size(), rows * op.g.k);
+  }
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  for (std::int64_t k = 0; k < op.g.k; ++k) {
+    const std::byte* from = run.lhs + (k * op.g.a_col + run.begin) * op.in_size();
+    widen(op, nullptr, to + k * rows * size, from, rows);
+  }
+}
+
+void run_rows(const Matmul& op, const RowsRun& run) {
+  const std::int64_t rows = run.end - run.begin;
+  const auto bytes = [&op](std::int64_t elements) {
+    return aligned(static_cast<std::size_t>(elements) * op.element_size());
+  };
+  MatmulArgs args = op.args(rows, nullptr, nullptr, nullptr);
+  if (op.g.a_col != 1) args.a_col = rows;
+  const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);
+  auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + op.scratch(args)));
+  widen_rows(op, base, run);
+  widen(op, nullptr, base + a, run.rhs, op.g.k * op.g.n);
+  const void* lhs = base;
+  const void* rhs = base + a;
+  args.a = &lhs;
+  args.b = &rhs;
+  args.c = base + a + b;
+  op.product(args, 0, 1, base + a + b + c);
+  narrow(op, nullptr, run.out, base + a + b, rows * op.g.n, op.stochastic ? run.noise : nullptr,
+         run.begin * op.g.n);
+}
+
 Matmul make_matmul(const EvalSpec& spec) {
   const DType in = spec.inputs[0]->dtype;
   const DType out = spec.outputs[0].dtype;
@@ -234,6 +271,14 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
   return [op = make_matmul(spec)](const BlockRun& run) {
     if (op.g.m * op.g.n * op.g.items * run.blocks == 0) return;
     op.is_direct() ? run_direct(op, run) : run_converted(op, run);
+  };
+}
+
+RowsKernel matmul_rows(const EvalSpec& spec) {
+  Matmul op = make_matmul(spec);
+  if (op.g.items != 1) return nullptr;
+  return [op = std::move(op)](const RowsRun& run) {
+    if (run.end > run.begin && op.g.n > 0) run_rows(op, run);
   };
 }
 

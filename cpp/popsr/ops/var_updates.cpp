@@ -98,11 +98,12 @@ BlockKernel accumulate_mean(const EvalSpec& spec) {
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
 std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare) {
   const TensorType& type = spec.outputs[0];
-  if (!is_float(type.dtype) || is_narrow_float(type.dtype) || spec.inputs[1] != type) return std::nullopt;
+  const bool wide = is_float(type.dtype) && !is_narrow_float(type.dtype);
   const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
   return FoldSink{
       .product_input = 1,
       .target = 0,
+      .in_registers = wide && spec.inputs[1] == type,
       .factors = [&table = spec.kernels, beta, factor_dtype, prepare](const std::byte* const* in) {
         double p[2] = {1.0, beta.value};
         if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);

@@ -40,7 +40,7 @@ ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t
   }
   const std::int64_t size = group_size.value_or(replicas / stride);
   if (size == 1) stride = 1;
-  if (size < 1 || replicas % (stride * size) != 0) {
+  if (size < 1 || size > replicas / stride || replicas % (stride * size) != 0) {
     raise<ReplicaError>(
         "replica_grouping: groups do not tile the replicas, got stride {} and group_size {} for {} replicas, "
         "expected stride * group_size to divide {}",

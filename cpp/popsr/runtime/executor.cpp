@@ -68,21 +68,32 @@ void Executor::make_paths(PathId begin, PathId end) {
   }
 }
 
+kernels::NoiseKey Executor::output_key(PathId path, const Op& op, std::size_t output) const {
+  const kernels::NoiseKey key = kernels::fold(kernels_, path_keys_[path], kernels::Domain::kOp, op.site);
+  return kernels::fold(kernels_, key, kernels::Domain::kOutput, output);
+}
+
 void Executor::make_keys(Instruction& instruction) {
-  const kernels::NoiseKey op =
-      kernels::fold(kernels_, path_keys_[instruction.path], kernels::Domain::kOp, instruction.op->site);
-  for (std::size_t k = 0; k < instruction.keys.size(); ++k) {
-    const kernels::NoiseKey output = kernels::fold(kernels_, op, kernels::Domain::kOutput, k);
-    for (std::size_t b = 0; b < instruction.keys[k].size(); ++b) {
-      instruction.keys[k][b] =
-          kernels::fold(kernels_, output, kernels::Domain::kReplica, instruction.seed_replicas[b]);
+  const auto fold_replicas = [this](kernels::NoiseKey key, const std::vector<Replica>& replicas,
+                                    std::vector<kernels::NoiseKey>& keys) {
+    for (std::size_t b = 0; b < keys.size(); ++b) {
+      keys[b] = kernels::fold(kernels_, key, kernels::Domain::kReplica, replicas[b]);
     }
+  };
+  for (std::size_t k = 0; k < instruction.keys.size(); ++k) {
+    fold_replicas(output_key(instruction.path, *instruction.op, k), instruction.seed_replicas,
+                  instruction.keys[k]);
+  }
+  for (BoundProduct& bound : instruction.products) {
+    if (bound.noise.empty()) continue;
+    fold_replicas(output_key(instruction.product_path, *instruction.product, 0), bound.seed_replicas,
+                  bound.noise);
   }
 }
 
 void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
   for (Instruction& instruction : instructions) {
-    if (!instruction.keys.empty()) make_keys(instruction);
+    if (plan_.stochastic()) make_keys(instruction);
     switch (instruction.kind) {
       case Instruction::Kind::kKernel:
         run_kernel(instruction);
@@ -91,7 +102,7 @@ void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
         run_exchange(instruction, io);
         break;
       case Instruction::Kind::kProduct:
-        run_product(instruction);
+        run_product(instruction, io);
         break;
       case Instruction::Kind::kCopy:
         break;
@@ -123,9 +134,15 @@ void Executor::run_exchange(const Instruction& instruction, HostIo& io) {
       {run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), keys, io, pool_});
 }
 
-void Executor::run_product(const Instruction& instruction) {
+void Executor::run_product(const Instruction& instruction, HostIo& io) {
   const FoldSink& sink = *instruction.sink;
-  for (const BoundProduct& bound : instruction.products) {
+  for (std::size_t b = 0; b < instruction.products.size(); ++b) {
+    const BoundProduct& bound = instruction.products[b];
+    if (instruction.slices) {
+      const kernels::NoiseKey* key = instruction.keys.empty() ? nullptr : &instruction.keys[0][b];
+      instruction.slices->run(bound, key, io, pool_);
+      continue;
+    }
     ProductRun run{bound.lhs.data(),
                    bound.rhs.data(),
                    static_cast<std::int64_t>(bound.lhs.size()),

@@ -21,10 +21,11 @@ class Executor {
   void run(std::vector<Instruction>& instructions, HostIo& io);
   void run_kernel(const Instruction& instruction);
   void run_exchange(const Instruction& instruction, HostIo& io);
-  void run_product(const Instruction& instruction);
+  void run_product(const Instruction& instruction, HostIo& io);
   void run_loop(Instruction& instruction, HostIo& io);
   void make_paths(PathId begin, PathId end);
   void make_keys(Instruction& instruction);
+  kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
 
   const Ir& ir_;
   Plan& plan_;

@@ -6,38 +6,10 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 namespace {
-
-/// Which inputs of each graph are written inside it, through calls too.
-class WrittenInputs {
- public:
-  explicit WrittenInputs(const Ir& ir) : ir_(ir) {}
-
-  const std::vector<bool>& of(GraphId id) {
-    if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
-    const Graph& graph = ir_.graph(id);
-    std::set<TensorId> written;
-    for (const OpId op_id : graph.ops) {
-      const Op& op = ir_.op(op_id);
-      for (const Effect& effect : op.def->effects)
-        written.insert(ir_.tensor(op.inputs[effect.input]).storage);
-      if (op.def->control == Control::kNone) continue;
-      const std::vector<bool> callee = of(op.attr<GraphId>("graph"));
-      for (const std::uint32_t i : op.modified) {
-        if (callee[i] || i < op.outputs.size()) written.insert(ir_.tensor(op.inputs[i]).storage);
-      }
-    }
-    std::vector<bool> result;
-    for (const TensorId input : graph.inputs) result.push_back(written.contains(input));
-    return memo_[id.value] = std::move(result);
-  }
-
- private:
-  const Ir& ir_;
-  std::map<std::uint32_t, std::vector<bool>> memo_;
-};
 
 /// Buffers of the tensors of one inlined graph, by Tensor::index of their storage.
 using Frame = std::vector<BufferId>;
@@ -119,25 +91,38 @@ class Lowering {
     ops.push_back(std::move(lowered));
   }
 
-  /// Binds input `i` of the callee: an alias of the caller's buffer unless the callee's writes must not be
-  /// seen there, or the caller's buffer is written by reference while this input must keep its value.
-  void bind_input(const Op& op, const Context& callee, std::uint32_t i, Frame& outer, Frame& inner,
+  /// Is the tensor of input `i` written through another input while this one must keep its value?
+  bool is_overwritten(const Op& op, std::uint32_t i, Frame& outer) {
+    const BufferId from = buffer(outer, op.inputs[i]);
+    if (written_.by_call(op, i)) return false;
+    for (std::uint32_t k = 0; k < op.inputs.size(); ++k) {
+      if (k != i && written_.by_call(op, k) && buffer(outer, op.inputs[k]) == from) return true;
+    }
+    return false;
+  }
+
+  /// Binds input `i` of the callee to `from`, the caller's buffer: an alias unless the callee's writes must
+  /// not be seen there. Constants stay what they are, also when they are passed by reference.
+  void bind_input(const Op& op, const Context& callee, std::uint32_t i, BufferId from, Frame& inner,
                   PathId path, std::vector<LoweredOp>& ops) {
     const TensorId input = ir_.graph(callee.graph).inputs[i];
-    const std::vector<bool>& written = written_.of(callee.graph);
-    const auto by_ref = [&op](std::uint32_t k) {
-      return std::ranges::find(op.modified, k) != op.modified.end();
-    };
-    const BufferId from = buffer(outer, op.inputs[i]);
-    bool shares = !written[i] || by_ref(i);
-    for (std::uint32_t k = 0; k < op.inputs.size() && shares; ++k) {
-      if (k != i && written[k] && by_ref(k) && buffer(outer, op.inputs[k]) == from) shares = written[i];
-    }
     BufferId& to = inner[ir_.tensor(input).index];
     to = from;
-    if (shares) return;
+    if (!written_.of(callee.graph)[i]) return;
+    if (written_.by_call(op, i) && program_.buffers[from].kind != BufferKind::kConstant) return;
     to = new_buffer(input);
     ops.push_back(copy(from, to, callee.inputs[i], path));
+  }
+
+  /// What input `i` is bound to: the caller's buffer, or a copy from before the call when that is
+  /// overwritten.
+  BufferId argument(const Op& op, const Context& callee, std::uint32_t i, Frame& outer, PathId path,
+                    std::vector<LoweredOp>& ops) {
+    const BufferId from = buffer(outer, op.inputs[i]);
+    if (!is_overwritten(op, i, outer)) return from;
+    const BufferId held = new_buffer(ir_.graph(callee.graph).inputs[i]);
+    ops.push_back(copy(from, held, callee.inputs[i], path));
+    return held;
   }
 
   void lower_call(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
@@ -146,7 +131,9 @@ class Lowering {
     const Graph& graph = ir_.graph(callee.graph);
     const PathId inner_path = new_path(path, PathNode::Kind::kCall, op.site);
     Frame inner(graph.tensors.size(), kNone);
-    for (std::uint32_t i = 0; i < op.inputs.size(); ++i) bind_input(op, callee, i, frame, inner, path, ops);
+    for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
+      bind_input(op, callee, i, argument(op, callee, i, frame, path, ops), inner, path, ops);
+    }
     const auto first_local = static_cast<BufferId>(program_.buffers.size());
     walk(callee, inner, inner_path, ops);
     std::set<BufferId> taken;
@@ -177,17 +164,18 @@ class Lowering {
     LoweredOp loop{.kind = LoweredOp::Kind::kLoop, .op = &op, .count = count};
     const PathId site = new_path(path, PathNode::Kind::kLoop, op.site);
     loop.path = new_path(site, PathNode::Kind::kIteration, 0);
-    lower_body(op, facts_.context(facts.callee), frame, loop);
+    lower_body(op, facts_.context(facts.callee), frame, path, loop, ops);
     loop.path_end = static_cast<PathId>(program_.paths.size());
     ops.push_back(std::move(loop));
     for (const std::uint32_t i : op.modified) {
-      if (i >= carried) continue;
-      ops.push_back(
-          copy(frame[ir_.tensor(op.outputs[i]).index], buffer(frame, op.inputs[i]), facts.outputs[i], path));
+      const BufferId to = buffer(frame, op.inputs[i]);
+      if (i >= carried || program_.buffers[to].kind == BufferKind::kConstant) continue;
+      ops.push_back(copy(frame[ir_.tensor(op.outputs[i]).index], to, facts.outputs[i], path));
     }
   }
 
-  void lower_body(const Op& op, const Context& body, Frame& frame, LoweredOp& loop) {
+  void lower_body(const Op& op, const Context& body, Frame& frame, PathId path, LoweredOp& loop,
+                  std::vector<LoweredOp>& ops) {
     const Graph& graph = ir_.graph(body.graph);
     const std::size_t carried = op.outputs.size();
     Frame inner(graph.tensors.size(), kNone);
@@ -197,7 +185,7 @@ class Lowering {
         state.push_back(frame[ir_.tensor(op.outputs[i]).index]);
         inner[ir_.tensor(graph.inputs[i]).index] = state.back();
       } else {
-        bind_input(op, body, i, frame, inner, loop.path, loop.body);
+        bind_input(op, body, i, argument(op, body, i, frame, path, ops), inner, loop.path, loop.body);
       }
     }
     walk(body, inner, loop.path, loop.body);

@@ -49,6 +49,8 @@ struct LoweredOp {
   // Folded product: its inputs replace in[sink->product_input].
   std::optional<FoldSink> sink = {};
   const Op* product = nullptr;
+  PartitionId product_seeds = 0;
+  PathId product_path = 0;
   BufferId lhs = kNone, rhs = kNone;
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/loader.h"
@@ -79,16 +81,19 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
   share_buffers(program_);
-  if (options.fold) fold_products(*ir_, kernels, program_);
+  if (options.fold) fold_products(*ir_, kernels, program_, options.dedup);
   choose_storage(facts, program_, options.dedup);
   memory_ = place(*ir_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
 }
 
 BufferId Plan::variable(TensorId id) const {
-  for (BufferId buffer = 0; buffer < program_.buffers.size(); ++buffer) {
-    if (program_.buffers[buffer].tensor == id) return buffer;
-  }
+  // Lowering makes the buffers of variables first, in the order of their tensors.
+  const std::vector<Buffer>& all = program_.buffers;
+  const auto is_variable = [](const Buffer& buffer) { return buffer.kind == BufferKind::kVariable; };
+  const auto end = std::ranges::partition_point(all, is_variable);
+  const auto it = std::ranges::lower_bound(all.begin(), end, id, {}, &Buffer::tensor);
+  if (it != end && it->tensor == id) return static_cast<BufferId>(it - all.begin());
   raise<InternalError>("session: no buffer for variable '{}'", ir_->tensor(id).name);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "popsr/kernels/kernel_table.h"
 #include "popsr/runtime/layout.h"
 #include "popsr/runtime/lowering.h"
+#include "popsr/runtime/slice_fold.h"
 
 namespace popsr {
 
@@ -20,6 +22,7 @@ inline constexpr std::size_t kMaxNoisyOutputs = 16;
 struct PlanOptions {
   bool dedup = true;  ///< One buffer and one computation per block; false: per replica.
   bool fold = true;   ///< Fold products into their consumers.
+  int threads = 1;    ///< That the plan will run on, for temporaries.
 };
 
 /// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.
@@ -38,13 +41,6 @@ struct BlockCopy {
   std::size_t nbytes = 0;
 };
 
-/// One output block of a folded product.
-struct BoundProduct {
-  std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
-  std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
-  std::byte* out = nullptr;
-};
-
 /// What must hold after an instruction: output `output` equals in all replicas of each block of `fact`.
 struct Claim {
   BufferId buffer = kNone;
@@ -60,7 +56,8 @@ struct Instruction {
   std::int64_t blocks = 0;      ///< Computed by one execution.
   BlockKernel kernel = {};
   ExchangeKernel exchange = {};
-  ProductKernel folded = {};
+  ProductKernel folded = {};  ///< kProduct, in registers; else `slices`.
+  std::unique_ptr<SliceFold> slices = {};
   std::optional<FoldSink> sink = {};
   std::vector<BoundRun> runs = {};          ///< kKernel; one for kExchange.
   std::vector<BoundProduct> products = {};  ///< kProduct
@@ -70,7 +67,7 @@ struct Instruction {
   // stochastically.
   std::vector<std::vector<kernels::NoiseKey>> keys = {};
   std::vector<Replica> seed_replicas = {};  ///< Smallest replica of each block's seed block.
-  PathId path = 0;
+  PathId path = 0, product_path = 0;
   // Loops.
   std::int64_t count = 0;
   PathId path_end = 0;

@@ -172,6 +172,7 @@ void PlanBuilder::bind_exchange_outputs(const LoweredOp& op, PartitionId exec,
     }
     const std::span<const Replica> replicas = table_.representatives(exec);
     const Slab& slab = instruction.staging.emplace_back(nbytes * replicas.size());
+    plan_.memory_.activations += slab.size();
     run.out.push_back(slab.data());
     run.out_stride.push_back(static_cast<std::ptrdiff_t>(nbytes));
     for (std::size_t b = 0; b < replicas.size(); ++b) {
@@ -185,16 +186,32 @@ void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
   instruction.kind = Instruction::Kind::kProduct;
   instruction.product = op.product;
   instruction.sink = op.sink;
-  instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  instruction.product_path = op.product_path;
+  if (op.sink->in_registers && op.product->def->product) {
+    instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  }
+  if (!instruction.folded) {
+    instruction.slices = std::make_unique<SliceFold>(ir_, kernels_, op, options_.threads);
+    plan_.memory_.activations += instruction.slices->staging_bytes();
+    add_noise(op, instruction);
+  }
   instruction.blocks = table_.num_blocks(exec);
   const ReplicaGrouping group = op.sink->group.value_or(ReplicaGrouping::from_stride(ir_.replication()));
   for (const Replica replica : table_.representatives(exec)) {
     BoundProduct bound;
     const std::vector<Replica> self{replica};
-    for (const Replica member : op.sink->target ? std::span<const Replica>(self) : group.members(replica)) {
+    const std::span<const Replica> members = op.sink->target ? std::span(self) : group.members(replica);
+    for (const Replica member : members) {
       bound.lhs.push_back(plan_.block(op.lhs, member));
       bound.rhs.push_back(plan_.block(op.rhs, member));
     }
+    const bool noisy = op.product->seeds && instruction.slices;
+    for (const Replica member : noisy ? members : std::span<const Replica>()) {
+      bound.seed_replicas.push_back(
+          table_.representatives(op.product_seeds)[table_.labels(op.product_seeds)[member]]);
+    }
+    plan_.stochastic_ |= noisy;
+    bound.noise.resize(bound.seed_replicas.size());
     for (const BufferId id : op.in) bound.in.push_back(id == kNone ? nullptr : plan_.block(id, replica));
     bound.out = plan_.block(op.out[0], replica);
     instruction.products.push_back(std::move(bound));

@@ -49,15 +49,15 @@ bool touches(const LoweredOp& op, BufferId buffer) {
 
 class Folder {
  public:
-  Folder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program)
-      : ir_(ir), kernels_(kernels), counts_(count_accesses(program)) {}
+  Folder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
+      : ir_(ir), kernels_(kernels), dedup_(dedup), counts_(count_accesses(program)) {}
 
   void fold(std::vector<LoweredOp>& ops) {
     std::vector<bool> dead(ops.size(), false);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       fold(ops[i].body);
-      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->product &&
-          ops[i].op->def->product(eval_spec(ir_, *ops[i].op, kernels_))) {
+      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->product_rows &&
+          ops[i].op->def->product_rows(eval_spec(ir_, *ops[i].op, kernels_))) {
         dead[i] = fold_into_consumer(ops, i);
       }
     }
@@ -78,15 +78,27 @@ class Folder {
     if (consumer.kind != LoweredOp::Kind::kOp || !consumer.op->def->sink || consumer.sink) return false;
     const std::optional<FoldSink> sink = consumer.op->def->sink(eval_spec(ir_, *consumer.op, kernels_));
     if (!sink || consumer.in[sink->product_input] != value || !reads_only(consumer, value)) return false;
+    if (writes_any(consumer, operands) || costs_more(ops[product], consumer, *sink)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;
     consumer.sink = sink;
     consumer.product = ops[product].op;
+    consumer.product_seeds = ops[product].seeds;
+    consumer.product_path = ops[product].path;
     consumer.lhs = operands[0];
     consumer.rhs = operands[1];
     consumer.in[sink->product_input] = kNone;
     return true;
+  }
+
+  /// Would folding compute more products than storing them?
+  bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const FoldSink& sink) const {
+    const auto blocks = [this](const LoweredOp& op) {
+      return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
+    };
+    const std::int64_t group = sink.group ? sink.group->group_size() : ir_.replication();
+    return blocks(consumer) * (sink.target ? 1 : group) > blocks(product);
   }
 
   static bool reads_only(const LoweredOp& op, BufferId value) {
@@ -95,6 +107,7 @@ class Folder {
 
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
+  bool dedup_;
   std::vector<Accesses> counts_;
 };
 
@@ -136,8 +149,8 @@ void share_buffers(LoweredProgram& program) {
   replace_buffers(program.ops, now);
 }
 
-void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
-  Folder(ir, kernels, program).fold(program.ops);
+void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+  Folder(ir, kernels, program, dedup).fold(program.ops);
 }
 
 }  // namespace popsr

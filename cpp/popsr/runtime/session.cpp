@@ -40,8 +40,9 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : 
   verify(*ir_);
   facts_ = std::make_unique<PartitionAnalysis>(*ir_);
   const bool dedup = options.dedup && !options.check;
-  plan_ = std::make_unique<Plan>(*facts_, PlanOptions{.dedup = dedup, .fold = !options.check});
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
+  plan_ = std::make_unique<Plan>(*facts_,
+                                 PlanOptions{.dedup = dedup, .fold = !options.check, .threads = threads});
   state_ = std::make_unique<State>(*ir_, *plan_, threads, options.check);
   state_->seed = options.seed;
   for (const TensorId id : entry_tensors(*ir_, kMainGraph)) {

@@ -8,11 +8,11 @@ from typing import Any
 
 from popsr._emit import emit_op
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.tensor import Tensor, TensorLike, _as_operand
-from popsr.utils import is_a
+from popsr.tensor import Constant, Tensor, TensorLike, _as_operand
+from popsr.utils import is_a, read_mapping
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
@@ -113,6 +113,7 @@ class CallSiteInfo:
                 f"set_parent_input_modified: no input of this call, got {parent_tensor!r}, "
                 f"expected one of {list(inputs)}"
             )
+        _require_modifiable("set_parent_input_modified", parent_tensor)
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
 
     def __repr__(self) -> str:
@@ -120,9 +121,18 @@ class CallSiteInfo:
 
 
 def _at(where: str, tensors: tuple[Tensor, ...], idx: int) -> Tensor:
+    if not hasattr(idx, "__index__"):
+        raise ArgumentTypeError(f"{where}: index is not an int, got {idx!r}")
     if not 0 <= operator.index(idx) < len(tensors):
-        raise IndexError(f"{where}: index out of range, got {idx}, expected 0 <= idx < {len(tensors)}")
+        raise OutOfRangeError(f"{where}: index out of range, got {idx}, expected 0 <= idx < {len(tensors)}")
     return tensors[idx]
+
+
+def _require_modifiable(where: str, t: Tensor) -> None:
+    if isinstance(t, Constant):
+        raise GraphError(
+            f"{where}: a constant would be modified, got {t!r}, expected a variable or the result of an op"
+        )
 
 
 def call(
@@ -224,19 +234,23 @@ def _emit_call(
     if graph.ir is not ir:
         raise GraphError(f"{where}: graph of another Ir, got {graph!r} of {graph.ir!r}, expected {ir!r}")
     wanted = graph.inputs
-    given = _bind_inputs(where, wanted, inputs, inputs_dict or {})
+    given = _bind_inputs(where, wanted, inputs, read_mapping(where, "inputs_dict", inputs_dict))
     missing = [t for t in wanted if t not in given]
     if missing and check_inputs:
         raise GraphError(
             f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)}: missing {missing}"
         )
+    modified = []  # without host data: nobody sees what becomes of it
+    for i, t in enumerate(wanted):
+        if isinstance(given.get(t), Tensor) and ir._core.tensor(t._id)[6]:
+            _require_modifiable(f"{where}: input {t.id!r}", given[t])
+            modified.append(i)
     tensors = [_argument(where, t, given[t]) for t in wanted if t in given]
     op, _ = emit_op(
         where, {"inputs": tensors}, {"graph": graph._id, **attrs}, outputs=max(1, len(graph.outputs))
     )
-    for i, t in enumerate(wanted):
-        if ir._core.tensor(t._id)[6]:
-            ir._core.mark_modified(op, i)
+    for i in modified:
+        ir._core.mark_modified(op, i)
     return CallSiteInfo(ir, op, graph)
 
 

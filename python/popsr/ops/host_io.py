@@ -11,7 +11,7 @@ from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_dtype, read_shape
+from popsr.utils import is_a, read_dtype, read_name, read_shape
 
 __all__ = ["host_load", "host_store", "init", "print_tensor"]
 
@@ -32,7 +32,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         name: name of the tensor. Default: that of the stream with ``_load``.
     """
     id_ = _stream_id("host_load", h2d_stream, HostToDeviceStream)
-    name = f"{h2d_stream.tensor_id.rpartition('/')[2]}_load" if name is None else name
+    name = read_name("host_load", name, f"{h2d_stream.tensor_id.rpartition('/')[2]}_load")
     return _context.ir._tensor(emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0])
 
 
@@ -122,4 +122,6 @@ def init(
         "init_type": init_type,
         "meta_shape": read_shape("init", meta_shape or ()),
     }
-    return _context.ir._tensor(emit_op("init", {}, attrs, name=name)[1][0])
+    return _context.ir._tensor(
+        emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]
+    )

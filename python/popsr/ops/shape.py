@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from popsr._emit import emit
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
+from popsr.utils import read_ints
 
 __all__ = ["flatten", "reshape", "slice", "squeeze", "transpose"]
 
@@ -21,7 +22,8 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         t: the operand.
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
     """
-    return emit("transpose", {"t": t}, permutation=None if permutation is None else tuple(permutation))
+    axes = None if permutation is None else read_ints("transpose", "permutation", permutation)
+    return emit("transpose", {"t": t}, permutation=axes)
 
 
 def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -31,7 +33,7 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         t: the operand.
         shape: shape of the result; one extent may be -1 and is worked out.
     """
-    return emit("reshape", {"t": t}, shape=tuple(shape))
+    return emit("reshape", {"t": t}, shape=read_ints("reshape", "shape", shape))
 
 
 def flatten(t: Tensor) -> Tensor:
@@ -50,7 +52,7 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         t: the operand.
         axes: the axes. Default: all of extent 1.
     """
-    return emit("squeeze", {"t": t}, axes=None if axes is None else list(axes))
+    return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
 
 
 def slice(

@@ -12,7 +12,7 @@ from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.ops.control import CallSiteInfo
 from popsr.tensor import Tensor
-from popsr.utils import is_a
+from popsr.utils import is_a, read_mapping
 
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
 
@@ -222,7 +222,13 @@ def autodiff(
     if not isinstance(graph, Graph):
         raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {graph!r}")
     ir = graph.ir
-    called = [info._to_tuple() for info in (called_graphs_grad_info or {}).values()]
+    called = []
+    for key, info in read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info).items():
+        if not isinstance(info, GradGraphInfo) or info.forward_graph is not key:
+            raise ArgumentTypeError(
+                f"autodiff: called_graphs_grad_info has no GradGraphInfo of {key!r}, got {info!r}"
+            )
+        called.append(info._to_tuple())
     result = _core.autodiff(
         ir._core,
         graph._id,
@@ -237,6 +243,8 @@ def autodiff(
 def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int] | None:
     if tensors is None:
         return None
+    if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
+        raise ArgumentTypeError(f"autodiff: {name} is not a sequence of tensors, got {tensors!r}")
     ids = []
     for t in tensors:
         if not isinstance(t, Tensor):

@@ -1,0 +1,33 @@
+#include "popsr/ir/written_inputs.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+const std::vector<bool>& WrittenInputs::of(GraphId id) {
+  if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
+  const Graph& graph = ir_.graph(id);
+  std::unordered_set<TensorId> written;
+  for (const OpId op_id : graph.ops) {
+    const Op& op = ir_.op(op_id);
+    for (const Effect& effect : op.def->effects) written.insert(ir_.tensor(op.inputs[effect.input]).storage);
+    for (const std::uint32_t i : op.modified) {
+      if (by_call(op, i)) written.insert(ir_.tensor(op.inputs[i]).storage);
+    }
+  }
+  std::vector<bool> result;
+  for (const TensorId input : graph.inputs) result.push_back(written.contains(input));
+  return memo_[id.value] = std::move(result);
+}
+
+bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {
+  if (std::ranges::find(op.modified, i) == op.modified.end()) return false;
+  // A loop hands the last value of a carried input back.
+  if (op.def->control == Control::kRepeat && i < op.outputs.size()) return true;
+  return of(op.attr<GraphId>("graph"))[i];
+}
+
+}  // namespace popsr

@@ -1,0 +1,26 @@
+// Which inputs of a graph its ops write, itself or through the graphs it calls.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+class WrittenInputs {
+ public:
+  explicit WrittenInputs(const Ir& ir) : ir_(ir) {}
+
+  /// Per input of the graph. The reference lives as long as this object.
+  const std::vector<bool>& of(GraphId graph);
+  /// Does call or loop `op` change the tensor that it is given as input `i`?
+  bool by_call(const Op& op, std::uint32_t i);
+
+ private:
+  const Ir& ir_;
+  std::map<std::uint32_t, std::vector<bool>> memo_;
+};
+
+}  // namespace popsr
