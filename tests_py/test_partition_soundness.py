@@ -1,0 +1,295 @@
+"""What the analysis claims holds bit by bit when programs run: every op, and random programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import (
+    PUBLIC,
+    SCHEMAS,
+    Array,
+    Streams,
+    as_list,
+    assert_same_bits,
+    bits,
+    dtype,
+    groupings,
+    make_variable,
+    python_op,
+    random_array,
+    rows,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_cases import OPS
+from op_inputs import Case, call_arguments
+
+import popsr
+from popsr import TensorByRef, ops
+from popsr.ops import collectives, var_updates
+
+SIZES = (1, 2, 3, 4, 6, 8)
+NARROW = ("bfloat16", "float16")
+
+
+def random_grouping(ir: popsr.Ir, rng: np.random.Generator) -> popsr.ReplicaGrouping:
+    """Groups of one random size, any members."""
+    n = ir.replication_factor
+    size = int(rng.choice([k for k in range(1, n + 1) if n % k == 0]))
+    labels = np.empty(n, int)
+    labels[rng.permutation(n)] = np.arange(n) // size
+    order: dict[int, int] = {}
+    return ir.replica_grouping_from_assignments(
+        [order.setdefault(int(label), len(order)) for label in labels]
+    )
+
+
+def random_input(
+    ir: popsr.Ir, io: Streams, rng: np.random.Generator, draw: Callable[[], Array], *, variable: bool
+) -> popsr.Tensor:
+    """A tensor with a random partition: each class has data of its own."""
+    kind = "variable" if variable else rng.choice(["variable", "replicate", "broadcast"])
+    n = ir.replication_factor
+    if kind == "broadcast" or n == 1:
+        return make_variable(draw()) if variable else io.feed(draw())
+    if kind == "replicate":
+        return io.feed(np.stack([draw() for _ in range(n)]), replicated=True)
+    grouping = random_grouping(ir, rng)
+    data = np.stack([draw() for _ in range(grouping.num_groups)])
+    return make_variable(data if grouping.num_groups > 1 else data[0], replica_grouping=grouping)
+
+
+def check_claims(
+    ir: popsr.Ir, io: Streams, fetched: list[popsr.Tensor], inputs: list[dict[Any, Array]]
+) -> int:
+    """Runs with and without sharing, and with the runtime's own check; returns how many pairs were claimed equal."""
+    n = ir.replication_factor
+    facts = popsr.analysis.analyze(ir)
+    claims = [facts.partition(tensor) for tensor in fetched]
+    expected: list[list[Array]] = []
+    for options in ({"dedup": False}, {"dedup": True}, {"check": True}):
+        with popsr.Session(ir, seed=5, **options) as session:
+            for i, data in enumerate(inputs):
+                io.inputs = data
+                outputs = io.run(session)
+                if len(expected) <= i:
+                    expected.append(outputs)
+                for tensor, got, expect in zip(fetched, outputs, expected[i], strict=True):
+                    assert_same_bits(
+                        got, expect, f"{options} differs from dedup=False in run {i}: {tensor}\n{ir}"
+                    )
+    for i, outputs in enumerate(expected):
+        for tensor, claim, output in zip(fetched, claims, outputs, strict=True):
+            values = bits(rows(output, n))
+            for block in claim.blocks:
+                for replica in block[1:]:
+                    same = np.array_equal(values[block[0]], values[replica])
+                    assert same, f"run {i}: {tensor} differs inside {claim}: {block[0]} and {replica}\n{ir}"
+    return sum(len(block) - 1 for claim in claims for block in claim.blocks)
+
+
+# --- every op -------------------------------------------------------------------------------------------------------
+
+
+def _build(op: str, case: Case, name: str, n: int, rng: np.random.Generator) -> None:
+    ir = popsr.Ir(replication=n)
+    if name in NARROW:
+        ir.options.enable_stochastic_rounding = True
+    io = Streams()
+    schema, attrs = SCHEMAS[op], call_arguments(case)
+    with ir.main_graph, popsr.in_sequence():
+        for attr in schema["attrs"]:
+            if attr["type"] == "ReplicaGrouping" and not attr["required"]:
+                choices = list(groupings(ir))
+                attrs[attr["name"]] = choices[rng.integers(len(choices))]
+        modified = {i for i, _ in schema["effects"]}
+
+        def one(i: int) -> Array:
+            array = case.draw(rng, name)[i]
+            return array[0] if case.group else array
+
+        count = len(case.draw(rng, name))
+        tensors = [
+            random_input(ir, io, rng, lambda i=i: one(i), variable=i in modified) for i in range(count)
+        ]
+        fn = python_op(op)
+        results = as_list(case.call(fn, *tensors, **attrs) if case.call else fn(*tensors, **attrs))
+        fetched = [*results, *tensors]
+        for tensor in fetched:
+            io.fetch(tensor)
+    check_claims(ir, io, fetched, [io.inputs] * 2)
+
+
+@pytest.mark.parametrize("op", PUBLIC)
+def test_claims_of_every_op(op: str) -> None:
+    rng = np.random.default_rng(77)
+    for n in SIZES:
+        cases = OPS[op].cases
+        for case in (cases[i] for i in rng.integers(len(cases), size=3)):
+            preferred = [name for name in ("bfloat16", "float32") if name in case.dtypes]
+            for name in preferred or [case.dtypes[0]]:
+                try:
+                    _build(op, case, name, n, rng)
+                except AssertionError as error:
+                    error.add_note(f"{op} {case.label} of {name}, {n} replicas")
+                    raise
+
+
+# --- random programs ------------------------------------------------------------------------------------------------
+
+SHAPE = (4, 4)
+Step = tuple[str, int, int, int]
+
+
+class Program:
+    """A random program of tensors of one shape; ``steps`` say what to append, indices are taken modulo what exists."""
+
+    def __init__(self, n: int, name: str, seed: int) -> None:
+        self.ir = popsr.Ir(replication=n)
+        self.name = name
+        self.ir.options.enable_stochastic_rounding = name in NARROW
+        self.rng = np.random.default_rng(seed)
+        self.io = Streams()
+        self.groups = list(groupings(self.ir))
+        self.variables: list[popsr.Tensor] = []
+        self.pool: list[popsr.Tensor] = []
+
+    def inputs(self) -> None:
+        """Three inputs and two variables, each with a random partition."""
+
+        def draw() -> Array:
+            return random_array(self.rng, SHAPE, self.name)
+
+        for i in range(5):
+            tensor = random_input(self.ir, self.io, self.rng, draw, variable=i >= 3)
+            self.pool.append(tensor)
+            if i >= 3:
+                self.variables.append(tensor)
+
+    def append(self, step: Step) -> None:
+        """One more step."""
+        kind, i, j, k = step
+        x, y = self.pool[i % len(self.pool)], self.pool[j % len(self.pool)]
+        variable, group = self.variables[i % 2], self.groups[k % len(self.groups)]
+        result = getattr(self, f"_{kind}")(x, y, variable, group, k)
+        if result is not None:
+            assert result.shape == SHAPE
+            self.pool.append(result)
+
+    def _add(self, x: Any, y: Any, *_: Any) -> Any:
+        return ops.add(x, y)
+
+    def _mul(self, x: Any, y: Any, *_: Any) -> Any:
+        return ops.tanh(ops.mul(x, y))
+
+    def _matmul(self, x: Any, y: Any, *_: Any) -> Any:
+        return ops.matmul(ops.tanh(x), ops.tanh(y))
+
+    def _softmax(self, x: Any, *rest: Any) -> Any:
+        return ops.softmax(ops.transpose(x), rest[-1] % 2)
+
+    def _rows(self, x: Any, y: Any, *rest: Any) -> Any:
+        return ops.sub(x, ops.mean(y, axis=rest[-1] % 2, keepdims=True))
+
+    def _view(self, x: Any, *_: Any) -> Any:
+        return ops.reshape(ops.flatten(x), SHAPE)
+
+    def _zeros(self, x: Any, *_: Any) -> Any:
+        return ops.init(SHAPE, dtype(self.name))
+
+    def _undefined(self, x: Any, *_: Any) -> Any:
+        # Integers: undefined floats are NaNs, which count as one value.
+        return ops.cast(ops.init(SHAPE, popsr.int8, init_type="undef"), dtype(self.name))
+
+    def _reduce(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return collectives.replicated_all_reduce(x, ("add", "mean", "max", "mul")[k % 4], group)
+
+    def _gather(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        first = 4 * (k % group.group_size)
+        return ops.slice(collectives.replicated_all_gather(x, 0, group), first, first + 4)
+
+    def _scatter(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return ops.add(y, ops.sum(collectives.replicated_reduce_scatter(x, "add", group)))
+
+    def _add_inplace(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
+        ops.add_(variable, y)
+
+    def _accumulate(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        var_updates.accumulate_(variable, y, (0.5, 0.0, 1.0)[k % 3])
+
+    def _copy(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
+        var_updates.copy_var_update_(variable, y)
+
+    def _clear(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
+        var_updates.accumulator_scale_(variable, 0.0)
+
+    def _reduce_inplace(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        collectives.replicated_all_reduce_(variable, ("add", "mean", "min")[k % 3], group)
+
+    def _call(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        def body(a: popsr.Tensor, b: popsr.Tensor, total: TensorByRef) -> Any:
+            ops.add_(total, ops.tanh(a))
+            return ops.add(collectives.replicated_all_reduce(a, "mean", group), ops.mul(b, total))
+
+        graph = self.ir.create_graph(body, x, y, variable)
+        first = ops.call(graph, x, y, variable)[0]
+        return ops.add(first, ops.call(graph, y, x, self.variables[k % 2])[0])
+
+    def _by_value(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
+        def body(a: popsr.Tensor, total: popsr.Tensor) -> Any:
+            return ops.add_(total, a)
+
+        return ops.call(self.ir.create_graph(body, x, variable), x, variable)[0]
+
+    def _repeat(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        def body(a: popsr.Tensor, b: popsr.Tensor, total: TensorByRef) -> Any:
+            ops.add_(total, ops.tanh(b))
+            return b, ops.tanh(ops.add(a, collectives.replicated_all_reduce(total, "mean", group)))
+
+        graph = self.ir.create_graph(body, x, y, variable)
+        return ops.repeat(graph, k % 4, x, y, variable)[k % 2]
+
+    def check(self, steps: list[Step]) -> int:
+        """Builds and runs it."""
+        with self.ir.main_graph, popsr.in_sequence():
+            self.inputs()
+            for step in steps:
+                self.append(step)
+            for tensor in self.pool:
+                self.io.fetch(tensor)
+        second = {stream: self.rng.permuted(array) for stream, array in self.io.inputs.items()}
+        return check_claims(self.ir, self.io, self.pool, [self.io.inputs, second])
+
+
+KINDS = [
+    name[1:] for name in vars(Program) if name.startswith("_") and not name.startswith("__")
+]  # every private method is a kind of step
+INDEX = st.integers(0, 59)
+PROGRAMS = {
+    "n": st.sampled_from([2, 3, 4, 6, 8, 12]),
+    "name": st.sampled_from(["float32", "bfloat16"]),
+    "seed": st.integers(0, 999),
+    "steps": st.lists(st.tuples(st.sampled_from(KINDS), INDEX, INDEX, INDEX), min_size=5, max_size=15),
+}
+
+
+@given(**PROGRAMS)
+@settings(max_examples=500, derandomize=True, deadline=None, database=None)
+def test_claims_of_random_programs(n: int, name: str, seed: int, steps: list[Step]) -> None:
+    Program(n, name, seed).check(steps)
+
+
+@pytest.mark.slow
+@given(**PROGRAMS)
+@settings(max_examples=10000, derandomize=True, deadline=None, database=None)
+def test_claims_of_many_random_programs(n: int, name: str, seed: int, steps: list[Step]) -> None:
+    Program(n, name, seed).check(steps)
+
+
+def test_random_programs_claim_something() -> None:
+    """The property above is not empty: a fixed program of every kind of step claims many equal pairs."""
+    steps: list[Step] = [(kind, 3 * i, 5 * i + 1, i) for i, kind in enumerate(KINDS)]
+    assert Program(6, "bfloat16", 1).check(steps) > 20
