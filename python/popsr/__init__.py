@@ -6,7 +6,7 @@ The public surface has PopXL's names, so ``import popsr as popxl`` works for the
 import logging
 
 from popsr import analysis, dtypes, errors, ops, replicas, transforms
-from popsr._core import __version__, build_info, num_threads, set_num_threads
+from popsr._core import __version__
 from popsr.context import (
     gcg,
     get_current_graph,
@@ -46,6 +46,7 @@ from popsr.module import Module
 from popsr.op import StochasticRoundingMethod
 from popsr.replicas import ReplicaGrouping
 from popsr.session import Session
+from popsr.settings import build_info, num_threads, set_num_threads
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import (
     Constant,

@@ -79,6 +79,7 @@ class Session:
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._depth = 0
         self._stale = False
+        self._running = False
         self._lock = threading.RLock()  # for threads that share the session
         self._host: dict[int, np.ndarray[Any, Any]] = {}
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
@@ -149,8 +150,13 @@ class Session:
                 data = np.array(data, order="C")
             arrays.append(data)
         with self._lock:
+            self._require_idle("run")
+            self._running = True
             self._set_stale(True)
-            self._core.run(arrays, self._transfers, self._print)
+            try:
+                self._core.run(arrays, self._transfers, self._print)
+            finally:
+                self._running = False
 
     def _print(self, op: int, replicas: list[int], dtype: str, shape: tuple[int, ...], data: Any) -> None:
         print_value(self._ir, op, replicas, host_array(data, dtype, shape))
@@ -169,6 +175,7 @@ class Session:
         """Download all variables."""
         self._require_attached("weights_to_host")
         with self._lock:
+            self._require_idle("weights_to_host")
             for variable in self._variables:
                 rows = self._host_copy(variable)
                 data = self._core.read_variable(variable._id)
@@ -179,6 +186,7 @@ class Session:
         """Upload all variables."""
         self._require_attached("weights_from_host")
         with self._lock:
+            self._require_idle("weights_from_host")
             for variable in self._variables:
                 self._core.write_variable(variable._id, self._host_copy(variable))
             self._set_stale(False)
@@ -251,6 +259,11 @@ class Session:
     def _require_attached(self, where: str) -> None:
         if self._depth == 0:
             raise SessionError(f"{where}: the session is detached, expected a call inside `with session:`")
+
+    def _require_idle(self, where: str) -> None:
+        """Refuse calls from what ``print_tensor`` writes to, in the middle of a run."""
+        if self._running:
+            raise SessionError(f"{where}: the session is running, expected a call after the run")
 
     def _require_own(self, where: str, tensor: Tensor) -> None:
         if tensor._ir is not self._ir:

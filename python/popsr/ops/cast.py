@@ -18,5 +18,9 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     Args:
         t: the operand.
         data_type: type of the result.
+    Returns:
+        Tensor of the shape of ``t``.
+    Raises:
+        DTypeError: there is no such type.
     """
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)

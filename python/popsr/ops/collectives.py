@@ -46,6 +46,11 @@ def replicated_all_reduce_(
         t: what is modified.
         op: "add", "mean", "max" or "min".
         group: the groups. Default: one of all replicas.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        ValueError: unknown ``op``.
     """
     return emit("replicated_all_reduce_", {"t": t}, op=op, group=group)
 
@@ -64,6 +69,10 @@ def replicated_all_gather(
         group: the groups. Default: one of all replicas.
         output_shape: "concat" joins along ``axis``, "new_axis" stacks, "meta_shape" takes that of ``t``, "auto" is
             "meta_shape" where there is one, else "concat".
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: the axis is out of range, or unknown ``output_shape``.
     """
     return emit("replicated_all_gather", {"t": t}, axis=axis, group=group, output_shape=output_shape)
 

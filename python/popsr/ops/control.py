@@ -167,6 +167,12 @@ def call_with_info(
         *inputs: its inputs in order; iterables are flattened one level.
         inputs_dict: further inputs by the graph's tensor.
         check_inputs: report missing inputs as such.
+    Returns:
+        The call, with its inputs and outputs.
+    Raises:
+        ValueError: too many inputs, too few, one twice, or of another shape than the graph takes.
+        TypeError: an input of another dtype, or neither a tensor nor host data.
+        GraphError: a constant is passed by reference.
     """
     return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
 
@@ -205,6 +211,10 @@ def repeat_with_info(
         *inputs: its inputs in order; iterables are flattened one level.
         inputs_dict: further inputs by the graph's tensor.
         check_inputs: report missing inputs as such.
+    Returns:
+        The loop, with its inputs and outputs.
+    Raises:
+        ValueError: as for ``call``, a negative count, or fewer inputs than outputs.
     """
     if not hasattr(repeat_count, "__index__"):
         raise ArgumentTypeError(f"repeat: repeat_count is not an int, got {repeat_count!r}")

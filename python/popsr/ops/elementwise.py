@@ -43,6 +43,11 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     Args:
         lhs: first operand.
         rhs: second operand.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are bool.
     """
     return emit("add", {"lhs": lhs, "rhs": rhs})
 
@@ -53,6 +58,12 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     Args:
         lhs: what is modified.
         rhs: what is added; must broadcast to the shape of ``lhs``.
+    Returns:
+        An alias of ``lhs``.
+    Raises:
+        GraphError: ``lhs`` is a constant.
+        ShapeError: the result has not the shape of ``lhs``.
+        DTypeError: the dtypes differ.
     """
     return emit("add_", {"lhs": lhs, "rhs": rhs})
 
@@ -63,6 +74,11 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     Args:
         lhs: first operand.
         rhs: second operand.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are bool.
     """
     return emit("sub", {"lhs": lhs, "rhs": rhs})
 
@@ -73,6 +89,11 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     Args:
         lhs: first operand.
         rhs: second operand.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are bool.
     """
     return emit("mul", {"lhs": lhs, "rhs": rhs})
 
@@ -83,6 +104,11 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     Args:
         lhs: first operand.
         rhs: second operand.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are bool.
     """
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
@@ -93,6 +119,11 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     Args:
         t: the base.
         e: the exponent; numbers and arrays become constants of the dtype of ``t``.
+    Returns:
+        Tensor of the broadcast shape and the dtype of ``t``.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are not floating.
     """
     if is_a(t, Tensor) and not isinstance(e, Tensor):
         with contextlib.suppress(DTypeError):  # emit() reports what is no number
@@ -105,6 +136,12 @@ def maximum(*ts: Tensor) -> Tensor:
 
     Args:
         *ts: tensors of one shape and dtype.
+    Returns:
+        Tensor of the operands' shape and dtype.
+    Raises:
+        ShapeError: the shapes differ.
+        DTypeError: the dtypes differ.
+        GraphError: there is no operand.
     """
     return emit("maximum", {"ts": ts})
 
@@ -114,6 +151,10 @@ def negate(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
     """
     return emit("negate", {"t": t})
 
@@ -123,6 +164,10 @@ def abs(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
     """
     return emit("abs", {"t": t})
 
@@ -132,6 +177,10 @@ def exp(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
     """
     return emit("exp", {"t": t})
 
@@ -141,6 +190,11 @@ def exp_(t: Tensor) -> Tensor:
 
     Args:
         t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is not of a fitting dtype.
     """
     return emit("exp_", {"t": t})
 
@@ -150,6 +204,10 @@ def log(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
     """
     return emit("log", {"t": t})
 
@@ -159,6 +217,10 @@ def sqrt(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
     """
     return emit("sqrt", {"t": t})
 
@@ -168,6 +230,10 @@ def tanh(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
     """
     return emit("tanh", {"t": t})
 
@@ -177,6 +243,10 @@ def relu(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
     """
     return emit("relu", {"t": t})
 
@@ -186,6 +256,11 @@ def relu_(t: Tensor) -> Tensor:
 
     Args:
         t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is not of a fitting dtype.
     """
     return emit("relu_", {"t": t})
 
@@ -195,6 +270,10 @@ def gelu(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
     """
     return emit("gelu", {"t": t})
 
@@ -204,6 +283,11 @@ def gelu_(t: Tensor) -> Tensor:
 
     Args:
         t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is not of a fitting dtype.
     """
     return emit("gelu_", {"t": t})
 
@@ -216,6 +300,10 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
         Y: second operand, of the same shape.
         a: factor of X: a number or a tensor of one element.
         b: factor of Y: a number or a tensor of one element.
+    Returns:
+        Tensor of the shape and dtype of ``X``.
+    Raises:
+        ShapeError: the shapes differ, or a factor has not one element.
     """
     return emit("scaled_add", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
 
@@ -228,5 +316,10 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         Y: second operand, of the same shape.
         a: factor of X: a number or a tensor of one element.
         b: factor of Y: a number or a tensor of one element.
+    Returns:
+        An alias of ``X``.
+    Raises:
+        GraphError: ``X`` is a constant.
+        ShapeError: the shapes differ, or a factor has not one element.
     """
     return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))

@@ -30,6 +30,10 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     Args:
         h2d_stream: the stream.
         name: name of the tensor. Default: that of the stream with ``_load``.
+    Returns:
+        Tensor of the stream's shape and dtype.
+    Raises:
+        GraphError: the stream is of another Ir.
     """
     id_ = _stream_id("host_load", h2d_stream, HostToDeviceStream)
     name = read_name("host_load", name, f"{h2d_stream.tensor_id.rpartition('/')[2]}_load")
@@ -42,6 +46,10 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     Args:
         d2h_stream: the stream.
         t: the value, of the stream's shape and dtype.
+    Raises:
+        ShapeError: the shape is not that of the stream.
+        DTypeError: the dtype is not that of the stream.
+        GraphError: the stream is of another Ir.
     """
     id_ = _stream_id("host_store", d2h_stream, DeviceToHostStream)
     emit_op("host_store", {"t": t}, {"d2h_stream": id_})
@@ -115,6 +123,10 @@ def init(
         name: its name.
         init_type: "zero", or "undef" for contents that differ on every replica.
         meta_shape: shape before sharding, if it is a shard.
+    Returns:
+        Tensor of that shape and dtype.
+    Raises:
+        ValueError: a negative extent, or unknown ``init_type``.
     """
     attrs = {
         "shape": read_shape("init", shape),

@@ -29,6 +29,11 @@ def nll_loss(
         ignore_index: samples of this class do not count.
         reduction: "mean" over samples that count, "sum", or "none".
         log_prob: ``probs`` are logarithms already.
+    Returns:
+        Scalar of the dtype of ``probs``; of the shape of ``labels`` for reduction "none".
+    Raises:
+        ShapeError: ``labels`` has not that shape.
+        DTypeError: ``probs`` is not floating or ``labels`` not integer.
     """
     return emit(
         "nll_loss",

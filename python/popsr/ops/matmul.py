@@ -28,6 +28,11 @@ def matmul(
         available_memory_proportion: accepted for PopXL programs; has no effect.
         output_type: type of the result. Default: that of the operands.
         partials_type: accepted for PopXL programs, float16 or float32; sums are kept in float32 or wider.
+    Returns:
+        Tensor of ``output_type`` and the shape that ``numpy.matmul`` gives.
+    Raises:
+        ShapeError: inner extents differ, batches do not broadcast, or an operand is a scalar.
+        DTypeError: the dtypes differ or are not floating.
     """
     return emit(
         "matmul",

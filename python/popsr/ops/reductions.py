@@ -26,6 +26,11 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         t: the operand.
         axis: an axis or several. Default: all.
         keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
     """
     return emit("sum", {"t": t}, axis=_axes(axis), keepdims=keepdims)
 
@@ -37,6 +42,11 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         t: the operand.
         axis: an axis or several. Default: all.
         keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
     """
     return emit("mean", {"t": t}, axis=_axes(axis), keepdims=keepdims)
 
@@ -48,6 +58,11 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         t: the operand.
         axis: an axis or several. Default: all.
         keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
     """
     return emit("max", {"t": t}, axis=_axes(axis), keepdims=keepdims)
 
@@ -58,5 +73,10 @@ def softmax(t: Tensor, axis: int) -> Tensor:
     Args:
         t: the operand.
         axis: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is not floating.
     """
     return emit("softmax", {"t": t}, axis=axis)

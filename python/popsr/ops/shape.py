@@ -21,6 +21,10 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     Args:
         t: the operand.
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: not each axis once.
     """
     axes = None if permutation is None else read_ints("transpose", "permutation", permutation)
     return emit("transpose", {"t": t}, permutation=axes)
@@ -32,6 +36,10 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     Args:
         t: the operand.
         shape: shape of the result; one extent may be -1 and is worked out.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     """
     return emit("reshape", {"t": t}, shape=read_ints("reshape", "shape", shape))
 
@@ -41,6 +49,8 @@ def flatten(t: Tensor) -> Tensor:
 
     Args:
         t: the operand.
+    Returns:
+        Tensor of shape ``(nelms,)`` and the dtype of ``t``.
     """
     return emit("flatten", {"t": t})
 
@@ -51,6 +61,10 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     Args:
         t: the operand.
         axes: the axes. Default: all of extent 1.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: an axis is given twice, is out of range or has another extent than 1.
     """
     return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
 

@@ -24,6 +24,11 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
         t: what is modified.
         X: what is added.
         f: a number or a tensor of one element. Default: 1.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        ShapeError: the shapes differ, or the factor has not one element.
+        GraphError: ``t`` is a constant.
     """
     return emit("accumulate_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
@@ -35,6 +40,11 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
         t: what is modified.
         X: the next value.
         step: how many values ``t`` already is the mean of: a number or a tensor of one element.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        ShapeError: the shapes differ, or the factor has not one element.
+        GraphError: ``t`` is a constant.
     """
     return emit("accumulate_mean_", {"t": t, "X": X, "step": tensor(step)}, step=number(step))
 
@@ -45,6 +55,11 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     Args:
         t: what is modified.
         f: a number or a tensor of one element.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        ShapeError: the factor has not one element.
+        GraphError: ``t`` is a constant.
     """
     return emit("accumulator_scale_", {"t": t, "f": tensor(f)}, f=number(f))
 
@@ -54,6 +69,10 @@ def accumulator_zero_(t: Tensor) -> Tensor:
 
     Args:
         t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
     """
     return emit("accumulator_zero_", {"t": t})
 
@@ -64,5 +83,10 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     Args:
         t: what is modified.
         X: the new value.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        ShapeError: the shapes differ.
+        GraphError: ``t`` is a constant.
     """
     return emit("copy_var_update_", {"t": t, "X": X})
