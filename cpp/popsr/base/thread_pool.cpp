@@ -62,6 +62,13 @@ struct ThreadPool::State {
   int parts = 0;
   pid_t owner = getpid();
 
+  void join() {
+    stop.store(true, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_acq_rel);
+    generation.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void work(int index) {
     reset_float_environment();
     for (std::uint64_t seen = 0;;) {
@@ -86,18 +93,21 @@ ThreadPool::~ThreadPool() {
     (void)state_.release();
     return;
   }
-  state_->stop.store(true, std::memory_order_release);
-  state_->generation.fetch_add(1, std::memory_order_acq_rel);
-  state_->generation.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
+  state_->join();
 }
 
 void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   if (state_ && state_->owner != getpid()) (void)state_.release();
   if (!state_) {
-    state_ = std::make_unique<State>();
-    for (int i = 1; i < threads_; ++i)
-      state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+    auto fresh = std::make_unique<State>();
+    try {
+      for (int i = 1; i < threads_; ++i)
+        fresh->workers.emplace_back([state = fresh.get(), i] { state->work(i); });
+    } catch (...) {  // the system has no more threads: none is left behind, and the next run tries again
+      fresh->join();
+      throw;
+    }
+    state_ = std::move(fresh);
   }
   State& state = *state_;
   state.body = body;

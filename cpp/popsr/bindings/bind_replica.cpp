@@ -59,13 +59,19 @@ void bind_grouping(py::module_& m) {
   py::class_<ReplicaGrouping>(m, "ReplicaGrouping",
                               "A tiling of the replicas into groups of equal size; see Ir.replica_grouping.")
       .def_static("from_stride", &ReplicaGrouping::from_stride, py::arg("replicas"), py::arg("stride") = 1,
-                  py::arg("group_size") = py::none())
+                  py::arg("group_size") = py::none(),
+                  "Groups of `group_size` replicas, `stride` apart; by default replicas // stride. "
+                  "ReplicaError unless they "
+                  "tile the replicas.")
       .def_static(
           "from_assignment",
           [](const std::vector<std::int64_t>& assignment) {
             return ReplicaGrouping::from_assignment(assignment);
           },
-          py::arg("assignment"))
+          py::arg("assignment"),
+          "Groups from the group of each replica. ReplicaError unless groups are of one size and numbered "
+          "from 0 in "
+          "order of first appearance.")
       .def_property_readonly("num_replicas", &ReplicaGrouping::replicas)
       .def_property_readonly("num_groups", &ReplicaGrouping::num_groups)
       .def_property_readonly("group_size", &ReplicaGrouping::group_size)

@@ -12,7 +12,8 @@ namespace {
 /// A session with what run() needs of each stream in use, worked out once.
 class SessionHandle {
  public:
-  SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options) : session_(ir, options) {
+  SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options)
+      : session_(ir, options), checks_(options.check) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
@@ -40,7 +41,9 @@ class SessionHandle {
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
     // Nothing below touches Python objects but on_print, which takes the lock back; `arrays` keeps the
     // buffers alive.
-    py::gil_scoped_release release;
+    // Checks read the program's partitions, which other threads may add to: they keep the lock.
+    std::optional<py::gil_scoped_release> release;
+    if (!checks_) release.emplace();
     session_.run(buffers_, on_print);
   }
 
@@ -70,6 +73,7 @@ class SessionHandle {
   }
 
   Session session_;
+  bool checks_;
   std::vector<UsedStream> streams_;
   std::vector<StreamBuffer> buffers_;
 };

@@ -79,9 +79,22 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
   return false;
 }
 
+/// Called graphs are walked by recursive functions: a limit far above what models use and below what a stack
+/// holds.
+constexpr std::uint32_t kMaxDepth = 1000;
+
+void check_depth(const Ir& ir, const Op& op) {
+  if (op.def->control == Control::kNone) return;
+  const Graph& callee = ir.graph(op.attr<GraphId>("graph"));
+  if (callee.depth < kMaxDepth) return;
+  raise<GraphError>("{}: calls are nested too deeply, got graph '{}' of depth {}, expected less than {}",
+                    op.def->name, callee.name, callee.depth, kMaxDepth);
+}
+
 /// The IR knows no recursion: analysis, transforms and runtime walk called graphs to their end.
 void check_not_recursive(const Ir& ir, const Op& op) {
-  if (op.def->control == Control::kNone) return;
+  // Nobody calls the graph that is being written: the common case.
+  if (op.def->control == Control::kNone || !ir.graph(op.graph).called) return;
   const auto callee = op.attr<GraphId>("graph");
   if (!calls(ir, callee, op.graph)) return;
   raise<GraphError>("{}: graph '{}' calls graph '{}' already, got a recursion, expected none", op.def->name,
@@ -156,7 +169,9 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   op.location = args.location;
   op.allow_stochastic = args.allow_stochastic;
   const std::vector<OutputDef> outputs = def.infer(InferContext{*this, op});
+  for (const OutputDef& output : outputs) check_size(name, output.type);
   check_not_recursive(*this, op);
+  check_depth(*this, op);
 
   // Nothing below throws.
   for (std::size_t k = 0; k < outputs.size(); ++k) {
@@ -171,6 +186,11 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
   }
   number_site(op);
+  if (op.def->control != Control::kNone) {
+    Graph& callee = graphs_[op.attr<GraphId>("graph").value];
+    callee.called = true;
+    graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
+  }
   op.after = graphs_[graph.value].sequence.place(op.id, args.sequence);
   graphs_[graph.value].ops.push_back(op.id);
   ops_.push_back(std::move(op));

@@ -49,6 +49,18 @@ std::string Ir::unique_name(GraphId graph, std::string_view name) {
   return unique;
 }
 
+void Ir::check_size(std::string_view where, const TensorType& type) const {
+  std::int64_t bytes = replication() * static_cast<std::int64_t>(size_of(type.dtype));
+  bool fits = true;
+  // Empty tensors too: strides are products of extents.
+  for (const std::int64_t extent : type.shape) {
+    fits = fits && !__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes);
+  }
+  if (fits) return;
+  raise<ShapeError>("{}: tensor is too big, got {} on {} replicas, expected less than 2**63 bytes", where,
+                    to_string(type), replication());
+}
+
 TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
   const auto id = static_cast<TensorId>(tensors_.size());
   Tensor tensor;
@@ -67,6 +79,12 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
 }
 
 TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape, bool by_ref) {
+  check_size("graph_input", type);
+  if (graphs_[graph.value].called) {
+    raise<GraphError>(
+        "graph_input: the graph is called already, got input '{}' of graph '{}', expected it before", name,
+        graphs_[graph.value].name);
+  }
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
   tensors_[id].by_ref = by_ref;
@@ -111,6 +129,7 @@ TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
 }
 
 StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode) {
+  check_size("stream", type);
   const auto id = static_cast<StreamId>(streams_.size());
   std::string unique(name);
   const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
@@ -123,6 +142,11 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
 
 void Ir::mark_modified(OpId op, std::uint32_t index) {
   POPSR_CHECK(ops_[op].def->control != Control::kNone && index < ops_[op].inputs.size());
+  const Tensor& input = tensors_[ops_[op].inputs[index]];
+  if (input.kind == TensorKind::kConstant) {
+    raise<GraphError>("{}: input {} is modified but constant, got '{}', expected a variable or an activation",
+                      ops_[op].def->name, index, input.name);
+  }
   auto& modified = ops_[op].modified;
   if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
   ++epoch_;

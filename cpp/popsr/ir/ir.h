@@ -102,6 +102,8 @@ struct Graph {
   std::vector<OpId> ops = {};          ///< Creation order, which is the schedule.
   SequenceState sequence = {};
   std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
+  bool called = false;                            ///< By an op of some graph: its inputs are fixed.
+  std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
 };
 
 struct EmitArgs {
@@ -133,6 +135,7 @@ class Ir {
   GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
   void skip_subgraph_number() { ++next_subgraph_; }
 
+  /// GraphError when the graph is called already.
   TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {},
                      bool by_ref = false);
   /// GraphError when the tensor is of another graph.
@@ -147,7 +150,7 @@ class Ir {
   /// Nothing is added when it throws.
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
 
-  /// Marks input `index` of a call or loop as modified by reference.
+  /// Marks input `index` of a call or loop as modified by reference; GraphError for a constant.
   void mark_modified(OpId op, std::uint32_t index);
   /// Adds an output to a call op after its graph gained one; returns the new tensor.
   TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);
@@ -174,6 +177,8 @@ class Ir {
                                          const std::vector<std::pair<std::string, Attribute>>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   void number_site(Op& op);
+  /// ShapeError unless the bytes of all replicas can be counted.
+  void check_size(std::string_view where, const TensorType& type) const;
 
   std::shared_ptr<const Registry> registry_;
   std::shared_ptr<PartitionTable> partitions_;

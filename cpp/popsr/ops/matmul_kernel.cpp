@@ -276,7 +276,9 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
 
 RowsKernel matmul_rows(const EvalSpec& spec) {
   Matmul op = make_matmul(spec);
-  if (op.g.items != 1) return nullptr;
+  const Shape& shape = spec.outputs[0].shape;
+  const bool is_column = !shape.empty() && shape.back() != op.g.n;  // matrix times vector
+  if (op.g.items != 1 || is_column) return nullptr;
   return [op = std::move(op)](const RowsRun& run) {
     if (run.end > run.begin && op.g.n > 0) run_rows(op, run);
   };
