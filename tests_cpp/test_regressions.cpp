@@ -28,7 +28,7 @@ GraphId modifying_graph(Program& p, std::string_view op) {
 
 }  // namespace
 
-TEST_CASE("a constant that is passed by reference stays what it is") {
+TEST_CASE("a constant cannot be passed by reference, and by value it stays what it is") {
   for (const bool repeat : {false, true}) {
     CAPTURE(repeat);
     Program p(1);
@@ -36,9 +36,11 @@ TEST_CASE("a constant that is passed by reference stays what it is") {
     const GraphId f = modifying_graph(p, "exp_");
     const TensorId c = p.constant("c");
     test::Attrs attrs = {{"graph", f}};
-    if (repeat) attrs.emplace_back("count", std::int64_t{1});
+    if (repeat) attrs.emplace_back("count", std::int64_t{2});
     const OpId call = p.emit(repeat ? "repeat" : "call", {c}, attrs);
-    p.ir.mark_modified(call, 0);
+    const std::string message = error_of<GraphError>([&] { p.ir.mark_modified(call, 0); });
+    CHECK(message.find("input 0 is modified but constant, got 'c', expected a variable or an activation") !=
+          std::string::npos);
     const StreamId stream = p.ir.add_stream("out", test::kVector, false, StreamMode::kReplicate);
     p.emit("host_store", {c}, {{"d2h_stream", StreamRef{stream}}});
     std::vector<float> out(4, 7.0F);

@@ -323,14 +323,3 @@ TEST_CASE("a stream that is read more often than there is data is refused before
   Streams one(p.ir, 1);  // three reads wrap exactly
   session.run(one.buffers, {});
 }
-
-TEST_CASE("a constant cannot be passed by reference") {
-  Program p(1);
-  const GraphId callee = p.ir.create_graph("callee");
-  p.at = callee;
-  p("add_", {p.input("t"), p.constant("one")}, "t1");
-  p.at = kMainGraph;
-  const OpId call = p.emit("call", {p.constant("c")}, {{"graph", callee}});
-  const std::string message = test::error_of<GraphError>([&] { p.ir.mark_modified(call, 0); });
-  CHECK(message == "call: input 0 is modified but constant, got 'c', expected a variable or an activation");
-}

@@ -1,4 +1,5 @@
-// fmt's implementation, compiled once: header-only, every file would compile it again (3 s instead of 1.2 s each).
+// fmt's implementation, compiled once: header-only, every file would compile it again (3 s instead of 1.2 s
+// each).
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,9 +1,9 @@
 // The contract between the per-level kernel objects and the rest: plain functions on contiguous buffers.
 //
-// Each instruction-set level is a shared object of its own that exports one C function returning a KernelTable.
-// Every function gives the same bits at every level (products: levels v3, v4 and generic-with-FMA).
-// Elementwise kernels may be called on any sub-range: a result depends on its own operands only.
-// No kernel allocates, throws, or reads the machine (cache sizes, thread count).
+// Each instruction-set level is a shared object of its own that exports one C function returning a
+// KernelTable. Every function gives the same bits at every level (products: levels v3, v4 and
+// generic-with-FMA). Elementwise kernels may be called on any sub-range: a result depends on its own operands
+// only. No kernel allocates, throws, or reads the machine (cache sizes, thread count).
 #pragma once
 
 #include <cstddef>
@@ -17,41 +17,43 @@ inline constexpr int kNumComputes = 11;
 
 /// Elementwise operations. in[] holds arrays of the compute type, p[] scalar parameters.
 enum class Ew : int {
-  kAdd,         ///< in0 + in1; lo = TwoSum residual
-  kSub,         ///< in0 - in1; lo
-  kMul,         ///< in0 * in1
-  kDiv,         ///< in0 / in1; integers truncate towards zero, x / 0 = 0
-  kPow,         ///< in0 ^ in1
-  kMaximum,     ///< NaN if either is NaN; max(-0, +0) = +0
-  kMinimum,     ///< NaN if either is NaN; min(-0, +0) = -0
-  kNegate,      ///< -in0
-  kAbs,         ///< |in0|
-  kExp,         ///< e^in0
-  kLog,         ///< natural logarithm
-  kSqrt,        ///< IEEE square root
-  kTanh,        ///< hyperbolic tangent
-  kRelu,        ///< max(in0, 0); NaN stays NaN, -0 -> +0
-  kGelu,        ///< 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-  kReluGrad,    ///< in0 = x, in1 = dy: x > 0 ? dy : 0 (NaN x: 0)
-  kGeluGrad,    ///< in0 = x, in1 = dy: dy * gelu'(x)
-  kTanhGrad,    ///< in0 = y = tanh(x), in1 = dy: dy * (1 - y*y)
-  kScaledAdd,   ///< p[0]*in0 + p[1]*in1 (each product rounded, then the sum); lo
-  kScale,       ///< p[0]*in0
-  kEqualMask,   ///< in0 == in1 ? 1 : 0, in the compute type
+  kAdd,              ///< in0 + in1; lo = TwoSum residual
+  kSub,              ///< in0 - in1; lo
+  kMul,              ///< in0 * in1
+  kDiv,              ///< in0 / in1; integers truncate towards zero, x / 0 = 0
+  kPow,              ///< in0 ^ in1
+  kMaximum,          ///< NaN if either is NaN; max(-0, +0) = +0
+  kMinimum,          ///< NaN if either is NaN; min(-0, +0) = -0
+  kNegate,           ///< -in0
+  kAbs,              ///< |in0|
+  kExp,              ///< e^in0
+  kLog,              ///< natural logarithm
+  kSqrt,             ///< IEEE square root
+  kTanh,             ///< hyperbolic tangent
+  kRelu,             ///< max(in0, 0); NaN stays NaN, -0 -> +0
+  kGelu,             ///< 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kReluGrad,         ///< in0 = x, in1 = dy: x > 0 ? dy : 0 (NaN x: 0)
+  kGeluGrad,         ///< in0 = x, in1 = dy: dy * gelu'(x)
+  kTanhGrad,         ///< in0 = y = tanh(x), in1 = dy: dy * (1 - y*y)
+  kScaledAdd,        ///< p[0]*in0 + p[1]*in1 (each product rounded, then the sum); lo
+  kScale,            ///< p[0]*in0
+  kEqualMask,        ///< in0 == in1 ? 1 : 0, in the compute type
   kPowGradBase,      ///< in0 = t, in1 = e: e * t^(e-1); exactly 0 where e == 0
   kPowGradExponent,  ///< in0 = t, in1 = y = t^e: y * log(t); 0 where t == 0
-  kAbsGrad,     ///< in0 = x, in1 = dy: sign(x) * dy, 0 at 0
+  kAbsGrad,          ///< in0 = x, in1 = dy: sign(x) * dy, 0 at 0
   kCount
 };
 inline constexpr int kNumEw = static_cast<int>(Ew::kCount);
 
-/// hi[i] = rounded result; lo (only for the ops marked "lo", may be null) = the exact remainder, 0 where hi is not
-/// finite. hi and lo may alias an input exactly. nullptr in the table: the compute type has no such op.
+/// hi[i] = rounded result; lo (only for the ops marked "lo", may be null) = the exact remainder, 0 where hi
+/// is not finite. hi and lo may alias an input exactly. nullptr in the table: the compute type has no such
+/// op.
 using EwFn = void (*)(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p);
 
 /// Reductions of `rows` rows of n contiguous elements each (row r starts at in + r*row_stride elements).
-/// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7), (0,1)+(2,3),
-/// 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Empty: 0 for sum, lowest for max.
+/// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7),
+/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Empty: 0 for sum,
+/// lowest for max.
 enum class Reduce : int { kSum, kMax, kMin, kSumSquare, kCount };
 inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
 using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
@@ -87,8 +89,8 @@ struct MatmulArgs {
   Epilogue epilogue = Epilogue::kStore;
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
 };
-/// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned and has
-/// at least matmul_scratch(args) bytes, one per thread.
+/// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
+/// and has at least matmul_scratch(args) bytes, one per thread.
 using MatmulFn = void (*)(const MatmulArgs& args, int part, int parts, void* scratch);
 
 struct KernelTable {
@@ -115,15 +117,17 @@ struct KernelTable {
   void (*split_i64)(float* hi, float* lo, const std::int64_t* in, std::int64_t n);
   void (*split_u64)(float* hi, float* lo, const std::uint64_t* in, std::int64_t n);
 
-  /// cast[from][to] between compute types. Float to integer truncates, saturates, NaN -> 0; integer to integer
-  /// wraps; to bool: != 0; from bool: 0 or 1; float64 -> float32 and integer -> float round to nearest even.
+  /// cast[from][to] between compute types. Float to integer truncates, saturates, NaN -> 0; integer to
+  /// integer wraps; to bool: != 0; from bool: 0 or 1; float64 -> float32 and integer -> float round to
+  /// nearest even.
   void (*cast[kNumComputes][kNumComputes])(void* out, const void* in, std::int64_t n);
 
   // The noise itself: U of elements first .. first+n-1 (64 bits each), and one cipher call.
   void (*uniform_bits)(std::uint64_t* out, std::int64_t n, NoiseKey key, std::uint64_t first);
   NoiseKey (*ars7)(std::uint64_t counter_lo, std::uint64_t counter_hi, NoiseKey key);
 
-  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2, 4, 8.
+  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
+  /// 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
                          const std::int64_t* strides, int element_size);
 

@@ -102,14 +102,13 @@ class Lowering {
   }
 
   /// Binds input `i` of the callee to `from`, the caller's buffer: an alias unless the callee's writes must
-  /// not be seen there. Constants stay what they are, also when they are passed by reference.
+  /// not be seen there.
   void bind_input(const Op& op, const Context& callee, std::uint32_t i, BufferId from, Frame& inner,
                   PathId path, std::vector<LoweredOp>& ops) {
     const TensorId input = ir_.graph(callee.graph).inputs[i];
     BufferId& to = inner[ir_.tensor(input).index];
     to = from;
-    if (!written_.of(callee.graph)[i]) return;
-    if (written_.by_call(op, i) && program_.buffers[from].kind != BufferKind::kConstant) return;
+    if (!written_.of(callee.graph)[i] || written_.by_call(op, i)) return;
     to = new_buffer(input);
     ops.push_back(copy(from, to, callee.inputs[i], path));
   }
@@ -168,9 +167,9 @@ class Lowering {
     loop.path_end = static_cast<PathId>(program_.paths.size());
     ops.push_back(std::move(loop));
     for (const std::uint32_t i : op.modified) {
-      const BufferId to = buffer(frame, op.inputs[i]);
-      if (i >= carried || program_.buffers[to].kind == BufferKind::kConstant) continue;
-      ops.push_back(copy(frame[ir_.tensor(op.outputs[i]).index], to, facts.outputs[i], path));
+      if (i >= carried) continue;
+      const BufferId from = frame[ir_.tensor(op.outputs[i]).index];
+      ops.push_back(copy(from, buffer(frame, op.inputs[i]), facts.outputs[i], path));
     }
   }
 
