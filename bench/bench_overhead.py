@@ -40,3 +40,10 @@ def test_import(benchmark):
     benchmark.pedantic(start, rounds=11, iterations=1, warmup_rounds=1)
     best, median = min(taken[1:]), statistics.median(taken[1:])
     print(f"\nimport popsr after numpy: best {best:.3f} s, median {median:.3f} s (goal: at most 0.15 s)")
+
+
+def test_compile_20000_ops(benchmark):
+    ir = programs.late_updates(5000)
+    benchmark.pedantic(popsr.Session, args=(ir,), rounds=7, iterations=1, warmup_rounds=1)
+    stats = benchmark.stats.stats
+    print(f"\nsession of 20,000 ops: best {stats.min:.3f} s, median {stats.median:.3f} s")

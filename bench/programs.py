@@ -108,3 +108,23 @@ def echo(size: int = 4) -> tuple[popsr.Ir, popsr.HostToDeviceStream]:
         stream = popsr.h2d_stream((size,), popsr.float32, "in")
         ops.host_store(popsr.d2h_stream((size,), popsr.float32, "out"), ops.host_load(stream))
     return ir, stream
+
+
+def late_updates(weights: int) -> popsr.Ir:
+    """A chain that reads each weight twice and updates all of them at its end: about four ops a weight."""
+    ir = popsr.Ir(replication=4)
+    zeros = np.zeros(4, np.float32)
+    with ir.main_graph, popsr.in_sequence():
+        variables = [popsr.variable(zeros) for _ in range(weights)]
+        x: popsr.Tensor = popsr.variable(zeros)
+        activations = []
+        for w in variables:
+            activations.append(x)
+            x = ops.mul(x, w)
+        updates = []
+        for w, a in zip(reversed(variables), reversed(activations), strict=True):
+            updates.append((w, ops.mul(x, a)))
+            x = ops.mul(x, w)
+        for w, update in updates:
+            ops.scaled_add_(w, update, 1.0, 0.1)
+    return ir

@@ -81,7 +81,7 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
 
 /// Called graphs are walked by recursive functions: a limit far above what models use and below what a stack
 /// holds.
-constexpr std::uint32_t kMaxDepth = 1000;
+constexpr std::uint32_t kMaxDepth = 200;
 
 void check_depth(const Ir& ir, const Op& op) {
   if (op.def->control == Control::kNone) return;

@@ -134,6 +134,7 @@ class Walk {
   bool needs_lo_;
   bool long_ranges_ = true;  ///< No tiles are needed except for broadcast rows.
   std::int64_t elements_;
+  std::int64_t work_;  ///< Of one element, in additions.
   std::vector<Operand> operands_;
   std::vector<std::pair<ScalarParam, DType>> params_;
   void (*prepare_)(double* p);
@@ -150,6 +151,7 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
       stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
       needs_lo_(residual && is_narrow_float(out_dtype_)),
       elements_(num_elements(spec.outputs[options.output].shape)),
+      work_(options.work * (is_narrow_float(out_dtype_) ? 2 : 1)),
       prepare_(options.prepare),
       output_(options.output) {
   std::vector<bool> is_param(spec.inputs.size());
@@ -358,7 +360,7 @@ void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
   for (std::size_t j = 0; j < operands_.size(); ++j) in[j] = run.in[operands_[j].input];
   const NoiseKey* const key = noise_key(run, stochastic_, output_, 0);
   const std::int64_t total = run.blocks * elements_;
-  parallel_for(run.pool, total, kTile, total, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
     Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
     pass.run(nest, in.data(), run.out[output_], begin, end, p.data(), key);
   });
@@ -367,7 +369,7 @@ void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
 /// Block by block: the flat range of all blocks is what is split among threads.
 void Walk::run_blocks(const BlockRun& run) const {
   const std::int64_t total = run.blocks * elements_;
-  parallel_for(run.pool, total, kTile, total, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
     Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
     std::array<const std::byte*, kMaxOperands> in = {};
     std::array<double, kMaxParams> p = {};
@@ -392,6 +394,25 @@ void Walk::operator()(const BlockRun& run) const {
   merge_blocks(run, nest) ? run_flat(run, nest) : run_blocks(run);
 }
 
+/// Rough cost of one element, in additions: decides when threads pay.
+std::int64_t work_of(kernels::Ew ew) {
+  switch (ew) {
+    case kernels::Ew::kExp:
+    case kernels::Ew::kLog:
+    case kernels::Ew::kTanh:
+      return 4;
+    case kernels::Ew::kGelu:
+    case kernels::Ew::kGeluGrad:
+      return 8;
+    case kernels::Ew::kPow:
+    case kernels::Ew::kPowGradBase:
+    case kernels::Ew::kPowGradExponent:
+      return 16;
+    default:
+      return 1;
+  }
+}
+
 bool has_residual(kernels::Ew ew) {
   return ew == kernels::Ew::kAdd || ew == kernels::Ew::kSub || ew == kernels::Ew::kScaledAdd;
 }
@@ -403,6 +424,7 @@ BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, Elementwise
   const kernels::EwFn function =
       spec.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
   POPSR_CHECK(function != nullptr);
+  options.work = work_of(ew);
   return Walk(spec, function, nullptr, has_residual(ew), std::move(options));
 }
 

@@ -51,6 +51,7 @@ struct ElementwiseOptions {
   std::size_t output = 0;
   bool residual = false;              ///< Does a TileFn write lo? (Known for the kernels of the table.)
   std::optional<DType> compute = {};  ///< Compute in the type of this dtype instead of the output's.
+  std::int64_t work = 1;              ///< Of one element, in additions; known for the kernels of the table.
 };
 
 /// Output = kernel of the table applied to the operands.

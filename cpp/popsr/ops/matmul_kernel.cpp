@@ -292,6 +292,8 @@ ProductKernel matmul_product(const EvalSpec& spec) {
     MatmulArgs args = op.args(op.g.m, run.lhs, run.rhs, run.out);
     args.folds = run.folds;
     args.epilogue = run.accumulate ? MatmulArgs::Epilogue::kScaledAdd : MatmulArgs::Epilogue::kReduce;
+    const bool alone = run.folds == 1 && run.divisor == 1.0;  // a group of one: nothing to fold
+    if (!run.accumulate && alone) args.epilogue = MatmulArgs::Epilogue::kStore;
     args.divisor = run.divisor;
     args.alpha = run.alpha;
     args.beta = run.beta;
