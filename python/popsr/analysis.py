@@ -60,6 +60,8 @@ def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalys
     Args:
         ir: the program.
         mode: "partition".
+    Raises:
+        GraphError: the order of a write in place and another use of the same tensor is not fixed.
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")
