@@ -75,16 +75,23 @@ class CallSiteInfo:
         Raises:
             ValueError: it is neither.
         """
-        for theirs, ours in (
-            (self._called.inputs, self.inputs),
-            (self._called.outputs, self.outputs),
-        ):
-            if graph_tensor in theirs:
-                return ours[theirs.index(graph_tensor)]
-        raise GraphError(
-            f"graph_to_parent: no input or output of the called graph, got {graph_tensor!r}, expected one of "
-            f"{self._called!r}"
-        )
+        return self._graph_to_parents([graph_tensor])[0]
+
+    def _graph_to_parents(self, graph_tensors: Iterable[Tensor]) -> list[Tensor]:
+        """``graph_to_parent`` of many tensors at once."""
+        ours: dict[Tensor, Tensor] = {}
+        # A tensor that is both is what was passed; the first place counts where it stands twice.
+        for theirs, parents in ((self._called.outputs, self.outputs), (self._called.inputs, self.inputs)):
+            ours.update(zip(reversed(theirs), reversed(parents[: len(theirs)]), strict=True))
+        result = []
+        for tensor in graph_tensors:
+            if not is_a(tensor, Tensor) or tensor not in ours:
+                raise GraphError(
+                    f"graph_to_parent: no input or output of the called graph, got {tensor!r}, expected one of "
+                    f"{self._called!r}"
+                )
+            result.append(ours[tensor])
+        return result
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
         """The graph's input that a tensor is passed as; the first of several.
@@ -280,8 +287,9 @@ def _bind_inputs(
             f"{where}: Too many inputs have been provided, got {len(flat)}, expected at most {len(wanted)}"
         )
     given = dict(zip(wanted, flat, strict=False))
+    known = set(wanted)
     for key, value in inputs_dict.items():
-        if key not in wanted:
+        if key not in known:
             raise GraphError(f"{where}: {key!r} is not in the called graph, expected one of {list(wanted)}")
         if key in given:
             raise GraphError(f"{where}: Graph input tensor is specified twice, got {key!r}")

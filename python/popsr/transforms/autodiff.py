@@ -113,11 +113,12 @@ class GradGraphInfo:
             TypeError: it is a call of another graph.
         """
         self._check_call("inputs_dict", fwd_call_info, self._forward)
-        return {
-            theirs: fwd_call_info.graph_to_parent(each.fwd_tensor)
+        values = {
+            theirs: each.fwd_tensor
             for theirs, each in zip(self._graph.inputs, self._expected_inputs, strict=True)
             if each.connection_type is ExpectedConnectionType.Fwd
         }
+        return dict(zip(values, fwd_call_info._graph_to_parents(values.values()), strict=True))
 
     def fwd_graph_ins_to_grad_parent_outs(self, grad_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
         """Inputs of the forward graph to their gradients at a call of the gradient graph.
@@ -126,10 +127,11 @@ class GradGraphInfo:
             grad_call_info: a call of the gradient graph.
         """
         self._check_call("fwd_graph_ins_to_grad_parent_outs", grad_call_info, self._graph)
+        inputs = set(self._forward.inputs)
         return {
-            each.fwd_tensor: grad_call_info.parent_output(i)
-            for i, each in enumerate(self._expected_outputs)
-            if each.fwd_tensor in self._forward.inputs
+            each.fwd_tensor: gradient
+            for each, gradient in zip(self._expected_outputs, grad_call_info.outputs, strict=False)
+            if each.fwd_tensor in inputs
         }
 
     def fwd_parent_ins_to_grad_parent_outs(
@@ -142,10 +144,8 @@ class GradGraphInfo:
             grad_call_info: a call of the gradient graph.
         """
         self._check_call("fwd_parent_ins_to_grad_parent_outs", fwd_call_info, self._forward)
-        return {
-            fwd_call_info.graph_to_parent(theirs): gradient
-            for theirs, gradient in self.fwd_graph_ins_to_grad_parent_outs(grad_call_info).items()
-        }
+        gradients = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
+        return dict(zip(fwd_call_info._graph_to_parents(gradients), gradients.values(), strict=True))
 
     def _check_call(self, where: str, info: CallSiteInfo, graph: Graph) -> None:
         if not is_a(info, CallSiteInfo) or info.called_graph is not graph:
