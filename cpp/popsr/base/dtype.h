@@ -56,9 +56,6 @@ inline constexpr std::size_t kNumDTypes = kDTypes.size();
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)]; }
 constexpr std::size_t size_of(DType dtype) { return info(dtype).size; }
 constexpr bool is_float(DType dtype) { return info(dtype).kind == DTypeKind::kFloat; }
-constexpr bool is_integer(DType dtype) {
-  return info(dtype).kind == DTypeKind::kInt || info(dtype).kind == DTypeKind::kUInt;
-}
 /// True for floats that are widened to float32, computed, and narrowed once per op.
 constexpr bool is_narrow_float(DType dtype) { return is_float(dtype) && info(dtype).compute != dtype; }
 

@@ -46,21 +46,10 @@ void bind_analysis(py::module_& m) {
              return std::make_unique<PartitionAnalysis>(*ir);
            }),
            py::keep_alive<1, 2>())
-      .def_property_readonly("epoch", &PartitionAnalysis::epoch)
-      .def("check_fresh", &PartitionAnalysis::check_fresh)
-      .def("num_contexts",
-           [](const PartitionAnalysis& self, std::uint32_t graph) {
-             return self.contexts(checked_graph(self.ir(), graph)).size();
-           })
       .def("partition",
            [](const PartitionAnalysis& self, TensorId tensor) {
              self.check_fresh();
              return partition(self, self.partition(checked_tensor(self.ir(), tensor)));
-           })
-      .def("variable",
-           [](const PartitionAnalysis& self, TensorId tensor) {
-             self.check_fresh();
-             return partition(self, self.variable(checked_tensor(self.ir(), tensor)));
            })
       .def("seeds",
            [](const PartitionAnalysis& self, OpId op) {

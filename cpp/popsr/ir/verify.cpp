@@ -129,8 +129,7 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
 [[noreturn]] void raise_ambiguity(const Ir& ir, const Graph& graph, const Use& writer, const Use& other) {
   raise<GraphError>(
       "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', "
-      "expected an "
-      "order by data or popsr.in_sequence()",
+      "expected an order by data or popsr.in_sequence()",
       ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
       ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
       ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), graph.name);
@@ -171,8 +170,7 @@ void check_aliases(const Ir& ir, const Graph& graph, WrittenInputs& written) {
       if (fresh) continue;
       raise<GraphError>(
           "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), got "
-          "inputs {} "
-          "and {}, expected one of them",
+          "inputs {} and {}, expected one of them",
           op.def->name, tensor.name, ir.locations().to_string(op.location), first->second, i);
     }
   }

@@ -11,6 +11,8 @@ namespace {
 
 // Slices of all members together: stays in a second-level cache.
 constexpr std::int64_t kStagingBytes = std::int64_t{1} << 19;
+// Of a consumer: what it folds into, the product, and factors.
+constexpr std::size_t kMaxInputs = 8;
 
 ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
   return sink.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
@@ -20,7 +22,7 @@ ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
 
 SliceFold::SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads)
     : sink_(*op.sink), rows_kernel_(op.product->def->product_rows(eval_spec(ir, *op.product, kernels))) {
-  POPSR_CHECK(rows_kernel_ != nullptr);
+  POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
   const TensorType& product = ir.tensor(op.product->outputs[0]).type;
   columns_ = product.shape.empty() ? 1 : product.shape.back();
   rows_ = columns_ == 0 ? 0 : num_elements(product.shape) / columns_;
@@ -63,11 +65,11 @@ std::size_t SliceFold::staging_bytes() const {
 void SliceFold::run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io,
                     ThreadPool& pool) const {
   const std::int64_t slices = (rows_ + step_ - 1) / step_;
-  const int parts =
-      static_cast<int>(std::min<std::int64_t>(slices, static_cast<std::int64_t>(staging_.size())));
-  pool.run(std::min(parts, pool.threads()), [&](int part) {
+  const int threads = std::min(pool.threads(), static_cast<int>(staging_.size()));
+  const int parts = static_cast<int>(std::min<std::int64_t>(slices, threads));
+  pool.run(parts, [&](int part) {
     std::byte* staging = staging_[static_cast<std::size_t>(part)].data();
-    for (std::int64_t s = part; s < slices; s += std::min(parts, pool.threads())) {
+    for (std::int64_t s = part; s < slices; s += parts) {
       slice(bound, s * step_, staging, key, io);
     }
   });
@@ -85,7 +87,6 @@ void SliceFold::slice(const BoundProduct& bound, std::int64_t begin, std::byte* 
   const Consumer& consumer = end - begin == step_ ? full_ : tail_;
   const auto first = static_cast<std::uint64_t>(begin * columns_);
   std::byte* out = bound.out + begin * columns_ * out_size_;
-  constexpr std::size_t kMaxInputs = 8;
   const std::byte* in[kMaxInputs] = {};
   std::ptrdiff_t strides[kMaxInputs] = {};
   std::copy(bound.in.begin(), bound.in.end(), in);
