@@ -24,6 +24,8 @@ ReplicaGrouping from_digits(const std::string& text) {
   return ReplicaGrouping::from_assignment(assignment);
 }
 
+using Map = std::vector<std::int64_t>;
+
 struct StrideRow {
   std::int64_t replicas, stride;
   std::optional<std::int64_t> size;
@@ -41,6 +43,8 @@ TEST_CASE("grouping: from stride and group size") {
       {12, 2, 3, "010101232323", "001122001122", false},
       {12, 3, 2, "012012345345", "000111000111", false},
       {16, 2, 4, "0101010123232323", "0011223300112233", false},
+      {8, 4, 1, "01234567", "00000000", true},
+      {4, 2, 1, "0123", "0000", true},
       {1, 1, {}, "0", "0", true},
   };
   for (const StrideRow& row : rows) {
@@ -52,6 +56,7 @@ TEST_CASE("grouping: from stride and group size") {
     CHECK(grouping.transpose().is_const() == row.transpose_is_const);
     CHECK(grouping.num_groups() * grouping.group_size() == row.replicas);
     CHECK(from_digits(row.assignment) == grouping);
+    CHECK(grouping.const_grouping() == grouping);
   }
 }
 
@@ -91,12 +96,64 @@ TEST_CASE("grouping: from assignment") {
   }
 }
 
+TEST_CASE("grouping: a varying stride is kept by groups of constant stride") {
+  struct Row {
+    std::string assignment, parts;
+    Map to_device, to_host;
+  };
+  const std::vector<Row> rows = {
+      {"00110011", "00112233", {0, 1, 0, 1}, {0, 1}},
+      {"00111100", "00112233", {0, 1, 1, 0}, {0, 1}},
+      {"0110", "0123", {0, 1, 1, 0}, {0, 1}},
+      {"010011", "012345", {0, 1, 0, 0, 1, 1}, {0, 1}},
+      {"01100110", "01234567", {0, 1, 1, 0, 0, 1, 1, 0}, {0, 1}},
+      {"00011110", "01234567", {0, 0, 0, 1, 1, 1, 1, 0}, {0, 3}},
+      {"0101232323230101", "0101232345456767", {0, 1, 2, 3, 2, 3, 0, 1}, {0, 1, 2, 3}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.assignment);
+    const ReplicaGrouping grouping = from_digits(row.assignment);
+    CHECK(digits(grouping.const_grouping()) == row.parts);
+    CHECK(grouping.const_grouping().is_const());
+    CHECK(grouping.to_device_map() == row.to_device);
+    CHECK(grouping.to_host_map() == row.to_host);
+  }
+}
+
 TEST_CASE("grouping: partition and text") {
   PartitionTable table(4);
   CHECK(table.to_string(from_digits("0110").partition(table)) == "{0,3}{1,2}");
+  CHECK(from_digits("0110").partition().to_string() == "{0,3}{1,2}");
   CHECK(from_digits("0110").to_string() == "ReplicaGrouping(assignment=[0, 1, 1, 0])");
   CHECK(from_digits("0101").to_string() ==
         "ReplicaGrouping(num_replicas=4, stride=2, group_size=2, num_groups=2)");
+}
+
+TEST_CASE("grouping: table of groups") {
+  CHECK(from_digits("0110").table() ==
+        "Group | Replicas\n"
+        "------+---------\n"
+        "    0 | 0, 3\n"
+        "    1 | 1, 2");
+  CHECK(ReplicaGrouping::from_stride(512, 16).table() ==
+        "Group | Replicas\n"
+        "------+--------------------------\n"
+        "    0 | 0, 16, 32, ..., 480, 496\n"
+        "    1 | 1, 17, 33, ..., 481, 497\n"
+        "    2 | 2, 18, 34, ..., 482, 498\n"
+        "  ... | ...\n"
+        "   14 | 14, 30, 46, ..., 494, 510\n"
+        "   15 | 15, 31, 47, ..., 495, 511");
+}
+
+TEST_CASE("grouping: groups by number") {
+  const ReplicaGrouping grouping = from_digits("010011");
+  const auto group = grouping.group(1);
+  CHECK(std::vector<Replica>(group.begin(), group.end()) == std::vector<Replica>{1, 4, 5});
+  CHECK(grouping.index_in_group(5) == 2);
+  for (const std::int64_t number : {-1, 2}) {
+    CHECK_THROWS_WITH_AS(grouping.group(number), doctest::Contains("there is no such group"), ReplicaError);
+  }
 }
 
 TEST_CASE("grouping: what does not tile the replicas is refused") {
@@ -105,11 +162,17 @@ TEST_CASE("grouping: what does not tile the replicas is refused") {
     std::optional<std::int64_t> size;
     const char* text;
   };
+  const char* const count_text = "replica_grouping: replica count out of range";
   const char* const stride_text = "replica_grouping: stride does not tile the replicas";
   const char* const size_text = "replica_grouping: groups do not tile the replicas";
-  const std::vector<Bad> rows = {{8, 0, {}, stride_text},  {8, -1, 2, stride_text}, {8, 3, {}, stride_text},
-                                 {8, 16, {}, stride_text}, {8, 4, 4, size_text},    {8, 1, 3, size_text},
-                                 {8, 2, 3, size_text},     {8, 1, 0, size_text},    {8, 1, 9, size_text}};
+  const std::vector<Bad> rows = {{8, 0, {}, stride_text}, {8, -1, 2, stride_text},
+                                 {8, 3, {}, stride_text}, {8, 16, {}, stride_text},
+                                 {8, 4, 4, size_text},    {8, 1, 3, size_text},
+                                 {8, 2, 3, size_text},    {8, 1, 0, size_text},
+                                 {8, 1, 9, size_text},    {4, 3, 1, stride_text},
+                                 {12, 4, 2, size_text},   {4, 4, 2, size_text},
+                                 {8, 1, -2, size_text},   {0, 1, {}, count_text},
+                                 {-8, 1, 1, count_text},  {std::int64_t{1} << 40, 1, {}, count_text}};
   for (const Bad& row : rows) {
     CAPTURE(row.stride);
     CHECK_THROWS_WITH_AS(ReplicaGrouping::from_stride(row.replicas, row.stride, row.size),
@@ -123,9 +186,11 @@ TEST_CASE("grouping: bad assignments are refused") {
   };
   refused({}, "empty assignment");
   refused({0, 0, 1}, "groups differ in size");
-  refused({1, 1, 0, 0}, "not numbered from 0 in order of first appearance, got [1, 1, 0, 0]");
+  refused({1, 1, 0, 0}, "not numbered from 0 in order of first appearance, got [1, 1, 0, 0] with group 1");
   refused({0, 2, 0, 2}, "not numbered from 0");
-  refused({0, -1}, "not numbered from 0");
+  refused({0, -1}, "group -1 at replica 1, expected 0 to 1 there");
+  refused({0, 1, 1}, "groups differ in size, got [0, 1, 1] with sizes 1 to 2");
+  refused(std::vector<std::int64_t>(100, 1), "got [1, 1, 1, ..., 1, 1]");
 }
 
 }  // namespace

@@ -1,5 +1,25 @@
-"""Sets of replicas: which agree (Partition), and which talk or share values (ReplicaGrouping)."""
+"""Sets of replicas: which agree (Partition), and which talk or share values (the others).
 
-from popsr._core import Partition, ReplicaGrouping
+``ReplicaGrouping`` is PopXL's class of groups. ``CommGroup`` and ``VariableSettings`` are PopART's; both become a
+ReplicaGrouping once the number of replicas is known, and each grouping is a Partition::
 
-__all__ = ["Partition", "ReplicaGrouping"]
+    CommGroup(CommGroupType.Orthogonal, 4).to_replica_grouping(16).partition
+"""
+
+from popsr._core import (
+    CommGroup,
+    CommGroupType,
+    Partition,
+    ReplicaGrouping,
+    VariableRetrievalMode,
+    VariableSettings,
+)
+
+__all__ = [
+    "CommGroup",
+    "CommGroupType",
+    "Partition",
+    "ReplicaGrouping",
+    "VariableRetrievalMode",
+    "VariableSettings",
+]

@@ -15,13 +15,15 @@ namespace popsr::bindings {
 
 namespace py = pybind11;
 
-void bind_errors(py::module_& m);     ///< Translates popsr::Error and its children to popsr.errors.
-void bind_replica(py::module_& m);    ///< Partition, ReplicaGrouping.
-void bind_ir(py::module_& m);         ///< Ir: graphs, tensors, ops and streams by id; emission.
-void bind_schemas(py::module_& m);    ///< op_schemas(): what the registry declares.
-void bind_analysis(py::module_& m);   ///< PartitionAnalysis.
-void bind_transform(py::module_& m);  ///< autodiff, seeds of stochastic rounding.
-void bind_session(py::module_& m);    ///< Session, threads.
+void bind_errors(py::module_& m);             ///< Translates popsr::Error and its children to popsr.errors.
+void bind_replica(py::module_& m);            ///< Partition.
+void bind_groups(py::module_& m);             ///< ReplicaGrouping, CommGroup.
+void bind_variable_settings(py::module_& m);  ///< VariableSettings, VariableRetrievalMode.
+void bind_ir(py::module_& m);                 ///< Ir: graphs, tensors, ops and streams by id; emission.
+void bind_schemas(py::module_& m);            ///< op_schemas(): what the registry declares.
+void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
+void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic rounding.
+void bind_session(py::module_& m);            ///< Session, threads.
 
 py::object to_python(const Attribute& value);
 /// Throws AttributeValueError naming op, attribute, got and expected.

@@ -7,6 +7,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = POPSR_VERSION;
   bind_errors(m);
   bind_replica(m);
+  bind_groups(m);
+  bind_variable_settings(m);
   bind_ir(m);
   bind_schemas(m);
   bind_analysis(m);

@@ -3,10 +3,37 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "popsr/base/error.h"
 
 namespace popsr {
+namespace {
+
+// More is a mistake: a grouping takes 12 bytes a replica.
+constexpr std::int64_t kMaxReplicas = std::int64_t{1} << 24;
+// Longer lists show their ends only, as do tables of more rows.
+constexpr std::int64_t kMaxMembersShown = 16, kMaxRowsShown = 8;
+constexpr std::int64_t kFirstShown = 3, kLastShown = 2;
+
+void check_replicas(std::int64_t replicas) {
+  if (replicas < 1 || replicas > kMaxReplicas) {
+    raise<ReplicaError>("replica_grouping: replica count out of range, got {}, expected 1 to {}", replicas,
+                        kMaxReplicas);
+  }
+}
+
+/// "0, 4, 8, 12" or "0, 1, 2, ..., 62, 63"
+template <class Items>
+std::string list_of(const Items& items) {
+  const std::span all(items);
+  if (std::ssize(all) <= kMaxMembersShown) return fmt::format("{}", fmt::join(all, ", "));
+  return fmt::format("{}, ..., {}", fmt::join(all.first(kFirstShown), ", "),
+                     fmt::join(all.last(kLastShown), ", "));
+}
+
+}  // namespace
 
 ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) : assignment_(std::move(assignment)) {
   num_groups_ = 1 + *std::ranges::max_element(assignment_);
@@ -32,6 +59,7 @@ ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) : assignm
 
 ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t stride,
                                              std::optional<std::int64_t> group_size) {
+  check_replicas(replicas);
   if (stride < 1 || stride > replicas || replicas % stride != 0) {
     raise<ReplicaError>(
         "replica_grouping: stride does not tile the replicas, got stride {} for {} replicas, "
@@ -56,19 +84,24 @@ ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t
 ReplicaGrouping ReplicaGrouping::from_assignment(std::span<const std::int64_t> assignment) {
   if (assignment.empty())
     raise<ReplicaError>("replica_grouping: empty assignment, got [], expected one group a replica");
+  check_replicas(static_cast<std::int64_t>(assignment.size()));
   std::vector<std::int64_t> counts;
-  for (const std::int64_t group : assignment) {
+  for (std::size_t r = 0; r < assignment.size(); ++r) {
+    const std::int64_t group = assignment[r];
     if (group < 0 || group > static_cast<std::int64_t>(counts.size())) {
       raise<ReplicaError>(
-          "replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}]",
-          fmt::join(assignment, ", "));
+          "replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}] with "
+          "group "
+          "{} at replica {}, expected 0 to {} there",
+          list_of(assignment), group, r, counts.size());
     }
     if (group == static_cast<std::int64_t>(counts.size())) counts.push_back(0);
     ++counts[static_cast<std::size_t>(group)];
   }
   if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) != counts.end()) {
-    raise<ReplicaError>("replica_grouping: groups differ in size, got [{}], expected equal sizes",
-                        fmt::join(assignment, ", "));
+    raise<ReplicaError>(
+        "replica_grouping: groups differ in size, got [{}] with sizes {} to {}, expected equal sizes",
+        list_of(assignment), std::ranges::min(counts), std::ranges::max(counts));
   }
   return ReplicaGrouping({assignment.begin(), assignment.end()});
 }
@@ -78,8 +111,18 @@ std::span<const Replica> ReplicaGrouping::members(Replica replica) const {
   return std::span(members_).subspan(static_cast<std::size_t>(assignment_[replica]) * size, size);
 }
 
+std::span<const Replica> ReplicaGrouping::group(std::int64_t group) const {
+  if (group < 0 || group >= num_groups_) {
+    raise<ReplicaError>("replica_grouping: there is no such group, got {}, expected 0 to {}", group,
+                        num_groups_ - 1);
+  }
+  const auto size = static_cast<std::size_t>(group_size());
+  return std::span(members_).subspan(static_cast<std::size_t>(group) * size, size);
+}
+
 std::int64_t ReplicaGrouping::index_in_group(Replica replica) const {
-  return std::ranges::find(members(replica), replica) - members(replica).begin();
+  const std::span<const Replica> group = members(replica);
+  return std::ranges::lower_bound(group, replica) - group.begin();
 }
 
 ReplicaGrouping ReplicaGrouping::transpose() const {
@@ -95,6 +138,50 @@ ReplicaGrouping ReplicaGrouping::transpose() const {
   return ReplicaGrouping(std::move(assignment));
 }
 
+ReplicaGrouping ReplicaGrouping::const_grouping() const {
+  if (is_const()) return *this;
+  const auto size = static_cast<std::size_t>(group_size());
+  // Distance to the member before; 0 at the start of a group, where a part starts as well.
+  std::vector<std::int64_t> gaps(members_.size(), 0);
+  std::int64_t stride = replicas();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (i % size == 0) continue;
+    gaps[i] = static_cast<std::int64_t>(members_[i]) - static_cast<std::int64_t>(members_[i - 1]);
+    stride = std::min(stride, gaps[i]);
+  }
+  std::int64_t common = 0;
+  std::int64_t length = 0;
+  for (const std::int64_t gap : gaps) {
+    if (gap != stride) common = std::gcd(common, std::exchange(length, 0));
+    ++length;
+  }
+  common = std::gcd(common, length);
+  // The parts tile each class of replicas modulo the stride, so parts of the common size tile the replicas.
+  return from_stride(replicas(), common == 1 ? 1 : stride, common);
+}
+
+std::vector<std::int64_t> ReplicaGrouping::to_device_map() const {
+  const ReplicaGrouping parts = const_grouping();
+  std::vector<std::int64_t> map(static_cast<std::size_t>(parts.num_groups()));
+  for (std::size_t r = 0; r < assignment_.size(); ++r) {
+    map[static_cast<std::size_t>(parts.assignment_[r])] = assignment_[r];
+  }
+  return map;
+}
+
+std::vector<std::int64_t> ReplicaGrouping::to_host_map() const {
+  const ReplicaGrouping parts = const_grouping();
+  std::vector<std::int64_t> map(static_cast<std::size_t>(num_groups_));
+  for (std::int64_t g = 0; g < num_groups_; ++g) {
+    map[static_cast<std::size_t>(g)] = parts.assignment_[group(g).front()];
+  }
+  return map;
+}
+
+Partition ReplicaGrouping::partition() const {
+  return Partition::from_labels(std::vector<std::uint64_t>(assignment_.begin(), assignment_.end()));
+}
+
 PartitionId ReplicaGrouping::partition(PartitionTable& table) const {
   return table.from_keys(std::vector<std::uint64_t>(assignment_.begin(), assignment_.end()));
 }
@@ -105,6 +192,27 @@ std::string ReplicaGrouping::to_string() const {
                        replicas(), stride_, group_size(), num_groups_);
   }
   return fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment_, ", "));
+}
+
+std::string ReplicaGrouping::table() const {
+  std::vector<std::string> lines;
+  const auto add_rows = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t g = begin; g < end; ++g)
+      lines.push_back(fmt::format("{:>5} | {}", g, list_of(group(g))));
+  };
+  if (num_groups_ <= kMaxRowsShown) {
+    add_rows(0, num_groups_);
+  } else {
+    add_rows(0, kFirstShown);
+    lines.emplace_back("  ... | ...");
+    add_rows(num_groups_ - kLastShown, num_groups_);
+  }
+  const std::string head = "Group | Replicas";
+  std::size_t width = head.size();
+  for (const std::string& line : lines) width = std::max(width, line.size());
+  std::string rule(width, '-');
+  rule[head.find('|')] = '+';
+  return fmt::format("{}\n{}\n{}", head, rule, fmt::join(lines, "\n"));
 }
 
 }  // namespace popsr

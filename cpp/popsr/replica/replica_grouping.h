@@ -16,7 +16,7 @@ namespace popsr {
 class ReplicaGrouping {
  public:
   /// Throws ReplicaError unless 0 < stride, 0 < group_size and stride*group_size divides replicas.
-  /// No group_size stands for replicas / stride.
+  /// No group_size stands for replicas / stride. Groups of one replica have stride 1.
   static ReplicaGrouping from_stride(std::int64_t replicas, std::int64_t stride = 1,
                                      std::optional<std::int64_t> group_size = {});
   /// Group of each replica. Throws ReplicaError unless groups are of equal size and numbered from 0 in order
@@ -32,13 +32,29 @@ class ReplicaGrouping {
   const std::vector<std::int64_t>& assignment() const { return assignment_; }
   /// Members of the group of `replica`, ascending.
   std::span<const Replica> members(Replica replica) const;
+  /// Members of a group by its number, ascending. Throws ReplicaError outside [0, num_groups).
+  std::span<const Replica> group(std::int64_t group) const;
   /// Position of `replica` in its group.
   std::int64_t index_in_group(Replica replica) const;
   /// New group k holds the k-th member of every group.
   ReplicaGrouping transpose() const;
+
+  /// A grouping of constant stride that refines this one; itself when it is constant. With s the smallest
+  /// distance of neighbours in any group: groups break where the distance exceeds s, into parts of the size
+  /// that divides all of them.
+  ReplicaGrouping const_grouping() const;
+  /// The group that each group of const_grouping() lies in.
+  std::vector<std::int64_t> to_device_map() const;
+  /// The first group of const_grouping() in each group.
+  std::vector<std::int64_t> to_host_map() const;
+
   PartitionId partition(PartitionTable& table) const;
+  Partition partition() const;
   bool operator==(const ReplicaGrouping& other) const { return assignment_ == other.assignment_; }
+  /// PopXL's text: stride and size of a constant grouping, else the assignment.
   std::string to_string() const;
+  /// A row a group with its replicas; the middle of long tables and rows is left out.
+  std::string table() const;
 
  private:
   explicit ReplicaGrouping(std::vector<std::int64_t> assignment);

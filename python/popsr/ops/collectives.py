@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr._emit import emit
-from popsr.replicas import ReplicaGrouping
+from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
 __all__ = [
     "CollectiveOps",
+    "CommGroup",
+    "CommGroupType",
     "replicated_all_gather",
     "replicated_all_reduce",
     "replicated_all_reduce_",

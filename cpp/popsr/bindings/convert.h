@@ -1,0 +1,55 @@
+// Plain values between Python and C++, for classes that users see without a Python layer above them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "popsr/bindings/bindings.h"
+
+namespace popsr::bindings {
+
+/// An int of Python or NumPy, but no bool. As a parameter it fits nothing else.
+struct Integer {
+  std::int64_t value = 0;
+};
+
+/// Throws the class of popsr.errors with that name.
+[[noreturn]] void raise_as(const char* error, const std::string& text);
+/// Name of a value's type, for messages: a repr may have many lines.
+std::string type_name(py::handle value);
+/// Throw ArgumentTypeError when the value is something else.
+std::int64_t read_int(const char* where, const char* name, py::handle value);
+std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values);
+/// "(int, str, mode=int)"
+std::string types_of(const py::args& args, const py::kwargs& kwargs);
+
+/// A last constructor, for arguments that fit no other: ArgumentTypeError.
+template <class Class>
+auto no_other_arguments(const char* where, const char* expected) {
+  return py::init([=](const py::args& args, const py::kwargs& kwargs) -> std::unique_ptr<Class> {
+    raise_as("ArgumentTypeError", std::string(where) + ": arguments do not fit, got " +
+                                      types_of(args, kwargs) + ", expected " + expected);
+  });
+}
+
+template <class Items, class Convert>
+py::tuple tuple_of(const Items& items, const Convert& convert) {
+  py::tuple result(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) result[i] = convert(items[i]);
+  return result;
+}
+
+template <class Integers>
+py::tuple tuple_of(const Integers& integers) {
+  return tuple_of(integers, [](auto integer) { return py::int_(integer); });
+}
+
+}  // namespace popsr::bindings
+
+template <>
+struct pybind11::detail::type_caster<popsr::bindings::Integer> {
+  PYBIND11_TYPE_CASTER(popsr::bindings::Integer, const_name("int"));
+  bool load(handle source, bool);
+};
