@@ -24,7 +24,7 @@ inline const TensorType kVector{DType::kFloat32, {4}};
 
 inline std::shared_ptr<const HostBytes> zero_bytes(const TensorType& type, std::int64_t groups = 1) {
   const auto elements = static_cast<std::size_t>(num_elements(type.shape) * groups);
-  return std::make_shared<const HostBytes>(elements * size_of(type.dtype));
+  return std::make_shared<const HostBytes>(std::vector<std::byte>(elements * size_of(type.dtype)));
 }
 
 /// A program that grows by one line an op; `at` is the graph that grows.
@@ -50,7 +50,8 @@ struct Program {
                     TensorType type = kVector) {
     ReplicaGrouping groups = grouping.value_or(ReplicaGrouping::from_stride(ir.replication()));
     const auto bytes = zero_bytes(type, groups.num_groups());
-    return ir.add_variable(name, std::move(type), bytes, std::move(groups), RetrievalMode::kOnePerGroup);
+    return ir.add_variable(name, std::move(type), bytes, std::move(groups),
+                           VariableRetrievalMode::kOnePerGroup);
   }
   TensorId input(std::string_view name, TensorType type = kVector) {
     return ir.add_input(at, name, std::move(type));

@@ -18,6 +18,7 @@
 namespace popsr {
 namespace {
 
+using test::Attrs;
 using test::kVector;
 using test::Program;
 using Term = std::uint64_t;
@@ -51,14 +52,16 @@ class Interpreter {
     }
   }
 
-  /// Runs the op on every replica; the terms of its output.
-  const Terms& run(const Op& op) {
+  /// Runs the op on every replica; the terms of what it changes.
+  std::vector<Terms> run(const Op& op) {
+    if (op.def->name == "remote_store") return store(op);
     Terms terms(replicas_);
     for (std::size_t r = 0; r < replicas_; ++r) terms[r] = table_(key(op, r));
     const bool in_place = op.def->name.back() == '_';
     const TensorId result = op.outputs.at(0);
     if (in_place) place_[result] = place(op.inputs[0]);
-    return values_[place(result)] = std::move(terms);
+    values_[place(result)] = terms;
+    return {terms};
   }
 
  private:
@@ -73,6 +76,7 @@ class Interpreter {
 
   std::vector<std::uint64_t> key(const Op& op, std::size_t r) const {
     const std::string_view name = op.def->name;
+    if (name.starts_with("remote_load")) return load(op, r);
     std::vector<std::uint64_t> key{op.id};
     if (name == "host_load") {
       const bool broadcast = ir_.stream(op.attr<StreamRef>("h2d_stream").id).mode == StreamMode::kBroadcast;
@@ -84,6 +88,39 @@ class Interpreter {
       for (std::size_t i = first; i < op.inputs.size(); ++i) key.push_back(value(op.inputs[i], r));
     }
     return key;
+  }
+
+  /// The entries that an op may reach, and the term of its offset.
+  std::vector<TensorId> entries(const Op& op) const {
+    const std::vector<TensorId>& all = ir_.remote(op.attr<RemoteRef>("remote_buffer").id).entries;
+    const auto entry = op.optional_attr<std::int64_t>("entry");
+    return entry ? std::vector<TensorId>{all[at(static_cast<std::uint64_t>(*entry))]} : all;
+  }
+  static TensorId offset(const Op& op) { return op.inputs.empty() ? kNone : op.inputs.back(); }
+
+  std::vector<std::uint64_t> load(const Op& op, std::size_t r) const {
+    std::vector<std::uint64_t> key{op.id};
+    for (const TensorId entry : entries(op)) key.push_back(value(entry, r));
+    if (!op.optional_attr<std::int64_t>("entry")) key.push_back(value(offset(op), r));
+    return key;
+  }
+
+  std::vector<Terms> store(const Op& op) {
+    std::vector<Terms> changed;
+    const std::vector<TensorId> reached = entries(op);
+    for (const TensorId entry : reached) {
+      Terms terms(replicas_);
+      for (std::size_t r = 0; r < replicas_; ++r) {
+        std::vector<std::uint64_t> key{op.id, value(op.inputs[0], r)};
+        if (!op.optional_attr<std::int64_t>("entry")) {
+          key.insert(key.end(), {entry, value(entry, r), value(offset(op), r)});
+        }
+        terms[r] = table_(key);
+      }
+      changed.push_back(terms);
+    }
+    for (std::size_t k = 0; k < reached.size(); ++k) values_[reached[k]] = changed[k];
+    return changed;
   }
 
   void append_members(const Op& op, std::size_t r, std::vector<std::uint64_t>& key) const {
@@ -106,7 +143,8 @@ class Interpreter {
   std::map<TensorId, Terms> values_;
 };
 
-/// Grows a random program; in-place ops write only what was loaded, so that one run tells all.
+/// Grows a random program; in-place ops write only what was loaded, and remote entries are stored first, so
+/// that one run tells all.
 class Generator {
  public:
   Generator(Program& program, std::mt19937& random) : p_(program), random_(random) {}
@@ -115,7 +153,12 @@ class Generator {
     for (int i = 0; i < 3; ++i) tensors_.push_back(p_.variable("w", grouping()));
     writable_.push_back(p_.load("x"));
     writable_.push_back(p_.load("b", StreamMode::kBroadcast));
+    const TensorType index{DType::kInt32, {}};
+    offsets_ = {p_.load("i", StreamMode::kReplicate, index), p_.load("j", StreamMode::kBroadcast, index)};
     tensors_.insert(tensors_.end(), writable_.begin(), writable_.end());
+    for (std::int64_t e = 0; e < 2; ++e) {
+      p_.emit("remote_store", {any_vector()}, {{"remote_buffer", RemoteRef{buffer_}}, {"entry", e}});
+    }
     for (int i = 0; i < ops; ++i) step();
   }
 
@@ -131,6 +174,8 @@ class Generator {
     }
     return t;
   }
+
+  TensorId any_vector() { return like(writable_[0], tensors_); }
 
   ReplicaGrouping grouping() {
     const auto n = p_.ir.replication();
@@ -163,10 +208,24 @@ class Generator {
     return ReplicaGrouping::from_assignment(groups);
   }
 
+  /// A load or store of the remote buffer, at an entry that is known or not.
+  void remote(TensorId t) {
+    Attrs attrs{{"remote_buffer", RemoteRef{buffer_}}};
+    std::vector<TensorId> inputs;
+    if (below(3) == 0) {
+      inputs.push_back(offsets_[below(2)]);
+    } else {
+      attrs.emplace_back("entry", static_cast<std::int64_t>(below(2)));
+    }
+    if (below(2) == 0) return keep(p_("remote_load", inputs, {}, attrs));
+    inputs.insert(inputs.begin(), p_.ir.tensor(t).type == kVector ? t : any_vector());
+    p_.emit("remote_store", inputs, attrs);
+  }
+
   void step() {
     const TensorId t = any();
     const TensorId target = writable_[below(writable_.size())];
-    switch (below(10)) {
+    switch (below(13)) {
       case 0:
         return keep(p_("add", {t, like(t, tensors_)}));
       case 1:
@@ -185,6 +244,10 @@ class Generator {
         return keep(p_("add_", {target, like(target, tensors_)}));
       case 8:
         return keep(p_("copy_var_update_", {target, like(target, tensors_)}));
+      case 9:
+      case 10:
+      case 11:
+        return remote(t);
       default:
         return keep(below(2) == 0 ? p_.load("x")
                                   : p_("replicated_all_reduce_", {target}, {}, {{"group", grouping()}}));
@@ -197,7 +260,8 @@ class Generator {
 
   Program& p_;
   std::mt19937& random_;
-  std::vector<TensorId> tensors_, writable_;
+  std::vector<TensorId> tensors_, writable_, offsets_;
+  RemoteId buffer_ = p_.ir.add_remote_buffer(kVector, 2);
 };
 
 TEST_CASE("analysis fuzz: facts of straight-line programs are exact") {
@@ -212,12 +276,15 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact") {
       Interpreter interpreter(p.ir);
       const std::vector<OpId>& ops = p.ir.graph(kMainGraph).ops;
       for (std::size_t i = 0; i < ops.size(); ++i) {
-        const PartitionId fact = facts.main().ops[i].outputs[0];
-        const PartitionId exact = table.from_keys(interpreter.run(p.ir.op(ops[i])));
-        between += exact != table.top() && exact != table.bottom() ? 1 : 0;
-        if (fact == exact) continue;
-        FAIL("op ", i, " has ", table.to_string(fact), ", expected ", table.to_string(exact), " in\n",
-             print_ir(p.ir));
+        const std::vector<Terms> changed = interpreter.run(p.ir.op(ops[i]));
+        for (std::size_t k = 0; k < changed.size(); ++k) {
+          const PartitionId fact = facts.main().ops[i].outputs[k];
+          const PartitionId exact = table.from_keys(changed[k]);
+          between += exact != table.top() && exact != table.bottom() ? 1 : 0;
+          if (fact == exact) continue;
+          FAIL("op ", i, " has ", table.to_string(fact), ", expected ", table.to_string(exact), " in\n",
+               print_ir(p.ir));
+        }
       }
     }
   }
@@ -238,7 +305,8 @@ TEST_CASE("analysis fuzz: the oracle sees a wrong rule") {
     Interpreter interpreter(p.ir);
     const std::vector<OpId>& ops = p.ir.graph(kMainGraph).ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      const PartitionId exact = p.ir.partitions().from_keys(interpreter.run(p.ir.op(ops[i])));
+      const std::vector<Terms> changed = interpreter.run(p.ir.op(ops[i]));
+      const PartitionId exact = p.ir.partitions().from_keys(changed[0]);
       unsound += p.ir.partitions().refines(facts.main().ops[i].outputs[0], exact) ? 0 : 1;
     }
   }

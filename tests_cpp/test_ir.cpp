@@ -143,10 +143,10 @@ TEST_CASE("ir: variables, outputs and replication are checked") {
   const auto grouping = ReplicaGrouping::from_stride(2);
   const auto all = ReplicaGrouping::from_stride(4);
   const auto bytes = test::zero_bytes(kVector);
-  CHECK_THROWS_WITH_AS(p.ir.add_variable("w", kVector, bytes, grouping, RetrievalMode::kOnePerGroup),
+  CHECK_THROWS_WITH_AS(p.ir.add_variable("w", kVector, bytes, grouping, VariableRetrievalMode::kOnePerGroup),
                        doctest::Contains("got 2 replicas for 'w', expected 4"), ReplicaError);
   CHECK_THROWS_WITH_AS(
-      p.ir.add_variable("w", kInts, test::zero_bytes(kInts, 2), all, RetrievalMode::kOnePerGroup),
+      p.ir.add_variable("w", kInts, test::zero_bytes(kInts, 2), all, VariableRetrievalMode::kOnePerGroup),
       doctest::Contains("got 32 bytes, expected 16"), ShapeError);
   const TensorId a = p.input("a");
   CHECK_THROWS_WITH_AS(p.ir.add_output(p.ir.create_graph("f"), a),

@@ -318,7 +318,7 @@ TEST_CASE("a stream that is read more often than there is data is refused before
   CHECK(test::error_of<ShapeError>([&] { session.run(two.buffers, {}); }).find("run: stream 'a_stream'") ==
         0);
   std::vector<float> value(4, -1.0F);
-  session.read_variable(v, reinterpret_cast<std::byte*>(value.data()));
+  session.read_variable(v, HostRows::kGroups, reinterpret_cast<std::byte*>(value.data()));
   CHECK(value == std::vector<float>(4, 0.0F));
   Streams one(p.ir, 1);  // three reads wrap exactly
   session.run(one.buffers, {});

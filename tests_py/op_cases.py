@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import oracles
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
-from op_inputs import Case, Draw, Row, losses, normal, positive, small, special, together, with_labels
+from op_inputs import (
+    Case,
+    Draw,
+    Row,
+    integers_below,
+    losses,
+    normal,
+    positive,
+    small,
+    special,
+    together,
+    with_labels,
+)
 
 import popsr
 
@@ -385,6 +397,59 @@ def _others() -> dict[str, Row]:
     }
 
 
+def _remote() -> dict[str, Row]:
+    at = integers_below(3)
+
+    def load(fn: Any, value: Any, offset: Any = 1) -> Any:
+        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
+        popsr.ops.remote_store(buffer, offset, value)
+        return fn(buffer, offset)
+
+    def load_into(fn: Any, t: Any, value: Any, offset: Any = 2) -> Any:
+        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
+        popsr.ops.remote_store(buffer, offset, value)
+        return fn(buffer, offset, t)
+
+    def store(fn: Any, value: Any, offset: Any = 0) -> Any:
+        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
+        fn(buffer, offset, value)
+        return popsr.ops.remote_load(buffer, offset)
+
+    def first(value: Array, offset: Any = None) -> Array:
+        return value
+
+    def second(t: Array, value: Array, offset: Any = None) -> Array:
+        return value
+
+    def row(oracle: Any, call: Any, arrays: int, dtypes: Any, **options: Any) -> Row:
+        values = [normal((2, 3))] * arrays
+        return _row(
+            Case(together(*values), oracle, dtypes=dtypes, call=call),
+            *(Case(together(*values, (at, i)), oracle, {}, f"at-{i}", ("float32",), call=call) for i in INTS),
+            Case(together(*[normal((0, 3))] * arrays), oracle, {}, "empty", ("float32",), call=call),
+            Case(together(*[special(1)] * arrays), oracle, {}, "special", ("float16",), call=call),
+            required=("offset",),
+            **options,
+        )
+
+    return {
+        # The dtypes of a row are those of the first input, here of the offset.
+        "remote_load": _row(
+            Case(together(normal((2, 3)), at), first, dtypes=INTS, call=load),
+            Case(normal((4,)), first, {}, "known", ("int32",), call=load),
+            grad="nothing",
+            python_only=("name",),
+            required=("offset",),
+        ),
+        "remote_load_": row(
+            second, load_into, 2, ALL_DTYPES, grad="modifies", parameters=("remote_buffer", "offset", "t")
+        ),
+        "remote_store": row(
+            first, store, 1, ALL_DTYPES, grad="nothing", parameters=("remote_buffer", "offset", "t")
+        ),
+    }
+
+
 GROUPS = ((1, 4), (1, 2), (2, 2), (1, 1))
 
 
@@ -481,5 +546,6 @@ OPS: dict[str, Row] = {
     **_losses(),
     **_others(),
     **_collectives(),
+    **_remote(),
     **_var_updates(),
 }

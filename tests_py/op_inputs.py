@@ -63,6 +63,11 @@ def special(count: int) -> Draw:
     return draw
 
 
+def integers_below(end: int) -> Draw:
+    """One number from 0 to end - 1."""
+    return lambda rng, name: [rng.integers(0, end, ()).astype(np_dtype(name))]
+
+
 def losses(*rows: int, labels: str = "int32", classes: int = 5, third: tuple[int, ...] | None = None) -> Draw:
     """Probabilities, labels and perhaps a gradient of the loss."""
 
@@ -127,6 +132,7 @@ class Row:
     python_only: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of inputs that Python makes from numbers
+    parameters: tuple[str, ...] = ()  # the order of Python's parameters, where it is not the schema's
     required: tuple[str, ...] = ()  # factors without a default: a number or a tensor must be given
 
 

@@ -26,13 +26,13 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
         "rows",
         lambda ir: popsr.variable(np.zeros((3, 2)), replica_grouping=ir.replica_grouping(1, 2)),
         Shape,
-        r"variable: .*\(3, 2\), expected \(2, \.\.\.\)",
+        r"variable .*\(3, 2\), expected \(2, \.\.\.\)",
     ),
     (
         "no-rows",
         lambda ir: popsr.variable(1.0, replica_grouping=ir.replica_grouping(1, 2)),
         Shape,
-        r"variable: .*\(\), expected \(2",
+        r"variable .*\(\), expected \(2",
     ),
     (
         "mode",

@@ -163,6 +163,7 @@ class Program:
         def draw() -> Array:
             return random_array(self.rng, SHAPE, self.name)
 
+        self.buffer = popsr.remote_buffer(SHAPE, dtype(self.name), 3)
         for i in range(5):
             tensor = random_input(self.ir, self.io, self.rng, draw, variable=i >= 3)
             self.pool.append(tensor)
@@ -229,6 +230,35 @@ class Program:
     def _reduce_inplace(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         collectives.replicated_all_reduce_(variable, ("add", "mean", "min")[k % 3], group)
 
+    def _store(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        ops.remote_store(self.buffer, k % 3, x)
+
+    def _load(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return ops.remote_load(self.buffer, k % 3)
+
+    def _offset(self, k: int, count: int = 3) -> Any:
+        """An entry that only the run knows, with a random partition."""
+        return random_input(
+            self.ir,
+            self.io,
+            self.rng,
+            lambda: np.array(self.rng.integers(count), np.int32),
+            variable=k % 2 == 0,
+        )
+
+    def _store_anywhere(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        ops.remote_store(self.buffer, self._offset(k), x)
+
+    def _load_into(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        ops.remote_load_(self.buffer, self._offset(k), variable)
+
+    def _remote_in_loop(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        def body(a: popsr.Tensor) -> Any:
+            ops.remote_store(self.buffer, k % 3, ops.add(a, ops.remote_load(self.buffer, (k + 1) % 3)))
+            return ops.tanh(ops.remote_load(self.buffer, k % 2))
+
+        return ops.repeat(self.ir.create_graph(body, x), k % 4, x)[0]
+
     def _call(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         def body(a: popsr.Tensor, b: popsr.Tensor, total: TensorByRef) -> Any:
             ops.add_(total, ops.tanh(a))
@@ -260,12 +290,17 @@ class Program:
                 self.append(step)
             for tensor in self.pool:
                 self.io.fetch(tensor)
-        second = {stream: self.rng.permuted(array) for stream, array in self.io.inputs.items()}
+        second = {
+            stream: self.rng.permuted(array) if array.ndim else array
+            for stream, array in self.io.inputs.items()
+        }
         return check_claims(self.ir, self.io, self.pool, [self.io.inputs, second])
 
 
 KINDS = [
-    name[1:] for name in vars(Program) if name.startswith("_") and not name.startswith("__")
+    name[1:]
+    for name in vars(Program)
+    if name.startswith("_") and not name.startswith("__") and name != "_offset"
 ]  # every private method is a kind of step
 INDEX = st.integers(0, 59)
 PROGRAMS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import ops
-from popsr.errors import GraphError, ReplicaError, ShapeError
+from popsr import ops, transforms
+from popsr.errors import GraphError, ReplicaError, ShapeError, UnknownNameError
 from popsr.ops import collectives, var_updates
 
 MODES: tuple[dict[str, Any], ...] = ({}, {"dedup": False}, {"check": True})
@@ -124,3 +124,86 @@ def test_tensor_whose_bytes_overflow_is_refused() -> None:
         with pytest.raises(ShapeError, match="tensor is too big"):
             column @ row
         assert ops_before is None or len(ir.main_graph.ops) == ops_before
+
+
+# --- remote memory and shards -----------------------------------------------------------------------------------------
+
+
+def test_entry_of_a_remote_buffer_is_no_tensor_for_users() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph:
+        popsr.remote_buffer((2,), popsr.float32, 2)
+        with pytest.raises(UnknownNameError, match="unknown tensor, got 'remote_buffer_1/0'"):
+            ir.main_graph.get_tensor("remote_buffer_1/0")
+        assert ir.main_graph.tensors == ()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_recomputation_does_not_load_and_store_remote_memory_again(depth: int) -> None:
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        buffer = popsr.remote_buffer((), popsr.float32, 1)
+        x = popsr.variable(1.0)
+
+        def forward(t: popsr.Tensor) -> popsr.Tensor:
+            loaded = ops.remote_load(buffer, 0)
+            ops.remote_store(buffer, 0, loaded + loaded)
+            return ops.mul(t, loaded)
+
+        def called(t: popsr.Tensor, level: int) -> popsr.Tensor:
+            if level == 0:
+                return forward(t)
+            inner = ir.create_graph(called, t, level - 1)
+            (result,) = ops.call(inner, t)
+            return ops.mul(result, result)
+
+        graph = ir.create_graph(called, x, depth)
+        ops.repeat(graph, 1, x)  # its values are not handed out, so gradients compute them again
+        with pytest.raises(GraphError, match="cannot be recomputed, got remote_"):
+            transforms.autodiff(graph)
+
+
+def test_gradient_of_a_shard_crosses_a_call() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        _, shard = popsr.replica_sharded_variable(np.arange(3, dtype=np.float32))
+        inner = ir.create_graph(lambda t: ops.mul(t, t), shard)
+
+        def forward(t: popsr.Tensor) -> popsr.Tensor:
+            return ops.sum(collectives.replicated_all_gather(ops.call(inner, t)[0]), 0)
+
+        graph = ir.create_graph(forward, shard)
+        call = ops.call_with_info(graph, shard)
+        gradient = transforms.autodiff(graph)
+        _store(*ops.call(gradient.graph, 1.0, inputs_dict=gradient.inputs_dict(call)))
+    (got,) = _run(ir)
+    np.testing.assert_array_equal(got, [[0, 2], [4, 0]])
+
+
+@pytest.mark.parametrize(("last", "differs"), [(2, False), (1, True)])
+def test_padding_of_a_shard_is_no_divergence(last: int, differs: bool) -> None:
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph, popsr.in_sequence():
+        whole, shard = popsr.replica_sharded_variable(np.zeros(3, np.float32), shard_over=2)
+        stream = popsr.h2d_stream((2,), popsr.float32)
+        var_updates.copy_var_update_(shard, ops.host_load(stream))
+    data = np.array([[0, 1], [2, 3], [0, 1], [2, 9]], np.float32)
+    data[3, 0] = last
+    with popsr.Session(ir, strict=True, weights_to_host_on_exit=False) as session:
+        session.run({stream: data})
+        if differs:
+            with pytest.raises(ReplicaError, match="differ at element 2"):
+                session.get_tensor_data(whole)
+        else:
+            np.testing.assert_array_equal(session.get_tensor_data(whole), [0, 1, 2])
+
+
+def test_shard_of_another_tensor_is_not_stored() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph:
+        _, shard = popsr.replica_sharded_variable(np.zeros((2, 2), np.float32))
+        buffer = popsr.replica_sharded_buffer((4,), popsr.float32)
+        with pytest.raises(ShapeError, match=r"got a shard of \[2, 2\], expected one of \[4\]"):
+            ops.remote_store(buffer, 0, shard)
+        with pytest.raises(ShapeError, match=r"keeps shards, got meta_shape \(4,\)"):
+            popsr.remote_variable(np.zeros(2, np.float32), buffer)

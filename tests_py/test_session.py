@@ -177,6 +177,63 @@ def test_returned_data_is_a_copy() -> None:
         assert before.tolist() == [0, 0]
 
 
+def test_constants_are_copied_and_never_downloaded_for() -> None:
+    program = Counter()
+    with program.session() as session:
+        session.run(program.data)
+        data = session.get_tensor_data(program.c)
+        data[:] = 0
+        assert not program.v.in_sync_with_ipu
+        assert session.get_tensor_data(program.c).tolist() == [5, 6]
+        assert session.run(program.data)[program.out].tolist() == [26, 48]
+
+
+def test_data_is_downloaded_before_it_is_written() -> None:
+    """Also the others': what was not written keeps its value when the host copies are uploaded."""
+    program = Counter()
+    with program.session() as session:
+        session.run(program.data)
+        session.write_variables_data({program.v: [0.0, 0.0]})
+        session.weights_from_host()
+        assert session.get_tensor_data(program.w).tolist() == [2, 2]
+        session.run(program.data)
+    assert session.get_tensor_data(program.v).tolist() == [10, 20]
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_written_data_may_change_afterwards(attached: bool) -> None:
+    program = Counter()
+    session = program.session()
+    data = np.float32([7, 8])
+    if attached:
+        with session:
+            session.write_variable_data(program.v, data)
+            data[:] = 0
+            assert session.get_tensor_data(program.v).tolist() == [7, 8]
+    else:
+        session.write_variable_data(program.v, data)
+        data[:] = 0
+    assert session.get_tensor_data(program.v).tolist() == [7, 8]
+
+
+def test_the_last_download_comes_back_after_an_error() -> None:
+    program = Counter()
+    session = program.session()
+
+    def use() -> None:
+        with session:
+            session.run(program.data)
+            session.weights_to_host()
+            session.run(program.data)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    assert session.get_tensor_data(program.v).tolist() == [11, 22]
+    with session:
+        assert session.run(program.data)[program.out].tolist() == [26, 48]
+
+
 def test_data_given_to_variables_is_copied() -> None:
     data = np.float32([1, 2])
     ir = popsr.Ir()
@@ -200,57 +257,6 @@ def test_variables_of_every_dtype(name: str) -> None:
         assert_same_bits(session.get_tensor_data(v), data)
         session.write_variable_data(v, data[::-1].copy())
         assert_same_bits(io.run(session)[0][1], data[::-1].reshape(-1).copy())
-
-
-def test_grouped_variables() -> None:
-    ir = popsr.Ir(replication=6)
-    out: dict[Any, Any] = {}
-    with ir.main_graph, popsr.in_sequence():
-        for name, grouping in {
-            "pairs": ir.replica_grouping(1, 2),
-            "strided": ir.replica_grouping(3, 2),
-            "any": ir.replica_grouping_from_assignments([0, 1, 1, 0, 2, 2]),
-            "own": ir.replica_grouping(1, 1),
-        }.items():
-            data = np.arange(2 * grouping.num_groups, dtype=np.float32).reshape(-1, 2)
-            v = make_variable(data, name, replica_grouping=grouping)
-            assert (v.shape, v.shape_on_host, v.shape_on_replica) == ((2,), data.shape, (2,))
-            assert v.replica_grouping == grouping
-            stream = popsr.d2h_stream((2,), F32)
-            ops.host_store(stream, v)
-            out[stream] = (v, data, grouping.assignment)
-    with popsr.Session(ir) as session:
-        results = session.run()
-        for stream, (v, data, assignment) in out.items():
-            assert_same_bits(results[stream], data[list(assignment)])
-            assert_same_bits(session.get_tensor_data(v), data)
-            session.write_variable_data(v, data + 1)
-        results = session.run()
-        for stream, (_, data, assignment) in out.items():
-            assert_same_bits(results[stream], data[list(assignment)] + 1)
-
-
-def test_retrieval_modes() -> None:
-    """Replicas of a group drift apart: one per group shows the first, all replicas shows each."""
-    ir = popsr.Ir(replication=4)
-    grouping = ir.replica_grouping(1, 2)
-    with ir.main_graph, popsr.in_sequence():
-        x = ops.host_load(popsr.h2d_stream((), F32, "x"))
-        one = make_variable(np.float32([1, 2]), "one", replica_grouping=grouping)
-        each = make_variable(
-            np.float32([1, 2]), "all", replica_grouping=grouping, retrieval_mode="all_replicas"
-        )
-        assert (one.retrieval_mode, each.retrieval_mode) == ("one_per_group", "all_replicas")
-        ops.add_(one, x)
-        ops.add_(each, x)
-    (stream,) = ir.get_all_h2d_streams()
-    with popsr.Session(ir) as session:
-        assert session.get_tensor_data(each).tolist() == [1, 1, 2, 2]
-        session.run({stream: np.float32([10, 20, 30, 40])})
-        assert session.get_tensor_data(one).tolist() == [11, 32]
-        assert session.get_tensor_data(each).tolist() == [11, 21, 32, 42]
-        with pytest.raises(NotImplementedError, match="keeps all replicas"):
-            session.write_variable_data(each, np.float32([1, 2, 3, 4]))
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

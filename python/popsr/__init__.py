@@ -44,6 +44,7 @@ from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
 from popsr.op import StochasticRoundingMethod
+from popsr.remote_buffer import RemoteBuffer, remote_buffer
 from popsr.replicas import ReplicaGrouping
 from popsr.session import Session
 from popsr.settings import build_info, num_threads, set_num_threads
@@ -57,6 +58,10 @@ from popsr.tensor import (
     constant,
     graph_input,
     graph_output,
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_buffer,
+    replica_sharded_variable,
     variable,
 )
 
@@ -68,6 +73,7 @@ __all__ = [
     "HostToDeviceStream",
     "Ir",
     "Module",
+    "RemoteBuffer",
     "ReplicaGrouping",
     "Session",
     "StochasticRoundingMethod",
@@ -110,6 +116,11 @@ __all__ = [
     "name_scope",
     "num_threads",
     "ops",
+    "remote_buffer",
+    "remote_replica_sharded_variable",
+    "remote_variable",
+    "replica_sharded_buffer",
+    "replica_sharded_variable",
     "replicas",
     "set_num_threads",
     "stochastic_rounding",

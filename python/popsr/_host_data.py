@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._host_rows import Array, host_array, keeps_all_replicas
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream
 from popsr.tensor import Tensor, Variable
 from popsr.utils import host_data
-
-Array = np.ndarray[Any, Any]
 
 
 class StreamPlan:
@@ -107,31 +106,15 @@ def output_array(plan: StreamPlan, array: Any) -> Array:
     return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
-def host_array(data: Array, dtype: str, shape: tuple[int, ...]) -> Array:
-    """Bytes from the core as array."""
-    return data.view(dtypes.dtype._all[dtype].as_numpy()).reshape(shape)
-
-
-def keeps_all_replicas(tensor: Tensor) -> bool:
-    """Does the host have a row per replica although groups have several members?"""
-    return (
-        isinstance(tensor, Variable)
-        and tensor.retrieval_mode == "all_replicas"
-        and tensor.replica_grouping.group_size > 1
-    )
-
-
-def device_rows(tensor: Tensor, data: Array) -> Array:
-    """Initial data in the form in which the session keeps it."""
-    if not isinstance(tensor, Variable) or not keeps_all_replicas(tensor):
-        return data
-    grouping = tensor.replica_grouping
-    rows = data.reshape(grouping.num_groups, *tensor.shape)
-    return np.ascontiguousarray(rows[np.array(grouping.assignment)])
+def constant_data(tensor: Tensor) -> Array:
+    """A copy of the data of a constant."""
+    data = tensor._ir._core.tensor_data(tensor._id)
+    assert data is not None
+    return host_array(data, tensor.dtype.name, tensor.shape).copy()
 
 
 def variable_data(tensor: Variable, data: Any) -> Array:
-    """New data of a variable, checked and copied."""
+    """New data of a variable, checked; it may be the caller's."""
     where = "write_variable_data"
     if not isinstance(tensor, Variable):
         raise ArgumentTypeError(f"{where}: Tensor {getattr(tensor, 'id', tensor)!r} is not of type Variable")
@@ -140,7 +123,9 @@ def variable_data(tensor: Variable, data: Any) -> Array:
             f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"
         )
     typed = hasattr(data, "dtype")  # numbers and lists take the variable's dtype
-    array = host_data(f"{where} {tensor.id!r}", data, None if typed else tensor.dtype, downcast=False)
+    array = host_data(
+        f"{where} {tensor.id!r}", data, None if typed else tensor.dtype, downcast=False, copy=False
+    )
     if array.dtype != tensor.dtype.as_numpy():
         raise DTypeError(
             f"{where}: dtypes differ for '{tensor.id}', got {array.dtype}, expected {tensor.dtype.name}"

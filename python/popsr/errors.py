@@ -9,10 +9,13 @@ from __future__ import annotations
 __all__ = [
     "ArgumentTypeError",
     "AttributeValueError",
+    "CheckpointError",
     "DTypeError",
     "Error",
+    "FileError",
     "GraphError",
     "InternalError",
+    "MissingPackageError",
     "OutOfRangeError",
     "ReplicaError",
     "SessionError",
@@ -77,6 +80,21 @@ class UnsupportedError(Error, NotImplementedError):
 
 class InternalError(Error, RuntimeError):
     """A defect of popsr itself; please report it."""
+
+
+class CheckpointError(Error, ValueError):
+    """A checkpoint file is damaged, contradicts itself, or is none."""
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written; ``errno`` says why the system refused."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class MissingPackageError(Error, ImportError):
+    """A call needs an optional package that is not installed."""
 
 
 class UndefinedValue(Error):

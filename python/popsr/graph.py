@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from popsr._popart_names import with_popart_names
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.op import Op
@@ -12,11 +13,14 @@ from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
+    from popsr.replicas import VariableSettings
     from popsr.tensor import Constant, Tensor, Variable
+    from popsr.utils import HostScalarTensor
 
 __all__ = ["Graph"]
 
 
+@with_popart_names
 class Graph:
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
@@ -107,6 +111,21 @@ class Graph:
         if not is_a(tensor_id, str):
             raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {tensor_id!r}")
         return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
+
+    def add_var_init(
+        self, name: str | None, data: HostScalarTensor, settings: VariableSettings | None = None
+    ) -> Variable:
+        """PopART's name for a variable, see ``popsr.variable``; of the main graph only.
+
+        Args:
+            name: its name. Default: "t".
+            data: initial value: with several groups, one row a group.
+            settings: groups of replicas and retrieval mode. Default: one group of all, one per group.
+        """
+        from popsr.tensor import variable
+
+        with self:
+            return variable(data, name=name, variable_settings=settings)
 
     def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
         """Call ``fn`` with each op that is appended to this graph from now on; returns a handle."""

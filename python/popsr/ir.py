@@ -7,25 +7,31 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from popsr import _core
+from popsr._popart_names import with_popart_names
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError, StateError
 from popsr.graph import Graph
 from popsr.options import Options
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import read_int, read_name
+from popsr.utils import HostScalarTensor, read_int, read_name
 
 if TYPE_CHECKING:
     from popsr.module import Module
+    from popsr.replicas import VariableSettings
     from popsr.streams import DeviceToHostStream, HostToDeviceStream
 
 __all__ = ["Ir"]
 
-_KINDS: tuple[type[Tensor], ...] = (Tensor, Tensor, Variable, Constant)  # by the core's TensorKind
+# By the core's TensorKind; shards and entries of remote buffers are plain tensors.
+_KINDS: tuple[type[Tensor], ...] = (Tensor, Tensor, Variable, Constant, Tensor, Tensor)
 _ids = itertools.count()
 
 
+@with_popart_names
 class Ir:
     """A program that all replicas run.
 
@@ -45,6 +51,10 @@ class Ir:
         self._prepared = False
         self._in_sync = True
         self._seeds_explicit = False
+        self._embeds_replication = False
+        self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
+        self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
+        self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._facts_at: tuple[int, _core.PartitionAnalysis] | None = None
         self.options = Options()
 
@@ -111,6 +121,27 @@ class Ir:
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """A graph without inputs and ops, to be filled inside ``with graph:``."""
         return self._graph(self._core.create_graph(read_name("create_empty_graph", name, "graph")))
+
+    def add_initialized_input(
+        self, data: HostScalarTensor, settings: VariableSettings | None = None, name: str | None = None
+    ) -> Variable:
+        """PopART's name for a variable of the main graph; see ``Graph.add_var_init``."""
+        return self.main_graph.add_var_init(name, data, settings)
+
+    def embed_replication_factor(self, replication_factor: int | None = None) -> None:
+        """Let ONNX checkpoints say how many replicas there are, and each variable's groups and retrieval mode.
+
+        Args:
+            replication_factor: that of this Ir, as PopART has it.
+        Raises:
+            ReplicaError: another number.
+        """
+        if replication_factor is not None and replication_factor != self.replication_factor:
+            raise ReplicaError(
+                f"embed_replication_factor: not the Ir's number of replicas, got {replication_factor!r}, "
+                f"expected {self.replication_factor}"
+            )
+        self._embeds_replication = True
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """Groups of replicas at a constant distance.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,15 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import _core
+from popsr._host_copies import HostCopies
 from popsr._host_data import (
     StreamPlan,
     check_keys,
-    device_rows,
-    host_array,
+    constant_data,
     input_array,
     output_array,
     variable_data,
 )
+from popsr._host_rows import Rows, as_rows, host_array, keeps_all_replicas
+from popsr._lints import GroupLint
+from popsr._popart_names import with_popart_names
 from popsr._printing import print_value
 from popsr.errors import ArgumentTypeError, SessionError, StateError
 from popsr.ir import Ir
@@ -26,6 +30,7 @@ from popsr.tensor import Constant, Tensor, Variable
 from popsr.utils import HostScalarTensor, is_a, read_choice, read_int, read_mapping
 
 if TYPE_CHECKING:
+    from popsr.io._weights_io import PyWeightsIO
     from popsr.replicas import Partition
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
@@ -35,6 +40,7 @@ h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N81
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
+@with_popart_names
 class Session:
     """A compiled program with its host copy of the variables.
 
@@ -49,6 +55,7 @@ class Session:
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
         check: compare every claim of the analysis while running (implies ``dedup=False``).
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
+        strict: lints are errors: reading one replica of a group whose members differ raises ReplicaError.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class Session:
         dedup: bool = True,
         check: bool = False,
         num_threads: int | None = None,
+        strict: bool = False,
     ) -> None:
         """Verify, analyse and compile the program."""
         if not isinstance(ir, Ir):
@@ -81,8 +89,9 @@ class Session:
         self._stale = False
         self._running = False
         self._lock = threading.RLock()  # for threads that share the session
-        self._host: dict[int, np.ndarray[Any, Any]] = {}
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
+        self._copies = HostCopies(ir, self._core, self._variables)
+        self._group_lint = GroupLint(bool(strict))
         self._transfers = ir.num_host_transfers
         plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
         self._streams = plans
@@ -153,6 +162,8 @@ class Session:
             self._require_idle("run")
             self._running = True
             self._set_stale(True)
+            if not self._copies.kept:
+                self._copies.keep()
             try:
                 self._core.run(arrays, self._transfers, self._print)
             finally:
@@ -172,27 +183,40 @@ class Session:
     # --- variables --------------------------------------------------------------------------------------------------
 
     def weights_to_host(self) -> None:
-        """Download all variables."""
+        """Download all variables: the host copies become what the device holds, at no cost where that is possible.
+
+        Writable memory-mapped data is written through and flushed.
+
+        Raises:
+            SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
+            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        """
         self._require_attached("weights_to_host")
         with self._lock:
             self._require_idle("weights_to_host")
-            for variable in self._variables:
-                rows = self._host_copy(variable)
-                data = self._core.read_variable(variable._id)
-                self._host[variable._id] = host_array(data, variable.dtype.name, rows.shape)
-            self._set_stale(False)
+            if self._copies.read_only is not None:
+                raise SessionError(
+                    f"weights_to_host: '{self._copies.read_only.id}' is a read-only memory-mapped array, "
+                    "expected a writable one"
+                )
+            self._download("weights_to_host", may_raise=True)
 
     def weights_from_host(self) -> None:
-        """Upload all variables."""
+        """Upload all variables; those that the device holds already cost nothing."""
         self._require_attached("weights_from_host")
         with self._lock:
             self._require_idle("weights_from_host")
-            for variable in self._variables:
-                self._core.write_variable(variable._id, self._host_copy(variable))
+            self._copies.upload()
             self._set_stale(False)
 
     def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
-        """A copy of the data of a variable or constant; downloads first when the device has newer data."""
+        """A copy of the data of a variable or constant; downloads first when the device has newer data.
+
+        Of a variable with memory-mapped data the result is the mapped array itself.
+
+        Raises:
+            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        """
         return self.get_tensors_data([tensor])[tensor]
 
     def get_tensors_data(
@@ -202,6 +226,7 @@ class Session:
 
         Raises:
             TypeError: something else than a variable or constant.
+            ReplicaError: as for ``get_tensor_data``.
         """
         if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
             raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {tensors!r}")
@@ -213,9 +238,9 @@ class Session:
                 )
             self._require_own("get_tensor_data", tensor)
         with self._lock:
-            if self._stale and self._depth > 0 and any(isinstance(tensor, Variable) for tensor in tensors):
-                self.weights_to_host()
-            return {tensor: self._host_copy(tensor).copy() for tensor in tensors}
+            variables = [tensor for tensor in tensors if isinstance(tensor, Variable)]
+            newest = bool(variables) and self._refresh("get_tensor_data", variables)
+            return {tensor: self._data_of(tensor, newest) for tensor in tensors}
 
     def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
         """Set a variable on the host, and on the device when attached; other variables keep their values."""
@@ -234,23 +259,136 @@ class Session:
             if isinstance(tensor, Variable):
                 self._require_own("write_variable_data", tensor)
         arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
-        with self._lock:
-            if self._stale and self._depth > 0:
-                self.weights_to_host()
-            for tensor, array in arrays.items():
-                self._host[tensor._id] = array
-                if self._depth > 0:
-                    self._core.write_variable(tensor._id, array)
+        self._write("write_variable_data", [(t, as_rows(array, t), False) for t, array in arrays.items()])
 
-    def _host_copy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
-        array = self._host.get(tensor._id)
-        if array is None:
-            shape = tensor.shape_on_host if isinstance(tensor, Variable) else tensor.shape
-            data = self._ir._core.tensor_data(tensor._id)
-            assert data is not None
-            array = device_rows(tensor, host_array(data, tensor.dtype.name, shape))
-            self._host[tensor._id] = array
-        return array
+    def read_weights(self, io: PyWeightsIO) -> None:
+        """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
+
+        Downloads first when the device has newer data. All buffers are checked before the first is written to.
+
+        Raises:
+            UnknownNameError: no variable has that name.
+            TypeError: a buffer is no array, or of another dtype.
+            ShapeError: a buffer of another shape.
+            SessionError: a buffer is read-only, or a variable is of another Ir.
+            ReplicaError: as for ``get_tensor_data``.
+        """
+        buffers = self._buffers("read_weights", io)
+        with self._lock:
+            newest = self._refresh("read_weights", [variable for variable, _, _ in buffers])
+            for variable, rows, per_replica in buffers:
+                self._copies.read(variable, rows, per_replica, newest)
+
+    def write_weights(self, io: PyWeightsIO) -> None:
+        """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
+
+        All buffers are checked before the first variable is written to.
+
+        Raises:
+            UnknownNameError, TypeError, ShapeError, SessionError: as for ``read_weights``.
+            ReplicaError: rows of replicas of one group are not bitwise the same.
+        """
+        self._write("write_weights", self._buffers("write_weights", io))
+
+    def reset_host_weights(self, path: str | os.PathLike[str], *, ignore_missing: bool = False) -> None:
+        """Set all variables, and ``step`` if the file has it, from a checkpoint; see ``popsr.io``.
+
+        Nothing is written unless all of it fits.
+
+        Args:
+            path: a safetensors file when it ends in ``.safetensors``, else an ONNX model.
+            ignore_missing: leave variables that the file lacks as they are.
+        """
+        from popsr.io._reset import reset_host_weights
+
+        reset_host_weights(self, path, ignore_missing=ignore_missing)
+
+    def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
+        """The newest value, one row per group, of ``shape_on_host``; callers must not write to it."""
+        with self._lock:
+            newest = self._refresh("save", [variable], always_one=True)
+            rows = None if newest else self._copies.group_rows(variable)
+            if rows is None:
+                rows = self._copies.room(variable, False)
+                self._copies.read(variable, rows, False, newest)
+            return np.asarray(rows).reshape(variable.shape_on_host)
+
+    def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
+        """The data of ``_current_rows`` in order, never copied: valid while the caller holds the lock."""
+        with self._lock:
+            newest = self._refresh("save", [variable], always_one=True)
+            if newest or self._copies.on_device(variable):
+                return self._core.row_views(variable._id)
+            return [self._current_rows(variable)]
+
+    def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
+        """Set variables from checked data of ``shape_on_host``, whatever their retrieval mode."""
+        self._write(
+            "load", [(variable, as_rows(array, variable), False) for variable, array in arrays.items()]
+        )
+
+    def _data_of(self, tensor: Tensor, newest: bool) -> np.ndarray[Any, Any]:
+        if not isinstance(tensor, Variable):
+            return constant_data(tensor)
+        mapped = self._copies.mapped(tensor)
+        if mapped is not None and not (newest and self._core.is_written(tensor._id)):
+            return mapped
+        per_replica = keeps_all_replicas(tensor)
+        rows = self._copies.room(tensor, per_replica)
+        self._copies.read(tensor, rows, per_replica, newest)
+        return rows if per_replica else rows.reshape(tensor.shape_on_host)
+
+    def _buffers(self, where: str, io: PyWeightsIO) -> list[Rows]:
+        from popsr.io._weights_io import PyWeightsIO
+
+        if not isinstance(io, PyWeightsIO):
+            raise ArgumentTypeError(f"{where}: io is not a PyWeightsIO, got {io!r}")
+        buffers = io._buffers(where, self._variables, reading=where == "read_weights")
+        for variable, _, _ in buffers:
+            self._require_own(where, variable)
+        return buffers
+
+    def _write(self, where: str, rows: list[Rows]) -> None:
+        with self._lock:
+            self._require_idle(where)
+            for variable, _, _ in rows:
+                mapped = self._copies.mapped(variable)
+                if mapped is not None and not mapped.flags.writeable:
+                    raise SessionError(f"{where}: '{variable.id}' is a read-only memory-mapped array")
+            self._refresh(where)  # others keep their values
+            for variable, array, per_replica in rows:
+                self._copies.write(variable, array, per_replica)
+
+    def _download(self, where: str, *, may_raise: bool) -> None:
+        unequal = self._copies.unequal()
+        for variable, divergence in unequal.items():
+            self._group_lint.report(where, variable, divergence, may_raise=may_raise)
+        self._copies.download(unequal)
+        self._set_stale(False)
+
+    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, always_one: bool = False) -> bool:
+        """Download what is newer, and report variables whose groups are not equal.
+
+        Args:
+            where: what needs it.
+            variables: those that the host wants to see.
+            always_one: it wants one value per group also of those that keep all replicas.
+        Returns:
+            True when the device has newer values that could not be downloaded, and has to be asked.
+        """
+        newest = False
+        if self._stale and self._depth > 0:
+            self._require_idle(where)
+            newest = self._copies.read_only is not None
+            if not newest:
+                self._copies.download(self._copies.unequal())
+                self._set_stale(False)
+        for variable in variables:
+            if always_one or not keeps_all_replicas(variable):
+                divergence = self._copies.divergence(variable, newest)
+                if divergence is not None:
+                    self._group_lint.report(where, variable, divergence)
+        return newest
 
     def _set_stale(self, stale: bool) -> None:
         self._stale = stale
@@ -331,7 +469,9 @@ class Session:
             self._require_attached("exit")
             try:
                 if self._depth == 1 and exc_type is None and self._to_host_on_exit:
-                    self.weights_to_host()
+                    if self._copies.read_only is None:
+                        self._download("exit", may_raise=False)
+                    self._copies.trim()
             finally:
                 self._depth -= 1
 

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from popsr import dtypes
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, ShapeError
-from popsr.replicas import ReplicaGrouping
-from popsr.utils import HostScalarTensor, host_data, read_choice, read_dtype, read_ints, read_name, read_shape
+from popsr.utils import (
+    HostScalarTensor,
+    host_data,
+    is_mapped,
+    mapped_data,
+    read_dtype,
+    read_ints,
+    read_name,
+    read_shape,
+)
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
     from popsr.ir import Ir
+    from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "Constant",
@@ -25,6 +34,10 @@ __all__ = [
     "constant",
     "graph_input",
     "graph_output",
+    "remote_replica_sharded_variable",
+    "remote_variable",
+    "replica_sharded_buffer",
+    "replica_sharded_variable",
     "variable",
 ]
 
@@ -352,58 +365,6 @@ def _as_operand(value: TensorLike, dtype: dtypes.dtype) -> Tensor:
 # --- functions ------------------------------------------------------------------------------------------------------
 
 
-def variable(
-    data: HostScalarTensor,
-    dtype: dtypes.dtype | None = None,
-    name: str | None = None,
-    downcast: bool = True,
-    replica_grouping: ReplicaGrouping | None = None,
-    retrieval_mode: Literal["one_per_group", "all_replicas"] | None = None,
-    log2_scale: int | None = None,
-    nan_on_overflow: bool | None = None,
-) -> Variable:
-    """A variable of the main graph.
-
-    Args:
-        data: initial value. With several groups it has a leading dimension, one row a group.
-        dtype: element type. Default: that of the data.
-        name: its name. Default: "t".
-        downcast: without ``dtype``, narrow 64-bit types to 32 bits.
-        replica_grouping: replicas of a group start with the same value. Default: one group of all.
-        retrieval_mode: what the host reads: the first replica of each group (default), or all replicas.
-        log2_scale: for float8 types only.
-        nan_on_overflow: for float8 types only.
-    Raises:
-        GraphError: another graph than the main graph is current.
-        ShapeError: the leading dimension is not the number of groups.
-    """
-    graph = _context.graph
-    if graph._id != 0:
-        raise GraphError(f"variable: made in graph {graph.id!r}, expected the main graph")
-    ir = graph.ir
-    read_choice("variable", "retrieval_mode", retrieval_mode, (None, "one_per_group", "all_replicas"))
-    name = read_name("variable", name)
-    array = host_data(f"variable {name!r}", data, dtype, downcast, True, log2_scale, nan_on_overflow)
-    grouping = ir.replica_grouping() if replica_grouping is None else replica_grouping
-    if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"variable: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
-    shape = array.shape
-    if grouping.num_groups > 1:
-        if not shape or shape[0] != grouping.num_groups:
-            raise ShapeError(
-                f"variable: data has no row per group for {name!r}, got shape {shape}, "
-                f"expected ({grouping.num_groups}, ...)"
-            )
-        shape = shape[1:]
-    scoped = _context.scoped(name)
-    all_replicas = retrieval_mode == "all_replicas"
-    dtype_name = dtypes.dtype.as_dtype(array.dtype).name
-    id_ = ir._core.add_variable(scoped, dtype_name, list(shape), array, grouping, all_replicas)
-    result = ir._tensor(id_)
-    assert isinstance(result, Variable)
-    return result
-
-
 def constant(
     data: HostScalarTensor,
     dtype: dtypes.dtype | None = None,
@@ -425,7 +386,10 @@ def constant(
     graph = _context.graph
     ir = graph.ir
     name = read_name("constant", name)
-    array = host_data(f"constant {name!r}", data, dtype, downcast, False, log2_scale, nan_on_overflow)
+    if is_mapped(data):
+        array = mapped_data(data, dtype, downcast)
+    else:
+        array = host_data(f"constant {name!r}", data, dtype, downcast, False, log2_scale, nan_on_overflow)
     scoped = _context.scoped(name)
     dtype_name = dtypes.dtype.as_dtype(array.dtype).name
     result = ir._tensor(ir._core.add_constant(graph._id, scoped, dtype_name, list(array.shape), array))
@@ -475,3 +439,12 @@ def graph_output(t: Tensor) -> None:
     if t._ir is not graph.ir:
         raise GraphError(f"graph_output: tensor of another Ir, got {t!r}")
     graph.ir._core.add_output(graph._id, t._id)
+
+
+from popsr._remote_variables import (  # noqa: E402 - they need the classes above
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_buffer,
+    replica_sharded_variable,
+)
+from popsr._variables import variable  # noqa: E402

@@ -36,9 +36,14 @@ def to_numpy(
         copy: never share memory with ``x``.
         log2_scale: for float8 types only.
         nan_on_overflow: for float8 types only.
+    Returns:
+        The data; a memory-mapped array itself, which is never converted.
     Raises:
         TypeError: the data is not numeric.
+        ValueError: a memory-mapped array would have to be converted.
     """
+    if is_mapped(x):
+        return mapped_data(x, dtype, downcast)
     return host_data("to_numpy", x, dtype, downcast, copy, log2_scale, nan_on_overflow)
 
 
@@ -76,6 +81,40 @@ def host_data(
         with np.errstate(invalid="ignore", over="ignore"):  # the cast truncates and wraps
             return np.array(array, dtype=numpy_type, order="C", copy=True)
     return array
+
+
+def is_mapped(x: object) -> bool:
+    """Is it an array in a file? Results of operations on such arrays are in memory."""
+    return isinstance(x, np.memmap) and getattr(x, "_mmap", None) is not None
+
+
+def mapped_data(x: np.ndarray[Any, Any], dtype: dtypes.dtype | None, downcast: bool) -> np.ndarray[Any, Any]:
+    """A memory-mapped array, which is shared and so must not need a conversion.
+
+    Raises:
+        ValueError: it does.
+    """
+    what = "When passing a memory-mapped NumPy array"
+    kind = dtypes.dtype._all.get(x.dtype.name)
+    if kind is None or x.dtype != kind.as_numpy():
+        raise AttributeValueError(
+            f"{what}, its dtype has to be one of popsr in the machine's byte order, got {x.dtype.str}, "
+            f"expected one of {', '.join(dtypes.dtype._all)}"
+        )
+    if dtype is not None and read_dtype("variable", dtype) is not kind:
+        raise AttributeValueError(
+            f"{what}, dtype must be None or that of the array, got {dtype!r}, expected {kind!r}"
+        )
+    if dtype is None and downcast and kind.name in _NARROWER:
+        raise AttributeValueError(
+            f"{what}, it must not need downcasting, got {kind.name}, expected downcast=False or "
+            f"{_NARROWER[kind.name]} data"
+        )
+    if not (x.flags.c_contiguous and x.flags.aligned):
+        raise AttributeValueError(
+            f"{what}, it must be C-ordered and aligned, got strides {x.strides} for shape {x.shape}"
+        )
+    return x
 
 
 def _as_array(where: str, x: Any) -> np.ndarray[Any, Any]:

@@ -8,8 +8,15 @@
 namespace popsr {
 
 ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
-                             const std::vector<PartitionId>& inputs, PartitionId exec)
-    : analysis_(analysis), ir_(analysis.ir()), table_(ir_.partitions()) {
+                             const std::vector<PartitionId>& inputs, const std::vector<PartitionId>& remote,
+                             PartitionId exec)
+    : analysis_(analysis),
+      ir_(analysis.ir()),
+      table_(ir_.partitions()),
+      entries_(analysis.remote_.of(graph)),
+      remote_(remote) {
+  POPSR_CHECK(remote_.size() == entries_.size());
+  for (PartitionId& entry : remote_) entry = table_.meet(entry, exec);
   context_.graph = graph;
   context_.inputs = inputs;
   context_.exec = exec;
@@ -21,13 +28,30 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
 }
 
 PartitionId& ContextSolver::fact(TensorId tensor) {
-  return state_[ir_.tensor(ir_.tensor(tensor).storage).index];
+  const Tensor& storage = ir_.tensor(ir_.tensor(tensor).storage);
+  return storage.kind == TensorKind::kRemote ? remote_fact(storage.id) : state_[storage.index];
 }
 
-std::vector<PartitionId> ContextSolver::input_facts(const Op& op) const {
-  std::vector<PartitionId> facts(op.inputs.size(), table_.top());
+PartitionId& ContextSolver::remote_fact(TensorId entry) {
+  return remote_[static_cast<std::size_t>(std::ranges::lower_bound(entries_, entry) - entries_.begin())];
+}
+
+std::vector<PartitionId> ContextSolver::remote_facts(GraphId graph) {
+  std::vector<PartitionId> facts;
+  for (const TensorId entry : analysis_.remote_.of(graph)) facts.push_back(remote_fact(entry));
+  return facts;
+}
+
+void ContextSolver::set_remote_facts(const Context& callee) {
+  const std::vector<TensorId>& entries = analysis_.remote_.of(callee.graph);
+  for (std::size_t i = 0; i < entries.size(); ++i) remote_fact(entries[i]) = callee.final_remote[i];
+}
+
+std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
+  const std::vector<TensorId> inputs = all_inputs(ir_, op);
+  std::vector<PartitionId> facts(inputs.size(), table_.top());
   for (std::size_t i = 0; i < facts.size(); ++i) {
-    if (op.inputs[i] != kNone) facts[i] = state_[ir_.tensor(ir_.tensor(op.inputs[i]).storage).index];
+    if (inputs[i] != kNone) facts[i] = fact(inputs[i]);
   }
   return facts;
 }
@@ -39,6 +63,7 @@ Context ContextSolver::run() {
   for (const TensorId output : graph.outputs) context_.outputs.push_back(fact(output));
   for (const TensorId entry : entry_tensors(ir_, graph.id)) context_.final_inputs.push_back(fact(entry));
   context_.last = std::move(state_);
+  context_.final_remote = std::move(remote_);
   return std::move(context_);
 }
 
@@ -56,14 +81,16 @@ OpFacts ContextSolver::transfer(const Op& op) {
       facts = transfer_repeat(op, in);
       break;
   }
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) fact(op.outputs[k]) = facts.outputs[k];
+  const std::vector<TensorId> outputs = all_outputs(ir_, op);
+  for (std::size_t k = 0; k < outputs.size(); ++k) fact(outputs[k]) = facts.outputs[k];
   return facts;
 }
 
 OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionId>& in) {
   OpFacts facts;
   const RuleContext rule{table_, ir_, op, in, context_.exec};
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+  const std::size_t outputs = all_outputs(ir_, op).size();
+  for (std::size_t k = 0; k < outputs; ++k) {
     facts.outputs.push_back(table_.meet(op.def->partition(rule, k), context_.exec));
   }
   if (!op.seeds) return facts;
@@ -98,8 +125,10 @@ void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>&
 
 OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {
   OpFacts facts;
-  facts.callee = analysis_.solve(op.attr<GraphId>("graph"), in, context_.exec);
+  const auto graph = op.attr<GraphId>("graph");
+  facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.exec);
   facts.outputs = analysis_.context(facts.callee).outputs;
+  set_remote_facts(analysis_.context(facts.callee));
   write_modified(op, analysis_.context(facts.callee).final_inputs, facts);
   return facts;
 }
@@ -112,21 +141,25 @@ OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in
     return facts;
   }
   // Greatest fixpoint of the values that one iteration hands to the next.
+  const auto graph = op.attr<GraphId>("graph");
+  std::vector<PartitionId> remote = remote_facts(graph);
   for (bool changed = true; changed;) {
-    facts.callee = analysis_.solve(op.attr<GraphId>("graph"), in, context_.exec);
+    facts.callee = analysis_.solve(graph, in, remote, context_.exec);
     const Context& body = analysis_.context(facts.callee);
     changed = false;
-    const auto fall = [&](std::size_t i, PartitionId next) {
-      const PartitionId met = table_.meet(in[i], next);
-      changed |= met != in[i];
-      in[i] = met;
+    const auto fall = [&](PartitionId& value, PartitionId next) {
+      const PartitionId met = table_.meet(value, next);
+      changed |= met != value;
+      value = met;
     };
-    for (std::size_t i = 0; i < carried; ++i) fall(i, body.outputs[i]);
+    for (std::size_t i = 0; i < carried; ++i) fall(in[i], body.outputs[i]);
     for (const std::uint32_t i : op.modified) {
-      if (i >= carried) fall(i, body.final_inputs[i]);
+      if (i >= carried) fall(in[i], body.final_inputs[i]);
     }
+    for (std::size_t i = 0; i < remote.size(); ++i) fall(remote[i], body.final_remote[i]);
   }
   const Context& body = analysis_.context(facts.callee);
+  set_remote_facts(body);
   facts.outputs = body.outputs;
   std::vector<PartitionId> final_inputs = body.final_inputs;
   for (std::size_t i = 0; i < carried; ++i) final_inputs[i] = body.outputs[i];

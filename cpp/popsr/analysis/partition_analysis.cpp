@@ -10,30 +10,71 @@ namespace popsr {
 
 std::vector<TensorId> entry_tensors(const Ir& ir, GraphId graph) {
   if (graph != kMainGraph) return ir.graph(graph).inputs;
-  std::vector<TensorId> variables;
+  std::vector<TensorId> state;
   for (const TensorId id : ir.graph(graph).tensors) {
-    if (ir.tensor(id).kind == TensorKind::kVariable) variables.push_back(id);
+    const Tensor& tensor = ir.tensor(id);
+    const bool variable = tensor.kind == TensorKind::kVariable && tensor.home == kNone;
+    if (variable || tensor.kind == TensorKind::kShard) state.push_back(id);
   }
-  return variables;
+  return state;
 }
 
-PartitionAnalysis::PartitionAnalysis(const Ir& ir) : ir_(&ir), epoch_(ir.epoch()) {
+namespace {
+
+/// Replicas that start with the same value of a variable, shard or remote entry.
+PartitionId initial_fact(const Ir& ir, TensorId id) {
   PartitionTable& table = ir.partitions();
-  std::vector<PartitionId> variables;
-  for (const TensorId id : entry_tensors(ir, kMainGraph)) {
-    variables.push_back(ir.tensor(id).grouping->partition(table));
+  const Tensor& tensor = ir.tensor(id);
+  if (tensor.kind != TensorKind::kVariable && tensor.resident == kNone) return table.top();  // zeros
+  const Tensor& variable = tensor.kind == TensorKind::kVariable ? tensor : ir.tensor(tensor.resident);
+  if (variable.shard_over == 1) return variable.grouping->partition(table);
+  std::vector<std::uint64_t> keys;
+  for (Replica r = 0; r < static_cast<Replica>(ir.replication()); ++r) {
+    const auto group = static_cast<std::uint64_t>(variable.grouping->assignment()[r]);
+    keys.push_back(group << 32 |
+                   static_cast<std::uint64_t>(variable.grouping->index_in_group(r) % variable.shard_over));
   }
-  // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
-  for (;;) {
-    main_ = solve(kMainGraph, variables, table.top());
-    std::vector<PartitionId> next = variables;
-    for (std::size_t i = 0; i < next.size(); ++i) next[i] = table.meet(next[i], main().final_inputs[i]);
-    if (next == variables) break;
-    variables = std::move(next);
+  return table.from_keys(keys);
+}
+
+std::vector<PartitionId> initial_facts(const Ir& ir, const std::vector<TensorId>& tensors) {
+  std::vector<PartitionId> facts;
+  for (const TensorId id : tensors) facts.push_back(initial_fact(ir, id));
+  return facts;
+}
+
+/// Meets `values` with what they are at the end of a run; true when one fell.
+bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::vector<PartitionId>& last) {
+  bool changed = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const PartitionId met = table.meet(values[i], last[i]);
+    changed |= met != values[i];
+    values[i] = met;
   }
-  const std::vector<TensorId> entry = entry_tensors(ir, kMainGraph);
-  for (std::size_t i = 0; i < entry.size(); ++i) variables_.emplace(entry[i], variables[i]);
+  return changed;
+}
+
+}  // namespace
+
+PartitionAnalysis::PartitionAnalysis(const Ir& ir) : ir_(&ir), epoch_(ir.epoch()), remote_(ir) {
+  solve_runs();
   list_reachable();
+}
+
+void PartitionAnalysis::solve_runs() {
+  PartitionTable& table = ir_->partitions();
+  const std::vector<TensorId> state = entry_tensors(*ir_, kMainGraph);
+  const std::vector<TensorId>& entries = remote_.of(kMainGraph);
+  std::vector<PartitionId> variables = initial_facts(*ir_, state);
+  std::vector<PartitionId> remote = initial_facts(*ir_, entries);
+  // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
+  for (bool changed = true; changed;) {
+    main_ = solve(kMainGraph, variables, remote, table.top());
+    changed = fall(table, variables, main().final_inputs);
+    changed |= fall(table, remote, main().final_remote);
+  }
+  for (std::size_t i = 0; i < state.size(); ++i) variables_.emplace(state[i], variables[i]);
+  for (std::size_t i = 0; i < entries.size(); ++i) variables_.emplace(entries[i], remote[i]);
 }
 
 void PartitionAnalysis::check_fresh() const {
@@ -44,11 +85,13 @@ void PartitionAnalysis::check_fresh() const {
   }
 }
 
-ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec) {
+ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,
+                                   const std::vector<PartitionId>& remote, PartitionId exec) {
   std::vector<PartitionId> key{graph.value, exec};
   key.insert(key.end(), inputs.begin(), inputs.end());
+  key.insert(key.end(), remote.begin(), remote.end());
   if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
-  Context context = ContextSolver(*this, graph, inputs, exec).run();
+  Context context = ContextSolver(*this, graph, inputs, remote, exec).run();
   const auto id = static_cast<ContextId>(contexts_.size());
   contexts_.push_back(std::move(context));
   memo_.emplace(std::move(key), id);
@@ -82,8 +125,18 @@ PartitionId PartitionAnalysis::variable(TensorId id) const {
   return it == variables_.end() ? ir_->partitions().top() : it->second;
 }
 
+std::optional<PartitionId> PartitionAnalysis::remote_after(const OpFacts& facts, TensorId entry) const {
+  if (facts.callee == kNone) return std::nullopt;
+  const Context& callee = contexts_[facts.callee];
+  const std::vector<TensorId>& entries = remote_.of(callee.graph);
+  const auto it = std::ranges::lower_bound(entries, entry);
+  if (it == entries.end() || *it != entry) return std::nullopt;
+  return callee.final_remote[static_cast<std::size_t>(it - entries.begin())];
+}
+
 std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, ContextId context_id) const {
   check_fresh();
+  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
   const Tensor& tensor = ir_->tensor(id);
   const Context& context = contexts_[context_id];
   const Graph& graph = ir_->graph(context.graph);
@@ -92,16 +145,22 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   if (tensor.producer == kNone) {
     const std::vector<TensorId> entry = entry_tensors(*ir_, graph.id);
     const auto it = std::ranges::find(entry, id);
-    result.emplace_back(
-        -1, it == entry.end() ? context.exec : context.inputs[static_cast<std::size_t>(it - entry.begin())]);
+    PartitionId initial = context.exec;
+    if (tensor.kind == TensorKind::kRemote) initial = variable(id);
+    if (it != entry.end()) initial = context.inputs[static_cast<std::size_t>(it - entry.begin())];
+    result.emplace_back(-1, initial);
   }
   for (std::size_t at = 0; at < graph.ops.size(); ++at) {
     const Op& op = ir_->op(graph.ops[at]);
     if (tensor.producer != kNone && op.id < tensor.producer) continue;
-    for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-      if (ir_->tensor(op.outputs[k]).storage == tensor.storage) {
+    const std::vector<TensorId> outputs = all_outputs(*ir_, op);
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      if (ir_->tensor(outputs[k]).storage == tensor.storage) {
         result.emplace_back(static_cast<int>(at), context.ops[at].outputs[k]);
       }
+    }
+    if (const auto inside = remote_after(context.ops[at], id)) {
+      result.emplace_back(static_cast<int>(at), *inside);
     }
     for (const auto& [storage, fact] : context.ops[at].written) {
       if (storage == tensor.storage) result.emplace_back(static_cast<int>(at), fact);
@@ -112,7 +171,13 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
 
 PartitionId PartitionAnalysis::partition(TensorId id) const {
   check_fresh();
+  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
   const Tensor& tensor = ir_->tensor(id);
+  if (tensor.kind == TensorKind::kRemote) {
+    const std::vector<TensorId>& entries = remote_.of(kMainGraph);
+    return main()
+        .final_remote[static_cast<std::size_t>(std::ranges::lower_bound(entries, id) - entries.begin())];
+  }
   const std::uint32_t storage = ir_->tensor(tensor.storage).index;
   PartitionId fact = ir_->partitions().top();
   for (const ContextId context : contexts(tensor.graph)) {

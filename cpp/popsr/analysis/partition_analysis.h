@@ -9,7 +9,8 @@
 //   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
 //     that key;
 //   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
-//   - variables: fixpoint across runs, X = settings & value after the run.
+//   - remote memory: one fact per entry, handed through calls and loops like values passed by reference;
+//   - variables and remote memory: fixpoint across runs, X = settings & value after the run.
 // Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
 // Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
 #pragma once
@@ -17,12 +18,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "popsr/ir/ir.h"
+#include "popsr/ir/remote_access.h"
 
 namespace popsr {
 
@@ -30,9 +33,9 @@ using ContextId = std::uint32_t;
 
 /// Facts of one op in one context.
 struct OpFacts {
-  std::vector<PartitionId> outputs;
-  PartitionId seeds = 0;     ///< Seed partition; meaningful for ops that round or draw.
-  ContextId callee = kNone;  ///< Calls and loops: the context of the body.
+  std::vector<PartitionId> outputs;  ///< Of all_outputs(op).
+  PartitionId seeds = 0;             ///< Seed partition; meaningful for ops that round or draw.
+  ContextId callee = kNone;          ///< Calls and loops: the context of the body.
   /// Calls and loops: allocations that they modify by reference, with their facts afterwards.
   std::vector<std::pair<TensorId, PartitionId>> written = {};
 };
@@ -46,11 +49,13 @@ struct Context {
   std::vector<PartitionId> outputs;  ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
       final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
+  std::vector<PartitionId> final_remote;  ///< Of RemoteAccess::of(graph) when it ends.
   std::vector<PartitionId>
       last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
 
-/// The tensors whose facts a context is keyed by: Graph::inputs, and the variables for the main graph.
+/// The tensors whose facts a context is keyed by: Graph::inputs, and for the main graph its state: variables
+/// and shards. (Remote entries are part of the key too.)
 std::vector<TensorId> entry_tensors(const Ir& ir, GraphId graph);
 
 class PartitionAnalysis {
@@ -67,7 +72,7 @@ class PartitionAnalysis {
   const Context& context(ContextId id) const { return contexts_[id]; }
   /// Contexts that the program reaches, per graph.
   const std::vector<ContextId>& contexts(GraphId graph) const;
-  /// Fact of a variable at the start of every run (the fixpoint), top() for others.
+  /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
 
   /// Values of a tensor in one context: (op index or -1 for the initial value, fact), in time order.
@@ -79,14 +84,19 @@ class PartitionAnalysis {
 
  private:
   friend class ContextSolver;
-  ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs, PartitionId exec);
+  ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs,
+                  const std::vector<PartitionId>& remote, PartitionId exec);
+  void solve_runs();
+  /// Fact of a remote entry after a call or loop that reaches it.
+  std::optional<PartitionId> remote_after(const OpFacts& facts, TensorId entry) const;
   void mark_reachable(ContextId id, std::vector<bool>& seen) const;
   void list_reachable();
 
   const Ir* ir_;
   std::uint64_t epoch_;
+  RemoteAccess remote_;
   std::vector<Context> contexts_;
-  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs.
+  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs, remote.
   ContextId main_ = 0;
   std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
   std::unordered_map<TensorId, PartitionId> variables_;

@@ -30,6 +30,9 @@ class GraphError : public Error {
 class ReplicaError : public Error {
   using Error::Error;
 };  ///< Also a Python ValueError.
+class OutOfRangeError : public Error {
+  using Error::Error;
+};  ///< Also a Python IndexError.
 class NameError : public Error {
   using Error::Error;
 };  ///< Also a Python KeyError.

@@ -64,6 +64,10 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
       if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_streams()))
         return {};
       return StreamRef{static_cast<StreamId>(integer)};
+    case AttrType::kRemote:
+      if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_remotes()))
+        return {};
+      return RemoteRef{static_cast<RemoteId>(integer)};
     case AttrType::kGrouping:
       return py::isinstance<ReplicaGrouping>(value) ? Attribute(value.cast<const ReplicaGrouping&>())
                                                     : Attribute();
@@ -91,6 +95,8 @@ std::string_view to_string(AttrType type) {
       return "graph";
     case AttrType::kStream:
       return "stream";
+    case AttrType::kRemote:
+      return "remote buffer";
     case AttrType::kGrouping:
       return "ReplicaGrouping";
   }
@@ -118,6 +124,7 @@ py::object to_python(const Attribute& value) {
     py::object operator()(DType v) const { return py::str(std::string(info(v).name)); }
     py::object operator()(GraphId v) const { return py::int_(v.value); }
     py::object operator()(StreamRef v) const { return py::int_(v.id); }
+    py::object operator()(RemoteRef v) const { return py::int_(v.id); }
     py::object operator()(const ReplicaGrouping& v) const { return py::cast(v); }
   };
   return std::visit(Visitor{}, value);

@@ -28,6 +28,8 @@ void translate(std::exception_ptr pointer) {
     raise_python("GraphError", e);
   } catch (const ReplicaError& e) {
     raise_python("ReplicaError", e);
+  } catch (const OutOfRangeError& e) {
+    raise_python("OutOfRangeError", e);
   } catch (const NameError& e) {
     raise_python("UnknownNameError", e);
   } catch (const InternalError& e) {

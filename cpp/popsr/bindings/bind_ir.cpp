@@ -16,9 +16,21 @@ using Handle = std::shared_ptr<Ir>;
 
 std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
-  auto bytes = std::make_shared<HostBytes>(static_cast<std::size_t>(data.nbytes()));
-  if (!bytes->empty()) std::memcpy(bytes->data(), data.data(), bytes->size());
-  return bytes;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(data.nbytes()));
+  if (!bytes.empty()) std::memcpy(bytes.data(), data.data(), bytes.size());
+  return std::make_shared<const HostBytes>(std::move(bytes));
+}
+
+/// The array's own memory: a mapped file is not copied.
+std::shared_ptr<const HostBytes> share_data(const py::array& data) {
+  POPSR_CHECK((data.flags() & py::array::c_style) != 0);
+  const auto release = [](const py::array* array) {
+    const py::gil_scoped_acquire acquire;
+    delete array;
+  };
+  const std::shared_ptr<const void> owner(new py::array(data), release);
+  const auto* begin = static_cast<const std::byte*>(data.data());
+  return std::make_shared<const HostBytes>(owner, std::span(begin, static_cast<std::size_t>(data.nbytes())));
 }
 
 std::vector<std::pair<std::string, Attribute>> read_attributes(const Ir& ir, const OpDef& def,
@@ -100,14 +112,46 @@ py::tuple describe_stream(const Ir& ir, StreamId id) {
 py::object data_of(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   if (!tensor.data) return py::none();
-  return copy_of_bytes(tensor.data->data(), tensor.data->size());
+  // Read-only view; the array keeps the bytes alive.
+  auto* owner = new std::shared_ptr<const HostBytes>(tensor.data);
+  const py::capsule capsule(owner, [](void* p) { delete static_cast<std::shared_ptr<const HostBytes>*>(p); });
+  py::array_t<std::uint8_t> view(static_cast<py::ssize_t>(tensor.data->size()),
+                                 reinterpret_cast<const std::uint8_t*>(tensor.data->data()), capsule);
+  view.attr("flags").attr("writeable") = false;
+  return view;
+}
+
+/// (tensor, shard_over) of a variable that lives in a shard or a remote entry, else None.
+py::object home_of(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
+  if (tensor.home == kNone) return py::none();
+  return py::make_tuple(tensor.home, tensor.shard_over);
+}
+
+RemoteId checked_remote(const Ir& ir, RemoteId id) {
+  POPSR_CHECK(id < ir.num_remotes());
+  return id;
+}
+
+/// (dtype, shape, entries, meta shape)
+py::tuple describe_remote(const Ir& ir, RemoteId id) {
+  const RemoteBuffer& buffer = ir.remote(checked_remote(ir, id));
+  return py::make_tuple(std::string(info(buffer.type.dtype).name), to_tuple(buffer.type.shape),
+                        buffer.entries.size(), to_tuple(buffer.meta_shape));
+}
+
+/// Tensors that users see: all but entries of remote buffers.
+std::vector<TensorId> tensors_of(const Ir& ir, GraphId graph) {
+  std::vector<TensorId> tensors = ir.graph(graph).tensors;
+  std::erase_if(tensors, [&ir](TensorId id) { return ir.tensor(id).kind == TensorKind::kRemote; });
+  return tensors;
 }
 
 /// (grouping, keeps all replicas) of a variable.
 py::tuple variable_of(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   POPSR_CHECK(tensor.grouping.has_value());
-  return py::make_tuple(*tensor.grouping, tensor.retrieval == RetrievalMode::kAllReplicas);
+  return py::make_tuple(*tensor.grouping, tensor.retrieval == VariableRetrievalMode::kAllReplicas);
 }
 
 /// Streams that an op of any graph loads or stores.
@@ -153,10 +197,10 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
-              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas) {
+              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep) {
              return self.add_variable(
-                 name, read_type(dtype, shape), copy_data(data), grouping,
-                 all_replicas ? RetrievalMode::kAllReplicas : RetrievalMode::kOnePerGroup);
+                 name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
+                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup);
            })
       .def("add_constant",
            [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
@@ -169,6 +213,28 @@ void bind_building(py::class_<Ir, Handle>& ir) {
               bool broadcast) {
              return self.add_stream(name, read_type(dtype, shape), to_device,
                                     broadcast ? StreamMode::kBroadcast : StreamMode::kReplicate);
+           })
+      .def("add_remote_buffer",
+           [](Ir& self, const std::string& dtype, const Shape& shape, std::int64_t entries,
+              const Shape& meta_shape) {
+             return self.add_remote_buffer(read_type(dtype, shape), entries, meta_shape);
+           })
+      .def("grow_remote_buffer",
+           [](Ir& self, RemoteId buffer, std::int64_t entries) {
+             self.grow_remote_buffer(checked_remote(self, buffer), entries);
+           })
+      .def("set_meta_shape",
+           [](Ir& self, RemoteId buffer, const Shape& meta_shape) {
+             self.set_meta_shape(checked_remote(self, buffer), meta_shape);
+           })
+      .def("place_variable",
+           [](Ir& self, TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over) {
+             self.place_variable(checked_tensor(self, variable), checked_remote(self, buffer), entry,
+                                 shard_over);
+           })
+      .def("add_shard",
+           [](Ir& self, TensorId variable, std::int64_t shard_over, const std::string& name) {
+             return self.add_shard(checked_tensor(self, variable), shard_over, name);
            })
       .def("emit", &emit)
       .def("mark_modified",
@@ -193,13 +259,15 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("graph_outputs",
            [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).outputs; })
       .def("graph_tensors",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).tensors; })
+           [](const Ir& self, std::uint32_t graph) { return tensors_of(self, checked_graph(self, graph)); })
       .def("graph_ops",
            [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).ops; })
       .def("called_graphs", &called_graphs)
       .def("tensor", &describe_tensor)
       .def("tensor_data", &data_of)
       .def("variable", &variable_of)
+      .def("home", &home_of)
+      .def("remote_buffer", &describe_remote)
       .def("op", &describe_op)
       .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })
       .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })

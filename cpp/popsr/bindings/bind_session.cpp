@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <optional>
+#include <span>
 
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
@@ -84,20 +86,50 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::
   return std::make_unique<SessionHandle>(ir, options);
 }
 
-py::array read_variable(SessionHandle& self, TensorId id) {
+HostRows host_rows(bool all_replicas) { return all_replicas ? HostRows::kReplicas : HostRows::kGroups; }
+
+/// Fills `out`, a C-contiguous array of exactly the rows' bytes.
+void read_variable(SessionHandle& self, TensorId id, py::array out, bool all_replicas) {
   const Session& session = self.session();
   checked_tensor(session.ir(), id);
-  py::array_t<std::uint8_t> bytes(static_cast<py::ssize_t>(session.host_bytes(id)));
-  session.read_variable(id, reinterpret_cast<std::byte*>(bytes.mutable_data()));
-  return bytes;
+  POPSR_CHECK((out.flags() & py::array::c_style) != 0);
+  POPSR_CHECK(static_cast<std::size_t>(out.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
+  auto* data = static_cast<std::byte*>(out.mutable_data());
+  const py::gil_scoped_release release;
+  session.read_variable(id, host_rows(all_replicas), data);
 }
 
-void write_variable(SessionHandle& self, TensorId id, const py::array& data) {
+/// Read-only bytes of the groups' rows in order, on the device: valid until the program runs or the variable
+/// is written.
+py::list row_views(const py::object& session, TensorId id) {
+  const Session& core = session.cast<SessionHandle&>().session();
+  checked_tensor(core.ir(), id);
+  py::list result;
+  for (const std::span<const std::byte> view : core.row_views(id)) {
+    const auto* data = reinterpret_cast<const std::uint8_t*>(view.data());
+    py::array_t<std::uint8_t> array({view.size()}, {1}, data, session);  // keeps the session
+    array.attr("setflags")(false);
+    result.append(array);
+  }
+  return result;
+}
+
+void write_variable(SessionHandle& self, TensorId id, const py::array& data, bool all_replicas) {
   Session& session = self.session();
   checked_tensor(session.ir(), id);
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
-  POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id));
-  session.write_variable(id, static_cast<const std::byte*>(data.data()));
+  POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
+  const auto* bytes = static_cast<const std::byte*>(data.data());
+  const py::gil_scoped_release release;
+  session.write_variable(id, host_rows(all_replicas), bytes);
+}
+
+/// (replica, other replica, element) or None.
+py::object divergence(SessionHandle& self, TensorId id) {
+  checked_tensor(self.session().ir(), id);
+  const std::optional<Divergence> found = self.session().divergence(id);
+  if (!found) return py::none();
+  return py::make_tuple(found->first, found->second, found->element);
 }
 
 py::dict stats_of(SessionHandle& self) {
@@ -130,7 +162,13 @@ void bind_session(py::module_& m) {
           "step", [](SessionHandle& self) { return self.session().step(); },
           [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })
       .def("read_variable", &read_variable)
+      .def("row_views", &row_views)
       .def("write_variable", &write_variable)
+      .def("divergence", &divergence)
+      .def("is_written",
+           [](SessionHandle& self, TensorId id) {
+             return self.session().is_written(checked_tensor(self.session().ir(), id));
+           })
       .def("storage",
            [](SessionHandle& self, TensorId id) {
              const Ir& ir = self.session().ir();

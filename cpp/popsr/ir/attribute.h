@@ -19,11 +19,18 @@ struct StreamRef {
   bool operator==(const StreamRef&) const = default;
 };
 
-/// std::monostate = absent (only as the value of an optional attribute).
-using Attribute = std::variant<std::monostate, bool, std::int64_t, double, std::string,
-                               std::vector<std::int64_t>, DType, GraphId, StreamRef, ReplicaGrouping>;
+/// Likewise for remote buffers.
+struct RemoteRef {
+  RemoteId id = 0;
+  bool operator==(const RemoteRef&) const = default;
+};
 
-enum class AttrType { kBool, kInt, kFloat, kString, kInts, kDType, kGraph, kStream, kGrouping };
+/// std::monostate = absent (only as the value of an optional attribute).
+using Attribute =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, DType,
+                 GraphId, StreamRef, RemoteRef, ReplicaGrouping>;
+
+enum class AttrType { kBool, kInt, kFloat, kString, kInts, kDType, kGraph, kStream, kRemote, kGrouping };
 
 struct AttrDef {
   std::string_view name;

@@ -56,6 +56,8 @@ bool matches(const Attribute& value, AttrType type) {
       return std::holds_alternative<GraphId>(value);
     case AttrType::kStream:
       return std::holds_alternative<StreamRef>(value);
+    case AttrType::kRemote:
+      return std::holds_alternative<RemoteRef>(value);
     case AttrType::kGrouping:
       return std::holds_alternative<ReplicaGrouping>(value);
   }
@@ -113,6 +115,16 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
       raise<GraphError>("{}: input {} is of another graph, got '{}' of graph '{}', expected graph '{}'",
                         def.name, expected.name, tensor.name, graphs_[tensor.graph.value].name,
                         graphs_[graph.value].name);
+    }
+    if (tensor.kind == TensorKind::kRemote) {
+      raise<GraphError>(
+          "{}: input {} is an entry of a remote buffer, got '{}', expected what remote_load gives", def.name,
+          expected.name, tensor.name);
+    }
+    if (tensor.home != kNone) {
+      raise<GraphError>(
+          "{}: input {} is for the host only, got '{}', expected {}", def.name, expected.name, tensor.name,
+          tensors_[tensor.home].kind == TensorKind::kShard ? "its shard" : "what remote_load gives");
     }
     if (!expected.dtypes.contains(tensor.type.dtype)) {
       raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}", def.name,

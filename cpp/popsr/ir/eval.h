@@ -20,7 +20,7 @@ struct KernelTable;
 struct NoiseKey;
 }  // namespace kernels
 
-/// Static facts of one instruction.
+/// Static facts of one instruction. Remote entries follow the op's own inputs and outputs.
 struct EvalSpec {
   const Ir& ir;
   const Op& op;

@@ -10,14 +10,14 @@ namespace popsr {
 namespace {
 
 template <class T>
-void put(HostBytes& bytes, T value) {
+void put(std::vector<std::byte>& bytes, T value) {
   bytes.resize(sizeof(T));
   std::memcpy(bytes.data(), &value, sizeof(T));
 }
 
 /// Bytes of a small exact value; gradients need only simple ones (0, 1, counts).
-HostBytes scalar_bytes(double value, DType dtype) {
-  HostBytes bytes;
+std::vector<std::byte> scalar_bytes(double value, DType dtype) {
+  std::vector<std::byte> bytes;
   switch (dtype) {
     case DType::kFloat64:
       put(bytes, value);

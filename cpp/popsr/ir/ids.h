@@ -9,6 +9,7 @@ namespace popsr {
 using TensorId = std::uint32_t;
 using OpId = std::uint32_t;
 using StreamId = std::uint32_t;
+using RemoteId = std::uint32_t;
 
 /// A struct of its own, so that an attribute can hold a graph.
 struct GraphId {

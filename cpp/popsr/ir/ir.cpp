@@ -97,12 +97,13 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
     raise<GraphError>("graph_output: tensor of another graph, got '{}', expected one of graph '{}'",
                       tensors_[tensor].name, graphs_[graph.value].name);
   }
+  POPSR_CHECK(tensors_[tensor].kind != TensorKind::kRemote);
   graphs_[graph.value].outputs.push_back(tensor);
   ++epoch_;
 }
 
 TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
-                          ReplicaGrouping grouping, RetrievalMode retrieval) {
+                          ReplicaGrouping grouping, VariableRetrievalMode retrieval) {
   if (grouping.replicas() != replication()) {
     raise<ReplicaError>("variable: grouping of another replica count, got {} replicas for '{}', expected {}",
                         grouping.replicas(), name, replication());
@@ -168,11 +169,14 @@ void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
 
 TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {
   if (const auto it = tensors_by_name_.find(std::string(name));
-      it != tensors_by_name_.end() && tensors_[it->second].graph == graph) {
+      it != tensors_by_name_.end() && tensors_[it->second].graph == graph &&
+      tensors_[it->second].kind != TensorKind::kRemote) {
     return it->second;
   }
   std::vector<std::string_view> known;
-  for (const TensorId id : graphs_[graph.value].tensors) known.push_back(tensors_[id].name);
+  for (const TensorId id : graphs_[graph.value].tensors) {
+    if (tensors_[id].kind != TensorKind::kRemote) known.push_back(tensors_[id].name);
+  }
   raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name,
                    close_matches(name, known));
 }

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "popsr/ir/attribute.h"
+#include "popsr/ir/host_bytes.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/location.h"
 #include "popsr/ir/sequence.h"
 #include "popsr/replica/partition.h"
+#include "popsr/replica/variable_settings.h"
 
 namespace popsr {
 
@@ -27,12 +29,15 @@ struct TensorType {
 };
 std::string to_string(const TensorType& type);
 
-enum class TensorKind : std::uint8_t { kActivation, kInput, kVariable, kConstant };
-enum class RetrievalMode : std::uint8_t { kOnePerGroup, kAllReplicas };
+enum class TensorKind : std::uint8_t {
+  kActivation,
+  kInput,
+  kVariable,
+  kConstant,
+  kShard,   ///< State of the main graph: a part of a variable, a different one on each member of its group.
+  kRemote,  ///< State behind the ops that load and store it: an entry of a remote buffer.
+};
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast };
-
-/// Bytes of a variable's or constant's initial value: [num_groups, *shape] when there are several groups.
-using HostBytes = std::vector<std::byte>;
 
 struct Tensor {
   TensorId id = kNone;
@@ -46,9 +51,12 @@ struct Tensor {
   TensorId storage =
       kNone;            ///< The tensor whose allocation holds the value; itself unless an in-place output.
   bool by_ref = false;  ///< Graph inputs only.
-  std::shared_ptr<const HostBytes> data;    ///< Variables and constants.
+  std::shared_ptr<const HostBytes> data;    ///< Variables, [num_groups, *shape], and constants.
   std::optional<ReplicaGrouping> grouping;  ///< Variables.
-  RetrievalMode retrieval = RetrievalMode::kOnePerGroup;
+  VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
+  /// Variables whose device value is a kShard or kRemote tensor, which is their home; they are its resident.
+  TensorId home = kNone, resident = kNone;
+  std::int64_t shard_over = 1;  ///< Such variables: so many consecutive members of a group hold a part each.
 };
 
 /// How an op that rounds picks its seeds; set by the stochastic-rounding transform.
@@ -91,6 +99,14 @@ struct Stream {
   TensorType type;
   bool to_device = true;
   StreamMode mode = StreamMode::kReplicate;
+};
+
+/// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
+struct RemoteBuffer {
+  RemoteId id = kNone;
+  TensorType type;                ///< Of one entry on one replica.
+  Shape meta_shape;               ///< Entries are shards of tensors of that shape, unless empty.
+  std::vector<TensorId> entries;  ///< kRemote tensors; zeros before anything is stored.
 };
 
 struct Graph {
@@ -141,9 +157,22 @@ class Ir {
   /// GraphError when the tensor is of another graph.
   void add_output(GraphId graph, TensorId tensor);
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
-                        ReplicaGrouping grouping, RetrievalMode retrieval);
+                        ReplicaGrouping grouping, VariableRetrievalMode retrieval);
   TensorId add_constant(GraphId graph, std::string_view name, TensorType type,
                         std::shared_ptr<const HostBytes> data);
+  /// ShapeError unless entries >= 1.
+  RemoteId add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape = {});
+  /// AttributeValueError when there would be fewer entries than before.
+  void grow_remote_buffer(RemoteId buffer, std::int64_t entries);
+  void set_meta_shape(RemoteId buffer, Shape meta_shape) {
+    remotes_[buffer].meta_shape = std::move(meta_shape);
+  }
+  /// Puts a variable's device value into an entry of a remote buffer. Throws when the entry is taken, does
+  /// not exist or is of another type, or when shard_over does not divide the group size.
+  void place_variable(TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over);
+  /// Splits a variable's device value over members of its groups; returns the shard, a tensor of the main
+  /// graph.
+  TensorId add_shard(TensorId variable, std::int64_t shard_over, std::string_view name);
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode);
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
@@ -162,10 +191,12 @@ class Ir {
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
   const Stream& stream(StreamId id) const { return streams_[id]; }
+  const RemoteBuffer& remote(RemoteId id) const { return remotes_[id]; }
   std::size_t num_graphs() const { return graphs_.size(); }
   std::size_t num_tensors() const { return tensors_.size(); }
   std::size_t num_ops() const { return ops_.size(); }
   std::size_t num_streams() const { return streams_.size(); }
+  std::size_t num_remotes() const { return remotes_.size(); }
 
   /// The tensor of that full id in the graph; NameError with close matches otherwise.
   TensorId find_tensor(GraphId graph, std::string_view name) const;
@@ -177,6 +208,7 @@ class Ir {
                                          const std::vector<std::pair<std::string, Attribute>>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   void number_site(Op& op);
+  void settle(TensorId variable, TensorId home, std::int64_t shard_over);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;
 
@@ -187,6 +219,7 @@ class Ir {
   std::deque<Tensor> tensors_;
   std::deque<Op> ops_;
   std::deque<Stream> streams_;
+  std::deque<RemoteBuffer> remotes_;
   std::unordered_map<std::string, TensorId> tensors_by_name_;
   std::uint64_t epoch_ = 0;
   std::uint32_t next_subgraph_ = 0;

@@ -54,7 +54,7 @@ struct RuleContext {
   PartitionTable& table;
   const Ir& ir;
   const Op& op;
-  std::span<const PartitionId> inputs;  ///< top() where an optional input is absent.
+  std::span<const PartitionId> inputs;  ///< top() where an optional input is absent; remote entries follow.
   PartitionId exec;                     ///< Replicas that certainly run this point together.
 };
 /// Fact of one output: the kernel of the key "replica -> what the value is made of"
@@ -74,6 +74,9 @@ enum class Rounding : std::uint8_t {
 };
 enum class NoGrad : std::uint8_t { kStops, kThrows };
 enum class Control : std::uint8_t { kNone, kCall, kRepeat };
+/// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
+/// it loads; as inputs and outputs when it stores (ir/remote_access.h).
+enum class Remote : std::uint8_t { kNone, kLoads, kStores };
 
 struct OpDef {
   std::string_view name;
@@ -90,6 +93,7 @@ struct OpDef {
   bool random = false;               ///< Draws random numbers.
   bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.
   bool observable = false;           ///< Acts on the host (store, print): never removed.
+  Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
   Control control = Control::kNone;  ///< Holds a graph in attribute "graph".
   ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
   RowsFn product_rows = nullptr;     ///< The same, some rows at a time.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -9,7 +11,10 @@ namespace {
 
 std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool types) {
   std::string text;
-  for (const TensorId id : tensors) {
+  const auto given = [](TensorId id) { return id != kNone; };
+  const auto end = std::find_if(tensors.rbegin(), tensors.rend(), given).base();  // without absent last ones
+  for (auto it = tensors.begin(); it != end; ++it) {
+    const TensorId id = *it;
     if (!text.empty()) text += ", ";
     if (id == kNone) {
       text += "None";
@@ -37,7 +42,7 @@ std::string print_op(const Ir& ir, OpId id) {
   text += fmt::format("{}({}", op.def->name, tensor_list(ir, op.inputs, false));
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     if (op.attrs[i] == op.def->attrs[i].default_value) continue;
-    const bool first = op.inputs.empty() && text.back() == '(';
+    const bool first = text.back() == '(';
     text += fmt::format("{}{}={}", first ? "" : ", ", op.def->attrs[i].name, attr_text(ir, op.attrs[i]));
   }
   text += ")";
@@ -52,6 +57,9 @@ std::string print_graph(const Ir& ir, GraphId id) {
     const Tensor& t = ir.tensor(tensor);
     if (t.kind == TensorKind::kVariable) {
       text += fmt::format("  variable %{} {} {}\n", t.name, to_string(t.type), t.grouping->to_string());
+      if (t.home != kNone) text.insert(text.size() - 1, fmt::format(" in %{}", ir.tensor(t.home).name));
+    } else if (t.kind == TensorKind::kShard) {
+      text += fmt::format("  shard %{} {} of %{}\n", t.name, to_string(t.type), ir.tensor(t.resident).name);
     } else if (t.kind == TensorKind::kConstant) {
       text += fmt::format("  constant %{} {}\n", t.name, to_string(t.type));
     }

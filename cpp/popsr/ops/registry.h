@@ -18,6 +18,7 @@ std::vector<OpDef> softmax_ops();     ///< softmax.cpp: part of reduction_ops()
 std::vector<OpDef> matmul_ops();      ///< matmul.cpp
 std::vector<OpDef> loss_ops();        ///< losses.cpp
 std::vector<OpDef> host_io_ops();     ///< host_io.cpp: host_load, host_store, print_tensor, init
+std::vector<OpDef> remote_ops();      ///< remote.cpp: loads from and stores to remote buffers
 std::vector<OpDef> control_ops();     ///< control.cpp: call, repeat
 std::vector<OpDef> collective_ops();  ///< collectives.cpp
 std::vector<OpDef> var_update_ops();  ///< var_updates.cpp

@@ -33,19 +33,6 @@ bool is_nan(std::uint64_t bits, DType dtype) {
   }
 }
 
-/// First element in which two blocks differ.
-std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type) {
-  const std::size_t size = size_of(type.dtype);
-  const std::int64_t n = num_elements(type.shape);
-  if (std::memcmp(a, b, static_cast<std::size_t>(n) * size) == 0) return std::nullopt;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::size_t at = static_cast<std::size_t>(i) * size;
-    const std::uint64_t x = bits_of(a + at, size), y = bits_of(b + at, size);
-    if (x != y && !(is_nan(x, type.dtype) && is_nan(y, type.dtype))) return i;
-  }
-  return std::nullopt;
-}
-
 /// " in iteration 3, 0" for ops inside loops, outermost first.
 std::string iteration_text(const Plan& plan, PathId path, const std::vector<std::uint64_t>& iterations) {
   std::string text;
@@ -57,6 +44,18 @@ std::string iteration_text(const Plan& plan, PathId path, const std::vector<std:
 }
 
 }  // namespace
+
+std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type) {
+  const std::size_t size = size_of(type.dtype);
+  const std::int64_t n = num_elements(type.shape);
+  if (std::memcmp(a, b, static_cast<std::size_t>(n) * size) == 0) return std::nullopt;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::size_t at = static_cast<std::size_t>(i) * size;
+    const std::uint64_t x = bits_of(a + at, size), y = bits_of(b + at, size);
+    if (x != y && !(is_nan(x, type.dtype) && is_nan(y, type.dtype))) return i;
+  }
+  return std::nullopt;
+}
 
 void check_claims(const Ir& ir, const Plan& plan, const Instruction& instruction,
                   const std::vector<std::uint64_t>& iterations) {

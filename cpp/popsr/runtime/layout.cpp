@@ -156,7 +156,7 @@ Memory place(const Ir& ir, const LoweredProgram& program) {
     (buffer.kind == BufferKind::kVariable ? memory.variables : memory.constants) +=
         memory.slabs.back().size();
     if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
-    const std::vector<std::byte>& data = *ir.tensor(buffer.tensor).data;
+    const HostBytes& data = *ir.tensor(buffer.tensor).data;
     for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {
       std::memcpy(placement.base + static_cast<std::size_t>(b) * placement.nbytes, data.data(),
                   placement.nbytes);

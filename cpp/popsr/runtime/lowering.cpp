@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/remote_access.h"
 #include "popsr/ir/written_inputs.h"
 
 namespace popsr {
@@ -24,8 +25,12 @@ class Lowering {
     const Graph& main = ir_.graph(kMainGraph);
     Frame frame(main.tensors.size(), kNone);
     for (const TensorId id : main.tensors) {
-      if (ir_.tensor(id).kind == TensorKind::kVariable) {
-        frame[ir_.tensor(id).index] = new_buffer(id, BufferKind::kVariable);
+      const Tensor& tensor = ir_.tensor(id);
+      if (tensor.kind == TensorKind::kRemote) {
+        remote_.emplace(id, new_buffer(id, BufferKind::kVariable));
+      } else if (tensor.kind == TensorKind::kShard ||
+                 (tensor.kind == TensorKind::kVariable && tensor.home == kNone)) {
+        frame[tensor.index] = new_buffer(id, BufferKind::kVariable);
       }
     }
     walk(facts_.main(), frame, 0, program_.ops);
@@ -53,6 +58,7 @@ class Lowering {
       if (fresh) it->second = new_buffer(t.id, BufferKind::kConstant);
       return it->second;
     }
+    if (t.kind == TensorKind::kRemote) return remote_.at(t.id);
     POPSR_CHECK(frame[t.index] != kNone);
     return frame[t.index];
   }
@@ -82,11 +88,12 @@ class Lowering {
   void lower_local(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
                    std::vector<LoweredOp>& ops) {
     LoweredOp lowered{.op = &op, .facts = facts.outputs, .seeds = facts.seeds, .path = path};
-    for (const TensorId input : op.inputs) lowered.in.push_back(buffer(frame, input));
-    for (const TensorId output : op.outputs) {
+    for (const TensorId input : all_inputs(ir_, op)) lowered.in.push_back(buffer(frame, input));
+    for (const TensorId output : all_outputs(ir_, op)) {
       const Tensor& storage = ir_.tensor(ir_.tensor(output).storage);
-      if (storage.id == output) frame[storage.index] = new_buffer(output);
-      lowered.out.push_back(frame[storage.index]);
+      const bool fresh = storage.id == output && storage.kind != TensorKind::kRemote;
+      if (fresh) frame[storage.index] = new_buffer(output);
+      lowered.out.push_back(buffer(frame, output));
     }
     ops.push_back(std::move(lowered));
   }
@@ -209,7 +216,7 @@ class Lowering {
   const Ir& ir_;
   WrittenInputs written_;
   LoweredProgram program_;
-  std::map<TensorId, BufferId> constants_;
+  std::map<TensorId, BufferId> constants_, remote_;
 };
 
 }  // namespace

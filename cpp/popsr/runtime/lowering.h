@@ -15,7 +15,11 @@ namespace popsr {
 using BufferId = std::uint32_t;
 using PathId = std::uint32_t;
 
-enum class BufferKind : std::uint8_t { kVariable, kConstant, kActivation };
+enum class BufferKind : std::uint8_t {
+  kVariable,  ///< State between runs: variables, shards, entries of remote buffers.
+  kConstant,
+  kActivation
+};
 
 /// Memory of one allocation: a slab of one block per block of `storage`.
 struct Buffer {

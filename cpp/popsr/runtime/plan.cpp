@@ -48,12 +48,18 @@ std::string describe(PartitionTable& table, PartitionId fact) {
 std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction) {
   std::vector<std::string> outputs, facts;
   std::size_t nbytes = 0;
+  constexpr std::size_t kShown = 4;  // a store at an unknown offset may write any entry
   for (const Claim& claim : instruction.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
-    outputs.push_back(fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type)));
-    facts.push_back(describe(ir.partitions(), claim.fact));
     nbytes += static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage)) *
               plan.memory().placements[claim.buffer].nbytes;
+    if (outputs.size() == kShown) {
+      outputs.emplace_back("...");
+      facts.emplace_back("...");
+    }
+    if (outputs.size() > kShown) continue;
+    outputs.push_back(fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type)));
+    facts.push_back(describe(ir.partitions(), claim.fact));
   }
   return fmt::format("{}{}{}  blocks={} bytes={}{}{}\n", fmt::join(outputs, ", "),
                      outputs.empty() ? "" : " = ", describe(instruction), instruction.blocks, nbytes,
@@ -88,6 +94,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
 }
 
 BufferId Plan::variable(TensorId id) const {
+  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
   // Lowering makes the buffers of variables first, in the order of their tensors.
   const std::vector<Buffer>& all = program_.buffers;
   const auto is_variable = [](const Buffer& buffer) { return buffer.kind == BufferKind::kVariable; };

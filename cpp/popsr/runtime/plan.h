@@ -89,7 +89,7 @@ class Plan {
   const std::vector<Instruction>& instructions() const { return instructions_; }
   bool stochastic() const { return stochastic_; }
 
-  /// The buffer of a variable.
+  /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;
   /// Address of the block that holds `replica`'s value.
   std::byte* block(BufferId buffer, Replica replica) const;

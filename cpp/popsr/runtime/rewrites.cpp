@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/remote_access.h"
 
 namespace popsr {
 namespace {
@@ -120,10 +121,10 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
                 .inputs = {},
                 .outputs = {},
                 .stochastic = op.seeds.has_value()};
-  for (const TensorId id : op.inputs) {
+  for (const TensorId id : all_inputs(ir, op)) {
     spec.inputs.push_back(id == kNone ? std::nullopt : std::optional(ir.tensor(id).type));
   }
-  for (const TensorId id : op.outputs) spec.outputs.push_back(ir.tensor(id).type);
+  for (const TensorId id : all_outputs(ir, op)) spec.outputs.push_back(ir.tensor(id).type);
   return spec;
 }
 

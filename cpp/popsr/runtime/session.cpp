@@ -1,6 +1,6 @@
 #include "popsr/runtime/session.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
@@ -45,9 +45,9 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : 
                                  PlanOptions{.dedup = dedup, .fold = !options.check, .threads = threads});
   state_ = std::make_unique<State>(*ir_, *plan_, threads, options.check);
   state_->seed = options.seed;
-  for (const TensorId id : entry_tensors(*ir_, kMainGraph)) {
-    const Tensor& variable = ir_->tensor(id);
-    write_rows(id, variable.data->data(), variable.grouping->partition(ir_->partitions()));
+  for (const TensorId id : ir_->graph(kMainGraph).tensors) {
+    if (ir_->tensor(id).kind != TensorKind::kVariable) continue;
+    write_rows(*ir_, *plan_, id, HostRows::kGroups, ir_->tensor(id).data->data());
   }
 }
 
@@ -106,38 +106,30 @@ PartitionId Session::storage(TensorId id) const {
   return plan_->program().buffers[plan_->variable(id)].storage;
 }
 
-std::size_t Session::host_bytes(TensorId id) const {
-  const TensorType& type = ir_->tensor(id).type;
-  const std::int64_t rows = ir_->partitions().num_blocks(host_rows(id));
-  return static_cast<std::size_t>(rows * num_elements(type.shape)) * size_of(type.dtype);
+std::size_t Session::host_bytes(TensorId id, HostRows rows) const {
+  return popsr::host_bytes(*ir_, id, rows);
 }
 
-void Session::read_variable(TensorId id, std::byte* out) const {
+void Session::read_variable(TensorId id, HostRows rows, std::byte* out) const {
+  read_rows(*ir_, *plan_, id, rows, out);
+}
+
+void Session::write_variable(TensorId id, HostRows rows, const std::byte* data) {
+  write_rows(*ir_, *plan_, id, rows, data);
+}
+
+std::vector<std::span<const std::byte>> Session::row_views(TensorId id) const {
+  return popsr::row_views(*ir_, *plan_, id);
+}
+
+std::optional<Divergence> Session::divergence(TensorId id) const { return find_divergence(*ir_, *plan_, id); }
+
+bool Session::is_written(TensorId id) const {
   const BufferId buffer = plan_->variable(id);
-  const std::size_t nbytes = plan_->memory().placements[buffer].nbytes;
-  if (nbytes == 0) return;
-  for (const Replica first : ir_->partitions().representatives(host_rows(id))) {
-    std::memcpy(out, plan_->block(buffer, first), nbytes);
-    out += nbytes;
-  }
+  bool written = false;
+  for_each_op(plan_->program().ops,
+              [&](const LoweredOp& op) { written |= std::ranges::find(op.out, buffer) != op.out.end(); });
+  return written;
 }
-
-void Session::write_rows(TensorId id, const std::byte* data, PartitionId rows) {
-  const BufferId buffer = plan_->variable(id);
-  const std::size_t nbytes = plan_->memory().placements[buffer].nbytes;
-  if (nbytes == 0) return;
-  const std::span<const std::uint32_t> row = ir_->partitions().labels(rows);
-  for (const Replica replica : ir_->partitions().representatives(storage(id))) {
-    std::memcpy(plan_->block(buffer, replica), data + row[replica] * nbytes, nbytes);
-  }
-}
-
-PartitionId Session::host_rows(TensorId id) const {
-  const Tensor& variable = ir_->tensor(id);
-  const bool all = variable.retrieval == RetrievalMode::kAllReplicas && variable.grouping->group_size() > 1;
-  return all ? ir_->partitions().bottom() : variable.grouping->partition(ir_->partitions());
-}
-
-void Session::write_variable(TensorId id, const std::byte* data) { write_rows(id, data, host_rows(id)); }
 
 }  // namespace popsr

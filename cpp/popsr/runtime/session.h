@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/plan.h"
 #include "popsr/runtime/stream_io.h"
+#include "popsr/runtime/variable_io.h"
 
 namespace popsr {
 
@@ -56,20 +58,19 @@ class Session {
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
 
-  /// Device copy <-> bytes of shape_on_host ([num_groups, *shape], or [replication, *shape] for kAllReplicas
-  /// with group size > 1). Reading takes the first replica of each group.
-  void read_variable(TensorId id, std::byte* out) const;
-  void write_variable(TensorId id, const std::byte* data);
-  /// Bytes that read_variable writes.
-  std::size_t host_bytes(TensorId id) const;
+  /// Device copy <-> rows on the host; see variable_io.h.
+  void read_variable(TensorId id, HostRows rows, std::byte* out) const;
+  void write_variable(TensorId id, HostRows rows, const std::byte* data);
+  std::vector<std::span<const std::byte>> row_views(TensorId id) const;
+  std::size_t host_bytes(TensorId id, HostRows rows) const;
+  /// Where members of one group differ, if they do.
+  std::optional<Divergence> divergence(TensorId id) const;
+  /// Does the program ever write the variable?
+  bool is_written(TensorId id) const;
   /// Partition in which the variable is stored.
   PartitionId storage(TensorId id) const;
 
  private:
-  /// Rows of the host copy: a replica's group, or the replica itself for kAllReplicas with group size > 1.
-  PartitionId host_rows(TensorId id) const;
-  void write_rows(TensorId id, const std::byte* data, PartitionId rows);
-
   struct State;
   std::shared_ptr<const Ir> ir_;
   std::unique_ptr<PartitionAnalysis> facts_;

@@ -218,15 +218,32 @@ void GradGraphBuilder::recompute(TensorId forward) {
   for (const OpId id : needed) clone(ir_.op(id));
 }
 
+namespace {
+
+/// An op, or one of the graphs that it calls, that acts on streams or remote memory: running it twice is not
+/// running it once.
+const Op* find_outside_access(const Ir& ir, const Op& op) {
+  const auto is_stream = [](const AttrDef& attr) { return attr.type == AttrType::kStream; };
+  if (op.def->remote != Remote::kNone || op.def->observable || std::ranges::any_of(op.def->attrs, is_stream))
+    return &op;
+  if (op.def->control == Control::kNone) return nullptr;
+  for (const OpId inner : ir.graph(op.attr<GraphId>("graph")).ops) {
+    if (const Op* found = find_outside_access(ir, ir.op(inner))) return found;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 void GradGraphBuilder::clone(const Op& op) {
   EmitArgs args{.location = op.location, .allow_stochastic = op.allow_stochastic};
+  if (const Op* outside = find_outside_access(ir_, op)) {
+    raise<GraphError>(
+        "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",
+        ir_.tensor(op.outputs[0]).name, outside->def->name, ir_.locations().to_string(outside->location),
+        ir_.graph(forward_).name);
+  }
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
-    if (op.def->attrs[i].type == AttrType::kStream) {
-      raise<GraphError>(
-          "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",
-          ir_.tensor(op.outputs[0]).name, op.def->name, ir_.locations().to_string(op.location),
-          ir_.graph(forward_).name);
-    }
     args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);
   }
   for (const TensorId output : op.outputs) args.output_names.push_back(local_name(output));

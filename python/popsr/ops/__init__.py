@@ -29,6 +29,7 @@ from popsr.ops.host_io import host_load, host_store, init, print_tensor
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul
 from popsr.ops.reductions import max, mean, softmax, sum
+from popsr.ops.remote import remote_load, remote_load_, remote_store
 from popsr.ops.shape import flatten, reshape, slice, squeeze, transpose
 
 __all__ = [
@@ -62,6 +63,9 @@ __all__ = [
     "print_tensor",
     "relu",
     "relu_",
+    "remote_load",
+    "remote_load_",
+    "remote_store",
     "repeat",
     "repeat_with_info",
     "reshape",

@@ -1,0 +1,75 @@
+#include "popsr/ir/remote_access.h"
+
+#include <cstring>
+#include <set>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+std::int64_t read_integer(const std::byte* data, DType dtype) {
+  const std::size_t size = size_of(dtype);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, data, size);  // little endian
+  const std::size_t unused = 64 - 8 * size;
+  const auto top = static_cast<std::int64_t>(bits << unused);
+  return info(dtype).kind == DTypeKind::kInt ? top >> unused : static_cast<std::int64_t>(bits);
+}
+
+std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.def->inputs[i].name != "offset" || op.inputs[i] == kNone) continue;
+    const Tensor& offset = ir.tensor(op.inputs[i]);
+    if (offset.kind == TensorKind::kConstant) return read_integer(offset.data->data(), offset.type.dtype);
+    return std::nullopt;
+  }
+  return op.optional_attr<std::int64_t>("entry");
+}
+
+std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
+  if (op.def->remote == Remote::kNone) return {};
+  const RemoteBuffer& buffer = ir.remote(op.attr<RemoteRef>("remote_buffer").id);
+  const std::optional<std::int64_t> offset = known_offset(ir, op);
+  if (!offset) return buffer.entries;
+  return {buffer.entries[static_cast<std::size_t>(*offset)]};
+}
+
+std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
+  std::vector<TensorId> inputs = op.inputs;
+  if (op.def->remote == Remote::kNone) return inputs;
+  const std::vector<TensorId> entries = remote_entries(ir, op);
+  inputs.resize(op.def->inputs.size(), kNone);
+  inputs.insert(inputs.end(), entries.begin(), entries.end());
+  return inputs;
+}
+
+std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
+  std::vector<TensorId> outputs = op.outputs;
+  if (op.def->remote != Remote::kStores) return outputs;
+  const std::vector<TensorId> entries = remote_entries(ir, op);
+  outputs.insert(outputs.end(), entries.begin(), entries.end());
+  return outputs;
+}
+
+const std::vector<TensorId>& RemoteAccess::of(GraphId id) const {
+  if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
+  std::set<TensorId> reached;
+  if (id == kMainGraph) {
+    for (RemoteId b = 0; b < ir_.num_remotes(); ++b) {
+      reached.insert(ir_.remote(b).entries.begin(), ir_.remote(b).entries.end());
+    }
+  }
+  for (const OpId op_id : ir_.graph(id).ops) {
+    const Op& op = ir_.op(op_id);
+    if (op.def->control != Control::kNone) {
+      const std::vector<TensorId>& inner = of(op.attr<GraphId>("graph"));
+      reached.insert(inner.begin(), inner.end());
+    } else if (op.def->remote != Remote::kNone) {
+      const std::vector<TensorId> entries = remote_entries(ir_, op);
+      reached.insert(entries.begin(), entries.end());
+    }
+  }
+  return memo_[id.value] = {reached.begin(), reached.end()};
+}
+
+}  // namespace popsr

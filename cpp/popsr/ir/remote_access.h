@@ -1,0 +1,40 @@
+// Which entries of remote buffers ops and graphs reach. Remote memory belongs to no graph: its entries are
+// operands that an op does not list.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// An element of an integer dtype. 2^63 and above come out negative: out of range either way.
+std::int64_t read_integer(const std::byte* data, DType dtype);
+
+/// The entry that a remote load or store reaches, when the program's text tells: an attribute or a constant.
+std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op);
+
+/// Entries that the op reaches: one when the offset is known, else all of its buffer. Empty for other ops.
+std::vector<TensorId> remote_entries(const Ir& ir, const Op& op);
+
+/// The op's inputs and outputs, remote entries included.
+std::vector<TensorId> all_inputs(const Ir& ir, const Op& op);
+std::vector<TensorId> all_outputs(const Ir& ir, const Op& op);
+
+class RemoteAccess {
+ public:
+  explicit RemoteAccess(const Ir& ir) : ir_(ir) {}
+
+  /// Entries that the graph's ops reach, themselves or through the graphs they call; ascending. All entries
+  /// for the main graph. The reference lives as long as this object.
+  const std::vector<TensorId>& of(GraphId graph) const;
+
+ private:
+  const Ir& ir_;
+  mutable std::map<std::uint32_t, std::vector<TensorId>> memo_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,152 @@
+// Loads from and stores to remote buffers. Their entries follow an op's own operands (ir/remote_access.h).
+#include <cstring>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/remote_access.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) {
+  return ir.remote(op.attr<RemoteRef>("remote_buffer").id);
+}
+
+std::size_t bytes_of(const TensorType& type) {
+  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+}
+
+[[noreturn]] void raise_out_of_range(std::string_view op, std::int64_t offset, const RemoteBuffer& buffer) {
+  raise<OutOfRangeError>("{}: offset is outside the buffer, got {}, expected 0 to {} of remote buffer {}", op,
+                         offset, buffer.entries.size() - 1, buffer.id + 1);
+}
+
+/// Checks the offset as far as the text tells, and that `t`, if there is one, is an entry's equal.
+const RemoteBuffer& checked_buffer(const InferContext& context, std::size_t offset, bool has_tensor) {
+  const RemoteBuffer& buffer = buffer_of(context.ir, context.op);
+  if (context.has(offset) && num_elements(context.type(offset).shape) != 1) {
+    raise<ShapeError>("{}: offset is not one number, got {}, expected one element", context.name(),
+                      describe(context, offset));
+  }
+  const std::optional<std::int64_t> known = known_offset(context.ir, context.op);
+  if (!known && !context.has(offset)) raise<AttributeValueError>("{}: offset is missing", context.name());
+  if (known && (*known < 0 || *known >= static_cast<std::int64_t>(buffer.entries.size())))
+    raise_out_of_range(context.name(), *known, buffer);
+  if (has_tensor && context.type(0) != buffer.type) {
+    raise<ShapeError>("Tensor {} does not match buffer. {}: got {}, expected {} of remote buffer {}",
+                      context.tensor(0).name, context.name(), to_string(context.type(0)),
+                      to_string(buffer.type), buffer.id + 1);
+  }
+  const Shape meta = has_tensor ? context.tensor(0).meta_shape : Shape{};
+  if (!meta.empty() && !buffer.meta_shape.empty() && meta != buffer.meta_shape) {
+    raise<ShapeError>("Tensor {} does not match buffer. {}: got a shard of {}, expected one of {}",
+                      context.tensor(0).name, context.name(), to_string(meta), to_string(buffer.meta_shape));
+  }
+  return buffer;
+}
+
+/// Calls visit(block, entry) for each block of a run, after all offsets were found to be in range.
+template <class Visit>
+void for_each_block(const EvalSpec& spec, std::size_t input, const BlockRun& run, const Visit& visit) {
+  const RemoteBuffer& buffer = buffer_of(spec.ir, spec.op);
+  const bool known = known_offset(spec.ir, spec.op).has_value();
+  const auto entry = [&](std::int64_t block) {
+    if (known) return std::int64_t{0};  // the only entry among the operands
+    return read_integer(run.in[input] + block * run.in_stride[input], spec.inputs[input]->dtype);
+  };
+  for (std::int64_t b = 0; b < run.blocks; ++b) {
+    if (known || static_cast<std::uint64_t>(entry(b)) < buffer.entries.size()) continue;
+    raise_out_of_range(spec.op.def->name, entry(b), buffer);
+  }
+  for (std::int64_t b = 0; b < run.blocks; ++b) visit(b, static_cast<std::size_t>(entry(b)));
+}
+
+// --- remote_load
+// -------------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_load(const InferContext& context) {
+  const RemoteBuffer& buffer = checked_buffer(context, 0, false);
+  return {{buffer.type, buffer.meta_shape}};
+}
+
+std::vector<OutputDef> infer_load_inplace(const InferContext& context) {
+  const RemoteBuffer& buffer = checked_buffer(context, 1, true);
+  return {{buffer.type, buffer.meta_shape}};
+}
+
+/// `input`: where the offset is; entries follow it.
+BlockKernel load_kernel(const EvalSpec& spec, std::size_t input) {
+  return [spec, input, bytes = bytes_of(spec.outputs[0])](const BlockRun& run) {
+    for_each_block(spec, input, run, [&](std::int64_t block, std::size_t entry) {
+      const std::size_t at = input + 1 + entry;
+      if (bytes > 0)
+        std::memcpy(run.out[0] + block * run.out_stride[0], run.in[at] + block * run.in_stride[at], bytes);
+    });
+  };
+}
+
+BlockKernel load(const EvalSpec& spec) { return load_kernel(spec, 0); }
+BlockKernel load_inplace(const EvalSpec& spec) { return load_kernel(spec, 1); }
+
+// --- remote_store
+// ------------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_store(const InferContext& context) {
+  checked_buffer(context, 1, true);
+  return {};
+}
+
+/// The only entry is overwritten; of several, each may keep its value or take the stored one.
+PartitionId store_partition(const RuleContext& context, std::size_t output) {
+  const PartitionId stored = context.table.meet(context.inputs[0], context.exec);
+  if (known_offset(context.ir, context.op)) return stored;
+  const PartitionId kept = context.inputs[2 + output];
+  return context.table.meet(context.table.meet(stored, context.inputs[1]), kept);
+}
+
+BlockKernel store(const EvalSpec& spec) {
+  return [spec, bytes = bytes_of(*spec.inputs[0])](const BlockRun& run) {
+    for_each_block(spec, 1, run, [&](std::int64_t block, std::size_t entry) {
+      if (bytes > 0)
+        std::memcpy(run.out[entry] + block * run.out_stride[entry], run.in[0] + block * run.in_stride[0],
+                    bytes);
+    });
+  };
+}
+
+std::vector<AttrDef> remote_attrs() {
+  return {required("remote_buffer", AttrType::kRemote), internal("entry", AttrType::kInt)};
+}
+
+InputDef offset_input() { return {.name = "offset", .dtypes = kIntegers, .optional = true}; }
+
+}  // namespace
+
+std::vector<OpDef> remote_ops() {
+  return {
+      {.name = "remote_load",
+       .inputs = {offset_input()},
+       .attrs = remote_attrs(),
+       .infer = infer_load,
+       .eval = load,
+       .remote = Remote::kLoads},
+      {.name = "remote_load_",
+       .inputs = {{.name = "t", .influences = false}, offset_input()},
+       .attrs = remote_attrs(),
+       .infer = infer_load_inplace,
+       .eval = load_inplace,
+       .effects = {{.input = 0, .output = 0}},
+       .remote = Remote::kLoads},
+      {.name = "remote_store",
+       .inputs = {{"t"}, offset_input()},
+       .attrs = remote_attrs(),
+       .infer = infer_store,
+       .eval = store,
+       .partition = store_partition,
+       .observable = true,
+       .remote = Remote::kStores},
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,93 @@
+"""Loads from and stores to remote buffers. They happen in program order."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from popsr._emit import emit_op, tensor
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError
+from popsr.remote_buffer import RemoteBuffer
+from popsr.tensor import Tensor
+from popsr.utils import read_name
+
+__all__ = ["remote_load", "remote_load_", "remote_store"]
+
+
+def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dict[str, Any]:
+    if not isinstance(remote_buffer, RemoteBuffer):
+        raise ArgumentTypeError(f"{where}: not a RemoteBuffer, got {remote_buffer!r}")
+    if remote_buffer._ir is not _context.ir:
+        raise GraphError(f"{where}: remote buffer of another Ir, got {remote_buffer!r}")
+    if isinstance(offset, Tensor):
+        return {"remote_buffer": remote_buffer._id}
+    return {"remote_buffer": remote_buffer._id, "entry": _read_entry(where, remote_buffer, offset)}
+
+
+def _read_entry(where: str, remote_buffer: RemoteBuffer, offset: int) -> int:
+    try:
+        entry = None if isinstance(offset, bool) else operator.index(offset)
+    except TypeError:
+        entry = None
+    if entry is None:
+        raise ArgumentTypeError(f"{where}: offset is no int or Tensor, got {offset!r}")
+    if not -(2**63) <= entry < 2**63:  # the core checks the others
+        raise OutOfRangeError(
+            f"{where}: offset is outside the buffer, got {entry}, expected 0 to {remote_buffer.entries - 1} of "
+            f"remote buffer {remote_buffer.remote_buffer_id}"
+        )
+    return entry
+
+
+def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
+    """Load an entry of a remote buffer.
+
+    Args:
+        remote_buffer: the buffer.
+        offset: number of the entry: an int, or an integer tensor of one element, per replica.
+        name: name of the tensor. Default: the op's name with ``_out``.
+    Returns:
+        Tensor of the buffer's shape and dtype, with its meta shape.
+    Raises:
+        OutOfRangeError: no such entry; for a tensor when the program runs.
+        GraphError: the buffer is of another Ir.
+    """
+    attrs = _attrs("remote_load", remote_buffer, offset)
+    name = None if name is None else read_name("remote_load", name)
+    return _context.ir._tensor(emit_op("remote_load", {"offset": tensor(offset)}, attrs, name=name)[1][0])
+
+
+def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
+    """Load an entry of a remote buffer into an existing tensor.
+
+    Args:
+        remote_buffer: the buffer.
+        offset: number of the entry: an int, or an integer tensor of one element, per replica.
+        t: tensor of the buffer's shape and dtype; overwritten.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        ShapeError: ``t`` has another shape or dtype than the buffer.
+        OutOfRangeError: no such entry; for a tensor when the program runs.
+        GraphError: the buffer is of another Ir.
+    """
+    attrs = _attrs("remote_load_", remote_buffer, offset)
+    inputs = {"t": t, "offset": tensor(offset)}
+    return _context.ir._tensor(emit_op("remote_load_", inputs, attrs)[1][0])
+
+
+def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
+    """Store a tensor into an entry of a remote buffer.
+
+    Args:
+        remote_buffer: the buffer.
+        offset: number of the entry: an int, or an integer tensor of one element, per replica.
+        t: tensor of the buffer's shape and dtype.
+    Raises:
+        ShapeError: ``t`` has another shape or dtype than the buffer.
+        OutOfRangeError: no such entry; for a tensor when the program runs.
+        GraphError: the buffer is of another Ir.
+    """
+    attrs = _attrs("remote_store", remote_buffer, offset)
+    emit_op("remote_store", {"t": t, "offset": tensor(offset)}, attrs)
