@@ -1,0 +1,18 @@
+"""Weights in and out: NumPy buffers, and checkpoints as ONNX and safetensors files."""
+
+from popsr.io._checkpoint import Checkpoint
+from popsr.io._onnx_read import load_onnx
+from popsr.io._onnx_write import save_onnx
+from popsr.io._reset import reset_host_weights
+from popsr.io._safetensors import load_safetensors, save_safetensors
+from popsr.io._weights_io import PyWeightsIO
+
+__all__ = [
+    "Checkpoint",
+    "PyWeightsIO",
+    "load_onnx",
+    "load_safetensors",
+    "reset_host_weights",
+    "save_onnx",
+    "save_safetensors",
+]

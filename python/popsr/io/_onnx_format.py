@@ -1,0 +1,84 @@
+"""What writing and reading ONNX files share: dtypes, popsr's keys, the record that ends a file."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from popsr.errors import MissingPackageError
+from popsr.io._wire import delimited
+
+__all__ = [
+    "DATA_BYTES",
+    "DATA_DIGEST",
+    "DATA_FILE",
+    "DIGEST",
+    "ONNX_TYPES",
+    "PRODUCER",
+    "digest_record",
+    "message_error",
+    "metadata",
+    "require_onnx",
+]
+
+PRODUCER = "popsr"
+DIGEST = "popsr.digest"
+DATA_FILE, DATA_BYTES, DATA_DIGEST = "popsr.dataFile", "popsr.dataBytes", "popsr.dataDigest"
+
+ONNX_TYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(kind)
+    for name, kind in {
+        "FLOAT": np.float32,
+        "DOUBLE": np.float64,
+        "FLOAT16": np.float16,
+        "BFLOAT16": ml_dtypes.bfloat16,
+        "FLOAT8E4M3FN": ml_dtypes.float8_e4m3fn,
+        "FLOAT8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+        "FLOAT8E5M2": ml_dtypes.float8_e5m2,
+        "FLOAT8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+        "INT8": np.int8,
+        "INT16": np.int16,
+        "INT32": np.int32,
+        "INT64": np.int64,
+        "UINT8": np.uint8,
+        "UINT16": np.uint16,
+        "UINT32": np.uint32,
+        "UINT64": np.uint64,
+        "BOOL": np.bool_,
+    }.items()
+}
+"""NumPy's type by ONNX's name of it."""
+
+
+def require_onnx(where: str) -> Any:
+    """The onnx package.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        return importlib.import_module("onnx")
+    except ImportError:
+        raise MissingPackageError(
+            f"{where}: the package onnx is not installed, expected it from pip install popsr[onnx]"
+        ) from None
+
+
+def message_error() -> type[Exception]:
+    """What the library raises for bytes that are no message."""
+    error: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
+    return error
+
+
+def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:
+    """Entries of ``metadata_props``."""
+    return [onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
+
+
+def digest_record(onnx: Any, digest: str) -> bytes:
+    """The last field of a file that popsr wrote: the digest of all that comes before."""
+    entry = onnx.StringStringEntryProto(key=DIGEST, value=digest).SerializeToString()
+    return delimited(onnx.ModelProto.METADATA_PROPS_FIELD_NUMBER, len(entry)) + bytes(entry)
