@@ -78,6 +78,16 @@ def test_checkpoints_print_their_contents(tmp_path: Path) -> None:
     )
 
 
+def test_unknown_tensor_of_a_checkpoint_is_a_key_error_with_close_names(tmp_path: Path) -> None:
+    found = io.load_safetensors(saved(tmp_path, SAFETENSORS, small_program().session()))
+    with pytest.raises(
+        errors.UnknownNameError, match=r"no such tensor in .*, got 'gg', expected one of \['g'"
+    ):
+        found["gg"]
+    assert "gg" not in found
+    assert found.get("gg") is None
+
+
 # --- other libraries ------------------------------------------------------------------------------------------------
 
 

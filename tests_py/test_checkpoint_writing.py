@@ -117,8 +117,13 @@ def test_no_other_thread_can_run_the_session_meanwhile(
     session = small_program().session()
     real, was_free = session._current_parts, []
 
+    def try_lock() -> None:
+        was_free.append(session._lock.acquire(blocking=False))
+        if was_free[-1]:
+            session._lock.release()
+
     def parts(variable: Any) -> Any:
-        thread = threading.Thread(target=lambda: was_free.append(session._lock.acquire(blocking=False)))
+        thread = threading.Thread(target=try_lock)
         thread.start()
         thread.join()
         return real(variable)

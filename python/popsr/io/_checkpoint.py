@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from popsr._host_rows import Array
-from popsr.errors import ArgumentTypeError, UnsupportedError
+from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
 from popsr.io._files import NewFile, OpenFile
 from popsr.ir import Ir
 from popsr.replicas import VariableSettings
@@ -196,6 +197,11 @@ class Checkpoint(Mapping[str, Array]):
         return f"no groups are saved for {', '.join(map(repr, without))}" if without else ""
 
     def __getitem__(self, name: str) -> Array:
+        if name not in self._arrays:
+            close = difflib.get_close_matches(str(name), self._arrays, n=3, cutoff=0.0)
+            raise UnknownNameError(
+                f"Checkpoint: no such tensor in '{self.path}', got {name!r}, expected one of {close}"
+            )
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -65,18 +65,25 @@ def data_of(
         if length != nbytes:
             raise file.bad(f"has data of the wrong size for {name!r}, got {length} bytes, expected {nbytes}")
         return lambda array: file.read_into(start, bytes_of(array))
-    expected = _FIELD_OF.get(dtype.name, "int32_data")
-    found = numbers[0] if numbers else expected
-    values = getattr(message, found)
-    if found != expected or len(values) != count:
-        raise file.bad(
-            f"has data of the wrong size for {name!r}, got {len(values)} of {found}, expected {count} of {expected}"
-        )
+    values = _numbers_of(file, message, numbers, dtype, count)
     return lambda array: _fill_numbers(file, name, values, array)
 
 
 def _nothing(_: Array) -> None:
     """Without a dtype there is no array to fill."""
+
+
+def _numbers_of(file: OpenFile, message: Any, given: list[str], dtype: np.dtype[Any], count: int) -> Any:
+    """The field of numbers, which is the dtype's and has a number per element."""
+    expected = _FIELD_OF.get(dtype.name, "int32_data")
+    found = given[0] if given else expected
+    values = getattr(message, found)
+    if found != expected or len(values) != count:
+        raise file.bad(
+            f"has data of the wrong size for {message.name!r}, got {len(values)} of {found}, "
+            f"expected {count} of {expected}"
+        )
+    return values
 
 
 def _fill_numbers(file: OpenFile, name: str, values: Any, array: Array) -> None:
