@@ -255,3 +255,108 @@ def verify_seeds(ir: Ir, enabled: bool) -> None: ...
 def set_num_threads(threads: int) -> None: ...
 def build_info() -> dict[str, str]: ...
 def num_threads() -> int: ...
+
+# The submodule popsr._core.sr. A format is its index in FORMATS. Arrays are NumPy arrays whose item size is the
+# format's (uint16 and uint8 buffers too), of any strides, in native byte order. Shapes, item sizes and that outputs
+# can be written are checked (InternalError); overlap is not: an operand is an output itself, element for element, or
+# does not touch it. Operands have the shape of the output (broadcast ones have strides 0).
+# Element i, counted in C order, draws number offset + i of uniform_bits(key). threads = 0 stands for num_threads().
+# mode: "sr", "sr_equal", "sr_bits=1" ... "sr_bits=32", "rn", "ru", "rd", "rz"; AttributeValueError otherwise.
+class sr:  # noqa: N801
+    # float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
+    FORMATS: tuple[str, ...]
+    # Operands; scalars of each op, in this order: cast(x), add(x, y), sub(x, y), mul(x, y),
+    # axpy(x, y; alpha) = alpha*x + y, fma(x, y, z) = x*y + z, lerp(x, y; t) or lerp(x, y, t) = x + t*(y - x),
+    # addcmul(x, t1, t2; alpha) = x + alpha*t1*t2, addcdiv(x, t1, t2; alpha) = x + alpha*t1/t2.
+    OPS: tuple[str, ...]
+
+    # Immutable, 128 bits; repr is the expression that makes it; equality and hash go by the words.
+    class Key:
+        def __init__(self, seed: int) -> None: ...
+        def fold_in(self, data: int | str, /) -> sr.Key: ...
+        def at(self, step: int, /) -> sr.Key: ...
+        @property
+        def words(self) -> tuple[int, int]: ...
+        def __eq__(self, other: object) -> bool: ...
+        def __hash__(self) -> int: ...
+        def __reduce__(self) -> tuple[Any, ...]: ...
+
+    @staticmethod
+    def check_mode(mode: str) -> None: ...
+    @staticmethod
+    def apply(
+        op: str,
+        out: _Array,
+        out_format: int,
+        operands: tuple[_Array, ...],
+        formats: tuple[int, ...],
+        scalars: tuple[float, ...],
+        key: Key,
+        mode: str,
+        saturate: bool,
+        offset: int,
+        threads: int,
+    ) -> None: ...
+
+    # Lets the fast functions recognise arrays of this dtype object, by identity.
+    @staticmethod
+    def register_dtype(dtype: np.dtype[Any], format: int) -> None: ...
+
+    # x + y with every default, for two C-contiguous arrays of one registered dtype and one shape; out is None, x, y
+    # or such an array that touches neither. NotImplemented for anything else, errors included.
+    @staticmethod
+    def fast_add(x: object, y: object, key: object, out: object, /) -> Any: ...
+    # add_value under the same conditions.
+    @staticmethod
+    def fast_add_value(x: object, y: object, key: object, out: object, biased: bool, /) -> Any: ...
+
+    # Running sum over `axes` (ascending, not negative) in C order: s = round(x0), s = round(s + x1), ... The step
+    # that takes in element i of x, its C-order index, draws number offset + i. The sum of nothing is +0.
+    @staticmethod
+    def sum(
+        out: _Array,
+        out_format: int,
+        x: _Array,
+        x_format: int,
+        axes: tuple[int, ...],
+        key: Key,
+        mode: str,
+        saturate: bool,
+        offset: int,
+        threads: int,
+    ) -> None: ...
+
+    # scalars: lr, beta1, beta2, eps, weight_decay. w, m and v in place; every operation is rounded to nearest in the
+    # compute type, float64 if any format is, else float32; scalar expressions are taken in double first.
+    #   m' = beta1*m + (1 - beta1)*g     v' = beta2*v + ((1 - beta2)*g)*g     c1 = 1 - beta1^step, c2 = 1 - beta2^step
+    #   u  = (-lr*weight_decay)*w + ((-lr/c1)*m') / (sqrt(v')*(1/sqrt(c2)) + eps)
+    #   w  = SR(w + u) under key, m = SR(m') under moment_key(key, 1), v = SR(v') under moment_key(key, 2)
+    @staticmethod
+    def adamw(
+        w: _Array,
+        w_format: int,
+        g: _Array,
+        g_format: int,
+        m: _Array,
+        m_format: int,
+        v: _Array,
+        v_format: int,
+        key: Key,
+        step: int,
+        scalars: tuple[float, float, float, float, float],
+        offset: int,
+        threads: int,
+    ) -> None: ...
+    @staticmethod
+    def moment_key(key: Key, index: int) -> Key: ...
+    @staticmethod
+    def uniform_bits(key: Key, n: int, offset: int) -> np.ndarray[Any, np.dtype[np.uint64]]: ...
+
+    # x + y with U = value_bits(key, x, y): mode "sr" if biased, else "sr_equal"; overflow as IEEE.
+    @staticmethod
+    def add_value(
+        x: _Array, y: _Array, out: _Array, format: int, key: Key, biased: bool, threads: int
+    ) -> None: ...
+    # U of every pair, in C order: a hash of (key, x, y), symmetric in x and y, full avalanche.
+    @staticmethod
+    def value_bits(key: Key, x: _Array, y: _Array, format: int) -> np.ndarray[Any, np.dtype[np.uint64]]: ...

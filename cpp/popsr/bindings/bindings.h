@@ -24,6 +24,7 @@ void bind_schemas(py::module_& m);            ///< op_schemas(): what the regist
 void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
 void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic rounding.
 void bind_session(py::module_& m);            ///< Session, threads.
+void bind_sr(py::module_& m);                 ///< Submodule sr: stochastic rounding of NumPy arrays.
 
 py::object to_python(const Attribute& value);
 /// Throws AttributeValueError naming op, attribute, got and expected.

@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, m) {
   bind_analysis(m);
   bind_transform(m);
   bind_session(m);
+  bind_sr(m);
 }

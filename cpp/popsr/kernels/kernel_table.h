@@ -9,6 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "popsr/kernels/noise_key.h"
+#include "popsr/kernels/sr_call.h"
+
 namespace popsr::kernels {
 
 /// Arithmetic types: narrow floats are widened to float first.
@@ -61,12 +64,6 @@ using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows,
 
 /// One row of softmax: exp(x - max) / sum, sum through the 16 lanes. float or double.
 using SoftmaxFn = void (*)(void* out, const void* in, std::int64_t n);
-
-/// 128-bit ARS-7 key of the noise; see noise.h for folding and the word layout.
-struct NoiseKey {
-  std::uint64_t lo = 0;
-  std::uint64_t hi = 0;
-};
 
 /// One product (or a fold of products) of float or double matrices.
 ///   chain_p(i, j) = fma-chain over k = 0..K-1, from +0, of A_p(i, k) * B_p(k, j)
@@ -130,6 +127,14 @@ struct KernelTable {
   /// 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
                          const std::int64_t* strides, int element_size);
+
+  // Stochastic rounding of contiguous buffers, see sr_call.h.
+  void (*sr_apply)(const SrCall& call);
+  void (*sr_apply_tiles)(const SrCall& call);  ///< The same results, never by a fast kernel: for tests.
+  void (*sr_adamw)(const SrAdamw& step);
+  void (*sr_fold)(SrFold& fold);
+  void (*sr_value_add)(const SrValueAdd& call);
+  void (*sr_value_bits)(std::uint64_t* out, const SrValueAdd& call);  ///< U of every pair; call.out unused.
 
   MatmulFn matmul_f32;
   MatmulFn matmul_f64;

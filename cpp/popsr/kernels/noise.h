@@ -33,6 +33,14 @@ enum class Domain : std::uint64_t {
   kOp = 0x106,
   kOutput = 0x107,
   kReplica = 0x108,
+  // popsr.sr: keys that users fold, each of which may draw as well. A text is its length in bytes, then its
+  // UTF-8 bytes, eight to a component, the first in the low bits.
+  kInteger = 0x201,
+  kTextLength = 0x202,
+  kText = 0x203,
+  kAt = 0x204,
+  kMoment = 0x205,  ///< The outputs of one step of an optimiser other than the weights.
+  kValue = 0x206,   ///< Keys of the value form.
 };
 
 inline NoiseKey fold(const KernelTable& table, NoiseKey key, Domain domain, std::uint64_t component) {

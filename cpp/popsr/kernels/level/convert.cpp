@@ -52,17 +52,7 @@ void narrow(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n
 }  // namespace
 
 void widen_f16(float* out, const std::uint16_t* in, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint32_t h = in[i];
-    const std::uint32_t shifted = (h & 0x7fffU) << 13;
-    const std::uint32_t exponent = shifted & 0x0f800000U;
-    const std::uint32_t normal = shifted + (112U << 23);
-    // A subnormal is its significand under the exponent of 2^-14, minus 2^-14.
-    const std::uint32_t subnormal = bits_of(from_bits(shifted + (113U << 23)) - from_bits(113U << 23));
-    const std::uint32_t special = shifted + (224U << 23);
-    const std::uint32_t finite = exponent == 0 ? subnormal : normal;
-    out[i] = from_bits(((h & 0x8000U) << 16) | (exponent == 0x0f800000U ? special : finite));
-  }
+  for (std::int64_t i = 0; i < n; ++i) out[i] = half_to_float(in[i]);
 }
 
 void widen_bf16(float* out, const std::uint16_t* in, std::int64_t n) {

@@ -3,7 +3,7 @@
 // settles.
 #include "popsr/kernels/level/ars.h"
 #include "popsr/kernels/level/convert.h"
-#include "popsr/kernels/level/narrow-inl.h"
+#include "popsr/kernels/level/narrow_sr-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -36,43 +36,13 @@ inline bool goes_away(std::uint64_t u, Magnitude m, float lo, std::uint32_t sign
   return whole < significand || (whole == significand && m.inexact != 0);
 }
 
-/// First guess of one element, as magnitude bits of the format, and whether only the slow path can tell.
-struct Guess {
-  std::uint32_t bits;
-  std::uint32_t tie;
-};
-
-struct SrBf16 {
-  [[gnu::always_inline]] static Guess guess(Magnitude m, std::uint32_t word) {
-    const std::uint32_t r = m.bits & 0xffffU;
-    const std::uint32_t rounded = (m.bits >> 16) + less(word, r);
-    return {m.bits > kInfBits ? 0x7fc0U : rounded, (nonzero(word ^ r) ^ 1U) & m.inexact};
-  }
+struct SrBf16 : GuessBf16 {
   static std::uint32_t exact(Magnitude m, float lo, std::uint64_t u) {
     return (m.bits >> 16) + (goes_away(u, m, lo, m.bits, 16) ? 1U : 0U);
   }
 };
 
-struct SrF16 {
-  [[gnu::always_inline]] static Guess guess(Magnitude m, std::uint32_t word) {
-    const std::uint32_t a = m.bits;
-    // Below 2^-14 the grid is 2^-24, whatever the exponent. Selected by mask: branches on one condition would
-    // be threaded into control flow.
-    const std::uint32_t tiny = 0U - less(a, 0x38800000U);
-    // First 16 bits of p. Normal: 13 bits of the significand. Subnormal: fraction of x / 2^-24, exact in
-    // float; where a flush mode loses a subnormal x, p is below 2^-64 and the guess is the same.
-    const float scaled = from_bits(a & tiny) * 0x1p24F;
-    const std::int32_t whole = static_cast<std::int32_t>(scaled);
-    const float rest = (scaled - static_cast<float>(whole)) * 65536.0F;
-    const std::uint32_t p_tiny = static_cast<std::uint32_t>(static_cast<std::int32_t>(rest));
-    const std::uint32_t p = p_tiny | (((a & 0x1fffU) << 3) & ~tiny);
-    const std::uint32_t toward = static_cast<std::uint32_t>(whole) | (((a >> 13) - (112U << 10)) & ~tiny);
-    const std::uint32_t rounded = a >= 0x47800000U ? 0x7c00U : toward + less(word, p);
-    // Compared bits: all 16, or the 13 that a normal p has. Only what is not on the grid can tie.
-    const std::uint32_t difference = (word ^ p) & (0xfff8U | (tiny & 7U));
-    const std::uint32_t off_grid = m.inexact | (nonzero(a) & tiny);
-    return {a > kInfBits ? 0x7e00U : rounded, (nonzero(difference) ^ 1U) & off_grid & less(a, 0x47800000U)};
-  }
+struct SrF16 : GuessF16 {
   static std::uint32_t exact(Magnitude m, float lo, std::uint64_t u) {
     const std::uint32_t exponent = m.bits >> 23;
     const std::uint32_t fraction = m.bits & 0x7fffffU;

@@ -37,6 +37,18 @@ struct Magnitude {
   return m.bits | m.inexact;
 }
 
+/// float16 to float, exactly.
+[[gnu::always_inline]] inline float half_to_float(std::uint32_t h) {
+  const std::uint32_t shifted = (h & 0x7fffU) << 13;
+  const std::uint32_t exponent = shifted & 0x0f800000U;
+  const std::uint32_t normal = shifted + (112U << 23);
+  // A subnormal is its significand under the exponent of 2^-14, minus 2^-14.
+  const std::uint32_t subnormal = bits_of(from_bits(shifted + (113U << 23)) - from_bits(113U << 23));
+  const std::uint32_t special = shifted + (224U << 23);
+  const std::uint32_t finite = exponent == 0 ? subnormal : normal;
+  return from_bits(((h & 0x8000U) << 16) | (exponent == 0x0f800000U ? special : finite));
+}
+
 [[gnu::always_inline]] inline std::uint32_t sign_16(float x) { return (bits_of(x) >> 16) & 0x8000U; }
 
 }  // namespace

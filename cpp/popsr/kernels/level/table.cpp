@@ -15,6 +15,7 @@
 #include "popsr/kernels/level/math.h"
 #include "popsr/kernels/level/matmul.h"
 #include "popsr/kernels/level/reduce-inl.h"
+#include "popsr/kernels/level/sr.h"
 
 namespace popsr::kernels {
 namespace {
@@ -125,6 +126,12 @@ constexpr void fill_functions(KernelTable& table) {
   table.uniform_bits = uniform_bits;
   table.ars7 = ars7;
   table.gather_strided = gather_strided;
+  table.sr_apply = sr_apply;
+  table.sr_apply_tiles = sr_apply_tiles;
+  table.sr_adamw = sr_adamw;
+  table.sr_fold = sr_fold;
+  table.sr_value_add = sr_value_add;
+  table.sr_value_bits = sr_value_bits;
   table.matmul_f32 = matmul_f32;
   table.matmul_f64 = matmul_f64;
   table.matmul_scratch = matmul_scratch;
