@@ -5,7 +5,7 @@ The public surface has PopXL's names, so ``import popsr as popxl`` works for the
 
 import logging
 
-from popsr import analysis, dtypes, errors, ops, replicas, transforms
+from popsr import analysis, dtypes, errors, ops, replicas, sr, transforms
 from popsr._core import __version__
 from popsr.context import (
     gcg,
@@ -48,6 +48,7 @@ from popsr.remote_buffer import RemoteBuffer, remote_buffer
 from popsr.replicas import ReplicaGrouping
 from popsr.session import Session
 from popsr.settings import build_info, num_threads, set_num_threads
+from popsr.stochastic_adder import StochasticAdder
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import (
     Constant,
@@ -76,6 +77,7 @@ __all__ = [
     "RemoteBuffer",
     "ReplicaGrouping",
     "Session",
+    "StochasticAdder",
     "StochasticRoundingMethod",
     "Tensor",
     "TensorByRef",
@@ -123,6 +125,7 @@ __all__ = [
     "replica_sharded_variable",
     "replicas",
     "set_num_threads",
+    "sr",
     "stochastic_rounding",
     "transforms",
     "uint8",

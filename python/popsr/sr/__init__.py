@@ -1,0 +1,40 @@
+"""Stochastic rounding of NumPy, ml_dtypes, torch and jax arrays: exact, seeded, at memory speed, for every float.
+
+``key = Key(seed).fold_in("layer3.w").at(step)`` says which random numbers are drawn; there is no hidden state. Element
+i of a result draws number i of its key, whatever the operation, format, layout or number of threads, so a decision can
+be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`` holds an optimiser.
+"""
+
+from popsr.sr._adamw import adamw_
+from popsr.sr._bits import uniform_bits
+from popsr.sr._bracket import bracket
+from popsr.sr._call import Key
+from popsr.sr._cast import cast
+from popsr.sr._products import addcdiv, addcdiv_, addcmul, addcmul_, fma, fma_, mul, mul_
+from popsr.sr._sum import sum
+from popsr.sr._sums import add, add_, axpy, axpy_, lerp, lerp_, sub, sub_
+
+__all__ = [
+    "Key",
+    "adamw_",
+    "add",
+    "add_",
+    "addcdiv",
+    "addcdiv_",
+    "addcmul",
+    "addcmul_",
+    "axpy",
+    "axpy_",
+    "bracket",
+    "cast",
+    "fma",
+    "fma_",
+    "lerp",
+    "lerp_",
+    "mul",
+    "mul_",
+    "sub",
+    "sub_",
+    "sum",
+    "uniform_bits",
+]

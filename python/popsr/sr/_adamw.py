@@ -1,0 +1,110 @@
+"""``adamw_``: a step of AdamW in one pass over memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from popsr import _core
+from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.sr._call import REQUIRED, Key, Source, read_int, read_number, read_options, read_source, writable
+from popsr.sr._overlap import check_out_overlap
+
+__all__ = ["adamw_"]
+
+
+def adamw_(
+    w: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    *,
+    key: Key = REQUIRED,
+    step: int,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    offset: int = 0,
+    num_threads: int | None = None,
+) -> Any:
+    """One step of AdamW: ``m``, ``v`` and then ``w`` in place, one pass over memory, no temporary arrays.
+
+    ``m <- b1 m + (1 - b1) g``, ``v <- b2 v + (1 - b2) g**2``, and ``w <- SR(w + u)`` with
+    ``u = -lr (weight_decay w + m / (1 - b1**step) / (sqrt(v / (1 - b2**step)) + eps))``.
+
+    Args:
+        w: weights, writable array ``[...]``, of any format of :func:`add`.
+        g: gradient of the same shape, any format.
+        m: first moment, writable array of the same shape, any format; zeros before the first step.
+        v: second moment, likewise.
+        key: ``key.at(step)`` is what is drawn from, so one key for each array of weights is enough.
+        step: counts from 1; its bias corrections are those above.
+        lr: learning rate.
+        betas: decay of the moments.
+        eps: added to the root.
+        weight_decay: decoupled decay.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``. No result depends on it.
+    Returns:
+        ``w``.
+    Raises:
+        TypeError: as ``add``; ``w``, ``m`` and ``v`` must be writable.
+        ValueError: shapes differ, arrays overlap, ``step`` is below 1, or another number is out of range.
+    The update u and the moments are computed in fp32 (in fp64 if one of the arrays is), each operation to nearest; the
+    sum w + u is rounded once, with its exact chance, and so is each narrow moment, under keys of its own.
+    """
+    op = "adamw_"
+    options = read_options(op, key, "sr", "ieee", offset, num_threads)
+    step = read_int(f"{op}: step", step, 1, 2**53)
+    scalars = _read_scalars(op, lr, betas, eps, weight_decay)
+    named = (("w", w), ("g", g), ("m", m), ("v", v))
+    sources = tuple(read_source(op, name, value, None) for name, value in named)
+    shape = sources[0].array.shape
+    if any(source.array.shape != shape for source in sources):
+        got = ", ".join(f"{source.name} of {source.array.shape}" for source in sources)
+        raise ShapeError(f"{op}: shapes differ, got {got}, expected equal ones")
+    if options.offset + sources[0].array.size > 2**64:
+        raise AttributeValueError(f"{op}: offset is too large, got {offset} with shape {shape}")
+    _check_memory(op, sources)
+    (aw, fw), (ag, fg), (am, fm), (av, fv) = ((source.array, source.form.index) for source in sources)
+    key = options.key.at(step)
+    _core.sr.adamw(aw, fw, ag, fg, am, fm, av, fv, key, step, scalars, options.offset, options.num_threads)
+    for source in (sources[0], *sources[2:]):
+        source.tell_written()
+    return w
+
+
+def _read_scalars(
+    op: str, lr: Any, betas: Any, eps: Any, weight_decay: Any
+) -> tuple[float, float, float, float, float]:
+    try:
+        beta1, beta2 = betas
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{op}: betas is not a pair of numbers, got {betas!r}") from None
+    scalars = (
+        read_number(op, "lr", lr),
+        read_number(op, "betas[0]", beta1),
+        read_number(op, "betas[1]", beta2),
+        read_number(op, "eps", eps),
+        read_number(op, "weight_decay", weight_decay),
+    )
+    for name, value, limit in zip(
+        ("lr", "betas[0]", "betas[1]", "eps", "weight_decay"),
+        scalars,
+        (math.inf, 1, 1, math.inf, math.inf),
+        strict=True,
+    ):
+        if not 0 <= value < limit:
+            raise AttributeValueError(
+                f"{op}: {name} is out of range, got {value}, expected 0 <= {name} < {limit}"
+            )
+    return scalars
+
+
+def _check_memory(op: str, sources: tuple[Source, ...]) -> None:
+    """Raise unless w, m and v are writable, and no two arrays share memory."""
+    for written in (sources[0], *sources[2:]):
+        writable(op, written, written.array.shape)
+        others = {s.name: s.array for s in sources if s is not written}
+        check_out_overlap(op, written.name, written.array, others, same=False)

@@ -1,0 +1,27 @@
+"""The random numbers themselves."""
+
+from __future__ import annotations
+
+from popsr import _core
+from popsr.sr._call import REQUIRED, Key, read_int, read_key
+from popsr.sr._kinds import Array
+
+__all__ = ["uniform_bits"]
+
+
+def uniform_bits(key: Key = REQUIRED, n: int = REQUIRED, offset: int = 0) -> Array:
+    """The numbers U of elements ``offset`` to ``offset + n - 1`` of any operation under ``key``.
+
+    Args:
+        key: a key.
+        n: how many.
+        offset: the first.
+    Returns:
+        uint64 ``[n]``. Element i of a result goes away from zero iff ``U[i] / 2**64`` is below the chance of that.
+    Raises:
+        TypeError: ``key`` is no key.
+        ValueError: ``n`` or ``offset`` is negative, or too large.
+    """
+    key = read_key("uniform_bits", key)
+    n = read_int("uniform_bits: n", n, 0)
+    return _core.sr.uniform_bits(key, n, read_int("uniform_bits: offset", offset, 0, 2**64 - n))

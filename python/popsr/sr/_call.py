@@ -1,0 +1,349 @@
+"""One call: arguments are read and checked, memory is laid out; then the core computes, and writes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from popsr import _core
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
+from popsr.sr._formats import Format, read_format, short
+from popsr.sr._kinds import Array, Kind, kind_of
+from popsr.sr._overlap import check_out_overlap
+
+__all__ = [
+    "REQUIRED",
+    "Key",
+    "Options",
+    "Source",
+    "broadcast",
+    "check_format",
+    "elementwise",
+    "lay_out",
+    "read_int",
+    "read_key",
+    "read_number",
+    "read_options",
+    "read_source",
+    "run",
+    "spread",
+    "writable",
+]
+
+Key = _core.sr.Key
+_MODES = ("sr", "sr_equal", "rn", "ru", "rd", "rz")
+_BITS = frozenset(str(r) for r in range(1, 33))
+
+
+class _Required:
+    """Default of an argument that has none: its absence is an error of popsr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED: Any = _Required()
+
+
+class Source(NamedTuple):
+    """An argument that is an array: what it is, where it lies, in which format."""
+
+    name: str
+    value: Any
+    kind: Kind
+    array: Array
+    form: Format
+    is_raw: bool
+
+    def tell_written(self) -> None:
+        """To be called when the memory was written."""
+        if self.kind.written is not None:
+            self.kind.written(self.value)
+
+    def wrap(self, array: Array, form: Format) -> Any:
+        """A result, as the kind of array that this argument is."""
+        return self.kind.wrap(array.view(form.raw), None) if self.is_raw else self.kind.wrap(array, form)
+
+
+class Options(NamedTuple):
+    """What every operation takes besides its operands, checked."""
+
+    key: Key
+    mode: str
+    overflow: str
+    offset: int
+    num_threads: int
+
+
+def read_key(op: str, key: Any) -> Key:
+    """A key.
+
+    Raises:
+        ArgumentTypeError: it is missing, or something else.
+    """
+    if isinstance(key, Key):
+        return key
+    got = "none" if key is REQUIRED or key is None else type(key).__name__
+    raise ArgumentTypeError(
+        f"{op}: key is missing or of the wrong type, got {got}, expected popsr.sr.Key(seed)"
+    )
+
+
+def read_options(op: str, key: Any, mode: Any, overflow: Any, offset: Any, num_threads: Any) -> Options:
+    """The common arguments, checked."""
+    return Options(
+        read_key(op, key),
+        _read_mode(op, mode),
+        _read_overflow(op, overflow),
+        read_int(f"{op}: offset", offset, 0, 2**64 - 1),
+        0 if num_threads is None else read_int(f"{op}: num_threads", num_threads, 1, 4096),
+    )
+
+
+def read_int(where: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    """An integer between the bounds.
+
+    Raises:
+        AttributeValueError: it is none.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        raise AttributeValueError(f"{where}: got {short(value)}, expected an int from {least} to {most}")
+    return number
+
+
+def _read_overflow(op: str, overflow: Any) -> str:
+    if isinstance(overflow, str) and overflow in ("ieee", "saturate"):
+        return overflow
+    raise AttributeValueError(
+        f"{op}: unknown overflow, got {short(overflow)}, expected one of 'ieee', 'saturate'"
+    )
+
+
+def _read_mode(op: str, mode: Any) -> str:
+    if isinstance(mode, str):
+        if mode in _MODES:
+            return mode
+        digits = mode.removeprefix("sr_bits=")
+        if digits in _BITS and digits != mode:
+            return mode
+    expected = ", ".join(repr(known) for known in _MODES)
+    raise AttributeValueError(
+        f"{op}: unknown mode, got {short(mode)}, expected one of {expected} or 'sr_bits=r' with r from 1 to 32"
+    )
+
+
+def read_number(op: str, name: str, value: Any) -> float:
+    """A scalar factor as double.
+
+    Raises:
+        ArgumentTypeError: it is no number.
+    """
+    if type(value) is float:
+        return value
+    if not isinstance(value, (str, bytes, bool)) and getattr(value, "shape", ()) == ():
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise ArgumentTypeError(f"{op}: {name} is not a number, got {type(value).__name__}, expected a float")
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def read_source(op: str, name: str, value: Any, dtype: Format | None) -> Source:
+    """An array. ``dtype`` is the format of unsigned integers.
+
+    Raises:
+        DTypeError: no format of ``popsr.sr``, or integers without (a fitting) ``dtype``.
+        ArgumentTypeError: no array.
+    """
+    kind = kind_of(op, name, value)
+    array, form = kind.view(op, name, value)
+    if form is not None:
+        return Source(name, value, kind, array, form, is_raw=False)
+    if dtype is None or dtype.raw != array.dtype:
+        got = "no dtype=" if dtype is None else f"dtype {dtype.name}"
+        raise DTypeError(
+            f"{op}: {name} is a buffer of integers, got {array.dtype} and {got}, expected dtype= of a format "
+            f"of {8 * array.dtype.itemsize} bits"
+        )
+    return Source(name, value, kind, array.view(dtype.carrier), dtype, is_raw=True)
+
+
+def broadcast(op: str, sources: tuple[Source, ...]) -> tuple[int, ...]:
+    """The shape of the result.
+
+    Raises:
+        ShapeError: there is none.
+    """
+    shapes = [source.array.shape for source in sources]
+    first: tuple[int, ...] = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = " and ".join(str(shape) for shape in shapes)
+        raise ShapeError(
+            f"{op}: shapes do not broadcast, got {text}, expected extents that are equal or 1"
+        ) from None
+
+
+def read_out(op: str, value: Any, form: Format, dtype: Format | None) -> Source:
+    """``out``, of the result's format.
+
+    Raises:
+        DTypeError: another format.
+    """
+    source = read_source(op, "out", value, dtype)
+    check_format(op, source, form)
+    return source
+
+
+def check_format(op: str, source: Source, form: Format) -> None:
+    """Raise DTypeError unless the array has that format."""
+    if source.form is not form:
+        raise DTypeError(
+            f"{op}: {source.name} has another dtype, got {source.form.name}, expected {form.name}"
+        )
+
+
+def writable(op: str, source: Source, shape: tuple[int, ...]) -> None:
+    """Raise unless a result of that shape can be written to ``source``.
+
+    Raises:
+        ArgumentTypeError: immutable or read-only.
+        ShapeError: another shape.
+    """
+    if not source.kind.mutable:
+        raise ArgumentTypeError(
+            f"{op}: {source.name} is immutable, got {type(source.value).__name__}, expected a writable array"
+        )
+    if not source.array.flags.writeable:
+        raise ArgumentTypeError(f"{op}: {source.name} is read-only, expected a writable array")
+    if source.array.shape != shape:
+        raise ShapeError(f"{op}: shapes differ, got {source.name} of {source.array.shape}, expected {shape}")
+
+
+def spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array, broadcast."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
+class Layout(NamedTuple):
+    """A checked call: where its operands lie, and where its result goes."""
+
+    op: str
+    sources: tuple[Source, ...]
+    first: Source  # decides the kind of a new result
+    form: Format
+    array: Array
+    given: Source | None  # memory of the caller
+
+    def result(self) -> Any:
+        """What the caller gets, once ``array`` is written."""
+        if self.given is None:
+            return self.first.wrap(self.array, self.form)
+        self.given.tell_written()
+        return self.given.value
+
+
+def lay_out(
+    op: str,
+    operands: tuple[tuple[str, Any], ...],
+    *,
+    dtype: Any = None,
+    to: Format | None = None,
+    out: Any = None,
+    target: int | None = None,
+    all_named: bool = False,
+) -> Layout:
+    """Read and check arrays.
+
+    Args:
+        op: name of the public function.
+        operands: arrays by the name of their argument.
+        dtype: format of integer buffers; else that of the first operand, or None.
+        to: format of the result. Default: that of the first operand.
+        out: memory for the result.
+        target: the operand that is written in place, which is "first" then.
+        all_named: do all operands have to be of ``dtype``?
+    """
+    named = None if dtype is None else read_format(op, dtype)
+    sources = tuple(read_source(op, name, value, named) for name, value in operands)
+    first = sources[target or 0]
+    if named is not None:
+        named_too = sources if all_named else () if any(s.is_raw for s in sources) else (first,)
+        for source in named_too:
+            check_format(op, source, named)
+    shape = broadcast(op, sources)
+    form = to or first.form
+    if target is None and out is None:
+        return Layout(op, sources, first, form, np.empty(shape, form.carrier), None)
+    given = first if target is not None else read_out(op, out, form, named or to)
+    writable(op, given, shape)
+    check_out_overlap(op, given.name, given.array, {s.name: spread(s.array, shape) for s in sources})
+    return Layout(op, sources, first, form, given.array, given)
+
+
+def elementwise(
+    op: str,
+    operands: tuple[tuple[str, Any], ...],
+    scalars: tuple[float, ...],
+    options: Options,
+    *,
+    kernel: str | None = None,
+    **arrays: Any,
+) -> Any:
+    """Run one elementwise operation.
+
+    Args:
+        op: name of the public function.
+        operands: arrays by the name of their argument.
+        scalars: factors.
+        options: the common arguments.
+        kernel: what the core calls the operation. Default: ``op`` without its underscore.
+        arrays: see ``lay_out``.
+    Returns:
+        ``out``, the operand written in place, or a new array of the first operand's kind.
+    """
+    layout = lay_out(op, operands, **arrays)
+    if options.offset + layout.array.size > 2**64:
+        raise AttributeValueError(
+            f"{op}: offset is too large, got {options.offset} with shape {layout.array.shape}"
+        )
+    run(kernel or op.rstrip("_"), layout.array, layout.form, layout.sources, scalars, options)
+    return layout.result()
+
+
+def run(
+    op: str,
+    out: Array,
+    form: Format,
+    sources: tuple[Source, ...],
+    scalars: tuple[float, ...],
+    options: Options,
+) -> None:
+    """Let the core compute."""
+    _core.sr.apply(
+        op,
+        out,
+        form.index,
+        tuple(spread(source.array, out.shape) for source in sources),
+        tuple(source.form.index for source in sources),
+        scalars,
+        options.key,
+        options.mode,
+        options.overflow == "saturate",
+        options.offset,
+        options.num_threads,
+    )

@@ -1,0 +1,82 @@
+"""``sum``: one rounding for each element, in a fixed order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from popsr import _core
+from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.sr._call import REQUIRED, Key, read_options, read_source
+from popsr.sr._formats import read_format
+from popsr.utils import is_a
+
+__all__ = ["sum"]
+
+
+def sum(
+    x: Any,
+    dtype: Any = None,
+    *,
+    key: Key = REQUIRED,
+    axis: int | tuple[int, ...] | None = None,
+    mode: str = "sr",
+    overflow: str = "ieee",
+    offset: int = 0,
+    num_threads: int | None = None,
+) -> Any:
+    """A running sum that is rounded after each element: ``s = SR(x0)``, ``s = SR(s + x1)``, and so on in C order.
+
+    Args:
+        x: array ``[...]`` of any format.
+        dtype: format of the running sum and of the result; of a buffer of integers too. Default: that of ``x``.
+        key: as in :func:`add`. The step that adds element i, counted in C order in ``x``, draws number i.
+        axis: axes to sum over. Default: all.
+        mode: how to round; see :func:`add`, as for what follows.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        An array of the other axes, of the kind of ``x``; the sum of nothing is +0.
+    Raises:
+        TypeError: ``key`` is missing, ``x`` is no array of a supported format, or ``axis`` no int.
+        ValueError: ``axis`` is out of range or repeated, or as in :func:`add`.
+    """
+    options = read_options("sum", key, mode, overflow, offset, num_threads)
+    named = None if dtype is None else read_format("sum", dtype)
+    source = read_source("sum", "x", x, named)
+    form = named or source.form
+    if options.offset + source.array.size > 2**64:
+        raise AttributeValueError(f"sum: offset is too large, got {offset} with shape {source.array.shape}")
+    axes = _read_axes(axis, source.array.ndim)
+    shape = tuple(extent for k, extent in enumerate(source.array.shape) if k not in axes)
+    out = np.empty(shape, form.carrier)
+    _core.sr.sum(
+        out,
+        form.index,
+        source.array,
+        source.form.index,
+        axes,
+        options.key,
+        options.mode,
+        options.overflow == "saturate",
+        options.offset,
+        options.num_threads,
+    )
+    return source.wrap(out, form)
+
+
+def _read_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Ascending and not negative."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if is_a(axis, tuple) else (axis,)
+    if not all(hasattr(k, "__index__") and not is_a(k, bool) for k in given):
+        raise ArgumentTypeError(f"sum: axis is not an int or a tuple of ints, got {axis!r}")
+    axes = sorted(int(k) + rank if k < 0 else int(k) for k in given)
+    if len(set(axes)) < len(axes) or not all(0 <= k < rank for k in axes):
+        raise AttributeValueError(
+            f"sum: axis is out of range or repeated, got {axis!r}, expected axes of {rank}"
+        )
+    return tuple(axes)

@@ -1,0 +1,314 @@
+"""Sums and their relatives: ``add``, ``sub``, ``axpy``, ``lerp``; the exact value is rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popsr import _core
+from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_number, read_options
+
+__all__ = ["add", "add_", "axpy", "axpy_", "lerp", "lerp_", "sub", "sub_"]
+
+_fast_add = _core.sr.fast_add
+# The defaults. Compared by identity, which costs nothing and has no surprises: what is equal but not the same object
+# takes the general way, with the same result.
+_SR, _IEEE, _FIRST, _ONE = "sr", "ieee", 0, 1.0
+
+
+def add(
+    x: Any,
+    y: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    out: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``x + y``, rounded once, stochastically.
+
+    The exact sum is returned where it is representable. Otherwise the result is one of the two values next to it:
+    the one away from zero iff ``U / 2**64 < p``, where p is the distance from the other over the distance of the two,
+    and U is the element's number in ``uniform_bits(key, n, offset)``.
+
+    Args:
+        x: array ``[...]`` of a supported format: float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2,
+            float8_e4m3fnuz, float8_e5m2fnuz. Arrays of NumPy and ml_dtypes, torch tensors on the CPU, jax arrays on the
+            CPU, numbers (float64), or integers of 16 or 8 bits that hold the bits of a format.
+        y: the same, of any of the formats; widened exactly. ``x`` and ``y`` broadcast.
+        key: says which numbers are drawn; the same key, shapes and offset draw the same.
+        dtype: format of integer buffers.
+        out: memory for the result, in the format of ``x``; may be ``x`` or ``y`` itself, or disjoint from them.
+        mode: "sr"; "sr_equal": either neighbour with equal chance; "rn", "ru", "rd", "rz": to nearest even, up, down,
+            towards zero; "sr_bits=r", r from 1 to 32: compares the first r bits of U and p only, for studies.
+        overflow: "ieee": between the largest finite value and the value that would follow it, one or the other,
+            with infinity (NaN in formats without) in the latter's place; beyond, infinity. "saturate": the largest
+            finite value, for infinite operands too.
+        offset: number of the first element, for a part of a larger array.
+        num_threads: default: ``popsr.num_threads()``. No result depends on it.
+    Returns:
+        ``out``, or a new array of the kind and format of ``x``.
+    Raises:
+        TypeError: ``key`` is missing; an operand is no array of a supported format; ``out`` has another format, is
+            read-only or immutable.
+        ValueError: shapes do not broadcast, ``out`` has another shape or overlaps an operand partly, or an unknown
+            ``mode`` or ``overflow``, or a negative ``offset``. Nothing has been written then.
+    The chance is exact to 2**-64 for any operands.
+    """
+    if dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None:
+        result = _fast_add(x, y, key, out)
+        if result is not NotImplemented:
+            return result
+    options = read_options("add", key, mode, overflow, offset, num_threads)
+    return elementwise("add", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
+
+
+def add_(
+    w: Any,
+    u: Any,
+    *,
+    key: Key = REQUIRED,
+    alpha: float = _ONE,
+    dtype: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``w <- w + alpha * u``, rounded once; the exact product is never rounded.
+
+    Args:
+        w: writable array ``[...]``; see ``add``.
+        u: array of any format that broadcasts to the shape of ``w``.
+        key: see ``add``, as for the other arguments.
+        alpha: factor, as double.
+        dtype: format of integer buffers.
+        mode: how to round.
+        overflow: what becomes of sums that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        ``w``.
+    Raises:
+        TypeError: as ``add``, with ``w`` in the place of ``out``.
+        ValueError: as ``add``.
+    """
+    plain = dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None
+    if plain and alpha is _ONE and _fast_add(w, u, key, w) is w:
+        return w
+    options = read_options("add_", key, mode, overflow, offset, num_threads)
+    return _add_scaled("add_", w, u, read_number("add_", "alpha", alpha), dtype, options)
+
+
+def _add_scaled(op: str, w: Any, u: Any, alpha: float, dtype: Any, options: Options) -> Any:
+    """``w <- w + alpha * u``."""
+    if alpha == 1.0:
+        return elementwise(op, (("w", w), ("u", u)), (), options, dtype=dtype, target=0, kernel="add")
+    if alpha == -1.0:
+        return elementwise(op, (("w", w), ("u", u)), (), options, dtype=dtype, target=0, kernel="sub")
+    return elementwise(op, (("u", u), ("w", w)), (alpha,), options, dtype=dtype, target=1, kernel="axpy")
+
+
+def sub(
+    x: Any,
+    y: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    out: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``x - y``, rounded once; see :func:`add`.
+
+    Args:
+        x: array ``[...]``, subtracted from; the result has its format.
+        y: array of any format.
+        key: this and all that follows, the result and the errors are as in :func:`add`.
+        dtype: format of integer buffers.
+        out: memory for the result.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("sub", key, mode, overflow, offset, num_threads)
+    return elementwise("sub", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
+
+
+def sub_(
+    w: Any,
+    u: Any,
+    *,
+    key: Key = REQUIRED,
+    alpha: float = _ONE,
+    dtype: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``w <- w - alpha * u``, rounded once; the exact product is never rounded.
+
+    Args:
+        w: writable array ``[...]``.
+        u: array of any format that broadcasts to the shape of ``w``.
+        key: this, all that follows and the errors are as in :func:`add`, with ``w`` in the place of ``out``.
+        alpha: factor, as double.
+        dtype: format of integer buffers.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        ``w``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("sub_", key, mode, overflow, offset, num_threads)
+    return _add_scaled("sub_", w, u, -read_number("sub_", "alpha", alpha), dtype, options)
+
+
+def axpy(
+    alpha: float,
+    x: Any,
+    y: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    out: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``alpha * x + y``, rounded once; the exact product is never rounded.
+
+    Args:
+        alpha: factor, as double.
+        x: array ``[...]``; the result has its format.
+        y: array of any format.
+        key: this and all that follows, the result and the errors are as in :func:`add`.
+        dtype: format of integer buffers.
+        out: memory for the result.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("axpy", key, mode, overflow, offset, num_threads)
+    alpha = read_number("axpy", "alpha", alpha)
+    return elementwise("axpy", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, out=out)
+
+
+def axpy_(
+    alpha: float,
+    x: Any,
+    y: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``y <- alpha * x + y``, rounded once to the format of ``y``, as BLAS has it.
+
+    Args:
+        alpha: factor, as double.
+        x: array of any format that broadcasts to the shape of ``y``.
+        y: writable array ``[...]``.
+        key: this, all that follows and the errors are as in :func:`add`, with ``y`` in the place of ``out``.
+        dtype: format of integer buffers.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        ``y``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("axpy_", key, mode, overflow, offset, num_threads)
+    alpha = read_number("axpy_", "alpha", alpha)
+    return elementwise("axpy_", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, target=1)
+
+
+def _weighted(
+    op: str, operands: tuple[tuple[str, Any], ...], t: Any
+) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
+    """The operands and scalars of ``lerp``."""
+    if getattr(t, "shape", ()):
+        return (*operands, ("t", t)), ()
+    return operands, (read_number(op, "t", t),)
+
+
+def lerp(
+    x: Any,
+    y: Any,
+    t: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    out: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``x + t * (y - x)``, the exact value rounded once.
+
+    Args:
+        x: array ``[...]``; the result has its format.
+        y: array of any format.
+        t: weight of ``y``: any number, as double, or an array.
+        key: this and all that follows, the result and the errors are as in :func:`add`.
+        dtype: format of integer buffers.
+        out: memory for the result.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("lerp", key, mode, overflow, offset, num_threads)
+    operands, scalars = _weighted("lerp", (("x", x), ("y", y)), t)
+    return elementwise("lerp", operands, scalars, options, dtype=dtype, out=out)
+
+
+def lerp_(
+    w: Any,
+    y: Any,
+    t: Any,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    mode: str = _SR,
+    overflow: str = _IEEE,
+    offset: int = _FIRST,
+    num_threads: int | None = None,
+) -> Any:
+    """``w <- w + t * (y - w)``, the exact value rounded once: a moving average that does not stand still.
+
+    Args:
+        w: writable array ``[...]``.
+        y: array of any format that broadcasts to the shape of ``w``.
+        t: weight of ``y``: any number, as double, or an array.
+        key: this, all that follows and the errors are as in :func:`add`, with ``w`` in the place of ``out``.
+        dtype: format of integer buffers.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        ``w``.
+    The chance is exact to 2**-64 for any operands.
+    """
+    options = read_options("lerp_", key, mode, overflow, offset, num_threads)
+    operands, scalars = _weighted("lerp_", (("w", w), ("y", y)), t)
+    return elementwise("lerp_", operands, scalars, options, dtype=dtype, target=0)
