@@ -97,4 +97,5 @@ def lint(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks of bench/README.md, beside PyTorch."""
     install_popsr(session, "bench")
-    session.run("pytest", "bench", "--benchmark-columns=min,median,iqr,rounds", "-s", *session.posargs)
+    what = session.posargs or ["bench"]
+    session.run("pytest", *what, "--benchmark-columns=min,median,iqr,rounds", "-s")
