@@ -34,9 +34,12 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take more than a few seconds."""
+    """The tests that take more than a few seconds: Python's, and sweeps over all pairs of 16-bit numbers in C++."""
     install_popsr(session, "test", "examples")
     session.run("pytest", "-m", "slow", *session.posargs)
+    if not session.posargs:
+        build_cpp_tests(session, "default")
+        session.run("build/default/lib/popsr_tests", "--no-skip", "--test-case=sr slow:*", external=True)
 
 
 @nox.session
@@ -52,6 +55,15 @@ def asan(session: nox.Session) -> None:
 
 
 def run_cpp_tests(session: nox.Session, preset: str) -> None:
+    build_cpp_tests(session, preset)
+    output = session.run("ctest", "--preset", preset, "--verbose", silent=True)
+    print(output)
+    ran = re.search(r"\[doctest\] test cases:\s+(\d+)", output)
+    if not ran or int(ran[1]) == 0:
+        session.error("the C++ test program ran no test")
+
+
+def build_cpp_tests(session: nox.Session, preset: str) -> None:
     need_doctest(session)
     install_group(session, "cpp")
     purelib = session.run(
@@ -60,11 +72,6 @@ def run_cpp_tests(session: nox.Session, preset: str) -> None:
     # --fresh: the paths of an earlier environment are not kept.
     session.run("cmake", "--preset", preset, "--fresh", f"-DCMAKE_PREFIX_PATH={purelib}")
     session.run("cmake", "--build", "--preset", preset)
-    output = session.run("ctest", "--preset", preset, "--verbose", silent=True)
-    print(output)
-    ran = re.search(r"\[doctest\] test cases:\s+(\d+)", output)
-    if not ran or int(ran[1]) == 0:
-        session.error("the C++ test program ran no test")
 
 
 def need_doctest(session: nox.Session) -> None:
