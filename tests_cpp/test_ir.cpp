@@ -216,6 +216,27 @@ TEST_CASE("verify: a writer and a reader need an order") {
   }
 }
 
+TEST_CASE("verify: an op that writes two tensors follows the readers of both") {
+  Program p(2);
+  const GraphId body = p.ir.create_graph("body");
+  p.at = body;
+  const TensorId a = p.ir.add_input(body, "a", kVector, {}, true),
+                 b = p.ir.add_input(body, "b", kVector, {}, true);
+  p("relu_", {a});
+  p("relu_", {b});
+  p.at = kMainGraph;
+  p.sequence = SequenceMode::kUnordered;
+  const TensorId x = p.load("x"), y = p.load("y"), z = p.load("z");
+  p("tanh", {z});
+  p("tanh", {y});
+  p("tanh", {x});
+  p.sequence = SequenceMode::kOrdered;
+  const OpId call = p.emit("call", {x, y}, {{"graph", body}});
+  p.ir.mark_modified(call, 0);
+  p.ir.mark_modified(call, 1);
+  CHECK(error_of<GraphError>([&] { verify(p.ir); }).empty());
+}
+
 TEST_CASE("verify: data fixes the order") {
   Program p(1);
   const TensorId a = p.load("a");

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import oracles
+from collective_cases import collective_rows, groups
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
 from op_inputs import (
     Case,
@@ -450,34 +451,25 @@ def _remote() -> dict[str, Row]:
     }
 
 
-GROUPS = ((1, 4), (1, 2), (2, 2), (1, 1))
-
-
-def _collective(
-    oracle: Callable[..., Any], shape: tuple[int, ...], attrs: dict[str, Any], label: str, dtypes: Any
-):
-    return [Case(normal((4, *shape)), oracle, attrs, f"{label}{g}", dtypes, group=g) for g in GROUPS]
-
-
 def _collectives() -> dict[str, Row]:
     reduced = [
         case
         for op in oracles.STEPS
-        for case in _collective(
+        for case in groups(
             oracles.all_reduce, (300,), {"op": op}, op, (*INTS, "bool") if op in ("and", "or") else NUMBERS
         )
     ]
     gathered = [
-        *_collective(oracles.all_gather, (2, 3), {}, "", ALL_DTYPES),
-        *_collective(oracles.all_gather, (), {}, "scalar", ALL_DTYPES),
-        *_collective(oracles.all_gather, (2, 3), {"axis": -1}, "last", ALL_DTYPES),
-        *_collective(oracles.all_gather, (2, 3), {"axis": 1, "output_shape": "new_axis"}, "new", ALL_DTYPES),
+        *groups(oracles.all_gather, (2, 3), {}, "", ALL_DTYPES),
+        *groups(oracles.all_gather, (), {}, "scalar", ALL_DTYPES),
+        *groups(oracles.all_gather, (2, 3), {"axis": -1}, "last", ALL_DTYPES),
+        *groups(oracles.all_gather, (2, 3), {"axis": 1, "output_shape": "new_axis"}, "new", ALL_DTYPES),
     ]
     scattered = [
-        *_collective(oracles.reduce_scatter, (5,), {"op": "or"}, "or", (*INTS, "bool")),
-        *_collective(oracles.reduce_scatter, (7,), {}, "", NUMBERS),
-        *_collective(oracles.reduce_scatter, (2, 4), {"op": "max"}, "max", NUMBERS),
-        *_collective(oracles.reduce_scatter, (1,), {"op": "mean"}, "mean", NUMBERS),
+        *groups(oracles.reduce_scatter, (5,), {"op": "or"}, "or", (*INTS, "bool")),
+        *groups(oracles.reduce_scatter, (7,), {}, "", NUMBERS),
+        *groups(oracles.reduce_scatter, (2, 4), {"op": "max"}, "max", NUMBERS),
+        *groups(oracles.reduce_scatter, (1,), {"op": "mean"}, "mean", NUMBERS),
     ]
     return {
         "replicated_all_reduce": _row(*reduced, grad="stops"),
@@ -546,6 +538,7 @@ OPS: dict[str, Row] = {
     **_losses(),
     **_others(),
     **_collectives(),
+    **collective_rows(),
     **_remote(),
     **_var_updates(),
 }

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import oracles
-from helpers import FLOATS, INTS, Array, dtype, np_dtype
+from helpers import ALL_DTYPES, FLOATS, INTS, Array, dtype, np_dtype
 
 Draw = Callable[[np.random.Generator, str], list[Array]]
 
@@ -122,17 +122,19 @@ class Case:
 class Row:
     """One op.
 
-    ``grad``: finite differences agree; this replica's part of the gradient (test_autodiff.py); gradients stop; asking
-    throws; the op modifies; there is nothing to ask for.
+    ``grad``: finite differences agree; this replica's part of the gradient (test_autodiff.py); what the docstring
+    states (test_collective_gradients.py); gradients stop; asking throws; the op modifies; there is nothing to ask for.
     """
 
     cases: tuple[Case, ...]
-    grad: Literal["finite", "own part", "stops", "throws", "modifies", "nothing"]
+    grad: Literal["finite", "own part", "stated", "stops", "throws", "modifies", "nothing"]
     inplace_of: str | None = None
     python_only: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of inputs that Python makes from numbers
     parameters: tuple[str, ...] = ()  # the order of Python's parameters, where it is not the schema's
+    listed: bool = False  # Python takes the variadic input as a list
+    gives: tuple[str, ...] = ALL_DTYPES  # dtypes that an op without inputs can give
     required: tuple[str, ...] = ()  # factors without a default: a number or a tensor must be given
 
 

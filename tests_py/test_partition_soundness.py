@@ -212,6 +212,31 @@ class Program:
         first = 4 * (k % group.group_size)
         return ops.slice(collectives.replicated_all_gather(x, 0, group), first, first + 4)
 
+    def _broadcast(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return collectives.replicated_broadcast(x, k % group.group_size, group)
+
+    def _permute(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        n = self.ir.replication_factor
+        return collectives.replicated_permute(x, [(r, (r * 5 + k) % n) for r in range(k % 2, n) if n % 5])
+
+    def _exchange_rows(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        first = 4 * (k % group.group_size)
+        rows = collectives.replicated_all_gather(x, 0, group)
+        return ops.slice(collectives.replicated_all_to_all(rows, 0, group), first, first + 4)
+
+    def _own_rows(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return collectives.replicated_slice(collectives.replicated_all_gather(x, k % 2, group), k % 2, group)
+
+    def _shard(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return ops.add(y, ops.sum(collectives.replica_sharded_slice(x, group)))
+
+    def _index(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        index = ops.replica_index(group, what="group" if k % 2 else "index")
+        return ops.add(x, ops.cast(index, dtype(self.name)))
+
+    def _several(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return collectives.all_reduce([x, y, x], op=("add", "max")[k % 2])[k % 3]
+
     def _scatter(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         return ops.add(y, ops.sum(collectives.replicated_reduce_scatter(x, "add", group)))
 

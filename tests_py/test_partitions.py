@@ -161,11 +161,23 @@ def test_collectives_by_an_independent_model(n: int) -> None:
             for group in groupings(ir):
                 members = {r: m for m in _members(group) for r in m}
                 classes = [tuple(source.assignment[s] for s in members[r]) for r in range(n)]
-                scattered = [(classes[r], members[r].index(r)) for r in range(n)]
+                index = [members[r].index(r) for r in range(n)]
+                scattered = list(zip(classes, index, strict=True))
+                own = list(zip(source.assignment, index, strict=True))
+                root = int(rng.integers(group.group_size))
+                permuted = [int(to) if rng.random() < 0.7 else None for to in rng.permutation(n)]
+                arrived = [(source.assignment[permuted.index(r)],) if r in permuted else () for r in range(n)]
                 checks += [
                     (collectives.replicated_all_reduce(x, "add", group), classes),
                     (collectives.replicated_all_gather(x, 0, group), classes),
                     (collectives.replicated_reduce_scatter(x, "max", group), scattered),
+                    (collectives.replicated_all_to_all(x, 0, group), scattered),
+                    (collectives.replicated_slice(x, 0, group), own),
+                    (collectives.replica_sharded_slice(x, group), own),
+                    (collectives.replicated_broadcast(x, root, group), [each[root] for each in classes]),
+                    (collectives.replicated_permute(x, permuted), arrived),
+                    (ops.replica_index(group), index),
+                    (ops.replica_index(group, what="group"), list(group.assignment)),
                 ]
     facts = analyze(ir)
     for tensor, keys in checks:

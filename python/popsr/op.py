@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,13 +68,24 @@ class Op:
         return attrs
 
     @property
+    def parts(self) -> tuple[Op, ...]:
+        """The ops that a merged op does at once; they are in no graph's list. Empty for other ops."""
+        return tuple(Op(self._ir, id_) for id_ in self._info()["parts"])
+
+    @property
     def location(self) -> str:
         """``file:line`` in the user's program; a gradient op carries that of its forward op."""
         return self._ir._core.location_of(self._id)
 
     @property
     def seed_partition(self) -> Partition | None:
-        """Replicas that round with the same random numbers; None when it does not round stochastically."""
+        """Replicas that round with the same random numbers; None when it does not round stochastically.
+
+        Parts of a merged op round each with its own; of the merged op it is what they have in common.
+        """
+        of_parts = [seeds for part in self.parts if (seeds := part.seed_partition) is not None]
+        if of_parts:
+            return functools.reduce(operator.and_, of_parts)
         if self._info()["seeds"] is None:
             return None
         return self._ir._facts().seeds(self._id)

@@ -72,7 +72,7 @@ OpFacts ContextSolver::transfer(const Op& op) {
   OpFacts facts;
   switch (op.def->control) {
     case Control::kNone:
-      facts = transfer_local(op, in);
+      facts = op.parts.empty() ? transfer_local(op, in) : transfer_parts(op, in);
       break;
     case Control::kCall:
       facts = transfer_call(op, in);
@@ -105,6 +105,21 @@ OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionI
     const PartitionId deterministic = output;
     output = table_.meet(output, facts.seeds);
     POPSR_CHECK(*op.seeds != SeedRule::kPartition || output == deterministic);
+  }
+  return facts;
+}
+
+/// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
+OpFacts ContextSolver::transfer_parts(const Op& op, const std::vector<PartitionId>& in) {
+  OpFacts facts;
+  std::vector<OpFacts>& parts = context_.parts[op.position];
+  auto next = in.begin();
+  for (const OpId id : op.parts) {
+    const Op& part = ir_.op(id);
+    const auto end = next + static_cast<std::ptrdiff_t>(all_inputs(ir_, part).size());
+    const OpFacts& own = parts.emplace_back(transfer_local(part, {next, end}));
+    facts.outputs.insert(facts.outputs.end(), own.outputs.begin(), own.outputs.end());
+    next = end;
   }
   return facts;
 }

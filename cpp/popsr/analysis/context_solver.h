@@ -16,6 +16,7 @@ class ContextSolver {
  private:
   OpFacts transfer(const Op& op);
   OpFacts transfer_local(const Op& op, const std::vector<PartitionId>& in);
+  OpFacts transfer_parts(const Op& op, const std::vector<PartitionId>& in);
   OpFacts transfer_call(const Op& op, const std::vector<PartitionId>& in);
   OpFacts transfer_repeat(const Op& op, std::vector<PartitionId> in);
   std::vector<PartitionId> input_facts(const Op& op);

@@ -152,7 +152,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   }
   for (std::size_t at = 0; at < graph.ops.size(); ++at) {
     const Op& op = ir_->op(graph.ops[at]);
-    if (tensor.producer != kNone && op.id < tensor.producer) continue;
+    if (tensor.producer != kNone && at < ir_->op(tensor.producer).position) continue;
     const std::vector<TensorId> outputs = all_outputs(*ir_, op);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       if (ir_->tensor(outputs[k]).storage == tensor.storage) {
@@ -188,11 +188,16 @@ PartitionId PartitionAnalysis::partition(TensorId id) const {
 
 PartitionId PartitionAnalysis::seeds(OpId id) const {
   check_fresh();
-  const std::vector<OpId>& ops = ir_->graph(ir_->op(id).graph).ops;
-  const auto at = static_cast<std::size_t>(std::ranges::lower_bound(ops, id) - ops.begin());
+  const Op& op = ir_->op(id);
   PartitionId seeds = ir_->partitions().top();
-  for (const ContextId context : contexts(ir_->op(id).graph)) {
-    seeds = ir_->partitions().meet(seeds, contexts_[context].ops[at].seeds);
+  for (const ContextId context : contexts(op.graph)) {
+    if (op.part_of == kNone) {
+      seeds = ir_->partitions().meet(seeds, contexts_[context].ops[op.position].seeds);
+      continue;
+    }
+    const std::vector<OpId>& parts = ir_->op(op.part_of).parts;
+    const auto part = static_cast<std::size_t>(std::ranges::find(parts, id) - parts.begin());
+    seeds = ir_->partitions().meet(seeds, contexts_[context].parts.at(op.position)[part].seeds);
   }
   return seeds;
 }

@@ -45,8 +45,9 @@ struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   PartitionId exec = 0;
-  std::vector<OpFacts> ops;          ///< Parallel to Graph::ops.
-  std::vector<PartitionId> outputs;  ///< Facts of the graph's outputs when it ends.
+  std::vector<OpFacts> ops;  ///< Parallel to Graph::ops; of merged ops what their parts have.
+  std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
+  std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
       final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
   std::vector<PartitionId> final_remote;  ///< Of RemoteAccess::of(graph) when it ends.

@@ -90,7 +90,7 @@ py::dict describe_op(const Ir& ir, OpId id) {
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
                   "location"_a = ir.locations().to_string(op.location), "site"_a = op.site,
                   "rounds"_a = rounds(ir, op), "seeds"_a = seeds, "after"_a = op.after,
-                  "modified"_a = op.modified);
+                  "modified"_a = op.modified, "parts"_a = op.parts);
 }
 
 py::tuple describe_tensor(const Ir& ir, TensorId id) {

@@ -1,6 +1,7 @@
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/transform/autodiff.h"
+#include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 
 namespace popsr::bindings {
@@ -51,6 +52,11 @@ void bind_transform(py::module_& m) {
     assign_seeds(ir, mode == "identical" ? SeedRule::kIdentical : SeedRule::kPartition);
   });
   m.def("clear_seeds", &clear_seeds);
+  m.def("merge_collectives", &merge_collectives);
+  m.def("merge_exchange", &merge_exchange);
+  m.def("merge_exchange_since", [](Ir& ir, std::uint32_t graph, std::uint32_t first) {
+    return merge_exchange_since(ir, checked_graph(ir, graph), first);
+  });
   m.def("verify_seeds", &verify_seeds);
 }
 

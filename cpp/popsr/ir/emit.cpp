@@ -204,6 +204,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
   }
   op.after = graphs_[graph.value].sequence.place(op.id, args.sequence);
+  op.position = static_cast<std::uint32_t>(graphs_[graph.value].ops.size());
   graphs_[graph.value].ops.push_back(op.id);
   ops_.push_back(std::move(op));
   ++epoch_;

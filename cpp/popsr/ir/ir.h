@@ -78,6 +78,11 @@ struct Op {
   std::optional<SeedRule> seeds;
   std::vector<OpId> after;              ///< Explicit order from in_sequence.
   std::vector<std::uint32_t> modified;  ///< Calls and loops: inputs marked as modified by reference.
+  std::uint32_t position = 0;           ///< In Graph::ops; of a part: that of the merged op.
+  /// A merged op does these ops at once, in any order (ir/rewrite.h). Its operands are theirs, one after
+  /// another.
+  std::vector<OpId> parts = {};
+  OpId part_of = kNone;  ///< The merged op that this op is a part of: it is in no schedule itself.
 
   /// The attribute of that name; InternalError when the op declares none. T as in Attribute.
   template <class T>
@@ -115,11 +120,17 @@ struct Graph {
   std::vector<TensorId> inputs = {};
   std::vector<TensorId> outputs = {};
   std::vector<TensorId> tensors = {};  ///< All tensors of the graph in creation order.
-  std::vector<OpId> ops = {};          ///< Creation order, which is the schedule.
+  std::vector<OpId> ops = {};          ///< The schedule: creation order, until ops are merged.
   SequenceState sequence = {};
   std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
   bool called = false;                            ///< By an op of some graph: its inputs are fixed.
   std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
+};
+
+/// A place in a new schedule: one op, or several that become one op of the definition `merged`.
+struct ScheduleSlot {
+  std::vector<OpId> ops;
+  std::string_view merged = {};
 };
 
 struct EmitArgs {
@@ -186,6 +197,9 @@ class Ir {
   /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
   void clear_sequence(GraphId graph) { graphs_[graph.value].sequence.clear(); }
   void set_seeds(OpId op, std::optional<SeedRule> seeds);
+  /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see
+  /// ir/rewrite.h.
+  void replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule);
 
   const Graph& graph(GraphId id) const { return graphs_[id.value]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
@@ -204,6 +218,7 @@ class Ir {
  private:
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
+  OpId merge(GraphId graph, const ScheduleSlot& slot);
   std::vector<Attribute> bind_attributes(const OpDef& def,
                                          const std::vector<std::pair<std::string, Attribute>>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;

@@ -64,7 +64,10 @@ std::string print_graph(const Ir& ir, GraphId id) {
       text += fmt::format("  constant %{} {}\n", t.name, to_string(t.type));
     }
   }
-  for (const OpId op : graph.ops) text += "  " + print_op(ir, op) + "\n";
+  for (const OpId op : graph.ops) {
+    text += "  " + print_op(ir, op) + "\n";
+    for (const OpId part : ir.op(op).parts) text += "    | " + print_op(ir, part) + "\n";
+  }
   if (!graph.outputs.empty()) text += "  return " + tensor_list(ir, graph.outputs, false) + "\n";
   return text + "}\n";
 }

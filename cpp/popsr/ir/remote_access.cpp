@@ -6,6 +6,20 @@
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
+namespace {
+
+/// What a merged op's parts have, one after another.
+std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
+                               std::vector<TensorId> (*of)(const Ir&, const Op&)) {
+  std::vector<TensorId> all;
+  for (const OpId part : op.parts) {
+    const std::vector<TensorId> own = of(ir, ir.op(part));
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+}  // namespace
 
 std::int64_t read_integer(const std::byte* data, DType dtype) {
   const std::size_t size = size_of(dtype);
@@ -27,6 +41,7 @@ std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
+  if (!op.parts.empty()) return of_parts(ir, op, remote_entries);
   if (op.def->remote == Remote::kNone) return {};
   const RemoteBuffer& buffer = ir.remote(op.attr<RemoteRef>("remote_buffer").id);
   const std::optional<std::int64_t> offset = known_offset(ir, op);
@@ -35,6 +50,7 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
+  if (!op.parts.empty()) return of_parts(ir, op, all_inputs);
   std::vector<TensorId> inputs = op.inputs;
   if (op.def->remote == Remote::kNone) return inputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
@@ -44,6 +60,7 @@ std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
+  if (!op.parts.empty()) return of_parts(ir, op, all_outputs);
   std::vector<TensorId> outputs = op.outputs;
   if (op.def->remote != Remote::kStores) return outputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
@@ -64,7 +81,7 @@ const std::vector<TensorId>& RemoteAccess::of(GraphId id) const {
     if (op.def->control != Control::kNone) {
       const std::vector<TensorId>& inner = of(op.attr<GraphId>("graph"));
       reached.insert(inner.begin(), inner.end());
-    } else if (op.def->remote != Remote::kNone) {
+    } else {
       const std::vector<TensorId> entries = remote_entries(ir_, op);
       reached.insert(entries.begin(), entries.end());
     }

@@ -6,25 +6,27 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 #include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 namespace {
 
-/// Order between the ops of one graph: data dependencies and in_sequence constraints. A question costs the
-/// ops between the two at most, and nothing when both lie on one chain of dependencies.
+/// Order between the ops of one graph, given by their positions: data dependencies and in_sequence
+/// constraints. A question costs the ops between the two at most, and nothing when both lie on one chain of
+/// dependencies.
 class Order {
  public:
-  Order(const Ir& ir, const Graph& graph) : ir_(ir), first_(graph.ops.front()) {
-    const std::size_t size = graph.ops.back() - first_ + 1;
+  Order(const Ir& ir, const Graph& graph) : ir_(ir), graph_(graph) {
+    const std::size_t size = graph.ops.size();
     chain_.assign(size, kNone);
     ancestor_.assign(size, 0);
     descendant_.assign(size, 0);
-    std::vector<OpId> tails;
-    for (const OpId op : graph.ops) {
-      std::uint32_t& chain = chain_[op - first_];
-      for (const OpId before : predecessors(op)) {
-        const std::uint32_t candidate = chain_[before - first_];
+    std::vector<std::uint32_t> tails;
+    for (std::uint32_t op = 0; op < size; ++op) {
+      std::uint32_t& chain = chain_[op];
+      for (const std::uint32_t before : predecessors(op)) {
+        const std::uint32_t candidate = chain_[before];
         if (chain == kNone && tails[candidate] == before) chain = candidate;
       }
       if (chain == kNone) {
@@ -35,60 +37,65 @@ class Order {
     }
   }
 
-  /// Must `op` run before the later `writer`? Asked of one writer for ascending ops.
-  bool before_writer(OpId op, OpId writer) {
-    if (chain_[op - first_] == chain_[writer - first_]) return true;
-    if (writer_ != writer) {
+  /// Must `op` run before the later `writer`? Asked of one writer and allocation for ascending ops.
+  bool before_writer(OpId op_id, OpId writer_id) {
+    const std::uint32_t op = ir_.op(op_id).position, writer = ir_.op(writer_id).position;
+    if (chain_[op] == chain_[writer]) return true;
+    if (writer_ != writer || op < floor_) {
       writer_ = writer;
+      floor_ = op;
       ++stamp_;
-      std::vector<OpId> stack{writer};
+      std::vector<std::uint32_t> stack{writer};
       while (!stack.empty()) {
-        const OpId at = stack.back();
+        const std::uint32_t at = stack.back();
         stack.pop_back();
-        for (const OpId before : predecessors(at)) {
-          if (before < op || ancestor_[before - first_] == stamp_) continue;
-          ancestor_[before - first_] = stamp_;
+        for (const std::uint32_t before : predecessors(at)) {
+          if (before < op || ancestor_[before] == stamp_) continue;
+          ancestor_[before] = stamp_;
           stack.push_back(before);
         }
       }
     }
-    return ancestor_[op - first_] == stamp_;
+    return ancestor_[op] == stamp_;
   }
 
-  /// Must `op` run after the earlier `writer`? Asked of one writer for ascending ops.
-  bool after_writer(OpId op, OpId writer) {
-    if (chain_[op - first_] == chain_[writer - first_]) return true;
+  /// Must `op` run after the earlier `writer`? Asked of one writer and allocation for ascending ops.
+  bool after_writer(OpId op_id, OpId writer_id) {
+    const std::uint32_t op = ir_.op(op_id).position, writer = ir_.op(writer_id).position;
+    if (chain_[op] == chain_[writer]) return true;
     if (source_ != writer) {
       source_ = writer;
-      descendant_[writer - first_] = ++source_stamp_;
+      descendant_[writer] = ++source_stamp_;
       reached_ = writer;
     }
     while (reached_ < op) {
       ++reached_;
-      if (chain_[reached_ - first_] == kNone) continue;  // of another graph
-      const auto follows = [this](OpId before) { return descendant_[before - first_] == source_stamp_; };
-      if (std::ranges::any_of(predecessors(reached_), follows))
-        descendant_[reached_ - first_] = source_stamp_;
+      const auto follows = [this](std::uint32_t before) { return descendant_[before] == source_stamp_; };
+      if (std::ranges::any_of(predecessors(reached_), follows)) descendant_[reached_] = source_stamp_;
     }
-    return descendant_[op - first_] == source_stamp_;
+    return descendant_[op] == source_stamp_;
   }
 
  private:
-  std::vector<OpId> predecessors(OpId id) const {
-    const Op& op = ir_.op(id);
-    std::vector<OpId> before = op.after;
+  std::vector<std::uint32_t> predecessors(std::uint32_t position) const {
+    const Op& op = ir_.op(graph_.ops[position]);
+    std::vector<std::uint32_t> before;
+    const auto add = [&](OpId id) {
+      if (ir_.op(id).position != position) before.push_back(ir_.op(id).position);
+    };
+    for (const OpId id : op.after) add(id);
     for (const TensorId input : op.inputs) {
-      if (input != kNone && ir_.tensor(input).producer != kNone) before.push_back(ir_.tensor(input).producer);
+      if (input != kNone && ir_.tensor(input).producer != kNone) add(ir_.tensor(input).producer);
     }
     return before;
   }
 
   const Ir& ir_;
-  OpId first_;
-  std::vector<std::uint32_t> chain_;  ///< By op, from first_ on; kNone: of another graph.
-  std::vector<std::uint32_t> ancestor_, descendant_;
+  const Graph& graph_;
+  std::vector<std::uint32_t> chain_, ancestor_, descendant_;  ///< By position.
   std::uint32_t stamp_ = 0, source_stamp_ = 0;
-  OpId writer_ = kNone, source_ = kNone, reached_ = 0;
+  std::uint32_t writer_ = kNone, floor_ = 0;  ///< Ancestors of the writer are known from floor_ on.
+  std::uint32_t source_ = kNone, reached_ = 0;
 };
 
 /// What one op does to an allocation.
@@ -107,14 +114,14 @@ bool writes_input(const Op& op, std::size_t index) {
 std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph& graph) {
   std::map<TensorId, std::vector<Use>> uses;
   std::unordered_set<TensorId> modified;
-  for (const OpId id : graph.ops) {
+  for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] != kNone && writes_input(op, i)) modified.insert(ir.tensor(op.inputs[i]).storage);
     }
   }
   if (modified.empty()) return uses;
-  for (const OpId id : graph.ops) {
+  for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone || !modified.contains(ir.tensor(op.inputs[i]).storage)) continue;

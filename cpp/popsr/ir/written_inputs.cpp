@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 
@@ -11,7 +12,7 @@ const std::vector<bool>& WrittenInputs::of(GraphId id) {
   if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
   const Graph& graph = ir_.graph(id);
   std::unordered_set<TensorId> written;
-  for (const OpId op_id : graph.ops) {
+  for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
     for (const Effect& effect : op.def->effects) written.insert(ir_.tensor(op.inputs[effect.input]).storage);
     for (const std::uint32_t i : op.modified) {

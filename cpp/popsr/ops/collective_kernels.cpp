@@ -108,9 +108,11 @@ struct Fold {
   Compute compute;
   EwFn step, square;
   bool stochastic;
-  std::int64_t in_elements, out_elements, chunk;  ///< chunk 0: every member receives all.
+  std::int64_t in_elements, out_elements;
   std::int64_t group_size;
-  Sources sources;
+  std::int64_t chunk = 0;                 ///< 0: every member receives all.
+  std::optional<std::int64_t> root = {};  ///< The only member that receives.
+  Sources sources = {};
 
   bool is_bitwise() const { return op == CollectiveOp::kAnd || op == CollectiveOp::kOr; }
 };
@@ -135,25 +137,22 @@ const void* member_tile(const Fold& fold, const std::byte* src, std::byte* buffe
   return buffer;
 }
 
-/// acc = fold of elements [first, first+n) of all members; returns whether lo was written.
-bool fold_tile(const Fold& fold, const ExchangeRun& run, const std::vector<std::uint32_t>& members,
-               std::int64_t first, std::int64_t n, TileBuffers& tile) {
-  const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
-  const auto source = [&](std::size_t m) {
-    return run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0] + first * size;
-  };
+/// acc = fold of tiles of n elements, source(m) for each of `members`; returns whether lo was written.
+template <class Source>
+bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std::int64_t n,
+               TileBuffers& tile) {
   const std::size_t bytes = at(n) * size_of(fold.compute);
   const void* head = member_tile(fold, source(0), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
   const bool adds = fold.op == CollectiveOp::kAdd || fold.op == CollectiveOp::kSquareAdd;
-  const bool residual = adds && is_narrow_float(fold.dtype) && members.size() > 1;
-  for (std::size_t m = 1; m < members.size(); ++m) {
+  const bool residual = adds && is_narrow_float(fold.dtype) && members > 1;
+  for (std::size_t m = 1; m < members; ++m) {
     if (fold.is_bitwise()) {
       fold_bits(tile.acc.data(), source(m), bytes, fold.op == CollectiveOp::kAnd);
       continue;
     }
     const void* in[] = {tile.acc.data(), member_tile(fold, source(m), tile.next.data(), n)};
-    const bool last = m + 1 == members.size();
+    const bool last = m + 1 == members;
     fold.step(tile.acc.data(), residual && last ? tile.lo.data() : nullptr, in, n, nullptr);
   }
   if (fold.op == CollectiveOp::kMean && fold.group_size > 1) {
@@ -168,10 +167,14 @@ void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std
   const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
   std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0] + begin * size;
   const std::int64_t first = fold.sources.index[block] * fold.chunk + begin;
-  const std::int64_t present = std::clamp<std::int64_t>(fold.in_elements - first, 0, n);
+  const bool receives = !fold.root || *fold.root == fold.sources.index[block];
+  const std::int64_t present = receives ? std::clamp<std::int64_t>(fold.in_elements - first, 0, n) : 0;
   if (present > 0) {
     const auto& members = fold.sources.lists[fold.sources.list[block]];
-    const bool has_lo = fold_tile(fold, run, members, first, present, tile);
+    const auto source = [&](std::size_t m) {
+      return run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0] + first * size;
+    };
+    const bool has_lo = fold_tile(fold, source, members.size(), present, tile);
     const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
     store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
                present, key, run.first + static_cast<std::uint64_t>(begin));
@@ -179,9 +182,37 @@ void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std
   if (present < n) std::memset(out + present * size, 0, at((n - present) * size));
 }
 
+/// Elements [begin, begin+n) of one block of all outputs of fold_tensors_kernel().
+void fold_tensors(const Fold& fold, const BlockRun& run, std::size_t tensors, std::int64_t block,
+                  std::int64_t begin, std::int64_t n, TileBuffers& tile) {
+  const std::int64_t offset = begin * static_cast<std::int64_t>(size_of(fold.dtype));
+  const auto source = [&](std::size_t t) { return run.in[t] + block * run.in_stride[t] + offset; };
+  const auto out = [&](std::size_t t) { return run.out[t] + block * run.out_stride[t] + offset; };
+  const bool has_lo = fold_tile(fold, source, tensors, n, tile);
+  store_tile(fold.table, fold.compute, fold.dtype, out(0), tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
+             n, noise_key(run, fold.stochastic, 0, block), run.first + static_cast<std::uint64_t>(begin));
+  for (std::size_t t = 1; t < tensors; ++t) std::memcpy(out(t), out(0), at(n) * size_of(fold.dtype));
+}
+
 void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
                  std::int64_t pieces, std::int64_t bytes) {
   for (std::int64_t p = 0; p < pieces; ++p) std::memcpy(to + p * to_step, from + p * from_step, at(bytes));
+}
+
+Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
+  const DType dtype = spec.outputs[0].dtype;
+  const Compute compute = compute_of(dtype);
+  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  return {.table = spec.kernels,
+          .op = op,
+          .dtype = dtype,
+          .compute = compute,
+          .step = step_kernel(spec.kernels, op, compute),
+          .square = step_kernel(spec.kernels, CollectiveOp::kMul, compute),
+          .stochastic = spec.stochastic,
+          .in_elements = num_elements(spec.inputs[0]->shape),
+          .out_elements = num_elements(spec.outputs[0].shape),
+          .group_size = group_size};
 }
 
 }  // namespace
@@ -196,24 +227,11 @@ CollectiveOp collective_op_from_name(std::string_view op, std::string_view name)
       "{}: unknown reduction, got '{}', expected add, mean, mul, min, max, and, or or square_add", op, name);
 }
 
-ExchangeKernel fold_kernel(const ExchangeSpec& spec, bool scatter) {
-  const DType dtype = spec.outputs[0].dtype;
-  const Compute compute = compute_of(dtype);
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
-  const std::int64_t out_elements = num_elements(spec.outputs[0].shape);
-  const EwFn square = step_kernel(spec.kernels, CollectiveOp::kMul, compute);
-  Fold fold{spec.kernels,
-            op,
-            dtype,
-            compute,
-            step_kernel(spec.kernels, op, compute),
-            square,
-            spec.stochastic,
-            num_elements(spec.inputs[0]->shape),
-            out_elements,
-            scatter ? out_elements : 0,
-            group_size_of(spec.ir, spec.op),
-            sources_of(spec)};
+ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
+  Fold fold = fold_of(spec, group_size_of(spec.ir, spec.op));
+  if (receive == Receive::kChunk) fold.chunk = fold.out_elements;
+  if (receive == Receive::kRoot) fold.root = spec.op.attr<std::int64_t>("root");
+  fold.sources = sources_of(spec);
   return [fold = std::move(fold)](const ExchangeRun& run) {
     if (fold.out_elements == 0) return;
     const auto blocks = static_cast<std::int64_t>(fold.sources.list.size());
@@ -227,6 +245,33 @@ ExchangeKernel fold_kernel(const ExchangeSpec& spec, bool scatter) {
       }
     });
   };
+}
+
+BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
+  const std::size_t tensors = spec.inputs.size();
+  return [fold = fold_of(spec, static_cast<std::int64_t>(tensors)), tensors](const BlockRun& run) {
+    if (fold.out_elements == 0) return;
+    const std::int64_t tiles = (fold.out_elements + kTile - 1) / kTile;
+    const std::int64_t work = run.blocks * fold.out_elements * fold.group_size;
+    parallel_for(run.pool, run.blocks * tiles, 1, work, [&](std::int64_t from, std::int64_t to) {
+      TileBuffers tile;
+      for (std::int64_t t = from; t < to; ++t) {
+        const std::int64_t begin = t % tiles * kTile;
+        fold_tensors(fold, run, tensors, t / tiles, begin, std::min(kTile, fold.out_elements - begin), tile);
+      }
+    });
+  };
+}
+
+std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
+  const DType dtype = spec.outputs[0].dtype;
+  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
+  const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
+  return FoldSink{.product_input = 0,
+                  .group = spec.op.optional_attr<ReplicaGrouping>("group"),
+                  .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
+                  .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }
 
 ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
@@ -245,6 +290,26 @@ ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
           const std::int64_t begin = static_cast<std::int64_t>(m) * piece;
           const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0];
           copy_pieces(out + begin, row, in, piece, outer, std::clamp<std::int64_t>(total - begin, 0, piece));
+        }
+      }
+    });
+  };
+}
+
+ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+  const std::int64_t piece = layout.inner * static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
+  return [outer = layout.outer, piece, sources = sources_of(spec)](const ExchangeRun& run) {
+    if (outer * piece == 0) return;
+    const auto blocks = static_cast<std::int64_t>(sources.list.size());
+    const auto row = static_cast<std::int64_t>(sources.lists[sources.list[0]].size()) * piece;
+    parallel_for(run.pool, blocks, 1, blocks * outer * row / 4, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t b = from; b < to; ++b) {
+        const auto& members = sources.lists[sources.list[at(b)]];
+        std::byte* out = run.out[0] + b * run.out_stride[0];
+        for (std::size_t m = 0; m < members.size(); ++m) {
+          const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0];
+          copy_pieces(out + static_cast<std::int64_t>(m) * piece, row, in + sources.index[at(b)] * piece, row,
+                      outer, piece);
         }
       }
     });

@@ -10,13 +10,23 @@ enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kO
 /// AttributeValueError with the accepted names, prefixed with `op`.
 CollectiveOp collective_op_from_name(std::string_view op, std::string_view name);
 
+/// Who receives a reduction: all members; member k its k-th chunk; the member whose index in the group is in
+/// attribute "root", while the others get zeros.
+enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
+
 /// Output element i of a replica = fold of the elements offset + i of all members, where offset is 0, or,
-/// when `scatter`, chunk times the replica's index in its group; 0 past the end of the input.
+/// for kChunk, chunk times the replica's index in its group; 0 past the end of the input.
 ///
 /// Members fold in ascending replica order in the compute type: acc = first, acc = acc op next. The remainder
 /// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean truncates
 /// towards zero. and / or: logical for bool, bitwise for integers.
-ExchangeKernel fold_kernel(const ExchangeSpec& spec, bool scatter);
+ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
+
+/// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
+/// of output 0.
+BlockKernel fold_tensors_kernel(const EvalSpec& spec);
+/// How an all-reduce folds the product that it reduces.
+std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec);
 
 /// How a gathered value is made of the members' values: `outer` pieces of each member, `inner` elements each,
 /// members side by side.
@@ -25,6 +35,8 @@ struct GatherLayout {
 };
 /// Output = the members' values in that layout, in ascending replica order; cut to the output's size.
 ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout);
+/// Output of member k = the k-th pieces of all members in that layout, side by side in ascending order.
+ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout);
 /// The replica's own pieces of a gathered value of its own; zeros past its end.
 ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout);
 

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "popsr/base/error.h"
+#include "popsr/ops/collective_kernels.h"
+#include "popsr/ops/infer.h"
+
 namespace popsr {
 namespace {
 
@@ -16,16 +20,7 @@ PartitionId with_index(const RuleContext& context, const ReplicaGrouping& group,
   for (std::size_t r = 0; r < keys.size(); ++r) {
     keys[r] = (part[r] << 32) | next[at(group.assignment()[r])]++;
   }
-  return context.table.meet(context.table.from_keys(keys), context.exec);
-}
-
-/// The sequence number of each replica's group.
-std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
-                                                std::span<const std::uint32_t> labels) {
-  const std::vector<std::uint64_t> ids = sequence_ids(group, labels);
-  std::vector<std::uint64_t> keys(labels.size());
-  for (std::size_t r = 0; r < keys.size(); ++r) keys[r] = ids[at(group.assignment()[r])];
-  return keys;
+  return of_keys(context, keys);
 }
 
 }  // namespace
@@ -39,6 +34,36 @@ std::int64_t group_size_of(const Ir& ir, const Op& op) {
   const Attribute& group = op.attribute("group");
   return std::holds_alternative<ReplicaGrouping>(group) ? std::get<ReplicaGrouping>(group).group_size()
                                                         : ir.replication();
+}
+
+std::int64_t checked_group_size(const InferContext& context) {
+  const Attribute& attribute = context.op.attribute("group");
+  if (const auto* group = std::get_if<ReplicaGrouping>(&attribute)) {
+    if (group->replicas() != context.ir.replication()) {
+      raise<ReplicaError>("{}: group is of other replicas, got {} replicas, expected {}", context.name(),
+                          group->replicas(), context.ir.replication());
+    }
+  }
+  return group_size_of(context.ir, context.op);
+}
+
+void check_reduction(const InferContext& context) {
+  const auto& name = context.op.attr<std::string>("op");
+  const CollectiveOp op = collective_op_from_name(context.name(), name);
+  const DType dtype = context.type(0).dtype;
+  if (op == CollectiveOp::kAnd || op == CollectiveOp::kOr) {
+    if (!is_float(dtype)) return;
+    raise<DTypeError>("{}: '{}' of floats, got {}, expected bool or integers", context.name(), name,
+                      describe(context, 0));
+  }
+  if (dtype == DType::kBool) {
+    raise<DTypeError>("{}: '{}' of bool, got {}, expected numbers", context.name(), name,
+                      describe(context, 0));
+  }
+}
+
+PartitionId of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys) {
+  return context.table.meet(context.table.from_keys(keys), context.exec);
 }
 
 std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<const std::uint32_t> labels) {
@@ -67,14 +92,21 @@ std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<
   return ids;
 }
 
+std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
+                                                std::span<const std::uint32_t> labels) {
+  const std::vector<std::uint64_t> ids = sequence_ids(group, labels);
+  std::vector<std::uint64_t> keys(labels.size());
+  for (std::size_t r = 0; r < keys.size(); ++r) keys[r] = ids[at(group.assignment()[r])];
+  return keys;
+}
+
 PartitionId all_members_rule(const RuleContext& context, std::size_t) {
   PartitionTable& table = context.table;
   if (context.inputs[0] == table.top()) return context.exec;
   if (std::holds_alternative<std::monostate>(context.op.attribute("group"))) return context.exec;
   const ReplicaGrouping group = group_of(context.ir, context.op);
   if (group.num_groups() == 1) return context.exec;
-  const auto keys = sequence_of_replicas(group, table.labels(context.inputs[0]));
-  return table.meet(table.from_keys(keys), context.exec);
+  return of_keys(context, sequence_of_replicas(group, table.labels(context.inputs[0])));
 }
 
 PartitionId scatter_rule(const RuleContext& context, std::size_t) {

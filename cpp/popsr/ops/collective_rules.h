@@ -12,6 +12,17 @@ ReplicaGrouping group_of(const Ir& ir, const Op& op);
 /// Size of those groups, without making the grouping.
 std::int64_t group_size_of(const Ir& ir, const Op& op);
 
+/// Size of the groups; ReplicaError when the grouping is of another number of replicas.
+std::int64_t checked_group_size(const InferContext& context);
+/// Checks the reduction "op" and the dtype of input 0: and / or take bool and integers, the others numbers.
+void check_reduction(const InferContext& context);
+
+/// The partition of replicas of equal key that execute together.
+PartitionId of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys);
+/// A number for each replica: that of its group's members' labels in order.
+std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
+                                                std::span<const std::uint32_t> labels);
+
 /// A number for each group, equal iff the members of the groups have the same labels in the same order.
 std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<const std::uint32_t> labels);
 

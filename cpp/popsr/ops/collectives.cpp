@@ -11,34 +11,6 @@
 namespace popsr {
 namespace {
 
-/// Size of the groups; ReplicaError when the grouping is of another number of replicas.
-std::int64_t checked_group_size(const InferContext& context) {
-  const Attribute& attribute = context.op.attribute("group");
-  if (const auto* group = std::get_if<ReplicaGrouping>(&attribute)) {
-    if (group->replicas() != context.ir.replication()) {
-      raise<ReplicaError>("{}: group is of other replicas, got {} replicas, expected {}", context.name(),
-                          group->replicas(), context.ir.replication());
-    }
-  }
-  return group_size_of(context.ir, context.op);
-}
-
-/// Checks the reduction and its dtype: and / or take bool and integers, the others numbers.
-void check_reduction(const InferContext& context) {
-  const auto& name = context.op.attr<std::string>("op");
-  const CollectiveOp op = collective_op_from_name(context.name(), name);
-  const DType dtype = context.type(0).dtype;
-  if (op == CollectiveOp::kAnd || op == CollectiveOp::kOr) {
-    if (!is_float(dtype)) return;
-    raise<DTypeError>("{}: '{}' of floats, got {}, expected bool or integers", context.name(), name,
-                      describe(context, 0));
-  }
-  if (dtype == DType::kBool) {
-    raise<DTypeError>("{}: '{}' of bool, got {}, expected numbers", context.name(), name,
-                      describe(context, 0));
-  }
-}
-
 // --- all_reduce
 // --------------------------------------------------------------------------------------------------
 
@@ -48,18 +20,7 @@ std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   return same_as_input(context);
 }
 
-ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, false); }
-
-std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
-  const DType dtype = spec.outputs[0].dtype;
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
-  const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
-  const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
-  return FoldSink{.product_input = 0,
-                  .group = spec.op.optional_attr<ReplicaGrouping>("group"),
-                  .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
-                  .divisor = op == CollectiveOp::kMean ? size : 1.0};
-}
+ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
 // --- all_gather
 // --------------------------------------------------------------------------------------------------
@@ -168,7 +129,7 @@ std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
   return {{{context.type(0).dtype, {chunk}}, sharded ? context.type(0).shape : Shape{}}};
 }
 
-ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spec, true); }
+ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kChunk); }
 
 OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
   return {.name = name,

@@ -12,16 +12,20 @@ std::vector<OpDef> elementwise_ops();  ///< elementwise.cpp: arithmetic, functio
 std::vector<OpDef>
 activation_ops();               ///< activations.cpp: activations, ops of gradients; part of elementwise_ops()
 std::vector<OpDef> cast_ops();  ///< cast.cpp
-std::vector<OpDef> shape_ops();       ///< shape.cpp: transpose, reshape, flatten, squeeze, slice
-std::vector<OpDef> reduction_ops();   ///< reductions.cpp: sum, mean, max, and softmax
-std::vector<OpDef> softmax_ops();     ///< softmax.cpp: part of reduction_ops()
-std::vector<OpDef> matmul_ops();      ///< matmul.cpp
-std::vector<OpDef> loss_ops();        ///< losses.cpp
-std::vector<OpDef> host_io_ops();     ///< host_io.cpp: host_load, host_store, print_tensor, init
-std::vector<OpDef> remote_ops();      ///< remote.cpp: loads from and stores to remote buffers
-std::vector<OpDef> control_ops();     ///< control.cpp: call, repeat
-std::vector<OpDef> collective_ops();  ///< collectives.cpp
-std::vector<OpDef> var_update_ops();  ///< var_updates.cpp
+std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice
+std::vector<OpDef> reduction_ops();        ///< reductions.cpp: sum, mean, max, and softmax
+std::vector<OpDef> softmax_ops();          ///< softmax.cpp: part of reduction_ops()
+std::vector<OpDef> matmul_ops();           ///< matmul.cpp
+std::vector<OpDef> loss_ops();             ///< losses.cpp
+std::vector<OpDef> host_io_ops();          ///< host_io.cpp: host_load, host_store, print_tensor, init
+std::vector<OpDef> remote_ops();           ///< remote.cpp: loads from and stores to remote buffers
+std::vector<OpDef> control_ops();          ///< control.cpp: call, repeat
+std::vector<OpDef> replica_index_ops();    ///< replica_index.cpp
+std::vector<OpDef> collective_ops();       ///< collectives.cpp: reductions, gathers
+std::vector<OpDef> collective_move_ops();  ///< collective_moves.cpp: broadcast, all-to-all, permute, slices
+std::vector<OpDef> collective_pair_ops();  ///< collective_pairs.cpp: those with a declared gradient
+std::vector<OpDef> merged_ops();           ///< merged.cpp: several exchanges as one op
+std::vector<OpDef> var_update_ops();       ///< var_updates.cpp
 
 /// The product's registry, built once.
 std::shared_ptr<const Registry> default_registry();

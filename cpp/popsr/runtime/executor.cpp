@@ -1,5 +1,6 @@
 #include "popsr/runtime/executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -93,45 +94,73 @@ void Executor::make_keys(Instruction& instruction) {
 
 void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
   for (Instruction& instruction : instructions) {
-    if (plan_.stochastic()) make_keys(instruction);
-    switch (instruction.kind) {
-      case Instruction::Kind::kKernel:
-        run_kernel(instruction);
-        break;
-      case Instruction::Kind::kExchange:
-        run_exchange(instruction, io);
-        break;
-      case Instruction::Kind::kProduct:
-        run_product(instruction, io);
-        break;
-      case Instruction::Kind::kCopy:
-        break;
-      case Instruction::Kind::kLoop:
-        run_loop(instruction, io);
-        continue;
+    if (instruction.kind == Instruction::Kind::kLoop) {
+      run_loop(instruction, io);
+      continue;
     }
-    copy_blocks(instruction.copies, pool_);
-    ++instruction.executions;
-    if (check_) check_claims(ir_, plan_, instruction, iterations_);
+    if (plan_.stochastic()) make_keys(instruction);
+    if (instruction.kind == Instruction::Kind::kMerged) {
+      run_merged(instruction, io);
+    } else {
+      run_one(instruction, io);
+    }
+    finish(instruction);
   }
+}
+
+void Executor::run_one(const Instruction& instruction, HostIo& io) {
+  switch (instruction.kind) {
+    case Instruction::Kind::kKernel:
+      return run_kernel(instruction);
+    case Instruction::Kind::kExchange:
+      return run_exchange(instruction, io, pool_);
+    case Instruction::Kind::kProduct:
+      return run_product(instruction, io);
+    default:
+      return;  // copies alone
+  }
+}
+
+void Executor::finish(Instruction& instruction) {
+  copy_blocks(instruction.copies, pool_);
+  ++instruction.executions;
+  if (check_ && instruction.kind != Instruction::Kind::kMerged) {
+    check_claims(ir_, plan_, instruction, iterations_);
+  }
+}
+
+/// No part reads what another writes, so they need no order.
+void Executor::run_merged(Instruction& merged, HostIo& io) {
+  if (plan_.stochastic()) std::ranges::for_each(merged.body, [this](Instruction& part) { make_keys(part); });
+  const std::vector<std::size_t>& together = merged.together;
+  const int threads = static_cast<int>(std::min(together.size(), static_cast<std::size_t>(pool_.threads())));
+  pool_.run(threads, [&](int thread) {
+    for (auto t = static_cast<std::size_t>(thread); t < together.size();
+         t += static_cast<std::size_t>(threads))
+      run_exchange(merged.body[together[t]], io, serial_);
+  });
+  auto done = together.begin();
+  for (std::size_t p = 0; p < merged.body.size(); ++p) {
+    if (done != together.end() && *done == p) {
+      ++done;
+    } else {
+      run_one(merged.body[p], io);
+    }
+  }
+  std::ranges::for_each(merged.body, [this](Instruction& part) { finish(part); });
 }
 
 void Executor::run_kernel(const Instruction& instruction) {
-  const kernels::NoiseKey* keys[kMaxNoisyOutputs] = {};
   for (const BoundRun& run : instruction.runs) {
-    for (std::size_t k = 0; k < instruction.keys.size(); ++k)
-      keys[k] = instruction.keys[k].data() + run.first;
     instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
-                        run.blocks, keys, pool_});
+                        run.blocks, run.noise.data(), pool_});
   }
 }
 
-void Executor::run_exchange(const Instruction& instruction, HostIo& io) {
-  const kernels::NoiseKey* keys[kMaxNoisyOutputs] = {};
-  for (std::size_t k = 0; k < instruction.keys.size(); ++k) keys[k] = instruction.keys[k].data();
+void Executor::run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool) {
   const BoundRun& run = instruction.runs[0];
-  instruction.exchange(
-      {run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), keys, io, pool_});
+  instruction.exchange({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
+                        run.noise.data(), io, pool});
 }
 
 void Executor::run_product(const Instruction& instruction, HostIo& io) {

@@ -19,8 +19,12 @@ class Executor {
 
  private:
   void run(std::vector<Instruction>& instructions, HostIo& io);
+  void run_one(const Instruction& instruction, HostIo& io);
+  void run_merged(Instruction& merged, HostIo& io);
+  /// Copies what spreads, counts, checks.
+  void finish(Instruction& instruction);
   void run_kernel(const Instruction& instruction);
-  void run_exchange(const Instruction& instruction, HostIo& io);
+  void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
   void run_product(const Instruction& instruction, HostIo& io);
   void run_loop(Instruction& instruction, HostIo& io);
   void make_paths(PathId begin, PathId end);
@@ -30,6 +34,7 @@ class Executor {
   const Ir& ir_;
   Plan& plan_;
   ThreadPool& pool_;
+  ThreadPool serial_{1};  ///< For kernels that run beside each other.
   const kernels::KernelTable& kernels_;
   bool check_;
   std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.

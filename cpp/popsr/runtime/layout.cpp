@@ -35,13 +35,19 @@ class Liveness {
     lifetimes[id].last = std::max(lifetimes[id].last, clock_);
   }
 
+  void touch_operands(const LoweredOp& op) {
+    for (const BufferId id : op.in) touch(id);
+    for (const BufferId id : op.out) touch(id);
+    touch(op.lhs);
+    touch(op.rhs);
+  }
+
   void walk(const std::vector<LoweredOp>& ops) {
     for (const LoweredOp& op : ops) {
       ++clock_;
-      for (const BufferId id : op.in) touch(id);
-      for (const BufferId id : op.out) touch(id);
-      touch(op.lhs);
-      touch(op.rhs);
+      touch_operands(op);
+      if (op.kind == LoweredOp::Kind::kMerged)
+        std::ranges::for_each(op.body, [this](const LoweredOp& part) { touch_operands(part); });
       if (op.kind != LoweredOp::Kind::kLoop) continue;
       const std::size_t begin = clock_;
       walk(op.body);

@@ -73,6 +73,10 @@ class Lowering {
       const Op& op = ir_.op(graph.ops[i]);
       switch (op.def->control) {
         case Control::kNone:
+          if (!op.parts.empty()) {
+            lower_merged(op, context.parts.at(op.position), frame, path, ops);
+            break;
+          }
           lower_local(op, context.ops[i], frame, path, ops);
           break;
         case Control::kCall:
@@ -96,6 +100,15 @@ class Lowering {
       lowered.out.push_back(buffer(frame, output));
     }
     ops.push_back(std::move(lowered));
+  }
+
+  void lower_merged(const Op& op, const std::vector<OpFacts>& facts, Frame& frame, PathId path,
+                    std::vector<LoweredOp>& ops) {
+    LoweredOp merged{.kind = LoweredOp::Kind::kMerged, .op = &op, .path = path};
+    for (std::size_t p = 0; p < op.parts.size(); ++p) {
+      lower_local(ir_.op(op.parts[p]), facts[p], frame, path, merged.body);
+    }
+    ops.push_back(std::move(merged));
   }
 
   /// Is the tensor of input `i` written through another input while this one must keep its value?

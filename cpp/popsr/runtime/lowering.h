@@ -38,7 +38,7 @@ struct PathNode {
 };
 
 struct LoweredOp {
-  enum class Kind : std::uint8_t { kOp, kCopy, kLoop };
+  enum class Kind : std::uint8_t { kOp, kCopy, kLoop, kMerged };
   Kind kind = Kind::kOp;
   const Op* op = nullptr;         ///< Null for copies.
   std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
@@ -46,9 +46,9 @@ struct LoweredOp {
   std::vector<PartitionId> facts = {};  ///< Of each output, right after.
   PartitionId seeds = 0;
   PathId path = 0;
+  std::vector<LoweredOp> body = {};  ///< Loops: one iteration. Merged ops: the parts, which run at once.
   // Loops.
   std::int64_t count = 0;
-  std::vector<LoweredOp> body = {};
   PathId path_end = 0;  ///< Paths path..path_end-1 lie inside: their keys change with the iteration.
   // Folded product: its inputs replace in[sink->product_input].
   std::optional<FoldSink> sink = {};
@@ -66,7 +66,7 @@ struct LoweredProgram {
 
 LoweredProgram lower(const PartitionAnalysis& facts);
 
-/// Calls visit(op) for each instruction in order, loops before their bodies.
+/// Calls visit(op) for each instruction in order, loops and merged ops before their bodies.
 template <class Ops, class Visit>
 void for_each_op(Ops& ops, const Visit& visit) {
   for (auto& op : ops) {

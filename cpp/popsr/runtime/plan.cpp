@@ -19,6 +19,8 @@ void count_streams(const std::vector<Instruction>& instructions, std::int64_t ti
   for (const Instruction& instruction : instructions) {
     if (instruction.kind == Instruction::Kind::kLoop) {
       count_streams(instruction.body, times * instruction.count, reads);
+    } else if (instruction.kind == Instruction::Kind::kMerged) {
+      count_streams(instruction.body, times, reads);
     } else if (instruction.op) {
       for (const Attribute& value : instruction.op->attrs) {
         if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;

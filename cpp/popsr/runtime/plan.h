@@ -16,9 +16,6 @@
 
 namespace popsr {
 
-/// An op that rounds stochastically has at most this many outputs.
-inline constexpr std::size_t kMaxNoisyOutputs = 16;
-
 struct PlanOptions {
   bool dedup = true;  ///< One buffer and one computation per block; false: per replica.
   bool fold = true;   ///< Fold products into their consumers.
@@ -31,6 +28,8 @@ struct BoundRun {
   std::vector<std::ptrdiff_t> in_stride = {};
   std::vector<std::byte*> out = {};
   std::vector<std::ptrdiff_t> out_stride = {};
+  std::vector<const kernels::NoiseKey*> noise =
+      {};  ///< Per output, from block `first` on; null without noise.
   std::int64_t first = 0;
   std::int64_t blocks = 0;
 };
@@ -49,7 +48,7 @@ struct Claim {
 };
 
 struct Instruction {
-  enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop };
+  enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop, kMerged };
   Kind kind = Kind::kCopy;
   const Op* op = nullptr;       ///< Null for copies.
   const Op* product = nullptr;  ///< The folded product.
@@ -68,10 +67,11 @@ struct Instruction {
   std::vector<std::vector<kernels::NoiseKey>> keys = {};
   std::vector<Replica> seed_replicas = {};  ///< Smallest replica of each block's seed block.
   PathId path = 0, product_path = 0;
+  std::vector<Instruction> body = {};      ///< Loops: one iteration. Merged ops: the parts.
+  std::vector<std::size_t> together = {};  ///< Merged ops: parts that share one pass of the threads.
   // Loops.
   std::int64_t count = 0;
   PathId path_end = 0;
-  std::vector<Instruction> body = {};
   std::vector<Claim> claims = {};
   std::vector<PartitionId> facts = {};
   std::uint64_t executions = 0;

@@ -9,6 +9,11 @@
 namespace popsr {
 namespace {
 
+/// Values below this size share a pass with others.
+constexpr std::size_t kShared = std::size_t{1} << 18;
+/// Less than that is not worth waking the threads.
+constexpr std::size_t kWorthThreads = std::size_t{1} << 17;
+
 /// Appends a copy, merging it with the one before when both sides continue.
 void add_copy(std::vector<BlockCopy>& copies, BlockCopy next) {
   if (next.nbytes == 0) return;
@@ -43,6 +48,10 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     instruction.body = build(op.body);
     return instruction;
   }
+  if (op.kind == LoweredOp::Kind::kMerged) {
+    build_merged(op, instruction);
+    return instruction;
+  }
   if (op.kind == LoweredOp::Kind::kCopy) {
     build_copy(op, instruction);
   } else if (op.sink) {
@@ -54,6 +63,37 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
   }
   for (std::size_t k = 0; k < op.out.size(); ++k) instruction.claims.push_back({op.out[k], k, op.facts[k]});
   return instruction;
+}
+
+void PlanBuilder::build_merged(const LoweredOp& op, Instruction& instruction) {
+  instruction.kind = Instruction::Kind::kMerged;
+  instruction.body = build(op.body);
+  std::size_t shared = 0;
+  for (std::size_t p = 0; p < instruction.body.size(); ++p) {
+    const Instruction& part = instruction.body[p];
+    instruction.blocks += part.blocks;
+    instruction.claims.insert(instruction.claims.end(), part.claims.begin(), part.claims.end());
+    // The host serves one at a time; big values keep all threads busy alone.
+    const bool is_collective =
+        part.kind == Instruction::Kind::kExchange && !part.op->inputs.empty() && !part.op->outputs.empty();
+    const std::size_t bytes = bytes_moved(op.body[p]);
+    if (!is_collective || bytes >= kShared) continue;
+    instruction.together.push_back(p);
+    shared += bytes;
+  }
+  if (shared < kWorthThreads) instruction.together.clear();
+}
+
+std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
+  std::size_t bytes = 0;
+  const auto add = [&](BufferId id) {
+    if (id == kNone) return;
+    bytes += static_cast<std::size_t>(table_.num_blocks(plan_.program_.buffers[id].storage)) *
+             plan_.memory_.placements[id].nbytes;
+  };
+  std::ranges::for_each(op.in, add);
+  std::ranges::for_each(op.out, add);
+  return bytes;
 }
 
 PartitionId PlanBuilder::execution(const LoweredOp& op) const {
@@ -114,14 +154,17 @@ void PlanBuilder::spread(BufferId buffer, PartitionId exec, std::vector<BlockCop
 }
 
 void PlanBuilder::add_noise(const LoweredOp& op, Instruction& instruction) {
+  for (BoundRun& run : instruction.runs) run.noise.assign(op.out.size(), nullptr);
   if (!op.op->seeds) return;
-  POPSR_CHECK(op.out.size() <= kMaxNoisyOutputs);
   plan_.stochastic_ = true;
   const PartitionId exec = execution(op);
   for (const Replica replica : table_.representatives(exec)) {
     instruction.seed_replicas.push_back(table_.representatives(op.seeds)[table_.labels(op.seeds)[replica]]);
   }
   instruction.keys.assign(op.out.size(), std::vector<kernels::NoiseKey>(instruction.seed_replicas.size()));
+  for (BoundRun& run : instruction.runs) {
+    for (std::size_t k = 0; k < op.out.size(); ++k) run.noise[k] = instruction.keys[k].data() + run.first;
+  }
 }
 
 void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {

@@ -16,6 +16,7 @@ class PlanBuilder {
 
  private:
   Instruction build(const LoweredOp& op);
+  void build_merged(const LoweredOp& op, Instruction& instruction);
   void build_kernel(const LoweredOp& op, Instruction& instruction);
   void build_exchange(const LoweredOp& op, Instruction& instruction);
   void bind_exchange_outputs(const LoweredOp& op, PartitionId exec, const std::vector<BoundRun>& runs,
@@ -29,6 +30,7 @@ class PlanBuilder {
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.
   void spread(BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  std::size_t bytes_moved(const LoweredOp& op) const;
   std::uint32_t label(BufferId buffer, Replica replica) const;
 
   const Ir& ir_;

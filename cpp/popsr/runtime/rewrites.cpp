@@ -48,6 +48,15 @@ bool touches(const LoweredOp& op, BufferId buffer) {
          std::ranges::any_of(op.body, [buffer](const LoweredOp& inner) { return touches(inner, buffer); });
 }
 
+/// What reads the buffer when `op` is the next to touch it: the op, or its only part that does.
+LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
+  if (op.kind == LoweredOp::Kind::kOp) return &op;
+  if (op.kind != LoweredOp::Kind::kMerged) return nullptr;
+  const auto touching = [buffer](const LoweredOp& part) { return touches(part, buffer); };
+  if (std::ranges::count_if(op.body, touching) != 1) return nullptr;
+  return &*std::ranges::find_if(op.body, touching);
+}
+
 class Folder {
  public:
   Folder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
@@ -75,11 +84,12 @@ class Folder {
       if (writes_any(ops[next], operands)) return false;
     }
     if (next == ops.size()) return false;
-    LoweredOp& consumer = ops[next];
-    if (consumer.kind != LoweredOp::Kind::kOp || !consumer.op->def->sink || consumer.sink) return false;
+    LoweredOp* const reader = reader_in(ops[next], value);
+    if (reader == nullptr || !reader->op->def->sink || reader->sink) return false;
+    LoweredOp& consumer = *reader;
     const std::optional<FoldSink> sink = consumer.op->def->sink(eval_spec(ir_, *consumer.op, kernels_));
     if (!sink || consumer.in[sink->product_input] != value || !reads_only(consumer, value)) return false;
-    if (writes_any(consumer, operands) || costs_more(ops[product], consumer, *sink)) return false;
+    if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *sink)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;

@@ -17,8 +17,13 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
         instruction.executions * static_cast<std::uint64_t>(instruction.blocks);
   };
   for (const Instruction& instruction : instructions) {
-    add_stats(instruction.body, stats);
-    if (instruction.kind == Instruction::Kind::kLoop) continue;
+    if (instruction.kind == Instruction::Kind::kLoop) {
+      add_stats(instruction.body, stats);
+      continue;
+    }
+    for (const Instruction& part : instruction.body) {
+      if (part.product) count(part.product->def->name, part);
+    }
     count(instruction.op ? instruction.op->def->name : "copy", instruction);
     if (instruction.product) count(instruction.product->def->name, instruction);
   }

@@ -5,6 +5,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"
 
@@ -98,7 +99,7 @@ void Autodiff::resolve_options() {
 }
 
 void Autodiff::check_not_modifying(GraphId graph) const {
-  for (const OpId id : ir_.graph(graph).ops) {
+  for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
     if (op.def->effects.empty() && op.modified.empty()) continue;
     raise<GraphError>(
@@ -108,7 +109,7 @@ void Autodiff::check_not_modifying(GraphId graph) const {
 }
 
 void Autodiff::check_no_throwing(GraphId graph) const {
-  for (const OpId id : ir_.graph(graph).ops) {
+  for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
     if (op.def->control != Control::kNone || op.def->grad != nullptr) continue;
     if (!is_active(ir_, op, activities_.at(graph.value))) continue;
@@ -138,7 +139,7 @@ void Autodiff::visit(GraphId graph) {
     flows_.emplace(graph.value, flow_of(given->second));
     return;
   }
-  for (const OpId id : ir_.graph(graph).ops) {
+  for (const OpId id : single_ops(ir_, graph)) {
     if (ir_.op(id).def->control == Control::kCall) visit(ir_.op(id).attr<GraphId>("graph"));
   }
   flows_.emplace(graph.value, flow_of(graph));
@@ -173,7 +174,7 @@ void Autodiff::plan(GraphId graph) {
       activities_.emplace(graph.value, find_activity(ir_, graph, demand.provided, demand.required, flows_))
           .first->second;
   check_no_throwing(graph);
-  for (const OpId id : ir_.graph(graph).ops) {
+  for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
     if (op.def->control == Control::kCall && is_active(ir_, op, activity)) ask(op, activity);
   }

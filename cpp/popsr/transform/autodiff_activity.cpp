@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {
@@ -50,7 +51,7 @@ std::vector<bool> seeds(const Ir& ir, GraphId graph, const std::vector<TensorId>
 Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
                        const std::vector<TensorId>& required, const CallFlows& flows) {
   Activity activity{seeds(ir, graph, required), seeds(ir, graph, provided)};
-  const std::vector<OpId>& ops = ir.graph(graph).ops;
+  const std::vector<OpId> ops = single_ops(ir, graph);
   for (const OpId id : ops) {
     const Op& op = ir.op(id);
     if (!passes_gradients(*op.def)) continue;

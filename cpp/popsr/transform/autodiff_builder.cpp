@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 
@@ -50,7 +51,7 @@ GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
     result_.inputs.push_back({true, t});
     sums_[t].terms.push_back(input);
   }
-  const std::vector<OpId> ops = ir_.graph(forward_).ops;
+  const std::vector<OpId> ops = single_ops(ir_, forward_);
   for (const OpId id : std::views::reverse(ops)) {
     if (is_active(ir_, ir_.op(id), activity_)) differentiate(ir_.op(id));
   }
@@ -227,7 +228,7 @@ const Op* find_outside_access(const Ir& ir, const Op& op) {
   if (op.def->remote != Remote::kNone || op.def->observable || std::ranges::any_of(op.def->attrs, is_stream))
     return &op;
   if (op.def->control == Control::kNone) return nullptr;
-  for (const OpId inner : ir.graph(op.attr<GraphId>("graph")).ops) {
+  for (const OpId inner : single_ops(ir, op.attr<GraphId>("graph"))) {
     if (const Op* found = find_outside_access(ir, ir.op(inner))) return found;
   }
   return nullptr;

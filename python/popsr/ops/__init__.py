@@ -30,6 +30,7 @@ from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul
 from popsr.ops.reductions import max, mean, softmax, sum
 from popsr.ops.remote import remote_load, remote_load_, remote_store
+from popsr.ops.replica_index import replica_index
 from popsr.ops.shape import flatten, reshape, slice, squeeze, transpose
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "remote_store",
     "repeat",
     "repeat_with_info",
+    "replica_index",
     "reshape",
     "scaled_add",
     "scaled_add_",

@@ -8,6 +8,20 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr._emit import emit
+from popsr.ops.collective_moves import (
+    replica_sharded_slice,
+    replicated_all_to_all,
+    replicated_broadcast,
+    replicated_permute,
+    replicated_slice,
+)
+from popsr.ops.collective_pairs import (
+    all_reduce,
+    all_reduce_identical_grad_inputs,
+    all_reduce_identical_inputs,
+    replicated_all_reduce_identical_grad_inputs,
+    replicated_all_reduce_identical_inputs,
+)
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -15,10 +29,20 @@ __all__ = [
     "CollectiveOps",
     "CommGroup",
     "CommGroupType",
+    "all_reduce",
+    "all_reduce_identical_grad_inputs",
+    "all_reduce_identical_inputs",
+    "replica_sharded_slice",
     "replicated_all_gather",
     "replicated_all_reduce",
     "replicated_all_reduce_",
+    "replicated_all_reduce_identical_grad_inputs",
+    "replicated_all_reduce_identical_inputs",
+    "replicated_all_to_all",
+    "replicated_broadcast",
+    "replicated_permute",
     "replicated_reduce_scatter",
+    "replicated_slice",
 ]
 
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]

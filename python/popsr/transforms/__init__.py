@@ -6,6 +6,7 @@ from popsr.transforms.autodiff import (
     GradGraphInfo,
     autodiff,
 )
+from popsr.transforms.merge import io_tile_exchange, merge_collectives, merge_exchange
 from popsr.transforms.stochastic_rounding import stochastic_rounding
 
 __all__ = [
@@ -13,5 +14,8 @@ __all__ = [
     "ExpectedConnectionType",
     "GradGraphInfo",
     "autodiff",
+    "io_tile_exchange",
+    "merge_collectives",
+    "merge_exchange",
     "stochastic_rounding",
 ]

@@ -1,0 +1,105 @@
+#include "popsr/ir/rewrite.h"
+
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// The slot of each position of the old schedule from `first` on. Each op is in one slot.
+std::vector<std::uint32_t> slots_of(const Ir& ir, GraphId graph, std::uint32_t first,
+                                    const std::vector<ScheduleSlot>& schedule) {
+  POPSR_CHECK(first <= ir.graph(graph).ops.size());
+  std::vector<std::uint32_t> slots(ir.graph(graph).ops.size() - first, kNone);
+  for (std::uint32_t s = 0; s < schedule.size(); ++s) {
+    POPSR_CHECK(schedule[s].ops.size() == 1 || (schedule[s].ops.size() > 1 && !schedule[s].merged.empty()));
+    for (const OpId id : schedule[s].ops) {
+      const Op& op = ir.op(id);
+      POPSR_CHECK(op.graph == graph && op.part_of == kNone && op.position >= first);
+      POPSR_CHECK(slots[op.position - first] == kNone);
+      POPSR_CHECK(schedule[s].ops.size() == 1 || op.def->control == Control::kNone);
+      slots[op.position - first] = s;
+    }
+  }
+  POPSR_CHECK(std::ranges::find(slots, kNone) == slots.end());
+  return slots;
+}
+
+/// Parts of one op may be in explicit order, since nobody sees it; nothing passes between them.
+void check_schedule(const Ir& ir, GraphId graph, std::uint32_t first,
+                    const std::vector<std::uint32_t>& slots) {
+  const OpOrder order(ir, graph, first);
+  for (std::uint32_t at = 0; at < slots.size(); ++at) {
+    for (const OpOrder::Edge& edge : order.before(at)) {
+      POPSR_CHECK(slots[edge.before] < slots[at] || (slots[edge.before] == slots[at] && !edge.data));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
+  std::vector<OpId> singles;
+  singles.reserve(ir.graph(graph).ops.size());
+  for (const OpId id : ir.graph(graph).ops) {
+    const std::vector<OpId>& parts = ir.op(id).parts;
+    if (parts.empty()) {
+      singles.push_back(id);
+    } else {
+      singles.insert(singles.end(), parts.begin(), parts.end());
+    }
+  }
+  return singles;
+}
+
+OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
+  Op merged;
+  merged.id = static_cast<OpId>(ops_.size());
+  merged.def = &registry_->at(slot.merged);
+  merged.graph = graph;
+  for (const OpId id : slot.ops) {
+    Op& op = ops_[id];
+    op.part_of = merged.id;
+    if (op.parts.empty()) {
+      merged.parts.push_back(id);
+    } else {  // an op that was merged before hands its parts on
+      merged.parts.insert(merged.parts.end(), op.parts.begin(), op.parts.end());
+      op.parts.clear();
+      op.inputs.clear();
+      op.outputs.clear();
+    }
+  }
+  for (const OpId id : merged.parts) {
+    Op& part = ops_[id];
+    part.part_of = merged.id;
+    merged.inputs.insert(merged.inputs.end(), part.inputs.begin(), part.inputs.end());
+    merged.outputs.insert(merged.outputs.end(), part.outputs.begin(), part.outputs.end());
+    merged.after.insert(merged.after.end(), part.after.begin(), part.after.end());
+  }
+  merged.location = ops_[merged.parts.front()].location;
+  ops_.push_back(std::move(merged));
+  return ops_.back().id;
+}
+
+void Ir::replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule) {
+  check_schedule(*this, graph, first, slots_of(*this, graph, first, schedule));
+  for (const ScheduleSlot& slot : schedule) {
+    if (slot.ops.size() > 1) registry_->at(slot.merged);  // throws before anything is written
+  }
+  std::vector<OpId>& all = graphs_[graph.value].ops;
+  std::vector<OpId> ops(all.begin(), all.begin() + first);
+  ops.reserve(first + schedule.size());
+  for (const ScheduleSlot& slot : schedule) {
+    const auto position = static_cast<std::uint32_t>(ops.size());
+    ops.push_back(slot.ops.size() == 1 ? slot.ops.front() : merge(graph, slot));
+    for (const OpId id : slot.ops) ops_[id].position = position;
+    ops_[ops.back()].position = position;
+    for (const OpId part : ops_[ops.back()].parts) ops_[part].position = position;
+  }
+  all = std::move(ops);
+  ++epoch_;
+}
+
+}  // namespace popsr

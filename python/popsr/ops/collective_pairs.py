@@ -1,0 +1,132 @@
+"""Collectives with a declared gradient, and reductions of several tensors of one replica.
+
+They come in pairs, for the two ends of a tensor-parallel region: where a value enters it that is the same on all
+members, the forward pass keeps it and the backward pass reduces; where partial results leave it, the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+from popsr.utils import is_a
+
+if TYPE_CHECKING:
+    from popsr.ops.collectives import CollectiveOps
+
+__all__ = [
+    "all_reduce",
+    "all_reduce_identical_grad_inputs",
+    "all_reduce_identical_inputs",
+    "replicated_all_reduce_identical_grad_inputs",
+    "replicated_all_reduce_identical_inputs",
+]
+
+
+def replicated_all_reduce_identical_inputs(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """A copy of ``t``, whose gradient is all-reduced: for values that are the same on all members of a group.
+
+    Args:
+        t: the operand, identical within each group.
+        op: "add".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: another ``op``.
+        ReplicaError: the group is of another number of replicas.
+    """
+    return emit("replicated_all_reduce_identical_inputs", {"t": t}, op=op, group=group)
+
+
+def replicated_all_reduce_identical_grad_inputs(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """``replicated_all_reduce``, whose gradient is that of its result: for gradients that are the same on all members.
+
+    Args:
+        t: the operand.
+        op: "add".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``; equal within each group.
+    Raises:
+        ValueError: another ``op``.
+        ReplicaError: the group is of another number of replicas.
+    """
+    return emit("replicated_all_reduce_identical_grad_inputs", {"t": t}, op=op, group=group)
+
+
+def all_reduce(
+    ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
+) -> list[Tensor]:
+    """Reduce tensors of one replica, which PopXL keeps on several processors of it.
+
+    Args:
+        ts: tensors of one shape and dtype; they fold in this order.
+        ipus: a processor for each tensor; changes nothing here.
+        op: the reduction.
+    Returns:
+        The result once for each tensor. Each gradient is the sum of theirs, for "add" alone.
+    Raises:
+        ValueError: no tensors, unequal shapes, unknown ``op``, or another number of ``ipus``.
+        TypeError: unequal dtypes.
+    """
+    return _of_tensors("all_reduce", ts, ipus, op)
+
+
+def all_reduce_identical_inputs(
+    ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
+) -> list[Tensor]:
+    """Copies of tensors of one replica that are all the same, each of whose gradients is the sum of theirs.
+
+    Args:
+        ts: identical tensors.
+        ipus: a processor for each tensor; changes nothing here.
+        op: "add".
+    Returns:
+        A copy of each tensor.
+    Raises:
+        ValueError: no tensors, unequal shapes, another ``op``, or another number of ``ipus``.
+        TypeError: unequal dtypes.
+    """
+    return _of_tensors("all_reduce_identical_inputs", ts, ipus, op)
+
+
+def all_reduce_identical_grad_inputs(
+    ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
+) -> list[Tensor]:
+    """``all_reduce``, where the gradient of a tensor is that of its own result: for gradients that are all the same.
+
+    Args:
+        ts: tensors of one shape and dtype; they fold in this order.
+        ipus: a processor for each tensor; changes nothing here.
+        op: "add".
+    Returns:
+        The result once for each tensor.
+    Raises:
+        ValueError: no tensors, unequal shapes, another ``op``, or another number of ``ipus``.
+        TypeError: unequal dtypes.
+    """
+    return _of_tensors("all_reduce_identical_grad_inputs", ts, ipus, op)
+
+
+def _of_tensors(
+    name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
+) -> list[Tensor]:
+    if is_a(ts, Tensor) or not is_a(ts, Iterable):
+        raise ArgumentTypeError(f"{name}: ts is not a Tensor list, got {ts!r}, expected a list of Tensors")
+    tensors = list(ts)
+    if ipus is not None and len(ipus) != len(tensors):
+        raise AttributeValueError(
+            f"{name}: not one of ipus for each tensor, got {len(ipus)}, expected {len(tensors)}"
+        )
+    ids = emit_op(name, {"ts": tensors}, {"op": op}, outputs=len(tensors))[1]
+    return list(_context.ir._tensors_of(ids))

@@ -1,0 +1,35 @@
+"""Which replica runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from popsr import dtypes
+from popsr._emit import emit
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+from popsr.utils import read_dtype
+
+__all__ = ["replica_index"]
+
+
+def replica_index(
+    group: ReplicaGrouping | None = None,
+    *,
+    what: Literal["index", "group"] = "index",
+    dtype: dtypes.dtype = dtypes.uint32,
+) -> Tensor:
+    """The number of the replica that runs, or that of its group.
+
+    Args:
+        group: the groups. Default: one of all replicas, in which a replica's index is its number.
+        what: "index": the replica's index in its group; "group": the number of its group.
+        dtype: int32 or uint32.
+    Returns:
+        Scalar of that dtype.
+    Raises:
+        ValueError: unknown ``what``.
+        TypeError: another dtype.
+        ReplicaError: the group is of another number of replicas.
+    """
+    return emit("replica_index", {}, group=group, what=what, dtype=read_dtype("replica_index", dtype).name)

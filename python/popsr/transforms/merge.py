@@ -1,0 +1,86 @@
+"""Several exchanges as one op."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import overload
+
+from popsr import _core
+from popsr.context import _context, in_sequence
+from popsr.errors import ArgumentTypeError, StateError
+from popsr.ir import Ir
+
+__all__ = ["io_tile_exchange", "merge_collectives", "merge_exchange"]
+
+
+def merge_collectives(ir: Ir) -> int:
+    """Merge collectives that do not depend on each other, in all graphs: one op and one pass for several tensors.
+
+    All-reduces (also in place) and reduce-scatters of equal reduction and group are merged, and all-gathers of equal
+    group. Nothing moves past an op that it must follow, through data or in_sequence, and nothing else changes: every
+    value keeps its bits, random numbers, partition and location. See ``Op.parts``. Run again it changes nothing.
+
+    Args:
+        ir: the program.
+    Returns:
+        By how many ops it got shorter.
+    Raises:
+        GraphError: the order of a write in place and another use of the same tensor is not fixed.
+    """
+    _check_ir("merge_collectives", ir)
+    return _core.merge_collectives(ir._core)
+
+
+@overload
+def merge_exchange(ir: Ir) -> int: ...
+@overload
+def merge_exchange(ir: None = None) -> contextlib.AbstractContextManager[None]: ...
+def merge_exchange(ir: Ir | None = None) -> int | contextlib.AbstractContextManager[None]:
+    """Merge loads and stores of streams and remote buffers that do not depend on each other.
+
+    With a program: in all its graphs, as ``merge_collectives`` does. Without: a context manager, as in PopXL, that
+    merges those made in its block in the graph that is current.
+
+    Args:
+        ir: the program.
+    Returns:
+        By how many ops the program got shorter; or the context manager.
+    Raises:
+        GraphError: the order of a write in place and another use of the same tensor is not fixed.
+    """
+    if ir is None:
+        return _merged_block()
+    _check_ir("merge_exchange", ir)
+    return _core.merge_exchange(ir._core)
+
+
+@contextlib.contextmanager
+def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
+    """``merge_exchange()`` of ops that are in no order of their own: ``in_sequence(False)``.
+
+    Args:
+        verify_overlap: refuse a block whose loads and stores do not become one op.
+    Raises:
+        RuntimeError: they do not.
+    """
+    graph = _context.graph
+    first = len(graph.ir._core.graph_ops(graph._id))
+    with in_sequence(False):
+        yield
+    left = _core.merge_exchange_since(graph.ir._core, graph._id, first)
+    if verify_overlap and left > 1:
+        raise StateError(f"io_tile_exchange: exchanges depend on each other, got {left} ops, expected one")
+
+
+@contextlib.contextmanager
+def _merged_block() -> Iterator[None]:
+    graph = _context.graph
+    first = len(graph.ir._core.graph_ops(graph._id))
+    yield
+    _core.merge_exchange_since(graph.ir._core, graph._id, first)
+
+
+def _check_ir(where: str, ir: Ir) -> None:
+    if not isinstance(ir, Ir):
+        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {ir!r}")
