@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import ALL_DTYPES, Array, assert_same_bits, dtype, random_array
+from helpers import ALL_DTYPES, Array, assert_same_bits, dtype, random_array, run_python
 
 import popsr
 from popsr import errors, ops
@@ -404,3 +404,13 @@ def test_torch_tensors_elsewhere_are_refused() -> None:
     ]:
         with pytest.raises(error, match=text):
             program.session.read_weights(PyWeightsIO({program.b: buffer}))
+
+
+def test_io_is_an_attribute_of_the_package_that_is_imported_at_the_first_use() -> None:
+    code = (
+        "import sys, popsr; assert 'popsr.io' not in sys.modules; "
+        "print(popsr.io.PyWeightsIO.__name__); popsr.nothing"
+    )
+    with pytest.raises(AssertionError, match="module 'popsr' has no attribute 'nothing'"):
+        run_python(code)
+    assert run_python(code.removesuffix("popsr.nothing")) == "PyWeightsIO\n"

@@ -3,7 +3,9 @@
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """
 
+import importlib
 import logging
+from typing import TYPE_CHECKING
 
 from popsr import analysis, dtypes, errors, ops, replicas, sr, transforms
 from popsr._core import __version__
@@ -66,6 +68,9 @@ from popsr.tensor import (
     variable,
 )
 
+if TYPE_CHECKING:
+    from popsr import io
+
 __all__ = [
     "Constant",
     "DeviceToHostStream",
@@ -113,6 +118,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "io",
     "io_tiles",
     "ipu",
     "name_scope",
@@ -136,3 +142,10 @@ __all__ = [
 ]
 
 logging.getLogger("popsr").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> object:
+    """``popsr.io`` is imported at the first use: most programs save nothing."""
+    if name == "io":
+        return importlib.import_module("popsr.io")
+    raise AttributeError(f"module 'popsr' has no attribute {name!r}")
