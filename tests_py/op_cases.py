@@ -358,6 +358,26 @@ def _repeat(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor) -> Any:
     return fn(popsr.gir().create_graph(body, x, y), 3, x, y)
 
 
+def _conditional(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor, condition: popsr.Tensor) -> Any:
+    def then_branch(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
+        return popsr.ops.sub(b, a)
+
+    def else_branch(a: popsr.Tensor) -> popsr.Tensor:
+        return popsr.ops.negate(a)
+
+    ir = popsr.gir()
+    graphs = (ir.create_graph(then_branch, x, y), ir.create_graph(else_branch, y))
+    return fn(condition, *graphs, [x, y], [y])
+
+
+def _choose(a: Array, b: Array, condition: Array) -> Array:
+    return b - a if condition else -b
+
+
+def _condition(value: Any) -> Draw:
+    return lambda rng, name: [np.array(value)]
+
+
 def _others() -> dict[str, Row]:
     zeros = [
         Case(
@@ -394,6 +414,26 @@ def _others() -> dict[str, Row]:
             grad="stops",
             python_only=("inputs_dict",),
             renamed={"count": "repeat_count"},
+        ),
+        "conditional": _row(
+            *(
+                Case(
+                    together(small((3,), (3,)), _condition(value)),
+                    _choose,
+                    {},
+                    label,
+                    numbers,
+                    call=_conditional,
+                )
+                for label, value in (("", True), ("else", False), ("one-element", [True]))
+                for numbers in [(*FLOATS, *INTS)]
+            ),
+            grad="throws",
+            parameters=("cond", "then_branch", "else_branch", "then_inputs"),
+            python_only=("else_inputs", "then_inputs_dict", "else_inputs_dict"),
+            renamed={"inputs": "then_inputs"},
+            listed=True,
+            defaults={"then_inputs": None},
         ),
     }
 

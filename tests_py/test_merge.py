@@ -37,6 +37,8 @@ WRITES = {
     "call",
     "repeat",
     "remote_in_loop",
+    "branch",
+    "branch_of_groups",
 }
 
 

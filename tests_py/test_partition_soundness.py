@@ -141,6 +141,12 @@ def test_claims_of_every_op(op: str) -> None:
 # --- random programs ------------------------------------------------------------------------------------------------
 
 SHAPE = (4, 4)
+
+
+def tanh_of(x: popsr.Tensor) -> popsr.Tensor:
+    return ops.tanh(x)
+
+
 Step = tuple[str, int, int, int]
 
 
@@ -307,6 +313,48 @@ class Program:
         graph = self.ir.create_graph(body, x, y, variable)
         return ops.repeat(graph, k % 4, x, y, variable)[k % 2]
 
+    @staticmethod
+    def _condition(x: Any) -> Any:
+        """Holds for about half of the values."""
+        return ops.cast(ops.slice(ops.flatten(ops.relu(x)), 0, 1), popsr.bool)
+
+    def _branch(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        """Every replica for itself, in a loop."""
+
+        def then_branch(a: popsr.Tensor, b: popsr.Tensor, total: TensorByRef) -> Any:
+            ops.add_(total, ops.tanh(b))
+            ops.remote_store(self.buffer, k % 3, a)
+            ops.remote_store(self.buffer, (k + 2) % 3, b)
+            return ops.sub(a, ops.mul(b, total))
+
+        def else_branch(a: popsr.Tensor) -> Any:
+            first, second = (ops.remote_load(self.buffer, entry % 3) for entry in (k, k + 1))
+            return ops.add(ops.tanh(a), ops.sub(first, second))
+
+        def body(a: popsr.Tensor, b: popsr.Tensor, total: TensorByRef) -> Any:
+            graphs = self.ir.create_graph(then_branch, a, b, total), self.ir.create_graph(else_branch, b)
+            return ops.conditional(self._condition(a), *graphs, [a, b, total], [b])[0]
+
+        return ops.repeat(self.ir.create_graph(body, x, y, variable), 1 + k % 3, x, y, variable)[0]
+
+    def _branch_of_groups(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        """Members of a group go together, so that they can exchange values on their way."""
+
+        def then_branch(a: popsr.Tensor, total: TensorByRef) -> Any:
+            collectives.replicated_all_reduce_(total, "max", group)
+            product = ops.matmul(ops.tanh(a), ops.tanh(total))
+            op = ("add", "mean")[k % 2]
+            sums = [collectives.replicated_all_reduce(t, op, group) for t in (product, ops.tanh(a))]
+            return ops.add(*sums)
+
+        def else_branch(a: popsr.Tensor, b: popsr.Tensor) -> Any:
+            inner = self.ir.create_graph(then_branch, a, b), self.ir.create_graph(tanh_of, b)
+            return ops.conditional(self._condition(ops.negate(b)), *inner, [a, b], [b])[0]
+
+        shared = collectives.replicated_all_reduce(y, "add", group)
+        graphs = self.ir.create_graph(then_branch, x, variable), self.ir.create_graph(else_branch, x, shared)
+        return ops.conditional(self._condition(shared), *graphs, [x, variable], [x, shared])[0]
+
     def check(self, steps: list[Step]) -> int:
         """Builds and runs it."""
         with self.ir.main_graph, popsr.in_sequence():
@@ -325,7 +373,7 @@ class Program:
 KINDS = [
     name[1:]
     for name in vars(Program)
-    if name.startswith("_") and not name.startswith("__") and name != "_offset"
+    if name.startswith("_") and not name.startswith("__") and name not in ("_offset", "_condition")
 ]  # every private method is a kind of step
 INDEX = st.integers(0, 59)
 PROGRAMS = {

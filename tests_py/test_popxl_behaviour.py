@@ -55,6 +55,7 @@ MODULES = {
     "popsr.ir": "Ir",
     "popsr.module": "Module",
     "popsr.ops": "CallSiteInfo call repeat add add_ print_tensor collectives var_updates",
+    "popsr.ops.conditional": "ConditionalSiteInfo conditional conditional_with_info",
     "popsr.ops.collectives": "CollectiveOps replicated_all_reduce replicated_all_reduce_ replicated_all_gather",
     "popsr.ops.var_updates": "accumulate_ accumulate_mean_ accumulator_scale_ accumulator_zero_ copy_var_update_",
     "popsr.session": "Session d2hStreamBufferMaps h2dStreamBufferMaps StreamBufferMaps",

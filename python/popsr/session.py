@@ -105,6 +105,9 @@ class Session:
     ) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Run the main graph once and return what it stored.
 
+        Replicas that do not store an element, because they take another branch, leave zeros. An error while the
+        program runs leaves variables as far as they were written.
+
         Args:
             inputs: data of each host-to-device stream in use: ``(num_host_transfers, replicas, *shape)`` without the
                 first two dimensions where they are 1.
@@ -113,6 +116,7 @@ class Session:
             SessionError: not attached, or data for other streams than those in use.
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
+            ReplicaError: a collective in a branch that some members of a group do not take.
         """
         self._require_attached("run")
         outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
@@ -125,7 +129,7 @@ class Session:
         outputs: d2hStreamBufferMaps | None = None,
         downcast_inputs: bool = True,
     ) -> None:
-        """As ``run``, but into the caller's arrays.
+        """As ``run``, but into the caller's arrays, which keep what is not stored.
 
         Args:
             inputs: as in ``run``.

@@ -9,17 +9,20 @@ namespace popsr {
 
 ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
                              const std::vector<PartitionId>& inputs, const std::vector<PartitionId>& remote,
-                             PartitionId exec)
+                             NarrowingId narrowing)
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
       entries_(analysis.remote_.of(graph)),
+      streams_(analysis.streams_.of(graph)),
       remote_(remote) {
-  POPSR_CHECK(remote_.size() == entries_.size());
+  const PartitionId exec = analysis.narrowing(narrowing).exec;
+  POPSR_CHECK(remote_.size() == entries_.size() + streams_.size());
   for (PartitionId& entry : remote_) entry = table_.meet(entry, exec);
   context_.graph = graph;
   context_.inputs = inputs;
   context_.exec = exec;
+  context_.narrowing = narrowing;
   // Constants are equal wherever they are read; op outputs are set before they are read.
   state_.assign(ir_.graph(graph).tensors.size(), exec);
   const std::vector<TensorId> entry = entry_tensors(ir_, graph);
@@ -36,15 +39,25 @@ PartitionId& ContextSolver::remote_fact(TensorId entry) {
   return remote_[static_cast<std::size_t>(std::ranges::lower_bound(entries_, entry) - entries_.begin())];
 }
 
+PartitionId& ContextSolver::position(StreamId stream) {
+  const auto at = std::ranges::lower_bound(streams_, stream) - streams_.begin();
+  return remote_[entries_.size() + static_cast<std::size_t>(at)];
+}
+
 std::vector<PartitionId> ContextSolver::remote_facts(GraphId graph) {
   std::vector<PartitionId> facts;
   for (const TensorId entry : analysis_.remote_.of(graph)) facts.push_back(remote_fact(entry));
+  for (const StreamId stream : analysis_.streams_.of(graph)) facts.push_back(position(stream));
   return facts;
 }
 
 void ContextSolver::set_remote_facts(const Context& callee) {
   const std::vector<TensorId>& entries = analysis_.remote_.of(callee.graph);
   for (std::size_t i = 0; i < entries.size(); ++i) remote_fact(entries[i]) = callee.final_remote[i];
+  const std::vector<StreamId>& streams = analysis_.streams_.of(callee.graph);
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    position(streams[i]) = callee.final_remote[entries.size() + i];
+  }
 }
 
 std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
@@ -53,6 +66,9 @@ std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
   for (std::size_t i = 0; i < facts.size(); ++i) {
     if (inputs[i] != kNone) facts[i] = fact(inputs[i]);
   }
+  if (streams_.empty()) return facts;
+  const std::optional<StreamId> stream = broadcast_stream(ir_, op);
+  if (stream && std::ranges::binary_search(streams_, *stream)) facts.push_back(position(*stream));
   return facts;
 }
 
@@ -68,17 +84,19 @@ Context ContextSolver::run() {
 }
 
 OpFacts ContextSolver::transfer(const Op& op) {
-  const std::vector<PartitionId> in = input_facts(op);
   OpFacts facts;
   switch (op.def->control) {
     case Control::kNone:
-      facts = op.parts.empty() ? transfer_local(op, in) : transfer_parts(op, in);
+      facts = op.parts.empty() ? transfer_local(op, input_facts(op)) : transfer_parts(op);
       break;
     case Control::kCall:
-      facts = transfer_call(op, in);
+      facts = transfer_call(op, input_facts(op));
       break;
     case Control::kRepeat:
-      facts = transfer_repeat(op, in);
+      facts = transfer_repeat(op, input_facts(op));
+      break;
+    case Control::kConditional:
+      facts = transfer_conditional(op, input_facts(op));
       break;
   }
   const std::vector<TensorId> outputs = all_outputs(ir_, op);
@@ -110,16 +128,13 @@ OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionI
 }
 
 /// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
-OpFacts ContextSolver::transfer_parts(const Op& op, const std::vector<PartitionId>& in) {
+OpFacts ContextSolver::transfer_parts(const Op& op) {
   OpFacts facts;
   std::vector<OpFacts>& parts = context_.parts[op.position];
-  auto next = in.begin();
   for (const OpId id : op.parts) {
     const Op& part = ir_.op(id);
-    const auto end = next + static_cast<std::ptrdiff_t>(all_inputs(ir_, part).size());
-    const OpFacts& own = parts.emplace_back(transfer_local(part, {next, end}));
+    const OpFacts& own = parts.emplace_back(transfer_local(part, input_facts(part)));
     facts.outputs.insert(facts.outputs.end(), own.outputs.begin(), own.outputs.end());
-    next = end;
   }
   return facts;
 }
@@ -141,7 +156,7 @@ void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>&
 OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {
   OpFacts facts;
   const auto graph = op.attr<GraphId>("graph");
-  facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.exec);
+  facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.narrowing);
   facts.outputs = analysis_.context(facts.callee).outputs;
   set_remote_facts(analysis_.context(facts.callee));
   write_modified(op, analysis_.context(facts.callee).final_inputs, facts);
@@ -159,7 +174,7 @@ OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in
   const auto graph = op.attr<GraphId>("graph");
   std::vector<PartitionId> remote = remote_facts(graph);
   for (bool changed = true; changed;) {
-    facts.callee = analysis_.solve(graph, in, remote, context_.exec);
+    facts.callee = analysis_.solve(graph, in, remote, context_.narrowing);
     const Context& body = analysis_.context(facts.callee);
     changed = false;
     const auto fall = [&](PartitionId& value, PartitionId next) {

@@ -1,29 +1,42 @@
 // Transfer of one graph in one context; see partition_analysis.h for what is claimed.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/ir/called_graphs.h"
 
 namespace popsr {
 
 class ContextSolver {
  public:
   ContextSolver(PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs,
-                const std::vector<PartitionId>& remote, PartitionId exec);
+                const std::vector<PartitionId>& remote, NarrowingId narrowing);
   Context run();
 
  private:
   OpFacts transfer(const Op& op);
   OpFacts transfer_local(const Op& op, const std::vector<PartitionId>& in);
-  OpFacts transfer_parts(const Op& op, const std::vector<PartitionId>& in);
+  OpFacts transfer_parts(const Op& op);
   OpFacts transfer_call(const Op& op, const std::vector<PartitionId>& in);
   OpFacts transfer_repeat(const Op& op, std::vector<PartitionId> in);
+  OpFacts transfer_conditional(const Op& op, const std::vector<PartitionId>& in);
+  /// Facts of the places that a branch changes: allocations and remote entries, and positions of streams.
+  struct Changes {
+    std::map<TensorId, PartitionId> tensors;
+    std::map<StreamId, PartitionId> positions;
+  };
+  ContextId solve_branch(const CalledGraph& branch, const std::vector<PartitionId>& in,
+                         NarrowingId narrowing);
+  Changes changes_of(const Op& op, const CalledGraph& branch, const Context& callee);
+  void write_changes(const Changes& taken, const Changes& other, OpFacts& facts);
   std::vector<PartitionId> input_facts(const Op& op);
   void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs, OpFacts& facts);
   PartitionId& fact(TensorId tensor);
   PartitionId& remote_fact(TensorId entry);
-  /// Facts of the entries that a called graph reaches; and their facts after it ran.
+  PartitionId& position(StreamId stream);
+  /// Facts of the entries and stream positions that a called graph reaches; and their facts after it ran.
   std::vector<PartitionId> remote_facts(GraphId graph);
   void set_remote_facts(const Context& callee);
 
@@ -32,7 +45,8 @@ class ContextSolver {
   PartitionTable& table_;
   Context context_;
   const std::vector<TensorId>& entries_;  ///< Remote memory that the graph reaches, ascending.
-  std::vector<PartitionId> remote_;       ///< Current facts, parallel to entries_.
+  const std::vector<StreamId>& streams_;  ///< Whose positions may part and that the graph loads, ascending.
+  std::vector<PartitionId> remote_;       ///< Current facts, parallel to entries_, then to streams_.
   std::vector<PartitionId> state_;  ///< Current fact of each allocation, by Tensor::index of its storage.
 };
 

@@ -56,7 +56,8 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::ve
 
 }  // namespace
 
-PartitionAnalysis::PartitionAnalysis(const Ir& ir) : ir_(&ir), epoch_(ir.epoch()), remote_(ir) {
+PartitionAnalysis::PartitionAnalysis(const Ir& ir)
+    : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir) {
   solve_runs();
   list_reachable();
 }
@@ -69,7 +70,9 @@ void PartitionAnalysis::solve_runs() {
   std::vector<PartitionId> remote = initial_facts(*ir_, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
   for (bool changed = true; changed;) {
-    main_ = solve(kMainGraph, variables, remote, table.top());
+    std::vector<PartitionId> hidden = remote;
+    hidden.resize(entries.size() + streams_.of(kMainGraph).size(), table.top());  // streams start afresh
+    main_ = solve(kMainGraph, variables, hidden, 0);
     changed = fall(table, variables, main().final_inputs);
     changed |= fall(table, remote, main().final_remote);
   }
@@ -86,16 +89,33 @@ void PartitionAnalysis::check_fresh() const {
 }
 
 ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                                   const std::vector<PartitionId>& remote, PartitionId exec) {
-  std::vector<PartitionId> key{graph.value, exec};
+                                   const std::vector<PartitionId>& remote, NarrowingId narrowing) {
+  std::vector<PartitionId> key{graph.value, narrowing};
   key.insert(key.end(), inputs.begin(), inputs.end());
   key.insert(key.end(), remote.begin(), remote.end());
   if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
-  Context context = ContextSolver(*this, graph, inputs, remote, exec).run();
+  Context context = ContextSolver(*this, graph, inputs, remote, narrowing).run();
   const auto id = static_cast<ContextId>(contexts_.size());
   contexts_.push_back(std::move(context));
   memo_.emplace(std::move(key), id);
   return id;
+}
+
+NarrowingId PartitionAnalysis::narrow(NarrowingId outer, OpId op, PartitionId exec) {
+  if (exec == narrowings_[outer].exec) return outer;
+  const Narrowing narrowing{op, outer, exec};
+  const auto [it, fresh] = narrowing_ids_.emplace(narrowing, static_cast<NarrowingId>(narrowings_.size()));
+  if (fresh) narrowings_.push_back(narrowing);
+  return it->second;
+}
+
+OpId PartitionAnalysis::parting(const Context& context, PartitionId groups) const {
+  OpId op = kNone;
+  for (NarrowingId at = context.narrowing; at != 0; at = narrowings_[at].outer) {
+    if (ir_->partitions().refines(groups, narrowings_[at].exec)) break;
+    op = narrowings_[at].op;
+  }
+  return op;
 }
 
 void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) const {
@@ -103,6 +123,7 @@ void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) co
   seen[id] = true;
   for (const OpFacts& facts : contexts_[id].ops) {
     if (facts.callee != kNone) mark_reachable(facts.callee, seen);
+    if (facts.otherwise != kNone) mark_reachable(facts.otherwise, seen);
   }
 }
 
@@ -126,7 +147,7 @@ PartitionId PartitionAnalysis::variable(TensorId id) const {
 }
 
 std::optional<PartitionId> PartitionAnalysis::remote_after(const OpFacts& facts, TensorId entry) const {
-  if (facts.callee == kNone) return std::nullopt;
+  if (facts.callee == kNone || facts.otherwise != kNone) return std::nullopt;  // conditionals: in `written`
   const Context& callee = contexts_[facts.callee];
   const std::vector<TensorId>& entries = remote_.of(callee.graph);
   const auto it = std::ranges::lower_bound(entries, entry);

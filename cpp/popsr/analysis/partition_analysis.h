@@ -8,8 +8,13 @@
 //     also meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
 //   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
 //     that key;
+//   - conditional: branches are analysed with execution partition E & fact of the condition; a result or a
+//   place
+//     that a branch writes keeps the condition & what both branches leave there;
 //   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
 //   - remote memory: one fact per entry, handed through calls and loops like values passed by reference;
+//   likewise
+//     the positions of broadcast streams that branches load (ir/stream_positions.h);
 //   - variables and remote memory: fixpoint across runs, X = settings & value after the run.
 // Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
 // Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
@@ -26,31 +31,46 @@
 
 #include "popsr/ir/ir.h"
 #include "popsr/ir/remote_access.h"
+#include "popsr/ir/stream_positions.h"
+#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 
 using ContextId = std::uint32_t;
+using NarrowingId = std::uint32_t;
 
 /// Facts of one op in one context.
 struct OpFacts {
   std::vector<PartitionId> outputs;  ///< Of all_outputs(op).
   PartitionId seeds = 0;             ///< Seed partition; meaningful for ops that round or draw.
-  ContextId callee = kNone;          ///< Calls and loops: the context of the body.
-  /// Calls and loops: allocations that they modify by reference, with their facts afterwards.
+  ContextId callee = kNone;          ///< Ops that run graphs: the context of the body or then branch.
+  ContextId otherwise = kNone;       ///< Conditionals: the context of the else branch.
+  /// Calls and loops: allocations that they modify by reference, with their facts afterwards. Conditionals:
+  /// and the remote entries that they store.
   std::vector<std::pair<TensorId, PartitionId>> written = {};
+};
+
+/// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
+struct Narrowing {
+  OpId op = kNone;        ///< kNone: no conditional, all replicas run together.
+  NarrowingId outer = 0;  ///< The narrowing at the conditional itself; 0 is that of the main graph.
+  PartitionId exec = 0;
+  auto operator<=>(const Narrowing&) const = default;
 };
 
 /// A graph analysed for given input facts.
 struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
-  PartitionId exec = 0;
-  std::vector<OpFacts> ops;  ///< Parallel to Graph::ops; of merged ops what their parts have.
+  PartitionId exec = 0;             ///< Replicas that certainly run the graph together.
+  NarrowingId narrowing = 0;        ///< The conditionals that made it so.
+  std::vector<OpFacts> ops;         ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
       final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
-  std::vector<PartitionId> final_remote;  ///< Of RemoteAccess::of(graph) when it ends.
+  std::vector<PartitionId>
+      final_remote;  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it ends.
   std::vector<PartitionId>
       last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
@@ -71,6 +91,10 @@ class PartitionAnalysis {
 
   const Context& main() const { return contexts_[main_]; }
   const Context& context(ContextId id) const { return contexts_[id]; }
+  const Narrowing& narrowing(NarrowingId id) const { return narrowings_[id]; }
+  /// The outermost conditional around the context from which on replicas of one block of `groups` may part:
+  /// why an exchange within these groups is under unequal control. kNone when they certainly stay together.
+  OpId parting(const Context& context, PartitionId groups) const;
   /// Contexts that the program reaches, per graph.
   const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
@@ -86,7 +110,8 @@ class PartitionAnalysis {
  private:
   friend class ContextSolver;
   ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                  const std::vector<PartitionId>& remote, PartitionId exec);
+                  const std::vector<PartitionId>& remote, NarrowingId narrowing);
+  NarrowingId narrow(NarrowingId outer, OpId op, PartitionId exec);
   void solve_runs();
   /// Fact of a remote entry after a call or loop that reaches it.
   std::optional<PartitionId> remote_after(const OpFacts& facts, TensorId entry) const;
@@ -96,8 +121,12 @@ class PartitionAnalysis {
   const Ir* ir_;
   std::uint64_t epoch_;
   RemoteAccess remote_;
+  StreamPositions streams_;
+  WrittenInputs written_;
+  std::vector<Narrowing> narrowings_{1};
+  std::map<Narrowing, NarrowingId> narrowing_ids_;
   std::vector<Context> contexts_;
-  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, exec, inputs, remote.
+  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, narrowing, inputs, remote.
   ContextId main_ = 0;
   std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
   std::unordered_map<TensorId, PartitionId> variables_;

@@ -43,6 +43,8 @@ std::string control_of(const OpDef& def) {
       return "call";
     case Control::kRepeat:
       return "repeat";
+    case Control::kConditional:
+      return "conditional";
   }
   return "?";
 }

@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/text.h"
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -73,9 +74,9 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
     stack.pop_back();
     if (graph == target) return true;
     for (const OpId id : ir.graph(graph).ops) {
-      if (ir.op(id).def->control == Control::kNone) continue;
-      const auto callee = ir.op(id).attr<GraphId>("graph");
-      if (seen.insert(callee.value).second) stack.push_back(callee);
+      for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
+        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+      }
     }
   }
   return false;
@@ -86,21 +87,23 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
 constexpr std::uint32_t kMaxDepth = 200;
 
 void check_depth(const Ir& ir, const Op& op) {
-  if (op.def->control == Control::kNone) return;
-  const Graph& callee = ir.graph(op.attr<GraphId>("graph"));
-  if (callee.depth < kMaxDepth) return;
-  raise<GraphError>("{}: calls are nested too deeply, got graph '{}' of depth {}, expected less than {}",
-                    op.def->name, callee.name, callee.depth, kMaxDepth);
+  for (const CalledGraph& called : called_graphs(ir, op)) {
+    const Graph& callee = ir.graph(called.graph);
+    if (callee.depth < kMaxDepth) continue;
+    raise<GraphError>("{}: calls are nested too deeply, got graph '{}' of depth {}, expected less than {}",
+                      op.def->name, callee.name, callee.depth, kMaxDepth);
+  }
 }
 
 /// The IR knows no recursion: analysis, transforms and runtime walk called graphs to their end.
 void check_not_recursive(const Ir& ir, const Op& op) {
   // Nobody calls the graph that is being written: the common case.
-  if (op.def->control == Control::kNone || !ir.graph(op.graph).called) return;
-  const auto callee = op.attr<GraphId>("graph");
-  if (!calls(ir, callee, op.graph)) return;
-  raise<GraphError>("{}: graph '{}' calls graph '{}' already, got a recursion, expected none", op.def->name,
-                    ir.graph(callee).name, ir.graph(op.graph).name);
+  if (!ir.graph(op.graph).called) return;
+  for (const CalledGraph& called : called_graphs(ir, op)) {
+    if (!calls(ir, called.graph, op.graph)) continue;
+    raise<GraphError>("{}: graph '{}' calls graph '{}' already, got a recursion, expected none", op.def->name,
+                      ir.graph(called.graph).name, ir.graph(op.graph).name);
+  }
 }
 
 }  // namespace
@@ -198,8 +201,8 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
   }
   number_site(op);
-  if (op.def->control != Control::kNone) {
-    Graph& callee = graphs_[op.attr<GraphId>("graph").value];
+  for (const CalledGraph& called : called_graphs(*this, op)) {
+    Graph& callee = graphs_[called.graph.value];
     callee.called = true;
     graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
   }

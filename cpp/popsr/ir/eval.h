@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -45,6 +46,20 @@ struct BlockRun {
 using BlockKernel = std::function<void(const BlockRun&)>;
 using EvalFn = BlockKernel (*)(const EvalSpec&);
 
+/// The replicas that run an op: all, or inside a conditional those that take its branch.
+class ActiveReplicas {
+ public:
+  ActiveReplicas() = default;
+  /// `mask`: not 0 for each replica that takes part.
+  explicit ActiveReplicas(const std::uint8_t* mask) : mask_(mask) {}
+
+  bool all() const { return mask_ == nullptr; }
+  bool operator()(Replica replica) const { return all() || mask_[replica] != 0; }
+
+ private:
+  const std::uint8_t* mask_ = nullptr;
+};
+
 /// What the program prints; C++ never prints itself.
 struct PrintRequest {
   const Op& op;
@@ -57,10 +72,11 @@ struct PrintRequest {
 class HostIo {
  public:
   virtual ~HostIo() = default;
-  /// Next element of the stream for that replica; all replicas of one execution read before advance().
+  /// Next element of the stream for that replica; all replicas of one execution read before advance(), which
+  /// moves those on that took part.
   virtual const std::byte* input(StreamId stream, Replica replica) = 0;
   virtual std::byte* output(StreamId stream, Replica replica) = 0;
-  virtual void advance(StreamId stream) = 0;
+  virtual void advance(StreamId stream, ActiveReplicas replicas) = 0;
   virtual void print(const PrintRequest& request) = 0;
 };
 
@@ -79,7 +95,8 @@ struct ExchangeRun {
   const kernels::NoiseKey* const* noise;
   HostIo& io;
   ThreadPool& pool;
-  std::uint64_t first = 0;  ///< As in BlockRun.
+  std::uint64_t first = 0;     ///< As in BlockRun.
+  ActiveReplicas active = {};  ///< Of a group all members or none. Blocks of other replicas are left alone.
 };
 using ExchangeKernel = std::function<void(const ExchangeRun&)>;
 using ExchangeFn = ExchangeKernel (*)(const ExchangeSpec&);

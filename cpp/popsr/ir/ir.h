@@ -77,7 +77,7 @@ struct Op {
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
   std::optional<SeedRule> seeds;
   std::vector<OpId> after;              ///< Explicit order from in_sequence.
-  std::vector<std::uint32_t> modified;  ///< Calls and loops: inputs marked as modified by reference.
+  std::vector<std::uint32_t> modified;  ///< Of ops that run graphs: inputs marked as modified by reference.
   std::uint32_t position = 0;           ///< In Graph::ops; of a part: that of the merged op.
   /// A merged op does these ops at once, in any order (ir/rewrite.h). Its operands are theirs, one after
   /// another.
@@ -190,7 +190,7 @@ class Ir {
   /// Nothing is added when it throws.
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
 
-  /// Marks input `index` of a call or loop as modified by reference; GraphError for a constant.
+  /// Marks input `index` of an op that runs graphs as modified by reference; GraphError for a constant.
   void mark_modified(OpId op, std::uint32_t index);
   /// Adds an output to a call op after its graph gained one; returns the new tensor.
   TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);

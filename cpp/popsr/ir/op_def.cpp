@@ -31,6 +31,13 @@ bool OpDef::writes(std::size_t input) const {
   return std::ranges::any_of(effects, [input](const Effect& effect) { return effect.input == input; });
 }
 
+std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
+  if (op.def->peers == Peers::kNone) return std::nullopt;
+  const auto all = ReplicaGrouping::from_stride(ir.replication());
+  if (op.def->peers == Peers::kAll) return all;
+  return op.optional_attr<ReplicaGrouping>("group").value_or(all);
+}
+
 void Registry::add(OpDef def) {
   std::string name(def.name);
   const bool fresh = defs_.emplace(std::move(name), std::move(def)).second;

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,8 +55,9 @@ struct RuleContext {
   PartitionTable& table;
   const Ir& ir;
   const Op& op;
-  std::span<const PartitionId> inputs;  ///< top() where an optional input is absent; remote entries follow.
-  PartitionId exec;                     ///< Replicas that certainly run this point together.
+  /// top() where an optional input is absent; remote entries follow, or the position of a broadcast stream.
+  std::span<const PartitionId> inputs;
+  PartitionId exec;  ///< Replicas that certainly run this point together.
 };
 /// Fact of one output: the kernel of the key "replica -> what the value is made of"
 /// (spec/replica_partitions.md §2).
@@ -72,8 +74,14 @@ enum class Rounding : std::uint8_t {
   kNone,  ///< Exact: data movement, selection, integers.
   kOnce,  ///< Narrow outputs are rounded once.
 };
+/// With whom a replica exchanges values in an op: they must run it together.
+enum class Peers : std::uint8_t {
+  kNone,   ///< Nobody: a replica can run it alone.
+  kGroup,  ///< The group in attribute "group"; all replicas where it is absent.
+  kAll
+};
 enum class NoGrad : std::uint8_t { kStops, kThrows };
-enum class Control : std::uint8_t { kNone, kCall, kRepeat };
+enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
 /// it loads; as inputs and outputs when it stores (ir/remote_access.h).
 enum class Remote : std::uint8_t { kNone, kLoads, kStores };
@@ -93,8 +101,9 @@ struct OpDef {
   bool random = false;               ///< Draws random numbers.
   bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.
   bool observable = false;           ///< Acts on the host (store, print): never removed.
+  Peers peers = Peers::kNone;        ///< With whom a replica exchanges values.
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
-  Control control = Control::kNone;  ///< Holds a graph in attribute "graph".
+  Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
   ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
   RowsFn product_rows = nullptr;     ///< The same, some rows at a time.
   SinkFn sink = nullptr;             ///< Consumer that can fold a product.
@@ -104,6 +113,10 @@ struct OpDef {
   std::size_t attr_index(std::string_view attr) const;
   bool writes(std::size_t input) const;
 };
+
+/// The groups whose members must run the op together, because it exchanges values between them; nullopt for
+/// an op that a replica can run without others.
+std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op);
 
 /// The ops by name. Copyable: a test mutates one field of a copy.
 class Registry {

@@ -3,7 +3,9 @@
 #include <cstring>
 #include <set>
 
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {
@@ -68,25 +70,31 @@ std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
   return outputs;
 }
 
-const std::vector<TensorId>& RemoteAccess::of(GraphId id) const {
-  if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
-  std::set<TensorId> reached;
-  if (id == kMainGraph) {
+const std::vector<TensorId>& RemoteAccess::of(GraphId graph) const { return reached(graph, false, memo_); }
+
+const std::vector<TensorId>& RemoteAccess::stored(GraphId graph) const {
+  return reached(graph, true, stored_);
+}
+
+const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only, Memo& memo) const {
+  if (const auto it = memo.find(id.value); it != memo.end()) return it->second;
+  std::set<TensorId> all;
+  if (id == kMainGraph && !stores_only) {
     for (RemoteId b = 0; b < ir_.num_remotes(); ++b) {
-      reached.insert(ir_.remote(b).entries.begin(), ir_.remote(b).entries.end());
+      all.insert(ir_.remote(b).entries.begin(), ir_.remote(b).entries.end());
     }
   }
-  for (const OpId op_id : ir_.graph(id).ops) {
+  for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
-    if (op.def->control != Control::kNone) {
-      const std::vector<TensorId>& inner = of(op.attr<GraphId>("graph"));
-      reached.insert(inner.begin(), inner.end());
-    } else {
-      const std::vector<TensorId> entries = remote_entries(ir_, op);
-      reached.insert(entries.begin(), entries.end());
+    for (const CalledGraph& called : called_graphs(ir_, op)) {
+      const std::vector<TensorId>& inner = reached(called.graph, stores_only, memo);
+      all.insert(inner.begin(), inner.end());
     }
+    if (stores_only && op.def->remote != Remote::kStores) continue;
+    const std::vector<TensorId> entries = remote_entries(ir_, op);
+    all.insert(entries.begin(), entries.end());
   }
-  return memo_[id.value] = {reached.begin(), reached.end()};
+  return memo[id.value] = {all.begin(), all.end()};
 }
 
 }  // namespace popsr

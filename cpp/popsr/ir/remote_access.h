@@ -31,10 +31,15 @@ class RemoteAccess {
   /// Entries that the graph's ops reach, themselves or through the graphs they call; ascending. All entries
   /// for the main graph. The reference lives as long as this object.
   const std::vector<TensorId>& of(GraphId graph) const;
+  /// Those of them that the graph's ops store.
+  const std::vector<TensorId>& stored(GraphId graph) const;
 
  private:
+  using Memo = std::map<std::uint32_t, std::vector<TensorId>>;
+  const std::vector<TensorId>& reached(GraphId graph, bool stores_only, Memo& memo) const;
+
   const Ir& ir_;
-  mutable std::map<std::uint32_t, std::vector<TensorId>> memo_;
+  mutable Memo memo_, stored_;
 };
 
 }  // namespace popsr

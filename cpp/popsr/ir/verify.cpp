@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 #include "popsr/ir/written_inputs.h"
@@ -165,21 +166,18 @@ void check_order(const Ir& ir, const Graph& graph) {
   }
 }
 
-/// A tensor that one op is given twice must not be modified through both inputs.
-void check_aliases(const Ir& ir, const Graph& graph, WrittenInputs& written) {
-  for (const OpId id : graph.ops) {
-    const Op& op = ir.op(id);
-    std::map<TensorId, std::uint32_t> modified;
-    for (const std::uint32_t i : op.modified) {
-      if (!written.by_call(op, i)) continue;
-      const Tensor& tensor = ir.tensor(op.inputs[i]);
-      const auto [first, fresh] = modified.emplace(tensor.storage, i);
-      if (fresh) continue;
-      raise<GraphError>(
-          "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), got "
-          "inputs {} and {}, expected one of them",
-          op.def->name, tensor.name, ir.locations().to_string(op.location), first->second, i);
-    }
+/// A tensor that a called graph is given twice must not be modified through both inputs.
+void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, WrittenInputs& written) {
+  std::map<TensorId, std::uint32_t> modified;
+  for (const std::uint32_t i : op.modified) {
+    if (i < called.first || i >= called.end || !written.by_call(op, i)) continue;
+    const Tensor& tensor = ir.tensor(op.inputs[i]);
+    const auto [first, fresh] = modified.emplace(tensor.storage, i);
+    if (fresh) continue;
+    raise<GraphError>(
+        "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), got "
+        "inputs {} and {}, expected one of them",
+        op.def->name, tensor.name, ir.locations().to_string(op.location), first->second, i);
   }
 }
 
@@ -193,12 +191,11 @@ void verify(const Ir& ir) {
     const Graph& graph = ir.graph(stack.back());
     stack.pop_back();
     check_order(ir, graph);
-    check_aliases(ir, graph, written);
     for (const OpId id : graph.ops) {
-      const Op& op = ir.op(id);
-      if (op.def->control == Control::kNone) continue;
-      const auto callee = op.attr<GraphId>("graph");
-      if (seen.insert(callee.value).second) stack.push_back(callee);
+      for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
+        check_aliases(ir, ir.op(id), called, written);
+        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 
@@ -28,7 +29,10 @@ bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {
   if (std::ranges::find(op.modified, i) == op.modified.end()) return false;
   // A loop hands the last value of a carried input back.
   if (op.def->control == Control::kRepeat && i < op.outputs.size()) return true;
-  return of(op.attr<GraphId>("graph"))[i];
+  for (const CalledGraph& called : called_graphs(ir_, op)) {
+    if (i >= called.first && i < called.end) return of(called.graph)[i - called.first];
+  }
+  return false;  // the condition
 }
 
 }  // namespace popsr

@@ -15,7 +15,7 @@ class WrittenInputs {
 
   /// Per input of the graph. The reference lives as long as this object.
   const std::vector<bool>& of(GraphId graph);
-  /// Does call or loop `op` change the tensor that it is given as input `i`?
+  /// Does `op`, a call, loop or conditional, change the tensor that it is given as input `i`?
   bool by_call(const Op& op, std::uint32_t i);
 
  private:

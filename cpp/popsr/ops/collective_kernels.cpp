@@ -24,6 +24,7 @@ struct Sources {
   std::vector<std::vector<std::uint32_t>> lists;
   std::vector<std::uint32_t> list;  ///< Per output block.
   std::vector<std::int64_t> index;  ///< Per output block: index of its replica in the group.
+  std::vector<Replica> replicas;    ///< Per output block.
 };
 
 Sources sources_of(const ExchangeSpec& spec) {
@@ -39,6 +40,7 @@ Sources sources_of(const ExchangeSpec& spec) {
     }
     sources.list.push_back(static_cast<std::uint32_t>(id));
     sources.index.push_back(group.index_in_group(replica));
+    sources.replicas.push_back(replica);
   }
   return sources;
 }
@@ -240,6 +242,7 @@ ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
     parallel_for(run.pool, blocks * tiles, 1, work, [&](std::int64_t from, std::int64_t to) {
       TileBuffers tile;
       for (std::int64_t t = from; t < to; ++t) {
+        if (!run.active(fold.sources.replicas[at(t / tiles)])) continue;
         const std::int64_t begin = t % tiles * kTile;
         fold_piece(fold, run, at(t / tiles), begin, std::min(kTile, fold.out_elements - begin), tile);
       }
@@ -283,6 +286,7 @@ ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
     const auto blocks = static_cast<std::int64_t>(sources.list.size());
     parallel_for(run.pool, blocks, 1, blocks * total / 4, [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t b = from; b < to; ++b) {
+        if (!run.active(sources.replicas[at(b)])) continue;
         const auto& members = sources.lists[sources.list[at(b)]];
         const auto row = static_cast<std::int64_t>(members.size()) * piece;
         std::byte* out = run.out[0] + b * run.out_stride[0];
@@ -304,6 +308,7 @@ ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout) 
     const auto row = static_cast<std::int64_t>(sources.lists[sources.list[0]].size()) * piece;
     parallel_for(run.pool, blocks, 1, blocks * outer * row / 4, [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t b = from; b < to; ++b) {
+        if (!run.active(sources.replicas[at(b)])) continue;
         const auto& members = sources.lists[sources.list[at(b)]];
         std::byte* out = run.out[0] + b * run.out_stride[0];
         for (std::size_t m = 0; m < members.size(); ++m) {
@@ -320,15 +325,21 @@ ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout) {
   const std::int64_t size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
   const std::int64_t total = num_elements(spec.inputs[0]->shape) * size;
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
-  std::vector<std::pair<std::uint32_t, std::int64_t>> parts;  // Input block and index in the group.
+  struct Part {
+    Replica replica;
+    std::uint32_t block;
+    std::int64_t index;  ///< In the group.
+  };
+  std::vector<Part> parts;
   for (const Replica replica : spec.out_replicas) {
-    parts.emplace_back(spec.in_labels[0][replica], group.index_in_group(replica));
+    parts.push_back({replica, spec.in_labels[0][replica], group.index_in_group(replica)});
   }
   return [outer = layout.outer, piece = layout.inner * size, row = layout.inner * size * group.group_size(),
           total, parts = std::move(parts)](const ExchangeRun& run) {
     if (outer * piece == 0) return;
     for (std::size_t b = 0; b < parts.size(); ++b) {
-      const auto [block, index] = parts[b];
+      const auto [replica, block, index] = parts[b];
+      if (!run.active(replica)) continue;
       std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0];
       const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
       const std::int64_t present = std::clamp<std::int64_t>(total - index * piece, 0, piece);

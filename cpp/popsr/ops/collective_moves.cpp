@@ -27,12 +27,13 @@ ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) 
     sources.push_back(source ? std::optional(spec.in_labels[0][*source]) : std::nullopt);
   }
   const std::int64_t elements = num_elements(spec.outputs[0].shape);
-  return [sources = std::move(sources), elements,
+  return [sources = std::move(sources), replicas = spec.out_replicas, elements,
           bytes = at(elements) * size_of(spec.outputs[0].dtype)](const ExchangeRun& run) {
     if (bytes == 0) return;
     const auto blocks = static_cast<std::int64_t>(sources.size());
     parallel_for(run.pool, blocks, 1, blocks * elements, [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t b = from; b < to; ++b) {
+        if (!run.active(replicas[at(b)])) continue;
         std::byte* out = run.out[0] + b * run.out_stride[0];
         const auto source = sources[at(b)];
         if (source) {
@@ -258,7 +259,8 @@ std::vector<OpDef> broadcast_ops() {
        .infer = infer_broadcast,
        .exchange = broadcast,
        .grad = grad_broadcast,
-       .partition = broadcast_rule},
+       .partition = broadcast_rule,
+       .peers = Peers::kGroup},
       {.name = "replicated_broadcast_grad",
        .inputs = {{"t"}},
        .attrs = {required("root", AttrType::kInt), optional("op", AttrType::kString, std::string("add")),
@@ -268,6 +270,7 @@ std::vector<OpDef> broadcast_ops() {
        .no_grad = NoGrad::kThrows,
        .partition = root_alone_rule,
        .rounding = Rounding::kOnce,
+       .peers = Peers::kGroup,
        .internal = true},
   };
 }
@@ -284,14 +287,16 @@ std::vector<OpDef> collective_move_ops() {
        .infer = infer_all_to_all,
        .exchange = all_to_all,
        .grad = grad_all_to_all,
-       .partition = scatter_rule},
+       .partition = scatter_rule,
+       .peers = Peers::kGroup},
       {.name = "replicated_permute",
        .inputs = {{"t"}},
        .attrs = {required("mapping", AttrType::kInts)},
        .infer = infer_permute,
        .exchange = permute,
        .grad = grad_permute,
-       .partition = permute_rule},
+       .partition = permute_rule,
+       .peers = Peers::kAll},
       {.name = "replicated_slice",
        .inputs = {{"t"}},
        .attrs = along_axis,

@@ -131,6 +131,7 @@ std::vector<OpDef> collective_pair_ops() {
   reduction.partition = all_members_rule;
   reduction.rounding = Rounding::kOnce;
   reduction.sink = all_reduce_sink;
+  reduction.peers = Peers::kGroup;
   return {
       std::move(identity),
       std::move(reduction),

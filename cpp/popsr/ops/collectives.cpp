@@ -141,6 +141,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .partition = all_members_rule,
           .effects = std::move(effects),
           .rounding = Rounding::kOnce,
+          .peers = Peers::kGroup,
           .sink = all_reduce_sink};
 }
 
@@ -158,7 +159,8 @@ std::vector<OpDef> collective_ops() {
        .infer = infer_all_gather,
        .exchange = all_gather,
        .grad = grad_all_gather,
-       .partition = all_members_rule},
+       .partition = all_members_rule,
+       .peers = Peers::kGroup},
       {.name = "replicated_gather_grad",
        .inputs = {{"t"}},
        .attrs = {required("shape", AttrType::kInts), required("outer", AttrType::kInt),
@@ -177,7 +179,8 @@ std::vector<OpDef> collective_ops() {
        .exchange = reduce_scatter,
        .no_grad = NoGrad::kThrows,
        .partition = scatter_rule,
-       .rounding = Rounding::kOnce},
+       .rounding = Rounding::kOnce,
+       .peers = Peers::kGroup},
   };
 }
 

@@ -41,16 +41,19 @@ std::vector<OutputDef> infer_host_load(const InferContext& context) {
 
 PartitionId host_load_partition(const RuleContext& context, std::size_t) {
   const Stream& stream = context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id);
-  return stream.mode == StreamMode::kBroadcast ? context.exec : context.table.bottom();
+  if (stream.mode == StreamMode::kReplicate) return context.table.bottom();
+  PartitionId fact = context.exec;
+  for (const PartitionId position : context.inputs) fact = context.table.meet(fact, position);
+  return fact;
 }
 
 ExchangeKernel host_load(const ExchangeSpec& spec) {
   return [stream = spec.op.attr<StreamRef>("h2d_stream").id, replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
-      copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
+      if (run.active(replicas[b])) copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
     }
-    run.io.advance(stream);
+    run.io.advance(stream, run.active);
   };
 }
 
@@ -74,10 +77,10 @@ ExchangeKernel host_store(const ExchangeSpec& spec) {
   return [stream = spec.op.attr<StreamRef>("d2h_stream").id,
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
-    for (std::size_t r = 0; r < labels.size(); ++r) {
-      copy_bytes(run.io.output(stream, static_cast<Replica>(r)), in_block(run, labels[r]), bytes);
+    for (Replica r = 0; r < labels.size(); ++r) {
+      if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, labels[r]), bytes);
     }
-    run.io.advance(stream);
+    run.io.advance(stream, run.active);
   };
 }
 
@@ -114,12 +117,13 @@ void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
                   const std::vector<std::uint32_t>& labels) {
   std::map<std::string_view, std::size_t> seen;
   std::vector<PrintRequest> requests;
-  for (std::size_t r = 0; r < labels.size(); ++r) {
+  for (Replica r = 0; r < labels.size(); ++r) {
+    if (!run.active(r)) continue;
     const std::byte* data = in_block(run, labels[r]);
     const std::string_view bytes(reinterpret_cast<const char*>(data), bytes_of(type));
     const auto [it, is_new] = seen.try_emplace(bytes, requests.size());
     if (is_new) requests.push_back({op, {}, type, data});
-    requests[it->second].replicas.push_back(static_cast<Replica>(r));
+    requests[it->second].replicas.push_back(r);
   }
   for (const PrintRequest& request : requests) run.io.print(request);
 }
@@ -131,7 +135,8 @@ ExchangeKernel print_tensor(const ExchangeSpec& spec) {
        prints = spec.op.attr<bool>("print_self")](const ExchangeRun& run) {
         if (prints) print_values(run, op, type, labels);
         for (std::size_t b = 0; b < replicas.size(); ++b) {
-          copy_bytes(out_block(run, b), in_block(run, labels[replicas[b]]), bytes);
+          if (run.active(replicas[b]))
+            copy_bytes(out_block(run, b), in_block(run, labels[replicas[b]]), bytes);
         }
       };
 }
@@ -192,6 +197,7 @@ ExchangeKernel init(const ExchangeSpec& spec) {
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     const std::size_t size = size_of(dtype);
     for (std::size_t b = 0; b < replicas.size(); ++b) {
+      if (!run.active(replicas[b])) continue;
       std::byte* out = out_block(run, b);
       const std::uint64_t word = undefined ? poison(dtype, replicas[b]) : 0;
       for (std::size_t i = 0; undefined && i < bytes; i += size) std::memcpy(out + i, &word, size);

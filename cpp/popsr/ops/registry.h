@@ -19,7 +19,7 @@ std::vector<OpDef> matmul_ops();           ///< matmul.cpp
 std::vector<OpDef> loss_ops();             ///< losses.cpp
 std::vector<OpDef> host_io_ops();          ///< host_io.cpp: host_load, host_store, print_tensor, init
 std::vector<OpDef> remote_ops();           ///< remote.cpp: loads from and stores to remote buffers
-std::vector<OpDef> control_ops();          ///< control.cpp: call, repeat
+std::vector<OpDef> control_ops();          ///< control.cpp: call, repeat, conditional
 std::vector<OpDef> replica_index_ops();    ///< replica_index.cpp
 std::vector<OpDef> collective_ops();       ///< collectives.cpp: reductions, gathers
 std::vector<OpDef> collective_move_ops();  ///< collective_moves.cpp: broadcast, all-to-all, permute, slices

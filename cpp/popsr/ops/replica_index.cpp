@@ -45,8 +45,9 @@ ExchangeKernel replica_index(const ExchangeSpec& spec) {
   for (const Replica replica : spec.out_replicas) {
     indices.push_back(static_cast<std::uint32_t>(index_of(spec.op, group, replica)));
   }
-  return [indices = std::move(indices)](const ExchangeRun& run) {
+  return [indices = std::move(indices), replicas = spec.out_replicas](const ExchangeRun& run) {
     for (std::size_t b = 0; b < indices.size(); ++b) {
+      if (!run.active(replicas[b])) continue;
       std::memcpy(run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0], &indices[b],
                   sizeof(indices[b]));
     }

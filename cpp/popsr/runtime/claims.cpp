@@ -58,12 +58,15 @@ std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte
 }
 
 void check_claims(const Ir& ir, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations) {
+                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
   PartitionTable& table = ir.partitions();
   for (const Claim& claim : instruction.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
+    std::vector<Replica> firsts(static_cast<std::size_t>(table.num_blocks(claim.fact)), kNone);
     for (Replica r = 0; r < static_cast<Replica>(table.replicas()); ++r) {
-      const Replica first = table.representatives(claim.fact)[table.labels(claim.fact)[r]];
+      if (!active(r)) continue;
+      Replica& first = firsts[table.labels(claim.fact)[r]];
+      if (first == kNone) first = r;
       if (first == r) continue;
       const auto element =
           first_difference(plan.block(claim.buffer, first), plan.block(claim.buffer, r), buffer.type);

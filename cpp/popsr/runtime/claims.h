@@ -14,8 +14,8 @@ namespace popsr {
 std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type);
 
 /// Throws ReplicaError naming the op, the tensor, two replicas, the element and both values when a claim of
-/// the instruction does not hold.
+/// the instruction does not hold among the active replicas.
 void check_claims(const Ir& ir, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations);
+                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active);
 
 }  // namespace popsr

@@ -1,8 +1,10 @@
 #include "popsr/runtime/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
@@ -15,8 +17,9 @@ namespace {
 // Copies below this size are not worth waking the workers.
 constexpr std::size_t kParallelCopy = std::size_t{1} << 18;
 
-void copy_blocks(const std::vector<BlockCopy>& copies, ThreadPool& pool) {
+void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, ThreadPool& pool) {
   for (const BlockCopy& copy : copies) {
+    if (!active(copy.replica)) continue;
     if (copy.nbytes < kParallelCopy) {
       std::memcpy(copy.to, copy.from, copy.nbytes);
       continue;
@@ -50,10 +53,19 @@ Executor::Executor(const Ir& ir, Plan& plan, ThreadPool& pool, bool check)
       kernels_(kernels::kernel_table()),
       check_(check),
       path_keys_(plan.program().paths.size()),
-      iterations_(plan.program().paths.size(), 0) {}
+      iterations_(plan.program().paths.size(), 0) {
+  for_each_op(plan.instructions(), [this](const Instruction& instruction) {
+    for (const BoundRun& run : instruction.runs) {
+      in_.resize(std::max(in_.size(), run.in.size()));
+      out_.resize(std::max(out_.size(), run.out.size()));
+      noise_.resize(out_.size());
+    }
+  });
+}
 
 void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io) {
   const kernels::FloatEnvironment environment;
+  branch_ = nullptr;  // the last run may have ended in an error
   path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   make_paths(1, static_cast<PathId>(path_keys_.size()));
   run(plan_.instructions(), io);
@@ -99,13 +111,26 @@ void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
       continue;
     }
     if (plan_.stochastic()) make_keys(instruction);
-    if (instruction.kind == Instruction::Kind::kMerged) {
-      run_merged(instruction, io);
-    } else {
-      run_one(instruction, io);
+    if (branch_ != nullptr) check_taking_part(instruction);
+    switch (instruction.kind) {
+      case Instruction::Kind::kMerged:
+        run_merged(instruction, io);
+        break;
+      case Instruction::Kind::kConditional:
+        run_conditional(instruction, io);
+        break;
+      default:
+        run_one(instruction, io);
     }
     finish(instruction);
   }
+}
+
+/// Before anything of the instruction runs: an error leaves no part of a merged op done.
+void Executor::check_taking_part(const Instruction& instruction) const {
+  if (!instruction.leaders.empty()) check_groups(ir_, instruction, *branch_);
+  if (instruction.kind != Instruction::Kind::kMerged) return;
+  for (const Instruction& part : instruction.body) check_taking_part(part);
 }
 
 void Executor::run_one(const Instruction& instruction, HostIo& io) {
@@ -122,10 +147,11 @@ void Executor::run_one(const Instruction& instruction, HostIo& io) {
 }
 
 void Executor::finish(Instruction& instruction) {
-  copy_blocks(instruction.copies, pool_);
+  copy_blocks(instruction.copies, active(), pool_);
   ++instruction.executions;
+  instruction.computed += static_cast<std::uint64_t>(active_blocks(instruction));
   if (check_ && instruction.kind != Instruction::Kind::kMerged) {
-    check_claims(ir_, plan_, instruction, iterations_);
+    check_claims(ir_, plan_, instruction, iterations_, active());
   }
 }
 
@@ -150,23 +176,60 @@ void Executor::run_merged(Instruction& merged, HostIo& io) {
   std::ranges::for_each(merged.body, [this](Instruction& part) { finish(part); });
 }
 
+std::int64_t Executor::active_blocks(const Instruction& instruction) const {
+  if (branch_ == nullptr) return instruction.blocks;
+  if (instruction.kind == Instruction::Kind::kMerged) {
+    std::int64_t blocks = 0;
+    for (const Instruction& part : instruction.body) blocks += active_blocks(part);
+    return blocks;
+  }
+  return std::ranges::count_if(instruction.replicas, active());
+}
+
 void Executor::run_kernel(const Instruction& instruction) {
   for (const BoundRun& run : instruction.runs) {
-    instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
-                        run.blocks, run.noise.data(), pool_});
+    if (branch_ == nullptr) {
+      run_blocks(instruction, run, 0, run.blocks);
+      continue;
+    }
+    const Replica* replicas = instruction.replicas.data() + run.first;
+    for (std::int64_t begin = 0; begin < run.blocks; ++begin) {
+      if (!active()(replicas[begin])) continue;
+      std::int64_t end = begin + 1;
+      while (end < run.blocks && active()(replicas[end])) ++end;
+      run_blocks(instruction, run, begin, end);
+      begin = end;  // that one is inactive, or there is none
+    }
   }
+}
+
+void Executor::run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin,
+                          std::int64_t end) {
+  if (begin == 0) {
+    instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), end,
+                        run.noise.data(), pool_});
+    return;
+  }
+  for (std::size_t i = 0; i < run.in.size(); ++i) in_[i] = run.in[i] + begin * run.in_stride[i];
+  for (std::size_t i = 0; i < run.out.size(); ++i) {
+    out_[i] = run.out[i] + begin * run.out_stride[i];
+    noise_[i] = run.noise[i] == nullptr ? nullptr : run.noise[i] + begin;
+  }
+  instruction.kernel({in_.data(), run.in_stride.data(), out_.data(), run.out_stride.data(), end - begin,
+                      noise_.data(), pool_});
 }
 
 void Executor::run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool) {
   const BoundRun& run = instruction.runs[0];
   instruction.exchange({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
-                        run.noise.data(), io, pool});
+                        run.noise.data(), io, pool, 0, active()});
 }
 
 void Executor::run_product(const Instruction& instruction, HostIo& io) {
   const FoldSink& sink = *instruction.sink;
   for (std::size_t b = 0; b < instruction.products.size(); ++b) {
     const BoundProduct& bound = instruction.products[b];
+    if (!active()(bound.replica)) continue;
     if (instruction.slices) {
       const kernels::NoiseKey* key = instruction.keys.empty() ? nullptr : &instruction.keys[0][b];
       instruction.slices->run(bound, key, io, pool_);
@@ -191,6 +254,17 @@ void Executor::run_loop(Instruction& instruction, HostIo& io) {
     iterations_[instruction.path] = static_cast<std::uint64_t>(i);
     make_paths(instruction.path, instruction.path_end);
     run(instruction.body, io);
+  }
+}
+
+void Executor::run_conditional(Instruction& instruction, HostIo& io) {
+  const std::array<std::size_t, 2> taken = choose_branches(instruction, active());
+  for (std::size_t b = 0; b < taken.size(); ++b) {
+    if (taken[b] == 0) continue;
+    const Branch branch{&instruction, instruction.branches[b].data(), branch_};
+    const Branch* outer = std::exchange(branch_, taken[1 - b] == 0 ? branch_ : &branch);
+    run(b == 0 ? instruction.body : instruction.else_body, io);
+    branch_ = outer;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "popsr/ir/eval.h"
+#include "popsr/runtime/branches.h"
 #include "popsr/runtime/plan.h"
 
 namespace popsr {
@@ -21,12 +22,17 @@ class Executor {
   void run(std::vector<Instruction>& instructions, HostIo& io);
   void run_one(const Instruction& instruction, HostIo& io);
   void run_merged(Instruction& merged, HostIo& io);
+  void check_taking_part(const Instruction& instruction) const;
   /// Copies what spreads, counts, checks.
   void finish(Instruction& instruction);
   void run_kernel(const Instruction& instruction);
+  void run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin, std::int64_t end);
   void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
   void run_product(const Instruction& instruction, HostIo& io);
   void run_loop(Instruction& instruction, HostIo& io);
+  void run_conditional(Instruction& instruction, HostIo& io);
+  ActiveReplicas active() const { return active_replicas(branch_); }
+  std::int64_t active_blocks(const Instruction& instruction) const;
   void make_paths(PathId begin, PathId end);
   void make_keys(Instruction& instruction);
   kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
@@ -39,6 +45,11 @@ class Executor {
   bool check_;
   std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
   std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
+  const Branch* branch_ = nullptr;            ///< Null while all replicas take part.
+  // Operands of a part of a run.
+  std::vector<const std::byte*> in_;
+  std::vector<std::byte*> out_;
+  std::vector<const kernels::NoiseKey*> noise_;
 };
 
 }  // namespace popsr

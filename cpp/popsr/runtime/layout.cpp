@@ -46,11 +46,15 @@ class Liveness {
     for (const LoweredOp& op : ops) {
       ++clock_;
       touch_operands(op);
-      if (op.kind == LoweredOp::Kind::kMerged)
+      if (op.kind == LoweredOp::Kind::kMerged) {
         std::ranges::for_each(op.body, [this](const LoweredOp& part) { touch_operands(part); });
-      if (op.kind != LoweredOp::Kind::kLoop) continue;
+        continue;
+      }
       const std::size_t begin = clock_;
       walk(op.body);
+      walk(op.else_body);
+      for (const BufferId id : op.out) touch(id);  // a conditional's claims hold at its end
+      if (op.kind != LoweredOp::Kind::kLoop) continue;
       const std::size_t end = ++clock_;
       extend_over_loop(op.body, begin, end);
     }
@@ -141,6 +145,7 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
     }
   }
   for_each_op(program.ops, [&](LoweredOp& op) {
+    if (op.kind == LoweredOp::Kind::kConditional) return;  // its branches write
     PartitionId all = table.top();  // an op runs once per block of the meet of its outputs' facts
     for (const PartitionId fact : op.facts) all = table.meet(all, fact);
     for (const BufferId id : op.out) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/written_inputs.h"
@@ -85,6 +86,9 @@ class Lowering {
         case Control::kRepeat:
           lower_repeat(op, context.ops[i], frame, path, ops);
           break;
+        case Control::kConditional:
+          lower_conditional(op, context.ops[i], frame, path, ops);
+          break;
       }
     }
   }
@@ -111,34 +115,37 @@ class Lowering {
     ops.push_back(std::move(merged));
   }
 
-  /// Is the tensor of input `i` written through another input while this one must keep its value?
+  /// Is the tensor of input `i` of a called graph written through another input while this one must keep its
+  /// value?
   bool is_overwritten(const Op& op, std::uint32_t i, Frame& outer) {
     const BufferId from = buffer(outer, op.inputs[i]);
     if (written_.by_call(op, i)) return false;
-    for (std::uint32_t k = 0; k < op.inputs.size(); ++k) {
+    const std::vector<CalledGraph> all = called_graphs(ir_, op);
+    const auto called = std::ranges::find_if(all, [i](const CalledGraph& each) { return i < each.end; });
+    for (std::uint32_t k = called->first; k < called->end; ++k) {
       if (k != i && written_.by_call(op, k) && buffer(outer, op.inputs[k]) == from) return true;
     }
     return false;
   }
 
-  /// Binds input `i` of the callee to `from`, the caller's buffer: an alias unless the callee's writes must
-  /// not be seen there.
+  /// Binds input `i` of the callee, the op's input `first + i`, to `from`, the caller's buffer: an alias
+  /// unless the callee's writes must not be seen there.
   void bind_input(const Op& op, const Context& callee, std::uint32_t i, BufferId from, Frame& inner,
-                  PathId path, std::vector<LoweredOp>& ops) {
+                  PathId path, std::vector<LoweredOp>& ops, std::uint32_t first = 0) {
     const TensorId input = ir_.graph(callee.graph).inputs[i];
     BufferId& to = inner[ir_.tensor(input).index];
     to = from;
-    if (!written_.of(callee.graph)[i] || written_.by_call(op, i)) return;
+    if (!written_.of(callee.graph)[i] || written_.by_call(op, first + i)) return;
     to = new_buffer(input);
     ops.push_back(copy(from, to, callee.inputs[i], path));
   }
 
-  /// What input `i` is bound to: the caller's buffer, or a copy from before the call when that is
-  /// overwritten.
+  /// What input `i` of the callee is bound to: the caller's buffer, or a copy from before the call when that
+  /// is overwritten.
   BufferId argument(const Op& op, const Context& callee, std::uint32_t i, Frame& outer, PathId path,
-                    std::vector<LoweredOp>& ops) {
-    const BufferId from = buffer(outer, op.inputs[i]);
-    if (!is_overwritten(op, i, outer)) return from;
+                    std::vector<LoweredOp>& ops, std::uint32_t first = 0) {
+    const BufferId from = buffer(outer, op.inputs[first + i]);
+    if (!is_overwritten(op, first + i, outer)) return from;
     const BufferId held = new_buffer(ir_.graph(callee.graph).inputs[i]);
     ops.push_back(copy(from, held, callee.inputs[i], path));
     return held;
@@ -223,6 +230,51 @@ class Lowering {
     for (std::size_t i = 0; i < carried; ++i) {
       if (next[i] != state[i]) loop.body.push_back(copy(next[i], state[i], body.outputs[i], loop.path));
     }
+  }
+
+  void lower_conditional(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+                         std::vector<LoweredOp>& ops) {
+    LoweredOp conditional{.kind = LoweredOp::Kind::kConditional,
+                          .op = &op,
+                          .in = {buffer(frame, op.inputs[0])},
+                          .facts = facts.outputs,
+                          .path = path};
+    for (const TensorId output : op.outputs) {
+      const BufferId to = frame[ir_.tensor(output).index] = new_buffer(output);
+      conditional.out.push_back(to);
+    }
+    const PathId site = new_path(path, PathNode::Kind::kCall, op.site);
+    const std::vector<CalledGraph> branches = called_graphs(ir_, op);
+    const auto lower = [&](std::size_t index, ContextId context, std::vector<LoweredOp>& body) {
+      const PathId inner_path = new_path(site, PathNode::Kind::kCall, index);
+      lower_branch(op, branches[index], facts_.context(context), frame, inner_path, conditional.out, body);
+    };
+    lower(0, facts.callee, conditional.body);
+    lower(1, facts.otherwise, conditional.else_body);
+    for (const auto& [storage, fact] : facts.written) {
+      conditional.out.push_back(buffer(frame, storage));
+      conditional.facts.push_back(fact);
+    }
+    ops.push_back(std::move(conditional));
+  }
+
+  /// Everything that a branch does stands in its body, copies of inputs and of results too: it happens only
+  /// on replicas that take the branch.
+  void lower_branch(const Op& op, const CalledGraph& branch, const Context& callee, Frame& frame, PathId path,
+                    const std::vector<BufferId>& results, std::vector<LoweredOp>& body) {
+    const Graph& graph = ir_.graph(branch.graph);
+    Frame inner(graph.tensors.size(), kNone);
+    for (std::uint32_t i = 0; i < graph.inputs.size(); ++i) {
+      const BufferId from = argument(op, callee, i, frame, path, body, branch.first);
+      bind_input(op, callee, i, from, inner, path, body, branch.first);
+    }
+    walk(callee, inner, path, body);
+    for (std::size_t k = 0; k < graph.outputs.size(); ++k) {
+      body.push_back(copy(buffer(inner, graph.outputs[k]), results[k], callee.outputs[k], path));
+    }
+    for_each_op(body, [this, &callee](LoweredOp& each) {
+      each.exec = ir_.partitions().meet(each.exec.value_or(callee.exec), callee.exec);
+    });
   }
 
   const PartitionAnalysis& facts_;

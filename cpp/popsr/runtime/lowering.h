@@ -1,9 +1,11 @@
 // Flattens a program into one list: calls are inlined (aliasing what is passed by reference or never
-// written), loops keep a body. Each instruction carries the facts of its context.
+// written), loops keep a body, conditionals one for each branch. Each instruction carries the facts of its
+// context.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
@@ -29,16 +31,21 @@ struct Buffer {
   PartitionId storage = 0;  ///< Set by layout: meet of the facts over its lifetime.
 };
 
-/// Where an instruction stands in calls and loops; the noise key is folded along it.
+/// Where an instruction stands in calls, loops and branches; the noise key is folded along it.
 struct PathNode {
-  enum class Kind : std::uint8_t { kRoot, kCall, kLoop, kIteration };
+  enum class Kind : std::uint8_t {
+    kRoot,
+    kCall,
+    kLoop,
+    kIteration
+  };  ///< kCall: also a branch, by its index.
   PathId parent = 0;
   Kind kind = Kind::kRoot;
   std::uint64_t component = 0;  ///< Op::site; the iteration is known only while running.
 };
 
 struct LoweredOp {
-  enum class Kind : std::uint8_t { kOp, kCopy, kLoop, kMerged };
+  enum class Kind : std::uint8_t { kOp, kCopy, kLoop, kMerged, kConditional };
   Kind kind = Kind::kOp;
   const Op* op = nullptr;         ///< Null for copies.
   std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
@@ -46,7 +53,12 @@ struct LoweredOp {
   std::vector<PartitionId> facts = {};  ///< Of each output, right after.
   PartitionId seeds = 0;
   PathId path = 0;
-  std::vector<LoweredOp> body = {};  ///< Loops: one iteration. Merged ops: the parts, which run at once.
+  /// Inside conditionals: replicas that certainly run it together.
+  std::optional<PartitionId> exec = {};
+  /// Loops: one iteration. Merged ops: the parts, which run at once. Conditionals: where the condition holds.
+  std::vector<LoweredOp> body = {};
+  std::vector<LoweredOp> else_body = {};  ///< Conditionals: elsewhere; `in` is the condition, `out` what the
+                                          ///< branches leave behind.
   // Loops.
   std::int64_t count = 0;
   PathId path_end = 0;  ///< Paths path..path_end-1 lie inside: their keys change with the iteration.
@@ -66,12 +78,13 @@ struct LoweredProgram {
 
 LoweredProgram lower(const PartitionAnalysis& facts);
 
-/// Calls visit(op) for each instruction in order, loops and merged ops before their bodies.
+/// Calls visit(op) for each instruction in order, those with bodies before these.
 template <class Ops, class Visit>
 void for_each_op(Ops& ops, const Visit& visit) {
   for (auto& op : ops) {
     visit(op);
     for_each_op(op.body, visit);
+    for_each_op(op.else_body, visit);
   }
 }
 

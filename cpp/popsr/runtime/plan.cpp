@@ -21,6 +21,11 @@ void count_streams(const std::vector<Instruction>& instructions, std::int64_t ti
       count_streams(instruction.body, times * instruction.count, reads);
     } else if (instruction.kind == Instruction::Kind::kMerged) {
       count_streams(instruction.body, times, reads);
+    } else if (instruction.kind == Instruction::Kind::kConditional) {
+      std::vector<std::int64_t> other = reads;
+      count_streams(instruction.body, times, reads);
+      count_streams(instruction.else_body, times, other);
+      for (StreamId id = 0; id < reads.size(); ++id) reads[id] = std::max(reads[id], other[id]);
     } else if (instruction.op) {
       for (const Attribute& value : instruction.op->attrs) {
         if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;
@@ -75,6 +80,14 @@ void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instr
     if (instruction.kind == Instruction::Kind::kLoop) {
       text += fmt::format("repeat {} times {{\n", instruction.count);
       print(ir, plan, instruction.body, indent + 2, text);
+      text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
+      continue;
+    }
+    if (instruction.kind == Instruction::Kind::kConditional) {
+      text += fmt::format("if %{} {{\n", ir.tensor(instruction.op->inputs[0]).name);
+      print(ir, plan, instruction.body, indent + 2, text);
+      text += std::string(static_cast<std::size_t>(indent), ' ') + "} else {\n";
+      print(ir, plan, instruction.else_body, indent + 2, text);
       text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
       continue;
     }

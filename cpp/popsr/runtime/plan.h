@@ -2,6 +2,7 @@
 // looks nothing up and allocates nothing.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,7 @@ struct BlockCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t nbytes = 0;
+  Replica replica = 0;  ///< Whose value it is; another of its block of exec, when several copies were merged.
 };
 
 /// What must hold after an instruction: output `output` equals in all replicas of each block of `fact`.
@@ -48,7 +50,7 @@ struct Claim {
 };
 
 struct Instruction {
-  enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop, kMerged };
+  enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop, kMerged, kConditional };
   Kind kind = Kind::kCopy;
   const Op* op = nullptr;       ///< Null for copies.
   const Op* product = nullptr;  ///< The folded product.
@@ -67,14 +69,23 @@ struct Instruction {
   std::vector<std::vector<kernels::NoiseKey>> keys = {};
   std::vector<Replica> seed_replicas = {};  ///< Smallest replica of each block's seed block.
   PathId path = 0, product_path = 0;
-  std::vector<Instruction> body = {};      ///< Loops: one iteration. Merged ops: the parts.
+  // Inside conditionals: a block is computed iff its replica takes the branch.
+  std::vector<Replica> replicas = {};  ///< Smallest replica of each block.
+  std::vector<Replica> leaders = {};   ///< Exchanges in groups: smallest replica of each replica's group.
+  std::vector<Instruction> body =
+      {};  ///< Loops: one iteration. Merged ops: the parts. Conditionals: a branch.
+  std::vector<Instruction> else_body = {};
   std::vector<std::size_t> together = {};  ///< Merged ops: parts that share one pass of the threads.
   // Loops.
   std::int64_t count = 0;
   PathId path_end = 0;
+  // Conditionals.
+  std::vector<const std::byte*> conditions = {};           ///< By replica.
+  std::array<std::vector<std::uint8_t>, 2> branches = {};  ///< Replicas that took the branch this time.
   std::vector<Claim> claims = {};
   std::vector<PartitionId> facts = {};
   std::uint64_t executions = 0;
+  std::uint64_t computed = 0;  ///< Blocks.
 };
 
 class Plan {
@@ -94,7 +105,8 @@ class Plan {
   /// Address of the block that holds `replica`'s value.
   std::byte* block(BufferId buffer, Replica replica) const;
 
-  /// How often each stream moves on in one run, by StreamId.
+  /// How often each stream moves on in one run, by StreamId; the most that any replica may see when branches
+  /// differ.
   std::vector<std::int64_t> stream_reads() const;
   /// One line an instruction: outputs, op, partition, blocks, bytes.
   std::string to_string() const;

@@ -7,27 +7,28 @@
 #include "popsr/runtime/rewrites.h"
 
 namespace popsr {
-namespace {
 
 /// Values below this size share a pass with others.
 constexpr std::size_t kShared = std::size_t{1} << 18;
 /// Less than that is not worth waking the threads.
 constexpr std::size_t kWorthThreads = std::size_t{1} << 17;
 
-/// Appends a copy, merging it with the one before when both sides continue.
-void add_copy(std::vector<BlockCopy>& copies, BlockCopy next) {
+void PlanBuilder::add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const {
   if (next.nbytes == 0) return;
+  // Without dedup every replica stands for itself: what is claimed of it is yet to be checked.
+  const auto together = [&](Replica a, Replica b) {
+    return !op.exec || (options_.dedup && table_.labels(*op.exec)[a] == table_.labels(*op.exec)[b]);
+  };
   if (!copies.empty()) {
     BlockCopy& last = copies.back();
-    if (last.to + last.nbytes == next.to && last.from + last.nbytes == next.from) {
+    if (last.to + last.nbytes == next.to && last.from + last.nbytes == next.from &&
+        together(last.replica, next.replica)) {
       last.nbytes += next.nbytes;
       return;
     }
   }
   copies.push_back(next);
 }
-
-}  // namespace
 
 std::vector<Instruction> PlanBuilder::build(const std::vector<LoweredOp>& ops) {
   std::vector<Instruction> instructions;
@@ -52,8 +53,14 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_merged(op, instruction);
     return instruction;
   }
+  if (op.exec) {
+    const std::span<const Replica> replicas = table_.representatives(execution(op));
+    instruction.replicas.assign(replicas.begin(), replicas.end());
+  }
   if (op.kind == LoweredOp::Kind::kCopy) {
     build_copy(op, instruction);
+  } else if (op.kind == LoweredOp::Kind::kConditional) {
+    build_conditional(op, instruction);
   } else if (op.sink) {
     build_product(op, instruction);
   } else if (op.op->def->exchange) {
@@ -98,7 +105,7 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
 
 PartitionId PlanBuilder::execution(const LoweredOp& op) const {
   if (!options_.dedup) return table_.bottom();
-  PartitionId exec = table_.top();
+  PartitionId exec = op.exec.value_or(table_.top());
   for (const PartitionId fact : op.facts) exec = table_.meet(exec, fact);
   return exec;
 }
@@ -142,14 +149,15 @@ std::vector<BoundRun> PlanBuilder::bind_runs(const LoweredOp& op, PartitionId ex
   return runs;
 }
 
-void PlanBuilder::spread(BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const {
+void PlanBuilder::spread(const LoweredOp& op, BufferId buffer, PartitionId exec,
+                         std::vector<BlockCopy>& copies) const {
   const PartitionId storage = plan_.program_.buffers[buffer].storage;
   if (table_.num_blocks(storage) == table_.num_blocks(exec)) return;
   const std::size_t nbytes = plan_.memory_.placements[buffer].nbytes;
   for (const Replica replica : table_.representatives(storage)) {
     const Replica source = table_.representatives(exec)[table_.labels(exec)[replica]];
     if (label(buffer, source) == label(buffer, replica)) continue;
-    add_copy(copies, {plan_.block(buffer, replica), plan_.block(buffer, source), nbytes});
+    add_copy(op, copies, {plan_.block(buffer, replica), plan_.block(buffer, source), nbytes, replica});
   }
 }
 
@@ -175,7 +183,17 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   instruction.blocks = table_.num_blocks(exec);
   instruction.runs = bind_runs(op, exec);
   add_noise(op, instruction);
-  for (const BufferId id : op.out) spread(id, exec, instruction.copies);
+  for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
+}
+
+std::vector<Replica> PlanBuilder::leaders(const Op& op) const {
+  std::vector<Replica> leaders;
+  const std::optional<ReplicaGrouping> groups = exchange_groups(ir_, op);
+  if (!groups) return leaders;
+  for (Replica r = 0; r < static_cast<Replica>(ir_.replication()); ++r) {
+    leaders.push_back(groups->members(r).front());
+  }
+  return leaders;
 }
 
 void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) {
@@ -195,17 +213,19 @@ void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) 
   bind_exchange_outputs(op, exec, bind_runs(op, exec), run, instruction);
   instruction.exchange = op.op->def->exchange(spec);
   instruction.runs.push_back(std::move(run));
+  if (op.exec) instruction.leaders = leaders(*op.op);
   add_noise(op, instruction);
-  for (const BufferId id : op.out) spread(id, exec, instruction.copies);
+  for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 
 void PlanBuilder::bind_exchange_outputs(const LoweredOp& op, PartitionId exec,
                                         const std::vector<BoundRun>& runs, BoundRun& run,
                                         Instruction& instruction) const {
   // With one block per group an in-place result is written after its group was read. Blocks computed replica
-  // by replica, or without a constant stride between them, are staged: a later block may still read what they
-  // overwrite.
-  const bool staged = runs.size() != 1 || (!options_.dedup && !op.op->def->effects.empty());
+  // by replica, or per replicas that run a branch together, or without a constant stride between them, are
+  // staged: a later block may still read what they overwrite.
+  const bool several = !options_.dedup || op.exec;
+  const bool staged = runs.size() != 1 || (several && !op.op->def->effects.empty());
   for (std::size_t k = 0; k < op.out.size(); ++k) {
     const std::size_t nbytes = plan_.memory_.placements[op.out[k]].nbytes;
     if (!staged) {
@@ -219,7 +239,8 @@ void PlanBuilder::bind_exchange_outputs(const LoweredOp& op, PartitionId exec,
     run.out.push_back(slab.data());
     run.out_stride.push_back(static_cast<std::ptrdiff_t>(nbytes));
     for (std::size_t b = 0; b < replicas.size(); ++b) {
-      add_copy(instruction.copies, {plan_.block(op.out[k], replicas[b]), slab.data() + b * nbytes, nbytes});
+      add_copy(op, instruction.copies,
+               {plan_.block(op.out[k], replicas[b]), slab.data() + b * nbytes, nbytes, replicas[b]});
     }
   }
 }
@@ -239,6 +260,7 @@ void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
     add_noise(op, instruction);
   }
   instruction.blocks = table_.num_blocks(exec);
+  if (op.exec) instruction.leaders = leaders(*op.op);
   const ReplicaGrouping group = op.sink->group.value_or(ReplicaGrouping::from_stride(ir_.replication()));
   for (const Replica replica : table_.representatives(exec)) {
     BoundProduct bound;
@@ -257,19 +279,32 @@ void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
     bound.noise.resize(bound.seed_replicas.size());
     for (const BufferId id : op.in) bound.in.push_back(id == kNone ? nullptr : plan_.block(id, replica));
     bound.out = plan_.block(op.out[0], replica);
+    bound.replica = replica;
     instruction.products.push_back(std::move(bound));
   }
-  spread(op.out[0], exec, instruction.copies);
+  spread(op, op.out[0], exec, instruction.copies);
 }
 
 void PlanBuilder::build_copy(const LoweredOp& op, Instruction& instruction) {
   instruction.kind = Instruction::Kind::kCopy;
   const PartitionId storage = plan_.program_.buffers[op.out[0]].storage;
-  instruction.blocks = table_.num_blocks(storage);
+  const std::span<const Replica> replicas = table_.representatives(storage);
+  instruction.blocks = static_cast<std::int64_t>(replicas.size());
+  if (op.exec) instruction.replicas.assign(replicas.begin(), replicas.end());
   const std::size_t nbytes = plan_.memory_.placements[op.out[0]].nbytes;
-  for (const Replica replica : table_.representatives(storage)) {
-    add_copy(instruction.copies, {plan_.block(op.out[0], replica), plan_.block(op.in[0], replica), nbytes});
+  for (const Replica replica : replicas) {
+    add_copy(op, instruction.copies,
+             {plan_.block(op.out[0], replica), plan_.block(op.in[0], replica), nbytes, replica});
   }
+}
+
+void PlanBuilder::build_conditional(const LoweredOp& op, Instruction& instruction) {
+  instruction.kind = Instruction::Kind::kConditional;
+  const auto replicas = static_cast<Replica>(ir_.replication());
+  for (Replica r = 0; r < replicas; ++r) instruction.conditions.push_back(plan_.block(op.in[0], r));
+  for (std::vector<std::uint8_t>& branch : instruction.branches) branch.resize(replicas);
+  instruction.body = build(op.body);
+  instruction.else_body = build(op.else_body);
 }
 
 }  // namespace popsr

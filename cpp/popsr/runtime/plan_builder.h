@@ -23,13 +23,19 @@ class PlanBuilder {
                              BoundRun& run, Instruction& instruction) const;
   void build_product(const LoweredOp& op, Instruction& instruction);
   void build_copy(const LoweredOp& op, Instruction& instruction);
+  void build_conditional(const LoweredOp& op, Instruction& instruction);
   void add_noise(const LoweredOp& op, Instruction& instruction);
 
-  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts.
+  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
+  /// conditionals also with the replicas that run it together.
   PartitionId execution(const LoweredOp& op) const;
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.
-  void spread(BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  void spread(const LoweredOp& op, BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  /// Appends a copy, merging it with the one before when both sides continue and the same replicas run both.
+  void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
+  /// For each replica the smallest one of the group with which it exchanges values; empty when alone.
+  std::vector<Replica> leaders(const Op& op) const;
   std::size_t bytes_moved(const LoweredOp& op) const;
   std::uint32_t label(BufferId buffer, Replica replica) const;
 

@@ -36,16 +36,17 @@ bool contains(const std::vector<BufferId>& ids, BufferId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-/// Does instruction `op`, or its body, write any of the buffers?
+/// Does instruction `op`, or a body of it, write any of the buffers?
 bool writes_any(const LoweredOp& op, const std::vector<BufferId>& buffers) {
+  const auto inside = [&buffers](const LoweredOp& inner) { return writes_any(inner, buffers); };
   return std::ranges::any_of(op.out, [&buffers](BufferId id) { return contains(buffers, id); }) ||
-         std::ranges::any_of(op.body,
-                             [&buffers](const LoweredOp& inner) { return writes_any(inner, buffers); });
+         std::ranges::any_of(op.body, inside) || std::ranges::any_of(op.else_body, inside);
 }
 
 bool touches(const LoweredOp& op, BufferId buffer) {
-  return contains(op.in, buffer) || contains(op.out, buffer) ||
-         std::ranges::any_of(op.body, [buffer](const LoweredOp& inner) { return touches(inner, buffer); });
+  const auto inside = [buffer](const LoweredOp& inner) { return touches(inner, buffer); };
+  return contains(op.in, buffer) || contains(op.out, buffer) || std::ranges::any_of(op.body, inside) ||
+         std::ranges::any_of(op.else_body, inside);
 }
 
 /// What reads the buffer when `op` is the next to touch it: the op, or its only part that does.
@@ -66,6 +67,7 @@ class Folder {
     std::vector<bool> dead(ops.size(), false);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       fold(ops[i].body);
+      fold(ops[i].else_body);
       if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->product_rows &&
           ops[i].op->def->product_rows(eval_spec(ir_, *ops[i].op, kernels_))) {
         dead[i] = fold_into_consumer(ops, i);
@@ -151,6 +153,7 @@ void share_buffers(LoweredProgram& program) {
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     std::erase_if(ops, [&](LoweredOp& op) {
       self(self, op.body);
+      self(self, op.else_body);
       if (!shareable(op)) return false;
       now[op.out[0]] = now[op.in[0]];
       return true;

@@ -13,12 +13,12 @@ namespace {
 void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats) {
   const auto count = [&stats](std::string_view name, const Instruction& instruction) {
     stats.kernel_calls[std::string(name)] += instruction.executions;
-    stats.blocks[std::string(name)] +=
-        instruction.executions * static_cast<std::uint64_t>(instruction.blocks);
+    stats.blocks[std::string(name)] += instruction.computed;
   };
   for (const Instruction& instruction : instructions) {
-    if (instruction.kind == Instruction::Kind::kLoop) {
+    if (instruction.kind == Instruction::Kind::kLoop || instruction.kind == Instruction::Kind::kConditional) {
       add_stats(instruction.body, stats);
+      add_stats(instruction.else_body, stats);
       continue;
     }
     for (const Instruction& part : instruction.body) {
@@ -33,10 +33,14 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
 
 struct Session::State {
   State(const Ir& ir, Plan& plan, int threads, bool check)
-      : pool(threads), executor(ir, plan, pool, check), reads(plan.stream_reads()) {}
+      : pool(threads),
+        executor(ir, plan, pool, check),
+        reads(plan.stream_reads()),
+        positions(reads.size() * static_cast<std::size_t>(ir.replication())) {}
   ThreadPool pool;
   Executor executor;
   std::vector<std::int64_t> reads;
+  std::vector<std::int64_t> positions;
   std::uint64_t seed = 0;
   std::uint64_t runs = 0;
 };
@@ -101,7 +105,7 @@ void Session::run(std::span<const StreamBuffer> buffers,
           ir_->stream(id).name, reads, transfers, reads);
     }
   }
-  StreamIo io(*ir_, buffers, print);
+  StreamIo io(*ir_, buffers, print, state_->positions);
   state_->executor.run(state_->seed, step_, io);
   ++step_;
   ++state_->runs;

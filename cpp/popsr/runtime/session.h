@@ -51,8 +51,9 @@ class Session {
   std::vector<StreamId> used_streams() const;
 
   /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
-  /// Variables are as before the run when it throws before the first op ran; see README for errors in
-  /// mid-run.
+  /// Variables are as before the run when it throws before the first op ran. An error in mid-run
+  /// (ReplicaError of an exchange that some members of a group skip, or an offset out of range) leaves what
+  /// was written so far.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print);
 
   std::uint64_t step() const { return step_; }

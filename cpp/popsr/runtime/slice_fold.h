@@ -16,6 +16,7 @@ struct BoundProduct {
   std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
   std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
   std::byte* out = nullptr;
+  Replica replica = 0;                 ///< Smallest of the block.
   std::vector<Replica> seed_replicas;  ///< Per member: smallest replica of the product's seed block.
   std::vector<kernels::NoiseKey> noise =
       {};  ///< Per member, made before each execution; empty without noise.

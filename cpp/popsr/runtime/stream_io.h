@@ -1,9 +1,10 @@
-// Streams during one run: positions in the host's memory.
+// Streams during one run: positions in the host's memory, of each replica, since a replica may skip a branch
+// that loads or stores.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "popsr/ir/eval.h"
 
@@ -18,34 +19,46 @@ struct StreamBuffer {
 
 class StreamIo final : public HostIo {
  public:
+  /// `positions`: room for one number per stream and replica.
   StreamIo(const Ir& ir, std::span<const StreamBuffer> buffers,
-           const std::function<void(const PrintRequest&)>& print)
-      : ir_(ir), buffers_(buffers), print_(print), positions_(buffers.size(), 0) {}
+           const std::function<void(const PrintRequest&)>& print, std::span<std::int64_t> positions)
+      : ir_(ir), buffers_(buffers), print_(print), positions_(positions) {
+    std::ranges::fill(positions_, 0);
+  }
 
   const std::byte* input(StreamId stream, Replica replica) override { return at(stream, replica); }
   std::byte* output(StreamId stream, Replica replica) override { return at(stream, replica); }
-  void advance(StreamId stream) override {
-    if (++positions_[stream] == buffers_[stream].transfers) positions_[stream] = 0;
+  void advance(StreamId stream, ActiveReplicas replicas) override {
+    for (Replica r = 0; r < static_cast<Replica>(ir_.replication()); ++r) {
+      if (!replicas(r)) continue;
+      std::int64_t& position = positions_[index(stream, r)];
+      if (++position == buffers_[stream].transfers) position = 0;
+    }
   }
   void print(const PrintRequest& request) override {
     if (print_) print_(request);
   }
 
  private:
+  std::size_t index(StreamId stream, Replica replica) const {
+    return stream * static_cast<std::size_t>(ir_.replication()) + replica;
+  }
+
   std::byte* at(StreamId id, Replica replica) const {
     const Stream& stream = ir_.stream(id);
     const auto nbytes =
         static_cast<std::size_t>(num_elements(stream.type.shape)) * size_of(stream.type.dtype);
     const bool broadcast = stream.mode == StreamMode::kBroadcast;
     const auto rows = broadcast ? 1U : static_cast<std::size_t>(ir_.replication());
-    const auto row = static_cast<std::size_t>(positions_[id]) * rows + (broadcast ? 0U : replica);
+    const auto row =
+        static_cast<std::size_t>(positions_[index(id, replica)]) * rows + (broadcast ? 0U : replica);
     return buffers_[id].data + row * nbytes;
   }
 
   const Ir& ir_;
   std::span<const StreamBuffer> buffers_;
   const std::function<void(const PrintRequest&)>& print_;
-  std::vector<std::int64_t> positions_;
+  std::span<std::int64_t> positions_;
 };
 
 }  // namespace popsr

@@ -111,7 +111,7 @@ void Autodiff::check_not_modifying(GraphId graph) const {
 void Autodiff::check_no_throwing(GraphId graph) const {
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
-    if (op.def->control != Control::kNone || op.def->grad != nullptr) continue;
+    if (op.def->control == Control::kCall || op.def->grad != nullptr) continue;
     if (!is_active(ir_, op, activities_.at(graph.value))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
                       op.def->name, ir_.tensor(op.outputs[0]).name, ir_.locations().to_string(op.location));

@@ -15,9 +15,9 @@ const CallFlow* flow_of(const Op& op, const CallFlows& flows) {
 }
 
 /// What is refused on the way (a missing gradient that throws, an op that modifies) lets flags through, so
-/// that the error is raised. A repeat has no gradient.
+/// that the error is raised. Gradients stop at a repeat.
 bool passes_gradients(const OpDef& def) {
-  if (def.control != Control::kNone) return def.control == Control::kCall;
+  if (def.control == Control::kCall) return true;
   return def.grad != nullptr || def.no_grad == NoGrad::kThrows || !def.effects.empty();
 }
 

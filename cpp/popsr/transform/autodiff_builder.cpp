@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 
@@ -26,7 +27,8 @@ GradGraphBuilder::GradGraphBuilder(Ir& ir, GraphId forward, const Activity& acti
 void GradGraphBuilder::find_call_sites() {
   for (OpId id = 0; id < ir_.num_ops(); ++id) {
     const Op& op = ir_.op(id);
-    if (op.def->control == Control::kNone || op.attr<GraphId>("graph") != forward_) continue;
+    const std::vector<CalledGraph> called = called_graphs(ir_, op);
+    if (std::ranges::find(called, forward_, &CalledGraph::graph) == called.end()) continue;
     if (op.def->control == Control::kCall) {
       calls_.push_back(id);
     } else {
@@ -227,9 +229,10 @@ const Op* find_outside_access(const Ir& ir, const Op& op) {
   const auto is_stream = [](const AttrDef& attr) { return attr.type == AttrType::kStream; };
   if (op.def->remote != Remote::kNone || op.def->observable || std::ranges::any_of(op.def->attrs, is_stream))
     return &op;
-  if (op.def->control == Control::kNone) return nullptr;
-  for (const OpId inner : single_ops(ir, op.attr<GraphId>("graph"))) {
-    if (const Op* found = find_outside_access(ir, ir.op(inner))) return found;
+  for (const CalledGraph& called : called_graphs(ir, op)) {
+    for (const OpId inner : single_ops(ir, called.graph)) {
+      if (const Op* found = find_outside_access(ir, ir.op(inner))) return found;
+    }
   }
   return nullptr;
 }

@@ -2,6 +2,7 @@
 
 from popsr.ops import collectives, var_updates
 from popsr.ops.cast import cast
+from popsr.ops.conditional import conditional, conditional_with_info
 from popsr.ops.control import CallSiteInfo, call, call_with_info, repeat, repeat_with_info
 from popsr.ops.elementwise import (
     abs,
@@ -42,6 +43,8 @@ __all__ = [
     "call_with_info",
     "cast",
     "collectives",
+    "conditional",
+    "conditional_with_info",
     "div",
     "exp",
     "exp_",

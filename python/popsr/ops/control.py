@@ -245,11 +245,29 @@ def _emit_call(
     check_inputs: bool,
     attrs: dict[str, Any],
 ) -> CallSiteInfo:
+    tensors, modified = _bind_graph(where, "graph", graph, inputs, inputs_dict, check_inputs)
+    op, _ = emit_op(
+        where, {"inputs": tensors}, {"graph": graph._id, **attrs}, outputs=max(1, len(graph.outputs))
+    )
+    for i in modified:
+        graph.ir._core.mark_modified(op, i)
+    return CallSiteInfo(graph.ir, op, graph)
+
+
+def _bind_graph(
+    where: str,
+    name: str,
+    graph: Graph,
+    inputs: tuple[Any, ...],
+    inputs_dict: Mapping[Tensor, Any] | None,
+    check_inputs: bool,
+) -> tuple[list[Tensor], list[int]]:
+    """Tensors for the inputs of a graph in order, and which of them it takes by reference."""
     if not isinstance(graph, Graph):
-        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"{where}: {name} is not a Graph, got {graph!r}")
     ir = _context.ir
     if graph.ir is not ir:
-        raise GraphError(f"{where}: graph of another Ir, got {graph!r} of {graph.ir!r}, expected {ir!r}")
+        raise GraphError(f"{where}: {name} of another Ir, got {graph!r} of {graph.ir!r}, expected {ir!r}")
     wanted = graph.inputs
     given = _bind_inputs(where, wanted, inputs, read_mapping(where, "inputs_dict", inputs_dict))
     missing = [t for t in wanted if t not in given]
@@ -262,13 +280,7 @@ def _emit_call(
         if isinstance(given.get(t), Tensor) and ir._core.tensor(t._id)[6]:
             _require_modifiable(f"{where}: input {t.id!r}", given[t])
             modified.append(i)
-    tensors = [_argument(where, t, given[t]) for t in wanted if t in given]
-    op, _ = emit_op(
-        where, {"inputs": tensors}, {"graph": graph._id, **attrs}, outputs=max(1, len(graph.outputs))
-    )
-    for i in modified:
-        ir._core.mark_modified(op, i)
-    return CallSiteInfo(ir, op, graph)
+    return [_argument(where, t, given[t]) for t in wanted if t in given], modified
 
 
 def _bind_inputs(

@@ -1,0 +1,22 @@
+// The graphs that an op runs: one for a call or a loop, two for a conditional.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// The op's inputs first..end-1 are the graph's inputs.
+struct CalledGraph {
+  GraphId graph;
+  std::uint32_t first = 0;
+  std::uint32_t end = 0;
+};
+
+/// Of an op, in the order of its attributes: a conditional's then branch, which runs where the condition
+/// holds, comes first. Empty for an op that runs none.
+std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op);
+
+}  // namespace popsr

@@ -1,0 +1,58 @@
+#include "popsr/ir/stream_positions.h"
+
+#include <algorithm>
+#include <set>
+
+#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
+
+namespace popsr {
+
+std::optional<StreamId> broadcast_stream(const Ir& ir, const Op& op) {
+  for (const Attribute& attribute : op.attrs) {
+    const auto* stream = std::get_if<StreamRef>(&attribute);
+    if (stream == nullptr || !ir.stream(stream->id).to_device) continue;
+    if (ir.stream(stream->id).mode == StreamMode::kBroadcast) return stream->id;
+  }
+  return std::nullopt;
+}
+
+StreamPositions::StreamPositions(const Ir& ir) : ir_(ir) {
+  std::set<StreamId> parting;
+  for (OpId id = 0; id < ir.num_ops(); ++id) {
+    if (ir.op(id).def->control != Control::kConditional) continue;
+    for (const CalledGraph& branch : called_graphs(ir, ir.op(id))) {
+      const std::vector<StreamId> inside = reached(branch.graph);
+      parting.insert(inside.begin(), inside.end());
+    }
+  }
+  parting_.assign(parting.begin(), parting.end());
+}
+
+std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
+  std::set<StreamId> streams;
+  std::set<std::uint32_t> seen{graph.value};
+  std::vector<GraphId> stack{graph};
+  while (!stack.empty()) {
+    const std::vector<OpId> ops = single_ops(ir_, stack.back());
+    stack.pop_back();
+    for (const OpId id : ops) {
+      if (const auto stream = broadcast_stream(ir_, ir_.op(id))) streams.insert(*stream);
+      for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) {
+        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+      }
+    }
+  }
+  return {streams.begin(), streams.end()};
+}
+
+const std::vector<StreamId>& StreamPositions::of(GraphId graph) const {
+  if (parting_.empty() || graph == kMainGraph) return parting_;
+  if (const auto it = memo_.find(graph.value); it != memo_.end()) return it->second;
+  std::vector<StreamId> streams = reached(graph);
+  std::erase_if(streams, [this](StreamId id) { return !std::ranges::binary_search(parting_, id); });
+  return memo_[graph.value] = std::move(streams);
+}
+
+}  // namespace popsr
