@@ -69,12 +69,13 @@ ExchangeKernel broadcast(const ExchangeSpec& spec) {
 
 /// key = label of the group's root.
 PartitionId broadcast_rule(const RuleContext& context, std::size_t) {
-  const ReplicaGrouping group = group_of(context.ir, context.op);
-  const auto labels = context.table.labels(context.inputs[0]);
-  const std::size_t root = at(context.op.attr<std::int64_t>("root"));
-  std::vector<std::uint64_t> keys;
-  for (Replica r = 0; r < labels.size(); ++r) keys.push_back(labels[group.members(r)[root]]);
-  return of_keys(context, keys);
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                       std::int64_t root) {
+    std::vector<std::uint64_t> result;
+    for (Replica r = 0; r < labels.size(); ++r) result.push_back(labels[group.members(r)[at(root)]]);
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
 }
 
 /// The root receives the sum of its group's gradients, the others zeros.
@@ -88,13 +89,15 @@ ExchangeKernel broadcast_grad(const ExchangeSpec& spec) { return fold_kernel(spe
 
 /// key = labels of the members in order on the root; one class of zeros elsewhere.
 PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
-  const ReplicaGrouping group = group_of(context.ir, context.op);
-  std::vector<std::uint64_t> keys = sequence_of_replicas(group, context.table.labels(context.inputs[0]));
-  for (Replica r = 0; r < keys.size(); ++r) {
-    const bool is_root = group.index_in_group(r) == context.op.attr<std::int64_t>("root");
-    keys[r] = is_root ? keys[r] + 1 : 0;
-  }
-  return of_keys(context, keys);
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                       std::int64_t root) {
+    std::vector<std::uint64_t> result = sequence_of_replicas(group, labels);
+    for (Replica r = 0; r < result.size(); ++r) {
+      result[r] = group.index_in_group(r) == root ? result[r] + 1 : 0;
+    }
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
 }
 
 // --- all_to_all and slice: parts along an axis

@@ -13,14 +13,12 @@ namespace {
 constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// key(r) = (part[r], index of r in its group).
-PartitionId with_index(const RuleContext& context, const ReplicaGrouping& group,
-                       const std::vector<std::uint64_t>& part) {
-  std::vector<std::uint64_t> keys(part.size());
+std::vector<std::uint64_t> with_index(const ReplicaGrouping& group, std::vector<std::uint64_t> part) {
   std::vector<std::uint64_t> next(at(group.num_groups()), 0);
-  for (std::size_t r = 0; r < keys.size(); ++r) {
-    keys[r] = (part[r] << 32) | next[at(group.assignment()[r])]++;
+  for (std::size_t r = 0; r < part.size(); ++r) {
+    part[r] = (part[r] << 32) | next[at(group.assignment()[r])]++;
   }
-  return of_keys(context, keys);
+  return part;
 }
 
 }  // namespace
@@ -100,24 +98,38 @@ std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
   return keys;
 }
 
+PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter) {
+  const Attribute& attribute = context.op.attribute("group");
+  const auto* group = std::get_if<ReplicaGrouping>(&attribute);
+  const PartitionId in = context.inputs.empty() ? context.table.top() : context.inputs[0];
+  const RuleKey key{.rule = reinterpret_cast<std::uintptr_t>(keys),
+                    .groups = group ? group->identity() : 0,
+                    .parameter = parameter,
+                    .in = in};
+  const PartitionId fact = context.table.remember(key, group ? group->keep_alive() : nullptr, [&] {
+    return context.table.from_keys(
+        keys(group_of(context.ir, context.op), context.table.labels(in), parameter));
+  });
+  return context.table.meet(fact, context.exec);
+}
+
 PartitionId all_members_rule(const RuleContext& context, std::size_t) {
-  PartitionTable& table = context.table;
-  if (context.inputs[0] == table.top()) return context.exec;
-  if (std::holds_alternative<std::monostate>(context.op.attribute("group"))) return context.exec;
-  const ReplicaGrouping group = group_of(context.ir, context.op);
-  if (group.num_groups() == 1) return context.exec;
-  return of_keys(context, sequence_of_replicas(group, table.labels(context.inputs[0])));
+  return of_group_keys(context, [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                                   std::int64_t) { return sequence_of_replicas(group, labels); });
 }
 
 PartitionId scatter_rule(const RuleContext& context, std::size_t) {
-  const ReplicaGrouping group = group_of(context.ir, context.op);
-  return with_index(context, group, sequence_of_replicas(group, context.table.labels(context.inputs[0])));
+  return of_group_keys(context,
+                       [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
+                         return with_index(group, sequence_of_replicas(group, labels));
+                       });
 }
 
 PartitionId own_part_rule(const RuleContext& context, std::size_t) {
-  const auto labels = context.table.labels(context.inputs[0]);
-  const std::vector<std::uint64_t> own(labels.begin(), labels.end());
-  return with_index(context, group_of(context.ir, context.op), own);
+  return of_group_keys(context,
+                       [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
+                         return with_index(group, {labels.begin(), labels.end()});
+                       });
 }
 
 }  // namespace popsr

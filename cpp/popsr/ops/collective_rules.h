@@ -19,6 +19,13 @@ void check_reduction(const InferContext& context);
 
 /// The partition of replicas of equal key that execute together.
 PartitionId of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys);
+
+/// Keys of a rule that knows the op's groups, the labels of the replicas in input 0 and a number.
+using GroupKeys = std::vector<std::uint64_t> (*)(const ReplicaGrouping& group,
+                                                 std::span<const std::uint32_t> labels,
+                                                 std::int64_t parameter);
+/// The same partition, made once for all ops that give `keys` the same.
+PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter = 0);
 /// A number for each replica: that of its group's members' labels in order.
 std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
                                                 std::span<const std::uint32_t> labels);

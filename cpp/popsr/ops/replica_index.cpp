@@ -31,12 +31,15 @@ std::vector<OutputDef> infer_replica_index(const InferContext& context) {
 
 /// key = the index itself.
 PartitionId replica_index_rule(const RuleContext& context, std::size_t) {
-  const ReplicaGrouping group = group_of(context.ir, context.op);
-  std::vector<std::uint64_t> keys;
-  for (Replica r = 0; r < static_cast<Replica>(group.replicas()); ++r) {
-    keys.push_back(static_cast<std::uint64_t>(index_of(context.op, group, r)));
-  }
-  return of_keys(context, keys);
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t>, std::int64_t of_group) {
+    std::vector<std::uint64_t> result;
+    for (Replica r = 0; r < static_cast<Replica>(group.replicas()); ++r) {
+      result.push_back(
+          static_cast<std::uint64_t>(of_group != 0 ? group.assignment()[r] : group.index_in_group(r)));
+    }
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::string>("what") == "group" ? 1 : 0);
 }
 
 ExchangeKernel replica_index(const ExchangeSpec& spec) {

@@ -65,10 +65,17 @@ PartitionId PartitionTable::from_keys(std::span<const std::uint64_t> keys) {
   return intern(std::move(canonical), blocks);
 }
 
-PartitionId PartitionTable::meet(PartitionId a, PartitionId b) {
-  if (a == b || b == top()) return a;
-  if (a == top()) return b;
-  if (a == bottom_ || b == bottom_) return bottom_;
+std::size_t PartitionTable::KeyHash::operator()(const RuleKey& key) const {
+  std::uint64_t hash = 0;
+  for (const std::uint64_t part : {key.rule, key.groups, static_cast<std::uint64_t>(key.parameter),
+                                   static_cast<std::uint64_t>(key.in)}) {
+    hash = (hash ^ part) * 0xD6E8FEB86659FD93ULL;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::size_t>(hash);
+}
+
+PartitionId PartitionTable::meet_of_others(PartitionId a, PartitionId b) {
   const std::uint64_t memo = (static_cast<std::uint64_t>(std::min(a, b)) << 32) | std::max(a, b);
   if (const auto it = meets_.find(memo); it != meets_.end()) return it->second;
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(replicas_));

@@ -15,6 +15,15 @@ using Replica = std::uint32_t;
 /// Index of an interned partition. 0 is always "equal everywhere", see PartitionTable.
 using PartitionId = std::uint32_t;
 
+/// A function of a partition and of groups of replicas.
+struct RuleKey {
+  std::uint64_t rule = 0;    ///< Which function, by its address; 0: that partition itself.
+  std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
+  std::int64_t parameter = 0;
+  PartitionId in = 0;
+  bool operator==(const RuleKey&) const = default;
+};
+
 /// Interner of the partitions of {0..N-1}: each distinct partition exists once, so == is an integer compare.
 /// Not thread safe; one table per Ir.
 ///
@@ -39,9 +48,24 @@ class PartitionTable {
   /// Smallest replica of each block, ascending.
   std::span<const Replica> representatives(PartitionId id) const { return entries_[id].representatives; }
 
-  PartitionId meet(PartitionId a, PartitionId b);
+  PartitionId meet(PartitionId a, PartitionId b) {
+    if (a == b || b == top()) return a;
+    if (a == top()) return b;
+    if (a == bottom_ || b == bottom_) return bottom_;
+    return meet_of_others(a, b);
+  }
   PartitionId join(PartitionId a, PartitionId b);
   bool refines(PartitionId fine, PartitionId coarse) const;
+
+  /// What `make` returned for this key: rules that take O(replicas) run once for each. `keep_alive` keeps the
+  /// key's meaning.
+  template <class Make>
+  PartitionId remember(const RuleKey& key, const std::shared_ptr<const void>& keep_alive, Make&& make) {
+    if (const auto it = remembered_.find(key); it != remembered_.end()) return it->second.result;
+    const PartitionId result = make();
+    remembered_.emplace(key, Remembered{result, keep_alive});
+    return result;
+  }
 
   /// "{0,1}{2,3}"
   std::string to_string(PartitionId id) const;
@@ -53,6 +77,14 @@ class PartitionTable {
     std::vector<Replica> representatives;
     std::int64_t num_blocks = 0;
   };
+  struct KeyHash {
+    std::size_t operator()(const RuleKey& key) const;
+  };
+  struct Remembered {
+    PartitionId result = 0;
+    std::shared_ptr<const void> keep_alive;
+  };
+  PartitionId meet_of_others(PartitionId a, PartitionId b);
   PartitionId intern(std::vector<std::uint32_t> canonical, std::int64_t num_blocks);
 
   std::int64_t replicas_;
@@ -60,6 +92,7 @@ class PartitionTable {
   std::vector<Entry> entries_;
   std::unordered_multimap<std::uint64_t, PartitionId> by_hash_;
   std::unordered_map<std::uint64_t, PartitionId> meets_;
+  std::unordered_map<RuleKey, Remembered, KeyHash> remembered_;
 };
 
 /// A partition as a value: what users see. Compares by its blocks, also between tables.

@@ -33,28 +33,33 @@ std::string list_of(const Items& items) {
                      fmt::join(all.last(kLastShown), ", "));
 }
 
+/// The distance of all neighbours in all groups of that size; 0 when they differ. Singletons count as 1.
+std::int64_t stride_of(std::span<const Replica> members, std::size_t size) {
+  if (size == 1) return 1;
+  const auto gap = [&members](std::size_t i) {
+    return static_cast<std::int64_t>(members[i]) - static_cast<std::int64_t>(members[i - 1]);
+  };
+  for (std::size_t i = 1; i < members.size(); ++i) {
+    if (i % size != 0 && gap(i) != gap(1)) return 0;
+  }
+  return gap(1);
+}
+
 }  // namespace
 
-ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) : assignment_(std::move(assignment)) {
-  num_groups_ = 1 + *std::ranges::max_element(assignment_);
-  const std::int64_t size = group_size();
-  members_.resize(assignment_.size());
-  std::vector<std::int64_t> filled(static_cast<std::size_t>(num_groups_), 0);
-  for (std::size_t r = 0; r < assignment_.size(); ++r) {
-    const auto group = static_cast<std::size_t>(assignment_[r]);
-    members_[group * static_cast<std::size_t>(size) + static_cast<std::size_t>(filled[group]++)] =
-        static_cast<Replica>(r);
+ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) {
+  auto tables = std::make_shared<Tables>();
+  tables->num_groups = 1 + *std::ranges::max_element(assignment);
+  const std::size_t size = assignment.size() / static_cast<std::size_t>(tables->num_groups);
+  tables->members.resize(assignment.size());
+  std::vector<std::size_t> filled(static_cast<std::size_t>(tables->num_groups), 0);
+  for (std::size_t r = 0; r < assignment.size(); ++r) {
+    const auto group = static_cast<std::size_t>(assignment[r]);
+    tables->members[group * size + filled[group]++] = static_cast<Replica>(r);
   }
-  // One stride for all neighbours of all groups, else non-constant; singletons count as stride 1.
-  stride_ = size == 1 ? 1 : static_cast<std::int64_t>(members_[1]) - static_cast<std::int64_t>(members_[0]);
-  for (std::size_t i = 1; i < members_.size(); ++i) {
-    const bool same_group = i % static_cast<std::size_t>(size) != 0;
-    if (same_group &&
-        static_cast<std::int64_t>(members_[i]) - static_cast<std::int64_t>(members_[i - 1]) != stride_) {
-      stride_ = 0;
-      return;
-    }
-  }
+  tables->stride = stride_of(tables->members, size);
+  tables->assignment = std::move(assignment);
+  tables_ = std::move(tables);
 }
 
 ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t stride,
@@ -106,18 +111,25 @@ ReplicaGrouping ReplicaGrouping::from_assignment(std::span<const std::int64_t> a
   return ReplicaGrouping({assignment.begin(), assignment.end()});
 }
 
+std::uint64_t ReplicaGrouping::identity() const {
+  // Odd, as no address is.
+  if (is_const())
+    return static_cast<std::uint64_t>(stride()) << 32 | static_cast<std::uint64_t>(group_size()) << 1 | 1;
+  return reinterpret_cast<std::uintptr_t>(tables_.get());
+}
+
 std::span<const Replica> ReplicaGrouping::members(Replica replica) const {
   const auto size = static_cast<std::size_t>(group_size());
-  return std::span(members_).subspan(static_cast<std::size_t>(assignment_[replica]) * size, size);
+  return std::span(all_members()).subspan(static_cast<std::size_t>(assignment()[replica]) * size, size);
 }
 
 std::span<const Replica> ReplicaGrouping::group(std::int64_t group) const {
-  if (group < 0 || group >= num_groups_) {
+  if (group < 0 || group >= num_groups()) {
     raise<ReplicaError>("replica_grouping: there is no such group, got {}, expected 0 to {}", group,
-                        num_groups_ - 1);
+                        num_groups() - 1);
   }
   const auto size = static_cast<std::size_t>(group_size());
-  return std::span(members_).subspan(static_cast<std::size_t>(group) * size, size);
+  return std::span(all_members()).subspan(static_cast<std::size_t>(group) * size, size);
 }
 
 std::int64_t ReplicaGrouping::index_in_group(Replica replica) const {
@@ -128,7 +140,7 @@ std::int64_t ReplicaGrouping::index_in_group(Replica replica) const {
 ReplicaGrouping ReplicaGrouping::transpose() const {
   // Number the new groups by first appearance, as every assignment is.
   std::vector<std::int64_t> fresh(static_cast<std::size_t>(group_size()), -1);
-  std::vector<std::int64_t> assignment(assignment_.size());
+  std::vector<std::int64_t> assignment(static_cast<std::size_t>(replicas()));
   std::int64_t next = 0;
   for (std::size_t r = 0; r < assignment.size(); ++r) {
     std::int64_t& label = fresh[static_cast<std::size_t>(index_in_group(static_cast<Replica>(r)))];
@@ -142,11 +154,11 @@ ReplicaGrouping ReplicaGrouping::const_grouping() const {
   if (is_const()) return *this;
   const auto size = static_cast<std::size_t>(group_size());
   // Distance to the member before; 0 at the start of a group, where a part starts as well.
-  std::vector<std::int64_t> gaps(members_.size(), 0);
+  std::vector<std::int64_t> gaps(all_members().size(), 0);
   std::int64_t stride = replicas();
-  for (std::size_t i = 0; i < members_.size(); ++i) {
+  for (std::size_t i = 0; i < all_members().size(); ++i) {
     if (i % size == 0) continue;
-    gaps[i] = static_cast<std::int64_t>(members_[i]) - static_cast<std::int64_t>(members_[i - 1]);
+    gaps[i] = static_cast<std::int64_t>(all_members()[i]) - static_cast<std::int64_t>(all_members()[i - 1]);
     stride = std::min(stride, gaps[i]);
   }
   std::int64_t common = 0;
@@ -163,35 +175,37 @@ ReplicaGrouping ReplicaGrouping::const_grouping() const {
 std::vector<std::int64_t> ReplicaGrouping::to_device_map() const {
   const ReplicaGrouping parts = const_grouping();
   std::vector<std::int64_t> map(static_cast<std::size_t>(parts.num_groups()));
-  for (std::size_t r = 0; r < assignment_.size(); ++r) {
-    map[static_cast<std::size_t>(parts.assignment_[r])] = assignment_[r];
+  for (std::size_t r = 0; r < assignment().size(); ++r) {
+    map[static_cast<std::size_t>(parts.assignment()[r])] = assignment()[r];
   }
   return map;
 }
 
 std::vector<std::int64_t> ReplicaGrouping::to_host_map() const {
   const ReplicaGrouping parts = const_grouping();
-  std::vector<std::int64_t> map(static_cast<std::size_t>(num_groups_));
-  for (std::int64_t g = 0; g < num_groups_; ++g) {
-    map[static_cast<std::size_t>(g)] = parts.assignment_[group(g).front()];
+  std::vector<std::int64_t> map(static_cast<std::size_t>(num_groups()));
+  for (std::int64_t g = 0; g < num_groups(); ++g) {
+    map[static_cast<std::size_t>(g)] = parts.assignment()[group(g).front()];
   }
   return map;
 }
 
 Partition ReplicaGrouping::partition() const {
-  return Partition::from_labels(std::vector<std::uint64_t>(assignment_.begin(), assignment_.end()));
+  return Partition::from_labels(std::vector<std::uint64_t>(assignment().begin(), assignment().end()));
 }
 
 PartitionId ReplicaGrouping::partition(PartitionTable& table) const {
-  return table.from_keys(std::vector<std::uint64_t>(assignment_.begin(), assignment_.end()));
+  return table.remember({.groups = identity()}, tables_, [&] {
+    return table.from_keys(std::vector<std::uint64_t>(assignment().begin(), assignment().end()));
+  });
 }
 
 std::string ReplicaGrouping::to_string() const {
   if (is_const()) {
     return fmt::format("ReplicaGrouping(num_replicas={}, stride={}, group_size={}, num_groups={})",
-                       replicas(), stride_, group_size(), num_groups_);
+                       replicas(), stride(), group_size(), num_groups());
   }
-  return fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment_, ", "));
+  return fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment(), ", "));
 }
 
 std::string ReplicaGrouping::table() const {
@@ -200,12 +214,12 @@ std::string ReplicaGrouping::table() const {
     for (std::int64_t g = begin; g < end; ++g)
       lines.push_back(fmt::format("{:>5} | {}", g, list_of(group(g))));
   };
-  if (num_groups_ <= kMaxRowsShown) {
-    add_rows(0, num_groups_);
+  if (num_groups() <= kMaxRowsShown) {
+    add_rows(0, num_groups());
   } else {
     add_rows(0, kFirstShown);
     lines.emplace_back("  ... | ...");
-    add_rows(num_groups_ - kLastShown, num_groups_);
+    add_rows(num_groups() - kLastShown, num_groups());
   }
   const std::string head = "Group | Replicas";
   std::size_t width = head.size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 namespace popsr {
 
 /// A tiling of {0..R-1} into groups of equal size. Members of a group are in ascending replica order.
+/// A value that is cheap to copy: copies share their tables.
 /// Constant stride: member k of group g is (g div stride)*stride*size + g mod stride + k*stride.
 class ReplicaGrouping {
  public:
@@ -23,13 +25,13 @@ class ReplicaGrouping {
   /// of first appearance.
   static ReplicaGrouping from_assignment(std::span<const std::int64_t> assignment);
 
-  std::int64_t replicas() const { return static_cast<std::int64_t>(assignment_.size()); }
-  std::int64_t num_groups() const { return num_groups_; }
-  std::int64_t group_size() const { return replicas() / num_groups_; }
-  bool is_const() const { return stride_ > 0; }
+  std::int64_t replicas() const { return static_cast<std::int64_t>(assignment().size()); }
+  std::int64_t num_groups() const { return tables_->num_groups; }
+  std::int64_t group_size() const { return replicas() / num_groups(); }
+  bool is_const() const { return stride() > 0; }
   /// Distance between members; 0 when it is not constant.
-  std::int64_t stride() const { return stride_; }
-  const std::vector<std::int64_t>& assignment() const { return assignment_; }
+  std::int64_t stride() const { return tables_->stride; }
+  const std::vector<std::int64_t>& assignment() const { return tables_->assignment; }
   /// Members of the group of `replica`, ascending.
   std::span<const Replica> members(Replica replica) const;
   /// Members of a group by its number, ascending. Throws ReplicaError outside [0, num_groups).
@@ -50,19 +52,29 @@ class ReplicaGrouping {
 
   PartitionId partition(PartitionTable& table) const;
   Partition partition() const;
-  bool operator==(const ReplicaGrouping& other) const { return assignment_ == other.assignment_; }
+  /// Equal for groupings of the same replicas only if they are equal, while either of them lives.
+  std::uint64_t identity() const;
+  /// Keeps identity() valid.
+  std::shared_ptr<const void> keep_alive() const { return tables_; }
+  bool operator==(const ReplicaGrouping& other) const {
+    return tables_ == other.tables_ || assignment() == other.assignment();
+  }
   /// PopXL's text: stride and size of a constant grouping, else the assignment.
   std::string to_string() const;
   /// A row a group with its replicas; the middle of long tables and rows is left out.
   std::string table() const;
 
  private:
+  struct Tables {
+    std::vector<std::int64_t> assignment;
+    std::vector<Replica> members;  ///< [num_groups, group_size]
+    std::int64_t num_groups = 1;
+    std::int64_t stride = 1;
+  };
   explicit ReplicaGrouping(std::vector<std::int64_t> assignment);
+  const std::vector<Replica>& all_members() const { return tables_->members; }
 
-  std::vector<std::int64_t> assignment_;
-  std::vector<Replica> members_;  ///< [num_groups, group_size]
-  std::int64_t num_groups_ = 1;
-  std::int64_t stride_ = 1;
+  std::shared_ptr<const Tables> tables_;
 };
 
 }  // namespace popsr
