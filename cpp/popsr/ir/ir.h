@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "popsr/base/stable_vector.h"
 #include "popsr/ir/attribute.h"
 #include "popsr/ir/host_bytes.h"
 #include "popsr/ir/ids.h"
@@ -231,8 +232,8 @@ class Ir {
   std::shared_ptr<PartitionTable> partitions_;
   LocationTable locations_;
   std::deque<Graph> graphs_;
-  std::deque<Tensor> tensors_;
-  std::deque<Op> ops_;
+  StableVector<Tensor> tensors_;
+  StableVector<Op> ops_;
   std::deque<Stream> streams_;
   std::deque<RemoteBuffer> remotes_;
   std::unordered_map<std::string, TensorId> tensors_by_name_;

@@ -1,0 +1,35 @@
+// A growing array whose elements never move.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace popsr {
+
+/// References stay valid while it grows, as those into std::deque, whose blocks hold only two or three big
+/// elements: here neighbours lie side by side.
+template <class T>
+class StableVector {
+ public:
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t i) { return blocks_[i / kBlock][i % kBlock]; }
+  const T& operator[](std::size_t i) const { return blocks_[i / kBlock][i % kBlock]; }
+  T& back() { return (*this)[size_ - 1]; }
+  void push_back(T value) {
+    if (size_ == blocks_.size() * kBlock) {
+      std::vector<T> block;
+      block.reserve(kBlock);
+      blocks_.push_back(std::move(block));
+    }
+    blocks_.back().push_back(std::move(value));
+    ++size_;
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 512;
+  std::vector<std::vector<T>> blocks_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace popsr
