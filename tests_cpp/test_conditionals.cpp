@@ -118,7 +118,7 @@ TEST_CASE("analysis: a context knows the conditionals that narrowed it") {
   const PartitionId by_pairs = p.groups(1, 2).partition(table);
   CHECK(facts.parting(facts.main(), top) == kNone);
 
-  const auto of = [&](OpId op) -> const OpFacts& {
+  const auto of = [&](OpId op) -> FactView {
     const Op& found = p.ir.op(op);
     const auto& ops = p.ir.graph(found.graph).ops;
     return facts.main().ops[static_cast<std::size_t>(std::ranges::find(ops, op) - ops.begin())];

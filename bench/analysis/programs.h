@@ -8,9 +8,9 @@
 
 namespace popsr::bench {
 
-/// A training step of a GPT-like model on replicas that are tensor parallel in groups of 8 neighbours and data
-/// parallel across them: forward and backward of as many layers as `ops` ops take, gradients reduced over data
-/// parallel groups, and updates in place. `replicas` is a multiple of 8.
+/// A training step of a GPT-like model on replicas that are tensor parallel in groups of 8 neighbours and
+/// data parallel across them: forward and backward of as many layers as `ops` ops take, gradients reduced
+/// over data parallel groups, and updates in place. `replicas` is a multiple of 8.
 std::unique_ptr<Ir> gpt_step(std::int64_t replicas, std::int64_t ops);
 
 /// The same forward block `layers` times: written out, or as one graph that is called.

@@ -25,14 +25,14 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
   context_.narrowing = narrowing;
   // Constants are equal wherever they are read; op outputs are set before they are read.
   state_.assign(ir_.graph(graph).tensors.size(), exec);
-  const std::vector<TensorId> entry = entry_tensors(ir_, graph);
+  const std::vector<TensorId>& entry = analysis.entry_tensors(graph);
   POPSR_CHECK(entry.size() == inputs.size());
   for (std::size_t i = 0; i < entry.size(); ++i) fact(entry[i]) = table_.meet(inputs[i], exec);
 }
 
 PartitionId& ContextSolver::fact(TensorId tensor) {
-  const Tensor& storage = ir_.tensor(ir_.tensor(tensor).storage);
-  return storage.kind == TensorKind::kRemote ? remote_fact(storage.id) : state_[storage.index];
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  return slot == kNone ? remote_fact(tensor) : state_[slot];
 }
 
 PartitionId& ContextSolver::remote_fact(TensorId entry) {
@@ -61,82 +61,109 @@ void ContextSolver::set_remote_facts(const Context& callee) {
 }
 
 std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
-  const std::vector<TensorId> inputs = all_inputs(ir_, op);
-  std::vector<PartitionId> facts(inputs.size(), table_.top());
-  for (std::size_t i = 0; i < facts.size(); ++i) {
-    if (inputs[i] != kNone) facts[i] = fact(inputs[i]);
+  std::vector<PartitionId> facts;
+  read_inputs(op, facts);
+  return facts;
+}
+
+void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
+  facts.clear();
+  const auto read = [&](const std::vector<TensorId>& inputs) {
+    for (const TensorId input : inputs) facts.push_back(input == kNone ? table_.top() : fact(input));
+  };
+  if (op.def->remote == Remote::kNone && op.parts.empty()) {
+    read(op.inputs);
+  } else {
+    read(all_inputs(ir_, op));
   }
-  if (streams_.empty()) return facts;
+  if (streams_.empty()) return;
   const std::optional<StreamId> stream = broadcast_stream(ir_, op);
   if (stream && std::ranges::binary_search(streams_, *stream)) facts.push_back(position(*stream));
-  return facts;
 }
 
 Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
   context_.ops.reserve(graph.ops.size());
-  for (const OpId id : graph.ops) context_.ops.push_back(transfer(ir_.op(id)));
+  for (const OpId id : graph.ops) step(ir_.op(id));
   for (const TensorId output : graph.outputs) context_.outputs.push_back(fact(output));
-  for (const TensorId entry : entry_tensors(ir_, graph.id)) context_.final_inputs.push_back(fact(entry));
+  for (const TensorId entry : analysis_.entry_tensors(graph.id)) {
+    context_.final_inputs.push_back(fact(entry));
+  }
   context_.last = std::move(state_);
   context_.final_remote = std::move(remote_);
   return std::move(context_);
 }
 
-OpFacts ContextSolver::transfer(const Op& op) {
-  OpFacts facts;
-  switch (op.def->control) {
-    case Control::kNone:
-      facts = op.parts.empty() ? transfer_local(op, input_facts(op)) : transfer_parts(op);
-      break;
-    case Control::kCall:
-      facts = transfer_call(op, input_facts(op));
-      break;
-    case Control::kRepeat:
-      facts = transfer_repeat(op, input_facts(op));
-      break;
-    case Control::kConditional:
-      facts = transfer_conditional(op, input_facts(op));
-      break;
+void ContextSolver::step(const Op& op) {
+  if (op.def->control != Control::kNone) {
+    OpFacts facts = transfer(op);
+    for (std::size_t k = 0; k < op.outputs.size(); ++k) fact(op.outputs[k]) = facts.outputs[k];
+    return context_.ops.add(std::move(facts));
   }
-  const std::vector<TensorId> outputs = all_outputs(ir_, op);
-  for (std::size_t k = 0; k < outputs.size(); ++k) fact(outputs[k]) = facts.outputs[k];
-  return facts;
+  if (!op.parts.empty()) {
+    const std::vector<PartitionId> outputs = transfer_parts(op);
+    write(all_outputs(ir_, op), outputs);
+    return context_.ops.add(outputs, std::nullopt);
+  }
+  const std::optional<PartitionId> seeds = transfer_local(op);
+  if (op.def->remote == Remote::kNone) {
+    write(op.outputs, outputs_);
+  } else {
+    write(all_outputs(ir_, op), outputs_);
+  }
+  context_.ops.add(outputs_, seeds);
 }
 
-OpFacts ContextSolver::transfer_local(const Op& op, const std::vector<PartitionId>& in) {
-  OpFacts facts;
-  const RuleContext rule{table_, ir_, op, in, context_.exec};
-  const std::size_t outputs = all_outputs(ir_, op).size();
-  for (std::size_t k = 0; k < outputs; ++k) {
-    facts.outputs.push_back(table_.meet(op.def->partition(rule, k), context_.exec));
+void ContextSolver::write(const std::vector<TensorId>& tensors, const std::vector<PartitionId>& facts) {
+  for (std::size_t k = 0; k < tensors.size(); ++k) fact(tensors[k]) = facts[k];
+}
+
+OpFacts ContextSolver::transfer(const Op& op) {
+  switch (op.def->control) {
+    case Control::kCall:
+      return transfer_call(op, input_facts(op));
+    case Control::kRepeat:
+      return transfer_repeat(op, input_facts(op));
+    default:
+      return transfer_conditional(op, input_facts(op));
   }
-  if (!op.seeds) return facts;
+}
+
+std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
+  read_inputs(op, inputs_);
+  const RuleContext rule{table_, ir_, op, inputs_, context_.exec};
+  const std::size_t outputs =
+      op.def->remote == Remote::kNone ? op.outputs.size() : all_outputs(ir_, op).size();
+  outputs_.clear();
+  for (std::size_t k = 0; k < outputs; ++k) {
+    outputs_.push_back(table_.meet(op.def->partition(rule, k), context_.exec));
+  }
+  if (!op.seeds) return std::nullopt;
   // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree
   // inside it.
-  facts.seeds = table_.top();
+  PartitionId seeds = table_.top();
   if (*op.seeds == SeedRule::kPartition) {
-    facts.seeds = table_.bottom();
-    for (const PartitionId output : facts.outputs) facts.seeds = table_.join(facts.seeds, output);
+    seeds = table_.bottom();
+    for (const PartitionId output : outputs_) seeds = table_.join(seeds, output);
   }
-  for (PartitionId& output : facts.outputs) {
+  for (PartitionId& output : outputs_) {
     const PartitionId deterministic = output;
-    output = table_.meet(output, facts.seeds);
+    output = table_.meet(output, seeds);
     POPSR_CHECK(*op.seeds != SeedRule::kPartition || output == deterministic);
   }
-  return facts;
+  return seeds;
 }
 
 /// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
-OpFacts ContextSolver::transfer_parts(const Op& op) {
-  OpFacts facts;
+std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
+  std::vector<PartitionId> outputs;
   std::vector<OpFacts>& parts = context_.parts[op.position];
   for (const OpId id : op.parts) {
-    const Op& part = ir_.op(id);
-    const OpFacts& own = parts.emplace_back(transfer_local(part, input_facts(part)));
-    facts.outputs.insert(facts.outputs.end(), own.outputs.begin(), own.outputs.end());
+    const std::optional<PartitionId> seeds = transfer_local(ir_.op(id));
+    parts.push_back({.outputs = outputs_, .seeds = seeds.value_or(table_.top())});
+    outputs.insert(outputs.end(), outputs_.begin(), outputs_.end());
   }
-  return facts;
+  return outputs;
 }
 
 void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
@@ -16,9 +17,11 @@ class ContextSolver {
   Context run();
 
  private:
+  void step(const Op& op);
+  /// Facts of the outputs of an op that runs no graphs into outputs_; its seed partition, if it has one.
+  std::optional<PartitionId> transfer_local(const Op& op);
+  std::vector<PartitionId> transfer_parts(const Op& op);
   OpFacts transfer(const Op& op);
-  OpFacts transfer_local(const Op& op, const std::vector<PartitionId>& in);
-  OpFacts transfer_parts(const Op& op);
   OpFacts transfer_call(const Op& op, const std::vector<PartitionId>& in);
   OpFacts transfer_repeat(const Op& op, std::vector<PartitionId> in);
   OpFacts transfer_conditional(const Op& op, const std::vector<PartitionId>& in);
@@ -32,6 +35,8 @@ class ContextSolver {
   Changes changes_of(const Op& op, const CalledGraph& branch, const Context& callee);
   void write_changes(const Changes& taken, const Changes& other, OpFacts& facts);
   std::vector<PartitionId> input_facts(const Op& op);
+  void read_inputs(const Op& op, std::vector<PartitionId>& facts);
+  void write(const std::vector<TensorId>& tensors, const std::vector<PartitionId>& facts);
   void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs, OpFacts& facts);
   PartitionId& fact(TensorId tensor);
   PartitionId& remote_fact(TensorId entry);
@@ -48,6 +53,7 @@ class ContextSolver {
   const std::vector<StreamId>& streams_;  ///< Whose positions may part and that the graph loads, ascending.
   std::vector<PartitionId> remote_;       ///< Current facts, parallel to entries_, then to streams_.
   std::vector<PartitionId> state_;  ///< Current fact of each allocation, by Tensor::index of its storage.
+  std::vector<PartitionId> inputs_, outputs_;  ///< Of the op at hand.
 };
 
 }  // namespace popsr

@@ -8,18 +8,18 @@
 
 namespace popsr {
 
-std::vector<TensorId> entry_tensors(const Ir& ir, GraphId graph) {
-  if (graph != kMainGraph) return ir.graph(graph).inputs;
+namespace {
+
+/// Variables and shards of the main graph, ascending.
+std::vector<TensorId> state_of(const Ir& ir) {
   std::vector<TensorId> state;
-  for (const TensorId id : ir.graph(graph).tensors) {
+  for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const Tensor& tensor = ir.tensor(id);
     const bool variable = tensor.kind == TensorKind::kVariable && tensor.home == kNone;
     if (variable || tensor.kind == TensorKind::kShard) state.push_back(id);
   }
   return state;
 }
-
-namespace {
 
 /// Replicas that start with the same value of a variable, shard or remote entry.
 PartitionId initial_fact(const Ir& ir, TensorId id) {
@@ -39,6 +39,7 @@ PartitionId initial_fact(const Ir& ir, TensorId id) {
 
 std::vector<PartitionId> initial_facts(const Ir& ir, const std::vector<TensorId>& tensors) {
   std::vector<PartitionId> facts;
+  facts.reserve(tensors.size());
   for (const TensorId id : tensors) facts.push_back(initial_fact(ir, id));
   return facts;
 }
@@ -57,27 +58,31 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::ve
 }  // namespace
 
 PartitionAnalysis::PartitionAnalysis(const Ir& ir)
-    : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir) {
+    : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir), state_(state_of(ir)) {
   solve_runs();
   list_reachable();
 }
 
 void PartitionAnalysis::solve_runs() {
   PartitionTable& table = ir_->partitions();
-  const std::vector<TensorId> state = entry_tensors(*ir_, kMainGraph);
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
-  std::vector<PartitionId> variables = initial_facts(*ir_, state);
-  std::vector<PartitionId> remote = initial_facts(*ir_, entries);
+  variables_ = initial_facts(*ir_, state_);
+  entries_ = initial_facts(*ir_, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
   for (bool changed = true; changed;) {
-    std::vector<PartitionId> hidden = remote;
+    std::vector<PartitionId> hidden = entries_;
     hidden.resize(entries.size() + streams_.of(kMainGraph).size(), table.top());  // streams start afresh
-    main_ = solve(kMainGraph, variables, hidden, 0);
-    changed = fall(table, variables, main().final_inputs);
-    changed |= fall(table, remote, main().final_remote);
+    Context context = ContextSolver(*this, kMainGraph, variables_, hidden, 0).run();
+    changed = fall(table, variables_, context.final_inputs);
+    changed |= fall(table, entries_, context.final_remote);
+    if (changed) continue;
+    main_ = static_cast<ContextId>(contexts_.size());
+    contexts_.push_back(std::move(context));
   }
-  for (std::size_t i = 0; i < state.size(); ++i) variables_.emplace(state[i], variables[i]);
-  for (std::size_t i = 0; i < entries.size(); ++i) variables_.emplace(entries[i], remote[i]);
+}
+
+const std::vector<TensorId>& PartitionAnalysis::entry_tensors(GraphId graph) const {
+  return graph == kMainGraph ? state_ : ir_->graph(graph).inputs;
 }
 
 void PartitionAnalysis::check_fresh() const {
@@ -121,9 +126,10 @@ OpId PartitionAnalysis::parting(const Context& context, PartitionId groups) cons
 void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) const {
   if (seen[id]) return;
   seen[id] = true;
-  for (const OpFacts& facts : contexts_[id].ops) {
-    if (facts.callee != kNone) mark_reachable(facts.callee, seen);
-    if (facts.otherwise != kNone) mark_reachable(facts.otherwise, seen);
+  const FactStore& ops = contexts_[id].ops;
+  for (const std::uint32_t op : ops.running_graphs()) {
+    if (ops[op].callee != kNone) mark_reachable(ops[op].callee, seen);
+    if (ops[op].otherwise != kNone) mark_reachable(ops[op].otherwise, seen);
   }
 }
 
@@ -142,11 +148,17 @@ const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {
-  const auto it = variables_.find(id);
-  return it == variables_.end() ? ir_->partitions().top() : it->second;
+  const auto find = [id](const std::vector<TensorId>& ids) -> std::optional<std::size_t> {
+    const auto it = std::ranges::lower_bound(ids, id);
+    if (it == ids.end() || *it != id) return std::nullopt;
+    return static_cast<std::size_t>(it - ids.begin());
+  };
+  if (const auto at = find(state_)) return variables_[*at];
+  if (const auto at = find(remote_.of(kMainGraph))) return entries_[*at];
+  return ir_->partitions().top();
 }
 
-std::optional<PartitionId> PartitionAnalysis::remote_after(const OpFacts& facts, TensorId entry) const {
+std::optional<PartitionId> PartitionAnalysis::remote_after(const FactView& facts, TensorId entry) const {
   if (facts.callee == kNone || facts.otherwise != kNone) return std::nullopt;  // conditionals: in `written`
   const Context& callee = contexts_[facts.callee];
   const std::vector<TensorId>& entries = remote_.of(callee.graph);
@@ -164,7 +176,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   POPSR_CHECK(tensor.graph == graph.id);
   std::vector<std::pair<int, PartitionId>> result;
   if (tensor.producer == kNone) {
-    const std::vector<TensorId> entry = entry_tensors(*ir_, graph.id);
+    const std::vector<TensorId>& entry = entry_tensors(graph.id);
     const auto it = std::ranges::find(entry, id);
     PartitionId initial = context.exec;
     if (tensor.kind == TensorKind::kRemote) initial = variable(id);

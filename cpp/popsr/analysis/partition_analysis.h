@@ -25,10 +25,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/fact_store.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/stream_positions.h"
@@ -36,19 +36,7 @@
 
 namespace popsr {
 
-using ContextId = std::uint32_t;
 using NarrowingId = std::uint32_t;
-
-/// Facts of one op in one context.
-struct OpFacts {
-  std::vector<PartitionId> outputs;  ///< Of all_outputs(op).
-  PartitionId seeds = 0;             ///< Seed partition; meaningful for ops that round or draw.
-  ContextId callee = kNone;          ///< Ops that run graphs: the context of the body or then branch.
-  ContextId otherwise = kNone;       ///< Conditionals: the context of the else branch.
-  /// Calls and loops: allocations that they modify by reference, with their facts afterwards. Conditionals:
-  /// and the remote entries that they store.
-  std::vector<std::pair<TensorId, PartitionId>> written = {};
-};
 
 /// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
 struct Narrowing {
@@ -64,7 +52,7 @@ struct Context {
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   PartitionId exec = 0;             ///< Replicas that certainly run the graph together.
   NarrowingId narrowing = 0;        ///< The conditionals that made it so.
-  std::vector<OpFacts> ops;         ///< Parallel to Graph::ops; of merged ops what their parts have.
+  FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
@@ -74,10 +62,6 @@ struct Context {
   std::vector<PartitionId>
       last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
-
-/// The tensors whose facts a context is keyed by: Graph::inputs, and for the main graph its state: variables
-/// and shards. (Remote entries are part of the key too.)
-std::vector<TensorId> entry_tensors(const Ir& ir, GraphId graph);
 
 class PartitionAnalysis {
  public:
@@ -95,6 +79,9 @@ class PartitionAnalysis {
   /// The outermost conditional around the context from which on replicas of one block of `groups` may part:
   /// why an exchange within these groups is under unequal control. kNone when they certainly stay together.
   OpId parting(const Context& context, PartitionId groups) const;
+  /// The tensors whose facts a context starts from: Graph::inputs, and for the main graph its state:
+  /// variables and shards. (Remote entries too.)
+  const std::vector<TensorId>& entry_tensors(GraphId graph) const;
   /// Contexts that the program reaches, per graph.
   const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
@@ -114,7 +101,7 @@ class PartitionAnalysis {
   NarrowingId narrow(NarrowingId outer, OpId op, PartitionId exec);
   void solve_runs();
   /// Fact of a remote entry after a call or loop that reaches it.
-  std::optional<PartitionId> remote_after(const OpFacts& facts, TensorId entry) const;
+  std::optional<PartitionId> remote_after(const FactView& facts, TensorId entry) const;
   void mark_reachable(ContextId id, std::vector<bool>& seen) const;
   void list_reachable();
 
@@ -126,10 +113,12 @@ class PartitionAnalysis {
   std::vector<Narrowing> narrowings_{1};
   std::map<Narrowing, NarrowingId> narrowing_ids_;
   std::vector<Context> contexts_;
-  std::map<std::vector<PartitionId>, ContextId> memo_;  ///< Key: graph, narrowing, inputs, remote.
+  /// Of called graphs. Key: graph, narrowing, inputs, remote.
+  std::map<std::vector<PartitionId>, ContextId> memo_;
   ContextId main_ = 0;
   std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
-  std::unordered_map<TensorId, PartitionId> variables_;
+  std::vector<TensorId> state_;                    ///< Variables and shards, ascending.
+  std::vector<PartitionId> variables_, entries_;   ///< Facts of state_ and of remote entries before a run.
 };
 
 }  // namespace popsr

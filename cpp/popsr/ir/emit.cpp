@@ -199,6 +199,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   }
   for (const Effect& effect : def.effects) {
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
+    storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }
   number_site(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
@@ -206,6 +207,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     callee.called = true;
     graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
   }
+  if (def.control != Control::kNone) ops_with_graphs_.push_back(op.id);
   op.after = graphs_[graph.value].sequence.place(op.id, args.sequence);
   op.position = static_cast<std::uint32_t>(graphs_[graph.value].ops.size());
   graphs_[graph.value].ops.push_back(op.id);

@@ -72,6 +72,7 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
   tensor.storage = id;
   tensor.index = static_cast<std::uint32_t>(graphs_[graph.value].tensors.size());
   tensors_by_name_.emplace(tensor.name, id);
+  storage_indices_.push_back(kind == TensorKind::kRemote ? kNone : tensor.index);
   tensors_.push_back(std::move(tensor));
   graphs_[graph.value].tensors.push_back(id);
   ++epoch_;

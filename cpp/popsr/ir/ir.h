@@ -205,6 +205,10 @@ class Ir {
   const Graph& graph(GraphId id) const { return graphs_[id.value]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
+  /// Tensor::index of the tensor's storage; kNone for remote entries.
+  std::uint32_t storage_index(TensorId id) const { return storage_indices_[id]; }
+  /// Calls, loops and conditionals of all graphs.
+  const std::vector<OpId>& ops_with_graphs() const { return ops_with_graphs_; }
   const Stream& stream(StreamId id) const { return streams_[id]; }
   const RemoteBuffer& remote(RemoteId id) const { return remotes_[id]; }
   std::size_t num_graphs() const { return graphs_.size(); }
@@ -234,6 +238,8 @@ class Ir {
   std::deque<Graph> graphs_;
   StableVector<Tensor> tensors_;
   StableVector<Op> ops_;
+  std::vector<std::uint32_t> storage_indices_;
+  std::vector<OpId> ops_with_graphs_;
   std::deque<Stream> streams_;
   std::deque<RemoteBuffer> remotes_;
   std::unordered_map<std::string, TensorId> tensors_by_name_;

@@ -78,6 +78,7 @@ const std::vector<TensorId>& RemoteAccess::stored(GraphId graph) const {
 
 const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only, Memo& memo) const {
   if (const auto it = memo.find(id.value); it != memo.end()) return it->second;
+  if (ir_.num_remotes() == 0) return memo[id.value];
   std::set<TensorId> all;
   if (id == kMainGraph && !stores_only) {
     for (RemoteId b = 0; b < ir_.num_remotes(); ++b) {

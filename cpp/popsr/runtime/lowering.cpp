@@ -93,9 +93,10 @@ class Lowering {
     }
   }
 
-  void lower_local(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+  void lower_local(const Op& op, const FactView& facts, Frame& frame, PathId path,
                    std::vector<LoweredOp>& ops) {
-    LoweredOp lowered{.op = &op, .facts = facts.outputs, .seeds = facts.seeds, .path = path};
+    LoweredOp lowered{
+        .op = &op, .facts = {facts.outputs.begin(), facts.outputs.end()}, .seeds = facts.seeds, .path = path};
     for (const TensorId input : all_inputs(ir_, op)) lowered.in.push_back(buffer(frame, input));
     for (const TensorId output : all_outputs(ir_, op)) {
       const Tensor& storage = ir_.tensor(ir_.tensor(output).storage);
@@ -151,7 +152,7 @@ class Lowering {
     return held;
   }
 
-  void lower_call(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+  void lower_call(const Op& op, const FactView& facts, Frame& frame, PathId path,
                   std::vector<LoweredOp>& ops) {
     const Context& callee = facts_.context(facts.callee);
     const Graph& graph = ir_.graph(callee.graph);
@@ -176,7 +177,7 @@ class Lowering {
     }
   }
 
-  void lower_repeat(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+  void lower_repeat(const Op& op, const FactView& facts, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
     const std::size_t carried = op.outputs.size();
     const auto count = op.attr<std::int64_t>("count");
@@ -232,12 +233,12 @@ class Lowering {
     }
   }
 
-  void lower_conditional(const Op& op, const OpFacts& facts, Frame& frame, PathId path,
+  void lower_conditional(const Op& op, const FactView& facts, Frame& frame, PathId path,
                          std::vector<LoweredOp>& ops) {
     LoweredOp conditional{.kind = LoweredOp::Kind::kConditional,
                           .op = &op,
                           .in = {buffer(frame, op.inputs[0])},
-                          .facts = facts.outputs,
+                          .facts = {facts.outputs.begin(), facts.outputs.end()},
                           .path = path};
     for (const TensorId output : op.outputs) {
       const BufferId to = frame[ir_.tensor(output).index] = new_buffer(output);

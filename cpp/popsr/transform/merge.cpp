@@ -184,7 +184,7 @@ using Digest = std::vector<std::tuple<std::uint32_t, std::uint32_t, PartitionId>
 Digest digest_of(const Ir& ir, const Context& context) {
   Digest digest;
   std::map<TensorId, std::uint32_t> times;
-  const auto add = [&](const Op& op, const OpFacts& facts) {
+  const auto add = [&](const Op& op, const FactView& facts) {
     const std::vector<TensorId> outputs = all_outputs(ir, op);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       digest.emplace_back(outputs[k], times[outputs[k]]++, facts.outputs[k]);

@@ -1,0 +1,69 @@
+// Facts of a graph's ops in one context, in arrays: most ops have outputs and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "popsr/ir/ids.h"
+#include "popsr/replica/partition.h"
+
+namespace popsr {
+
+using ContextId = std::uint32_t;
+
+/// An allocation or remote entry, and the fact that it has after an op.
+using Written = std::pair<TensorId, PartitionId>;
+
+/// Facts of one op in one context.
+struct OpFacts {
+  std::vector<PartitionId> outputs = {};  ///< Of all_outputs(op).
+  PartitionId seeds = 0;                  ///< Seed partition; meaningful for ops that round or draw.
+  ContextId callee = kNone;               ///< Ops that run graphs: the context of the body or then branch.
+  ContextId otherwise = kNone;            ///< Conditionals: the context of the else branch.
+  /// Calls and loops: allocations that they modify by reference, with their facts afterwards. Conditionals:
+  /// and the remote entries that they store.
+  std::vector<Written> written = {};
+};
+
+/// The same, kept elsewhere.
+struct FactView {
+  std::span<const PartitionId> outputs = {};
+  PartitionId seeds = 0;
+  ContextId callee = kNone, otherwise = kNone;
+  std::span<const Written> written = {};
+
+  FactView() = default;
+  FactView(const OpFacts& facts)  // NOLINT: a view of it
+      : outputs(facts.outputs),
+        seeds(facts.seeds),
+        callee(facts.callee),
+        otherwise(facts.otherwise),
+        written(facts.written) {}
+};
+
+/// Grows by one op at a time, in schedule order.
+class FactStore {
+ public:
+  /// Of an op that runs no graphs. `seeds` of ops that round or draw.
+  void add(std::span<const PartitionId> outputs, std::optional<PartitionId> seeds);
+  void add(OpFacts facts);
+  void reserve(std::size_t ops);
+
+  std::size_t size() const { return first_.size() - 1; }
+  /// Valid until the store grows.
+  FactView operator[](std::size_t op) const;
+  /// The ops that run graphs, ascending.
+  std::span<const std::uint32_t> running_graphs() const { return running_; }
+
+ private:
+  std::vector<std::uint32_t> first_{0};  ///< Of each op's outputs; one more than there are ops.
+  std::vector<PartitionId> outputs_;
+  std::vector<PartitionId> seeds_;  ///< By op; those at the end without seeds are left out.
+  std::vector<std::uint32_t> running_;
+  std::vector<OpFacts> graphs_;  ///< Parallel to running_.
+};
+
+}  // namespace popsr
