@@ -89,7 +89,10 @@ def lint(session: nox.Session) -> None:
     """Formatters, linters and types. `nox -s lint -- fix` mends what can be mended."""
     install_group(session, "lint")
     session.install(*PROJECT["project"]["dependencies"])
-    cpp_files = [str(f) for d in ("cpp", "tests_cpp") for f in sorted(Path(d).rglob("*.[ch]*"))]
+    folders = ("cpp", "tests_cpp", "bench")
+    cpp_files = [
+        str(f) for d in folders for f in sorted(Path(d).rglob("*.[ch]*")) if f.suffix in (".h", ".cpp")
+    ]
     if session.posargs == ["fix"]:
         session.run("ruff", "check", "--fix", ".")
         session.run("ruff", "format", ".")
@@ -102,7 +105,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks of bench/README.md, beside PyTorch."""
+    """The benchmarks of bench/README.md, beside PyTorch and JAX."""
     install_popsr(session, "bench")
     what = session.posargs or ["bench"]
+    if any("analysis" in arg or arg == "bench" for arg in what):
+        build_cpp_tests(session, "default")
     session.run("pytest", *what, "--benchmark-columns=min,median,iqr,rounds", "-s")

@@ -1,50 +1,83 @@
-// Times the analysis on generated programs: one line of JSON a measurement. Read by bench_analysis.py.
-//   popsr_bench_analysis gpt <replicas> <ops> <rounds>
+// Times the analysis on generated programs, which take turns; one line of JSON a program. Read by
+// bench_analysis.py.
+//   popsr_bench_analysis <rounds> <program>:<replicas>:<size>...
+#include <malloc.h>
+
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/base/error.h"
 #include "programs.h"
 
 namespace popsr::bench {
 namespace {
 
-double seconds(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+struct Row {
+  std::string name;
+  std::unique_ptr<Ir> ir;
+  std::vector<double> seconds = {};
+  double bytes_a_tensor = 0;
+};
+
+std::unique_ptr<Ir> build(const std::string& program, std::int64_t replicas, std::int64_t size) {
+  if (program == "gpt") return gpt_step(replicas, size);
+  if (program == "inlined") return layers_inlined(replicas, 96, size);
+  if (program == "called") return layers_called(replicas, 96, size);
+  if (program == "rotation") return rotation(replicas, size);
+  if (program == "loops") return loop_nest(replicas, size);
+  raise<AttributeValueError>("popsr_bench_analysis: unknown program, got '{}'", program);
 }
 
-void report(const std::string& name, const Ir& ir, int rounds) {
-  std::printf("{\"program\": \"%s\", \"ops\": %zu, \"replicas\": %lld, \"seconds\": [", name.c_str(),
-              ir.num_ops(), static_cast<long long>(ir.replication()));
-  for (int i = 0; i < rounds; ++i) {
-    const double t = seconds([&ir] { const PartitionAnalysis facts(ir); });
-    std::printf("%s%.6f", i == 0 ? "" : ", ", t);
+Row parse(const std::string& text) {
+  const std::size_t first = text.find(':'), second = text.find(':', first + 1);
+  const std::int64_t replicas = std::stoll(text.substr(first + 1, second - first - 1));
+  return {.name = text, .ir = build(text.substr(0, first), replicas, std::stoll(text.substr(second + 1)))};
+}
+
+std::size_t bytes_in_use() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+void measure(Row& row) {
+  const std::size_t before = bytes_in_use();
+  const auto start = std::chrono::steady_clock::now();
+  const PartitionAnalysis facts(*row.ir);
+  row.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  row.bytes_a_tensor =
+      static_cast<double>(bytes_in_use() - before) / static_cast<double>(row.ir->num_tensors());
+}
+
+void print(const Row& row) {
+  std::printf(R"({"program": "%s", "ops": %zu, "partitions": %zu, "bytes_a_tensor": %.1f, "seconds": [)",
+              row.name.c_str(), row.ir->num_ops(), row.ir->partitions().size(), row.bytes_a_tensor);
+  for (std::size_t i = 0; i < row.seconds.size(); ++i) {
+    std::printf("%s%.7f", i == 0 ? "" : ", ", row.seconds[i]);
   }
-  std::printf("], \"partitions\": %zu}\n", ir.partitions().size());
+  std::printf("]}\n");
+}
+
+void run(int rounds, const std::vector<std::string>& programs) {
+  std::vector<Row> rows;
+  for (const std::string& program : programs) rows.push_back(parse(program));
+  for (int round = 0; round < rounds; ++round) {
+    for (Row& row : rows) measure(row);
+  }
+  for (const Row& row : rows) print(row);
 }
 
 }  // namespace
 }  // namespace popsr::bench
 
 int main(int argc, char** argv) {
-  using namespace popsr::bench;
-  const std::vector<std::string> args(argv + 1, argv + argc);
-  const long long replicas = std::atoll(args.at(1).c_str()), size = std::atoll(args.at(2).c_str());
-  const int rounds = std::atoi(args.at(3).c_str());
-  const std::map<std::string, std::function<std::unique_ptr<popsr::Ir>()>> programs{
-      {"gpt", [&] { return gpt_step(replicas, size); }},
-      {"inlined", [&] { return layers_inlined(replicas, 96, size / 96); }},
-      {"called", [&] { return layers_called(replicas, 96, size / 96); }},
-      {"rotation", [&] { return rotation(replicas, size); }},
-      {"loops", [&] { return loop_nest(replicas, size); }},
-  };
-  report(args.at(0), *programs.at(args.at(0))(), rounds);
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: popsr_bench_analysis <rounds> <program>:<replicas>:<size>...\n");
+    return 2;
+  }
+  popsr::bench::run(std::stoi(argv[1]), {argv + 2, argv + argc});
 }

@@ -1,5 +1,6 @@
 #include "programs.h"
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,9 +26,10 @@ class Builder {
     return ir->op(ir->emit(at, op, std::move(inputs), std::move(args))).outputs.at(0);
   }
   TensorId variable(const ReplicaGrouping& grouping) {
+    auto& data = zeros_[grouping.num_groups()];
     const auto groups = static_cast<std::size_t>(grouping.num_groups());
-    auto data = std::make_shared<const HostBytes>(std::vector<std::byte>(groups * 16));
-    return ir->add_variable("w", kMatrix, std::move(data), grouping, VariableRetrievalMode::kOnePerGroup);
+    if (!data) data = std::make_shared<const HostBytes>(std::vector<std::byte>(groups * 16));
+    return ir->add_variable("w", kMatrix, data, grouping, VariableRetrievalMode::kOnePerGroup);
   }
   TensorId load(StreamMode mode) {
     const StreamId stream = ir->add_stream("x", kMatrix, true, mode);
@@ -40,6 +42,9 @@ class Builder {
 
   std::unique_ptr<Ir> ir;
   GraphId at = kMainGraph;
+
+ private:
+  std::map<std::int64_t, std::shared_ptr<const HostBytes>> zeros_;  ///< By the number of groups.
 };
 
 /// One layer and the values that its gradient needs.
@@ -54,6 +59,7 @@ class Gpt {
       : ops_(ops),
         shards_(ReplicaGrouping::from_stride(replicas, kTensorParallel, replicas / kTensorParallel)),
         neighbours_(ReplicaGrouping::from_stride(replicas, 1, kTensorParallel)),
+        all_(ReplicaGrouping::from_stride(replicas)),
         p_(replicas) {}
 
   std::unique_ptr<Ir> build() && {
@@ -72,9 +78,7 @@ class Gpt {
   }
 
   TensorId forward(TensorId x) {
-    Layer layer{.up = p_.variable(shards_),
-                .down = p_.variable(shards_),
-                .scale = p_.variable(p_.groups(1, p_.ir->replication()))};
+    Layer layer{.up = p_.variable(shards_), .down = p_.variable(shards_), .scale = p_.variable(all_)};
     layer.in = x;
     const TensorId mean = p_("mean", {x}, {{"axis", std::vector<std::int64_t>{1}}, {"keepdims", true}});
     layer.normed = p_("mul", {p_("sub", {x, mean}), layer.scale});
@@ -105,7 +109,7 @@ class Gpt {
   }
 
   std::int64_t ops_;
-  ReplicaGrouping shards_, neighbours_;
+  ReplicaGrouping shards_, neighbours_, all_;
   Builder p_;
   TensorId rate_ = kNone;
   std::vector<Layer> layers_;
@@ -113,9 +117,10 @@ class Gpt {
 
 /// `ops` ops from x on, between two values.
 TensorId block(Builder& p, TensorId x, TensorId weight, std::int64_t ops) {
+  const ReplicaGrouping neighbours = p.groups(1, kTensorParallel);
   TensorId y = x;
   for (std::int64_t i = 0; i < ops; ++i) {
-    y = i % 8 == 7 ? p("replicated_all_reduce", {y}, {{"group", p.groups(1, kTensorParallel)}})
+    y = i % 8 == 7 ? p("replicated_all_reduce", {y}, {{"group", neighbours}})
                    : p("add", {y, i % 2 == 0 ? weight : x});
   }
   return y;

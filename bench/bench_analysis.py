@@ -1,0 +1,144 @@
+"""What the analysis costs: programs of a C++ generator (bench/analysis) and one built in Python, beside JAX's check.
+
+The generator is built by `cmake --preset default` (nox does it); POPSR_BENCH_ANALYSIS names another binary.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import compare
+import programs
+import pytest
+
+import popsr
+from popsr.analysis import analyze
+
+ROUNDS = 9
+BUILT = Path(__file__).parent.parent / "build/default/lib/popsr_bench_analysis"
+GENERATOR = Path(os.environ.get("POPSR_BENCH_ANALYSIS", BUILT))
+# The wanted operations, of which a 15th are all-reduces, traced on 8 devices as 2 x 4.
+JAX = """
+import os, sys, time
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "tensor"))
+def layers(x, w):
+    for _ in range(int(sys.argv[1]) // 8):
+        for _ in range(3):
+            x = x * w
+            x = x + w
+        x = jnp.tanh(jax.lax.psum(x, "tensor"))
+    return jax.lax.psum(x, "data")
+
+for _ in range(int(sys.argv[2])):
+    for check in (True, False):
+        traced = jax.shard_map(layers, mesh=mesh, in_specs=(P("data"), P()), out_specs=P(), check_vma=check)
+        jax.clear_caches()
+        start = time.perf_counter()
+        jax.make_jaxpr(traced)(jnp.ones((8, 4)), jnp.ones(4))
+        print(check, time.perf_counter() - start)
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one program; best and median in seconds."""
+
+    ops: int
+    partitions: int
+    bytes_a_tensor: float
+    best: float
+    median: float
+
+    @property
+    def nanoseconds_an_op(self) -> float:
+        return self.median / self.ops * 1e9
+
+
+def generated(*specs: str, rounds: int = ROUNDS) -> dict[str, Row]:
+    """Rows of programs "<program>:<replicas>:<size>" that took turns in one process."""
+    if not GENERATOR.exists():
+        pytest.fail(f"{GENERATOR} is missing: cmake --preset default && cmake --build --preset default")
+    out = subprocess.run([GENERATOR, str(rounds), *specs], check=True, capture_output=True, text=True).stdout
+    rows = {}
+    for line in out.splitlines():
+        row = json.loads(line)
+        seconds = row.pop("seconds")
+        name = row.pop("program")
+        rows[name] = Row(best=min(seconds), median=statistics.median(seconds), **row)
+    return rows
+
+
+def print_rows(title: str, rows: dict[str, Row]) -> None:
+    print(f"\n{title}")
+    print(
+        f"{'program:replicas:size':26}{'ops':>11}{'best ms':>10}{'median ms':>11}{'ns/op':>12}{'B/tensor':>10}"
+    )
+    for name, row in rows.items():
+        print(
+            f"{name:26}{row.ops:11,}{row.best * 1e3:10.3f}{row.median * 1e3:11.3f}"
+            f"{row.nanoseconds_an_op:12,.0f}{row.bytes_a_tensor:10.1f}"
+        )
+
+
+def test_size_and_replicas():
+    sizes = ("gpt:1024:100000", "gpt:1024:1000000")
+    counts = tuple(f"gpt:{n}:100000" for n in (8, 64, 4096, 1 << 20))
+    rows = generated(*sizes, *counts)
+    print_rows("A training step, all facts (goals: 5 Mops/s, 1 M ops in 250 ms, 64 B a value)", rows)
+    print(
+        f"median of 4096 replicas against 8: {rows[counts[2]].median / rows[counts[0]].median:.2f} (goal: 1.5)"
+    )
+    assert max(row.partitions for row in rows.values()) < 30
+
+
+def test_calls():
+    inlined, called = specs = ("inlined:1024:1000", "called:1024:1000")
+    rows = generated(*specs)
+    print_rows("96 layers of 1,000 ops, written out and as one graph that is called 96 times", rows)
+    print(f"written out against called: {rows[inlined].median / rows[called].median:.0f}x (goal: 20x)")
+
+
+def test_loops():
+    rows = generated("rotation:8:1000", "loops:8:12", rounds=5)
+    print_rows("1,000 values handed round in a loop, and 12 loops in each other (goal: 1 s)", rows)
+
+
+def test_program_built_in_python(benchmark):
+    ir = programs.late_updates(25_000)
+
+    def edit() -> None:
+        with ir.main_graph:
+            popsr.constant(0.0)  # facts are kept while the program does not change
+
+    benchmark.pedantic(analyze, args=(ir,), setup=edit, rounds=ROUNDS, iterations=1, warmup_rounds=1)
+    stats = benchmark.stats.stats
+    print(f"\n100,000 ops built in Python: best {stats.min * 1e3:.1f} ms, median {stats.median * 1e3:.1f} ms")
+
+
+def test_beside_jax():
+    ops, rounds = 20_000, 5
+    out = subprocess.run(
+        [sys.executable, "-c", JAX, str(ops), str(rounds)], check=True, capture_output=True, text=True
+    ).stdout
+    taken: dict[str, list[float]] = {"True": [], "False": []}
+    for line in out.splitlines():
+        check, seconds = line.split()
+        taken[check].append(float(seconds))
+    times = {check: compare.Times(min(t), statistics.median(t)) for check, t in taken.items()}
+    ours = generated(f"inlined:8:{ops // 96}")[f"inlined:8:{ops // 96}"]
+    check = (times["True"].median - times["False"].median) / ops
+    print(
+        f"\nJAX traces {ops:,} ops under shard_map: {times['True'].median / ops * 1e6:.1f} us an op with check_vma,"
+    )
+    print(
+        f"  {times['False'].median / ops * 1e6:.1f} without: {check * 1e6:.1f} for the check alone (medians)"
+    )
+    print(f"  our analysis of such a program: {ours.nanoseconds_an_op / 1e3:.2f} us an op")
