@@ -150,6 +150,8 @@ def test_a_step_has_one_reduction_and_one_load() -> None:
 
 def test_order_with_the_transform_of_stochastic_rounding_does_not_matter() -> None:
     first, second = DataParallel(), DataParallel()
+    for each in (first, second):
+        each.ir.options.enable_stochastic_rounding = True
     transforms.merge_collectives(first.ir)
     transforms.stochastic_rounding(first.ir)
     transforms.stochastic_rounding(second.ir)
@@ -162,6 +164,7 @@ def test_op_views_of_merged_ops() -> None:
     step = DataParallel(2)
     single = step.ir.main_graph.ops[2]
     transforms.merge_collectives(step.ir)
+    step.ir.options.enable_stochastic_rounding = True
     transforms.stochastic_rounding(step.ir)
     (merged,) = [op for op in step.ir.main_graph.ops if op.parts]
     assert merged.kind == "multi_replicated_all_reduce"

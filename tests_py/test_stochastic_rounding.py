@@ -221,7 +221,7 @@ def test_identical_mode() -> None:
     assert {op.stochastic_rounding_method for op in _casts(ir)} == {StochasticRoundingMethod.IdenticalSeeds}
 
 
-@pytest.mark.parametrize("mode", ["partition", "identical"])
+@pytest.mark.parametrize("mode", ["partition", "popart", "identical"])
 def test_modes_keep_facts_and_bits(mode: str) -> None:
     ir, got = _groups(mode)
     for options in ({"dedup": False}, {"check": True}):
@@ -311,6 +311,10 @@ def test_transform_runs_last() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
         ops.cast(_between(), popsr.bfloat16)
+    with pytest.raises(errors.GraphError, match="enable_stochastic_rounding is off, got False"):
+        transforms.stochastic_rounding(ir)
+    assert ir.main_graph.ops[0].stochastic_rounding_method is None
+    ir.options.enable_stochastic_rounding = True
     transforms.stochastic_rounding(ir)
     before = str(ir)
     transforms.stochastic_rounding(ir)

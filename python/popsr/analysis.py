@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, overload
 
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr._popart_mode import PopartAnalysis
+from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Tensor
+from popsr.utils import read_choice
 
-__all__ = ["PartitionAnalysis", "analyze"]
+__all__ = ["PartitionAnalysis", "PopartAnalysis", "analyze"]
 
 
 class PartitionAnalysis:
@@ -54,17 +56,23 @@ class PartitionAnalysis:
         return f"PartitionAnalysis[{self._ir!r}]"
 
 
-def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalysis:
+@overload
+def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalysis: ...
+@overload
+def analyze(ir: Ir, mode: Literal["popart"]) -> PopartAnalysis: ...
+
+
+def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> PartitionAnalysis | PopartAnalysis:
     """Prove which replicas agree.
 
     Args:
         ir: the program.
-        mode: "partition".
+        mode: "partition"; or "popart": what PopART's analysis says, for comparison. It proves nothing.
     Raises:
-        GraphError: the order of a write in place and another use of the same tensor is not fixed.
+        GraphError: the order of a write in place and another use of the same tensor is not fixed; or, in mode
+            "popart", a graph without inputs is called for a result: PopART stops there.
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")
-    if mode != "partition":
-        raise AttributeValueError(f"analyze: unknown mode, got {mode!r}, expected 'partition'")
-    return PartitionAnalysis(ir)
+    read_choice("analyze", "mode", mode, ("partition", "popart"))
+    return PartitionAnalysis(ir) if mode == "partition" else PopartAnalysis(ir)

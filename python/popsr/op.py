@@ -86,19 +86,31 @@ class Op:
         of_parts = [seeds for part in self.parts if (seeds := part.seed_partition) is not None]
         if of_parts:
             return functools.reduce(operator.and_, of_parts)
-        if self._info()["seeds"] is None:
+        if self._seed_rule() is None:
             return None
         return self._ir._facts().seeds(self._id)
 
     @property
     def stochastic_rounding_method(self) -> StochasticRoundingMethod | None:
-        """IdenticalSeeds when all replicas round with the same random numbers; None when it does not round so."""
-        seeds = self.seed_partition
-        if seeds is None:
-            return None
-        if seeds.num_blocks == 1:
-            return StochasticRoundingMethod.IdenticalSeeds
-        return StochasticRoundingMethod.DifferingSeeds
+        """IdenticalSeeds when all replicas round with the same random numbers; None when it does not round so.
+
+        In modes "popart" and "identical" it is what the mode says, also with one replica; in mode "partition"
+        IdenticalSeeds when the seed partition is one block. Of a merged op: when all its parts have it.
+        """
+        of_parts = {method for part in self.parts if (method := part.stochastic_rounding_method) is not None}
+        if len(of_parts) == 1:
+            return of_parts.pop()
+        if of_parts:
+            return StochasticRoundingMethod.DifferingSeeds
+        rule = self._seed_rule()
+        if rule == "partition":
+            rule = "identical" if self._ir._facts().seeds(self._id).num_blocks == 1 else "differing"
+        return None if rule is None else StochasticRoundingMethod(f"{rule}_seeds")
+
+    def _seed_rule(self) -> str | None:
+        """The rule that the transform gave it: "partition", "identical" or "differing"."""
+        rule: str | None = self._info()["seeds"]
+        return rule
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Op) and other._ir is self._ir and other._id == self._id

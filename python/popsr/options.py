@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from popsr.errors import AttributeValueError
@@ -14,6 +16,8 @@ _ALIASES = {
     "enableStochasticRounding": "enable_stochastic_rounding",
     "stochasticRoundingMode": "stochastic_rounding_mode",
 }
+# PopART's switch between two of the modes.
+_RNG_STATES = "_enableRngStateManagement"
 
 
 class Options:
@@ -22,7 +26,9 @@ class Options:
     Attributes:
         enable_stochastic_rounding: narrow floats are rounded stochastically, not to nearest.
         stochastic_rounding_mode: "partition": replicas that are proved to hold the same value round it the same way;
-            "identical": all replicas round with the same random numbers.
+            "identical": all replicas round with the same random numbers; "popart": those of an op do, or none, as
+            PopART's own analysis decides. PopART's ``_enableRngStateManagement`` sets it: True is "popart", False is
+            "identical", as PopART rounds without it.
         seed: seed of the random numbers, 0 <= seed < 2**64; ``Session(seed=...)`` goes first.
     """
 
@@ -39,12 +45,17 @@ class Options:
     def __getattr__(self, name: str) -> Any:
         if name in _ALIASES:
             return getattr(self, _ALIASES[name])
+        if name == _RNG_STATES:
+            return self.stochastic_rounding_mode == "popart"
         raise AttributeError(
             f"options: unknown option, got {name!r}, expected one of {', '.join(vars(self))}"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = _ALIASES.get(name, name)
+        if name == _RNG_STATES:
+            _check_bool(name, value)
+            name, value = "stochastic_rounding_mode", "popart" if value else "identical"
         check = _CHECKS.get(name)
         if check is None:
             raise AttributeError(
@@ -57,27 +68,22 @@ class Options:
         return f"Options({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def _check_bool(value: Any) -> None:
+def _check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise AttributeValueError(f"options: enable_stochastic_rounding is not a bool, got {value!r}")
+        raise AttributeValueError(f"options: {name} is not a bool, got {value!r}")
 
 
 def check_mode(value: Any) -> None:
     """Raise AttributeValueError unless it is a mode of stochastic rounding."""
-    if value == "popart":
-        raise AttributeValueError(
-            "options: stochastic_rounding_mode 'popart' is not available yet: it arrives with the analysis of that "
-            "name, expected 'partition' or 'identical'"
-        )
-    read_choice("options", "stochastic_rounding_mode", value, ("partition", "identical"))
+    read_choice("options", "stochastic_rounding_mode", value, ("partition", "popart", "identical"))
 
 
 def _check_seed(value: Any) -> None:
     read_int("options: seed", value, 0, 2**64 - 1)
 
 
-_CHECKS = {
-    "enable_stochastic_rounding": _check_bool,
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "enable_stochastic_rounding": partial(_check_bool, "enable_stochastic_rounding"),
     "stochastic_rounding_mode": check_mode,
     "seed": _check_seed,
 }

@@ -141,9 +141,8 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
   if (!op.seeds) return std::nullopt;
   // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree
   // inside it.
-  PartitionId seeds = table_.top();
+  PartitionId seeds = *op.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
   if (*op.seeds == SeedRule::kPartition) {
-    seeds = table_.bottom();
     for (const PartitionId output : outputs_) seeds = table_.join(seeds, output);
   }
   for (PartitionId& output : outputs_) {

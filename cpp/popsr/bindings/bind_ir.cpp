@@ -69,6 +69,18 @@ py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::lis
   return py::make_tuple(id, ir.op(id).outputs);
 }
 
+std::string_view to_string(SeedRule rule) {
+  switch (rule) {
+    case SeedRule::kPartition:
+      return "partition";
+    case SeedRule::kIdentical:
+      return "identical";
+    case SeedRule::kDiffering:
+      return "differing";
+  }
+  POPSR_CHECK(false);
+}
+
 py::dict describe_op(const Ir& ir, OpId id) {
   const Op& op = ir.op(checked_op(ir, id));
   py::list inputs;
@@ -84,13 +96,13 @@ py::dict describe_op(const Ir& ir, OpId id) {
     attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
   }
   py::object seeds = py::none();
-  if (op.seeds) seeds = py::str(*op.seeds == SeedRule::kIdentical ? "identical" : "partition");
+  if (op.seeds) seeds = py::str(std::string(to_string(*op.seeds)));
   using namespace py::literals;
   return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph.value, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
                   "location"_a = ir.locations().to_string(op.location), "site"_a = op.site,
                   "rounds"_a = rounds(ir, op), "seeds"_a = seeds, "after"_a = op.after,
-                  "modified"_a = op.modified, "parts"_a = op.parts);
+                  "modified"_a = op.modified, "parts"_a = op.parts, "position"_a = op.position);
 }
 
 py::tuple describe_tensor(const Ir& ir, TensorId id) {

@@ -45,10 +45,11 @@ std::map<std::uint32_t, GradTuple> differentiate(Ir& ir, std::uint32_t forward,
 void bind_transform(py::module_& m) {
   m.def("autodiff", &differentiate);
   m.def("assign_seeds", [](Ir& ir, const std::string& mode) {
-    if (mode != "partition" && mode != "identical") {
+    if (mode != "partition" && mode != "popart" && mode != "identical") {
       raise<AttributeValueError>(
-          "stochastic_rounding: unknown mode, got '{}', expected 'partition' or 'identical'", mode);
+          "stochastic_rounding: unknown mode, got '{}', expected 'partition', 'popart' or 'identical'", mode);
     }
+    if (mode == "popart") return assign_popart_seeds(ir);
     assign_seeds(ir, mode == "identical" ? SeedRule::kIdentical : SeedRule::kPartition);
   });
   m.def("clear_seeds", &clear_seeds);

@@ -22,6 +22,7 @@ void bind_variable_settings(py::module_& m);  ///< VariableSettings, VariableRet
 void bind_ir(py::module_& m);                 ///< Ir: graphs, tensors, ops and streams by id; emission.
 void bind_schemas(py::module_& m);            ///< op_schemas(): what the registry declares.
 void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
+void bind_popart(py::module_& m);             ///< PopartAnalysis.
 void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic rounding.
 void bind_session(py::module_& m);            ///< Session, threads.
 void bind_sr(py::module_& m);                 ///< Submodule sr: stochastic rounding of NumPy arrays.

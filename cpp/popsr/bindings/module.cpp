@@ -12,6 +12,7 @@ PYBIND11_MODULE(_core, m) {
   bind_ir(m);
   bind_schemas(m);
   bind_analysis(m);
+  bind_popart(m);
   bind_transform(m);
   bind_session(m);
   bind_sr(m);

@@ -64,6 +64,7 @@ struct Tensor {
 enum class SeedRule : std::uint8_t {
   kPartition,  ///< Join of the partitions of the op's outputs.
   kIdentical,  ///< One seed for all replicas.
+  kDiffering,  ///< A seed of its own for each replica.
 };
 
 struct Op {

@@ -18,6 +18,10 @@ PartitionId meet_of_inputs(const RuleContext& context, std::size_t) {
 
 PartitionId equal_everywhere(const RuleContext& context, std::size_t) { return context.exec; }
 
+bool and_of_inputs(const PopartContext& context, std::size_t) {
+  return std::ranges::find(context.inputs, false) == context.inputs.end();
+}
+
 std::string_view InferContext::name() const { return op.def->name; }
 
 std::size_t OpDef::attr_index(std::string_view attr) const {

@@ -25,12 +25,14 @@ struct InputDef {
   bool optional = false;
   bool influences = true;  ///< False: only shape, or contents that are overwritten unread.
   bool variadic = false;   ///< The last input only: any number of tensors.
+  bool seed = false;       ///< Seeds the random numbers that the op draws.
 };
 
 /// Output `output` is the allocation of input `input` after this op wrote it.
 struct Effect {
   std::size_t input = 0;
   std::size_t output = 0;
+  bool in_popart = true;  ///< False: the reference's op writes the input too, but has no such output.
 };
 
 struct OutputDef {
@@ -68,6 +70,19 @@ PartitionId meet_of_inputs(const RuleContext& context, std::size_t output);
 /// For ops whose output is the same on all replicas, whatever the inputs are.
 PartitionId equal_everywhere(const RuleContext& context, std::size_t output);
 
+/// Given to a rule of mode "popart" (analysis/popart_analysis.h).
+struct PopartContext {
+  const Ir& ir;
+  const Op& op;
+  std::vector<bool>
+      inputs;  ///< Of Op::inputs: equal on all replicas when the op reads it; true where absent.
+};
+/// Does the reference take that output for equal on all replicas? Its rules, right or wrong.
+using PopartFn = bool (*)(const PopartContext&, std::size_t output);
+
+/// The reference's default: equal when all inputs are, also those that cannot influence the value.
+bool and_of_inputs(const PopartContext& context, std::size_t output);
+
 using GradFn = void (*)(GradContext&);
 
 enum class Rounding : std::uint8_t {
@@ -96,6 +111,7 @@ struct OpDef {
   GradFn grad = nullptr;
   NoGrad no_grad = NoGrad::kStops;  ///< What a missing gradient means.
   PartitionFn partition = meet_of_inputs;
+  PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
   std::vector<Effect> effects = {};
   Rounding rounding = Rounding::kNone;
   bool random = false;               ///< Draws random numbers.

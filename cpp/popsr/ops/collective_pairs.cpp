@@ -129,6 +129,7 @@ std::vector<OpDef> collective_pair_ops() {
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", grad_by_identity);
   reduction.exchange = all_reduce;
   reduction.partition = all_members_rule;
+  reduction.popart = popart_all_members;
   reduction.rounding = Rounding::kOnce;
   reduction.sink = all_reduce_sink;
   reduction.peers = Peers::kGroup;

@@ -132,4 +132,13 @@ PartitionId own_part_rule(const RuleContext& context, std::size_t) {
                        });
 }
 
+bool popart_all_members(const PopartContext& context, std::size_t output) {
+  const bool all = group_size_of(context.ir, context.op) == context.ir.replication();
+  return all || and_of_inputs(context, output);
+}
+
+bool popart_scatter(const PopartContext& context, std::size_t output) {
+  return group_size_of(context.ir, context.op) == 1 && and_of_inputs(context, output);
+}
+
 }  // namespace popsr

@@ -40,4 +40,9 @@ PartitionId scatter_rule(const RuleContext& context, std::size_t output);
 /// Member k receives part k of its own value: key = (label, k).
 PartitionId own_part_rule(const RuleContext& context, std::size_t output);
 
+/// Mode "popart" of all-reduces and all-gathers: equal when one group holds all replicas.
+bool popart_all_members(const PopartContext& context, std::size_t output);
+/// Mode "popart" of a reduce-scatter: unequal in groups of more than one.
+bool popart_scatter(const PopartContext& context, std::size_t output);
+
 }  // namespace popsr

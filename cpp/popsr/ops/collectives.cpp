@@ -139,6 +139,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .infer = infer_all_reduce,
           .exchange = all_reduce,
           .partition = all_members_rule,
+          .popart = popart_all_members,
           .effects = std::move(effects),
           .rounding = Rounding::kOnce,
           .peers = Peers::kGroup,
@@ -160,6 +161,7 @@ std::vector<OpDef> collective_ops() {
        .exchange = all_gather,
        .grad = grad_all_gather,
        .partition = all_members_rule,
+       .popart = popart_all_members,
        .peers = Peers::kGroup},
       {.name = "replicated_gather_grad",
        .inputs = {{"t"}},
@@ -179,6 +181,7 @@ std::vector<OpDef> collective_ops() {
        .exchange = reduce_scatter,
        .no_grad = NoGrad::kThrows,
        .partition = scatter_rule,
+       .popart = popart_scatter,
        .rounding = Rounding::kOnce,
        .peers = Peers::kGroup},
   };

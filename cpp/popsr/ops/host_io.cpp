@@ -47,6 +47,10 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
   return fact;
 }
 
+bool host_load_popart(const PopartContext& context, std::size_t) {
+  return context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id).mode == StreamMode::kBroadcast;
+}
+
 ExchangeKernel host_load(const ExchangeSpec& spec) {
   return [stream = spec.op.attr<StreamRef>("h2d_stream").id, replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
@@ -228,7 +232,8 @@ std::vector<OpDef> host_io_ops() {
        .attrs = {required("h2d_stream", AttrType::kStream)},
        .infer = infer_host_load,
        .exchange = host_load,
-       .partition = host_load_partition},
+       .partition = host_load_partition,
+       .popart = host_load_popart},
       {.name = "host_store",
        .inputs = {{"t"}},
        .attrs = {required("d2h_stream", AttrType::kStream)},

@@ -1,15 +1,35 @@
 #include "popsr/transform/stochastic_rounding.h"
 
+#include <utility>
+#include <vector>
+
+#include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
 
+namespace {
+
+bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).allow_stochastic; }
+
+}  // namespace
+
 void assign_seeds(Ir& ir, SeedRule rule) {
   for (OpId id = 0; id < ir.num_ops(); ++id) {
-    const Op& op = ir.op(id);
-    if (rounds(ir, op) && op.allow_stochastic) ir.set_seeds(id, rule);
+    if (takes_part(ir, id)) ir.set_seeds(id, rule);
   }
+}
+
+void assign_popart_seeds(Ir& ir) {
+  const PopartAnalysis facts(ir);
+  std::vector<std::pair<OpId, SeedRule>> rules;
+  for (OpId id = 0; id < ir.num_ops(); ++id) {
+    if (!takes_part(ir, id)) continue;
+    const OpId whole = ir.op(id).part_of == kNone ? id : ir.op(id).part_of;
+    rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
+  }
+  for (const auto& [id, rule] : rules) ir.set_seeds(id, rule);
 }
 
 void clear_seeds(Ir& ir) {
@@ -19,7 +39,7 @@ void clear_seeds(Ir& ir) {
 void verify_seeds(const Ir& ir, bool enabled) {
   for (OpId id = 0; id < ir.num_ops(); ++id) {
     const Op& op = ir.op(id);
-    const bool expected = enabled && rounds(ir, op) && op.allow_stochastic;
+    const bool expected = enabled && takes_part(ir, id);
     if (op.seeds.has_value() == expected) continue;
     raise<GraphError>(
         "{}: op {} seed rule while stochastic rounding is {}, got '{}' made at {}, expected the transform "

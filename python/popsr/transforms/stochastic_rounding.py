@@ -5,28 +5,35 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import _core
-from popsr.errors import ArgumentTypeError
+from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
 from popsr.options import check_mode
 
 __all__ = ["stochastic_rounding"]
 
 
-def stochastic_rounding(ir: Ir, mode: Literal["partition", "identical"] | None = None) -> None:
-    """Give every op that rounds its rule of picking random numbers, and switch stochastic rounding on.
+def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"] | None = None) -> None:
+    """Give every op that rounds its rule of picking random numbers.
 
-    A session does the same when the option ``enable_stochastic_rounding`` is set. Run by hand it has to be the last
-    transform: a session refuses programs with ops that were added later. Running it again is fine.
+    A session does the same when it is made. Run by hand it has to be the last transform: a session refuses programs
+    with ops that were added later. Running it again changes nothing; with another mode, or after the program changed,
+    it gives all ops the rules that it would have given them alone. To set the option afterwards changes no rules.
 
     Args:
-        ir: the program.
-        mode: see ``Options.stochastic_rounding_mode``. Default: that option.
+        ir: the program; its option ``enable_stochastic_rounding`` has to be on.
+        mode: see ``Options.stochastic_rounding_mode``; sets that option. Default: the option as it is.
+    Raises:
+        GraphError: the option is off; or, in mode "popart", PopART would stop: an op that rounds is in a graph that
+            nobody calls or that has no inputs.
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"stochastic_rounding: ir is not an Ir, got {ir!r}")
-    if mode is not None:
-        check_mode(mode)
-        ir.options.stochastic_rounding_mode = mode
-    ir.options.enable_stochastic_rounding = True
-    _core.assign_seeds(ir._core, ir.options.stochastic_rounding_mode)
+    mode_name = ir.options.stochastic_rounding_mode if mode is None else mode
+    check_mode(mode_name)
+    if not ir.options.enable_stochastic_rounding:
+        raise GraphError(
+            "stochastic_rounding: the option enable_stochastic_rounding is off, got False, expected True"
+        )
+    _core.assign_seeds(ir._core, mode_name)
+    ir.options.stochastic_rounding_mode = mode_name
     ir._seeds_explicit = True

@@ -1,0 +1,25 @@
+// Which tensors of a graph share memory, as mode "popart" asks it: of a graph as a whole, whatever the time.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+class PopartAliases {
+ public:
+  explicit PopartAliases(const Ir& ir);
+
+  /// The tensors that share memory with `t`, which is one of them; or none.
+  std::vector<TensorId> aliases(TensorId t) const;
+  /// Is all memory of `sub` that of `super`?
+  bool contains(TensorId super, TensorId sub) const;
+
+ private:
+  const Ir& ir_;
+  std::unordered_map<TensorId, std::vector<TensorId>> sharing_;  ///< By allocation, where several share it.
+};
+
+}  // namespace popsr

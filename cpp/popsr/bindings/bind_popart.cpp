@@ -1,0 +1,69 @@
+#include "popsr/analysis/popart_analysis.h"
+#include "popsr/base/error.h"
+#include "popsr/bindings/bindings.h"
+#include "popsr/ir/verify.h"
+
+namespace popsr::bindings {
+namespace {
+
+/// (index of the op in its graph or -1, op id or None, equal on all replicas?)
+py::list values(const PopartAnalysis& facts, TensorId tensor) {
+  facts.is_equal(checked_tensor(facts.ir(), tensor));  // throws when there are none
+  const Graph& graph = facts.ir().graph(facts.ir().tensor(tensor).graph);
+  py::list result;
+  for (const auto& [time, equal] : facts.values().of(tensor)) {
+    py::object op = py::none();
+    if (time != kInitially) op = py::int_(graph.ops[static_cast<std::size_t>(time)]);
+    result.append(py::make_tuple(time, op, equal));
+  }
+  return result;
+}
+
+void check_operand(std::string_view what, std::size_t index, std::size_t count) {
+  if (index < count) return;
+  raise<OutOfRangeError>("analyze: no such {}, got {}, expected 0 <= index < {}", what, index, count);
+}
+
+bool is_input_equal(const PopartAnalysis& facts, OpId id, std::size_t index) {
+  const Op& op = facts.ir().op(checked_op(facts.ir(), id));
+  check_operand("input", index, op.inputs.size());
+  return op.inputs[index] == kNone || facts.is_input_equal(id, index);
+}
+
+bool is_output_equal(const PopartAnalysis& facts, OpId id, std::size_t index) {
+  check_operand("output", index, facts.ir().op(checked_op(facts.ir(), id)).outputs.size());
+  return facts.is_output_equal(id, index);
+}
+
+}  // namespace
+
+void bind_popart(py::module_& m) {
+  py::class_<PopartAnalysis>(m, "PopartAnalysis")
+      .def(py::init([](const std::shared_ptr<Ir>& ir) {
+             py::gil_scoped_release release;
+             verify(*ir);
+             return std::make_unique<PopartAnalysis>(*ir);
+           }),
+           py::keep_alive<1, 2>())
+      .def("is_equal", [](const PopartAnalysis& self,
+                          TensorId tensor) { return self.is_equal(checked_tensor(self.ir(), tensor)); })
+      .def("is_equal_at", [](const PopartAnalysis& self, TensorId tensor,
+                             Time time) { return self.is_equal_at(checked_tensor(self.ir(), tensor), time); })
+      .def("is_input_equal", &is_input_equal)
+      .def("is_output_equal", &is_output_equal)
+      .def("attributes",
+           [](const PopartAnalysis& self, OpId op) {
+             py::dict result;
+             for (const auto& [name, value] : self.attributes(checked_op(self.ir(), op))) {
+               result[py::str(name)] = value;
+             }
+             return result;
+           })
+      .def("values", &values)
+      .def("disagreements", [](const PopartAnalysis& self) {
+        self.check_fresh();
+        return self.disagreements();
+      });
+}
+
+}  // namespace popsr::bindings
