@@ -99,6 +99,13 @@ def test_size_and_replicas():
     assert max(row.partitions for row in rows.values()) < 30
 
 
+def test_beside_popart():
+    ours, popart = "gpt:1024:100000", "gpt:1024:100000:popart"
+    rows = generated(ours, popart, rounds=5)
+    print_rows('The same program in mode "popart"', rows)
+    print(f"popart against ours: {rows[popart].median / rows[ours].median:.1f}x the time")
+
+
 def test_calls():
     inlined, called = specs = ("inlined:1024:1000", "called:1024:1000")
     rows = generated(*specs)

@@ -1,6 +1,6 @@
 // Times the analysis on generated programs, which take turns; one line of JSON a program. Read by
 // bench_analysis.py.
-//   popsr_bench_analysis <rounds> <program>:<replicas>:<size>...
+//   popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...
 #include <malloc.h>
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "programs.h"
 
@@ -22,6 +23,7 @@ struct Row {
   std::unique_ptr<Ir> ir;
   std::vector<double> seconds = {};
   double bytes_a_tensor = 0;
+  bool popart = false;  ///< The analysis of mode "popart".
 };
 
 std::unique_ptr<Ir> build(const std::string& program, std::int64_t replicas, std::int64_t size) {
@@ -36,7 +38,9 @@ std::unique_ptr<Ir> build(const std::string& program, std::int64_t replicas, std
 Row parse(const std::string& text) {
   const std::size_t first = text.find(':'), second = text.find(':', first + 1);
   const std::int64_t replicas = std::stoll(text.substr(first + 1, second - first - 1));
-  return {.name = text, .ir = build(text.substr(0, first), replicas, std::stoll(text.substr(second + 1)))};
+  return {.name = text,
+          .ir = build(text.substr(0, first), replicas, std::stoll(text.substr(second + 1))),
+          .popart = text.ends_with(":popart")};
 }
 
 std::size_t bytes_in_use() {
@@ -44,10 +48,11 @@ std::size_t bytes_in_use() {
   return info.uordblks + info.hblkhd;
 }
 
+template <class Analysis>
 void measure(Row& row) {
   const std::size_t before = bytes_in_use();
   const auto start = std::chrono::steady_clock::now();
-  const PartitionAnalysis facts(*row.ir);
+  const Analysis facts(*row.ir);
   row.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   row.bytes_a_tensor =
       static_cast<double>(bytes_in_use() - before) / static_cast<double>(row.ir->num_tensors());
@@ -66,7 +71,7 @@ void run(int rounds, const std::vector<std::string>& programs) {
   std::vector<Row> rows;
   for (const std::string& program : programs) rows.push_back(parse(program));
   for (int round = 0; round < rounds; ++round) {
-    for (Row& row : rows) measure(row);
+    for (Row& row : rows) row.popart ? measure<PopartAnalysis>(row) : measure<PartitionAnalysis>(row);
   }
   for (const Row& row : rows) print(row);
 }
@@ -76,7 +81,7 @@ void run(int rounds, const std::vector<std::string>& programs) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: popsr_bench_analysis <rounds> <program>:<replicas>:<size>...\n");
+    std::fprintf(stderr, "usage: popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...\n");
     return 2;
   }
   popsr::bench::run(std::stoi(argv[1]), {argv + 2, argv + argc});

@@ -7,10 +7,9 @@
 //   - variables start equal whatever their groups and shards are; remote memory is not looked at;
 //   - an op's outputs are equal when all inputs are (OpDef::popart), so also those of an op without inputs;
 //   - the values of a graph are ANDed over its call sites, and it is walked again only when its inputs
-//   changed;
+//     changed;
 //   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and
-//   what
-//     branches write by reference stays what it was;
+//     what branches write by reference stays what it was;
 //   - whoever shares memory with an op's outputs is updated with them, also when nothing was written;
 //   - a graph without inputs is never walked: GraphError where the reference stops with an internal error.
 // Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
