@@ -25,6 +25,7 @@ from op_inputs import (
     together,
     with_labels,
 )
+from view_cases import view_rows
 
 import popsr
 
@@ -574,6 +575,7 @@ def _var_updates() -> dict[str, Row]:
 OPS: dict[str, Row] = {
     **_elementwise(),
     **_shapes(),
+    **view_rows(_shapes()),
     **_reductions(),
     **_losses(),
     **_others(),

@@ -315,6 +315,52 @@ def _(w: World) -> None:
     w.watch(collectives.replicated_all_reduce(w.own(), "add", w.strided), PART, STRIDED)
 
 
+@case("U7 parts of one tensor loaded by one exchange", transforms.merge_exchange)
+def _(w: World) -> None:
+    x = w.shared()
+    halves = [ops.slice_(x, 0, 4), ops.slice_(x, 4, 8)]
+    index = w.io.feed(np.arange(4, dtype=np.int32), replicated=True)
+    buffer = popsr.remote_buffer((4,), F32, entries=4)
+    for entry in range(4):
+        ops.remote_store(buffer, entry, ops.slice(w.variable(), 0, 4))
+    ops.add(x, x)  # between the stores and the loads, which merge
+    ops.remote_load_(buffer, 0, halves[0])
+    ops.remote_load_(buffer, index, halves[1])
+    w.watch(x, ALL, BOTTOM)
+    w.watch(halves[0], ALL, TOP)
+    w.watch(halves[1], PART, BOTTOM)
+
+
+@case("U7 parts of one tensor modified by one call")
+def _(w: World) -> None:
+    def body(a: TensorByRef, b: TensorByRef, equal: popsr.Tensor, other: popsr.Tensor) -> None:
+        var_updates.copy_var_update_(a, equal)
+        var_updates.copy_var_update_(b, other)
+
+    x = w.shared()
+    halves = [ops.slice_(x, 0, 4), ops.slice_(x, 4, 8)]
+    data = [ops.slice(w.shared(), 0, 4), ops.slice(w.own(), 0, 4)]
+    ops.call(w.graph(body, *halves, *data), *halves, *data)
+    w.watch(x, ALL, BOTTOM)
+    w.watch(halves[0], ALL, TOP)
+    w.watch(halves[1], PART, BOTTOM)
+
+
+@case("P1 a view of an equal and an unequal tensor")
+def _(w: World) -> None:
+    weight = w.variable()
+    ops.concat_([weight, w.own()])
+    w.watch(weight, PART, TOP)
+
+
+@case("P4 both halves reduced in place")
+def _(w: World) -> None:
+    x = w.own()
+    for start in (0, 4):
+        collectives.replicated_all_reduce_(ops.slice_(x, start, start + 4), "add")
+    w.watch(x, PART, TOP)
+
+
 def build(name: str) -> World:
     """The program of that name, transformed."""
     program, transform = CASES[name]

@@ -34,6 +34,7 @@ WRITES = {
     "clear",
     "reduce_inplace",
     "load_into",
+    "part_inplace",
     "call",
     "repeat",
     "remote_in_loop",

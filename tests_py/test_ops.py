@@ -138,6 +138,11 @@ def test_every_op_has_a_row(op: str) -> None:
         assert covered == set(accepted), "the cases cover exactly the dtypes that the op accepts"
 
 
+def test_names_say_what_writes_or_views() -> None:
+    for op in PUBLIC:
+        assert op.endswith("_") == (bool(SCHEMAS[op]["effects"]) or SCHEMAS[op]["view"]), op
+
+
 def test_every_row_has_an_op() -> None:
     assert set(OPS) == set(PUBLIC)
 

@@ -261,6 +261,16 @@ class Program:
     def _reduce_inplace(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         collectives.replicated_all_reduce_(variable, ("add", "mean", "min")[k % 3], group)
 
+    def _part_inplace(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        part = ops.slice_(variable, k % 3, k % 3 + 2, axis=k % 2)
+        var_updates.accumulate_(part, ops.slice(y, 1, 3, axis=k % 2), 0.7)
+        if k % 5 == 0:
+            collectives.replicated_all_reduce_(part, "mean", group)
+        return ops.transpose_(variable)
+
+    def _side_by_side(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        return ops.concat_([ops.slice_(x, 0, 1 + k % 3), ops.slice_(y, 1 + k % 3, 4)])
+
     def _store(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         ops.remote_store(self.buffer, k % 3, x)
 

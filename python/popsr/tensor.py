@@ -201,6 +201,19 @@ class Tensor:
             self, None if permutation is None else read_ints("transpose", "permutation", permutation)
         )
 
+    @property
+    def T_(self) -> Tensor:  # noqa: N802 - as T
+        """A view with reversed axes."""
+        return self.transpose_()
+
+    def transpose_(self, permutation: Iterable[int] | None = None) -> Tensor:
+        """See :func:`popsr.ops.transpose_`."""
+        from popsr import ops
+
+        return ops.transpose_(
+            self, None if permutation is None else read_ints("transpose_", "permutation", permutation)
+        )
+
     def reshape(self, shape: Iterable[int]) -> Tensor:
         """See :func:`popsr.ops.reshape`."""
         from popsr import ops
@@ -212,6 +225,30 @@ class Tensor:
         from popsr import ops
 
         return ops.flatten(self)
+
+    def reshape_(self, shape: Iterable[int]) -> Tensor:
+        """See :func:`popsr.ops.reshape_`."""
+        from popsr import ops
+
+        return ops.reshape_(self, read_ints("reshape_", "shape", shape))
+
+    def flatten_(self) -> Tensor:
+        """See :func:`popsr.ops.flatten_`."""
+        from popsr import ops
+
+        return ops.flatten_(self)
+
+    def detach(self) -> Tensor:
+        """See :func:`popsr.ops.detach`."""
+        from popsr import ops
+
+        return ops.detach(self)
+
+    def detach_(self) -> Tensor:
+        """See :func:`popsr.ops.detach_`."""
+        from popsr import ops
+
+        return ops.detach_(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"

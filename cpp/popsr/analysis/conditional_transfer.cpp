@@ -4,6 +4,7 @@
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/memory.h"
 
 namespace popsr {
 
@@ -49,7 +50,11 @@ void ContextSolver::write_changes(const Changes& taken, const Changes& other, Op
   for (const auto& [storage, last] : taken.tensors) {
     const auto merged = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
     if (merged != facts.written.end()) continue;
-    facts.written.emplace_back(storage, merge(other.tensors, storage, last, fact(storage)));
+    PartitionId now = merge(other.tensors, storage, last, read(storage));
+    for (const auto& [place, its_last] : other.tensors) {  // the same memory under another name
+      if (place != storage && overlaps(ir_, place, storage)) now = table_.meet(now, its_last);
+    }
+    facts.written.emplace_back(storage, now);
   }
   for (const auto& [stream, last] : taken.positions) {
     // Met already when the other side was merged first: meeting again changes nothing.
@@ -74,7 +79,7 @@ OpFacts ContextSolver::transfer_conditional(const Op& op, const std::vector<Part
   const Changes else_changes = changes_of(op, branches[1], other);
   write_changes(then_changes, else_changes, facts);
   write_changes(else_changes, then_changes, facts);
-  for (const auto& [storage, written] : facts.written) fact(storage) = written;
+  for (const auto& [storage, written] : facts.written) write(storage, written);
   return facts;
 }
 

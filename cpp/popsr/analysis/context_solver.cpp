@@ -15,7 +15,9 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
       table_(ir_.partitions()),
       entries_(analysis.remote_.of(graph)),
       streams_(analysis.streams_.of(graph)),
-      remote_(remote) {
+      remote_(remote),
+      // Constants are equal wherever they are read; op outputs are set before they are read.
+      memory_(ir_, graph, analysis.narrowing(narrowing).exec) {
   const PartitionId exec = analysis.narrowing(narrowing).exec;
   POPSR_CHECK(remote_.size() == entries_.size() + streams_.size());
   for (PartitionId& entry : remote_) entry = table_.meet(entry, exec);
@@ -23,16 +25,23 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
   context_.inputs = inputs;
   context_.exec = exec;
   context_.narrowing = narrowing;
-  // Constants are equal wherever they are read; op outputs are set before they are read.
-  state_.assign(ir_.graph(graph).tensors.size(), exec);
   const std::vector<TensorId>& entry = analysis.entry_tensors(graph);
   POPSR_CHECK(entry.size() == inputs.size());
-  for (std::size_t i = 0; i < entry.size(); ++i) fact(entry[i]) = table_.meet(inputs[i], exec);
+  for (std::size_t i = 0; i < entry.size(); ++i) write(entry[i], table_.meet(inputs[i], exec));
 }
 
-PartitionId& ContextSolver::fact(TensorId tensor) {
+PartitionId ContextSolver::read(TensorId tensor) {
   const std::uint32_t slot = ir_.storage_index(tensor);
-  return slot == kNone ? remote_fact(tensor) : state_[slot];
+  return slot == kNone ? remote_fact(tensor) : memory_.read(tensor, slot);
+}
+
+void ContextSolver::write(TensorId tensor, PartitionId fact) {
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  if (slot == kNone) {
+    remote_fact(tensor) = fact;
+  } else {
+    memory_.write(tensor, slot, fact);
+  }
 }
 
 PartitionId& ContextSolver::remote_fact(TensorId entry) {
@@ -68,13 +77,13 @@ std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
 
 void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
   facts.clear();
-  const auto read = [&](const std::vector<TensorId>& inputs) {
-    for (const TensorId input : inputs) facts.push_back(input == kNone ? table_.top() : fact(input));
+  const auto add = [&](const std::vector<TensorId>& inputs) {
+    for (const TensorId input : inputs) facts.push_back(input == kNone ? table_.top() : read(input));
   };
   if (op.def->remote == Remote::kNone && op.parts.empty()) {
-    read(op.inputs);
+    add(op.inputs);
   } else {
-    read(all_inputs(ir_, op));
+    add(all_inputs(ir_, op));
   }
   if (streams_.empty()) return;
   const std::optional<StreamId> stream = broadcast_stream(ir_, op);
@@ -85,11 +94,11 @@ Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
   context_.ops.reserve(graph.ops.size());
   for (const OpId id : graph.ops) step(ir_.op(id));
-  for (const TensorId output : graph.outputs) context_.outputs.push_back(fact(output));
+  for (const TensorId output : graph.outputs) context_.outputs.push_back(read(output));
   for (const TensorId entry : analysis_.entry_tensors(graph.id)) {
-    context_.final_inputs.push_back(fact(entry));
+    context_.final_inputs.push_back(read(entry));
   }
-  context_.last = std::move(state_);
+  context_.last = std::move(memory_).all();
   context_.final_remote = std::move(remote_);
   return std::move(context_);
 }
@@ -97,8 +106,12 @@ Context ContextSolver::run() {
 void ContextSolver::step(const Op& op) {
   if (op.def->control != Control::kNone) {
     OpFacts facts = transfer(op);
-    for (std::size_t k = 0; k < op.outputs.size(); ++k) fact(op.outputs[k]) = facts.outputs[k];
+    for (std::size_t k = 0; k < op.outputs.size(); ++k) write(op.outputs[k], facts.outputs[k]);
     return context_.ops.add(std::move(facts));
+  }
+  if (op.def->view) {  // writes nothing
+    outputs_ = {read(op.outputs[0])};
+    return context_.ops.add(outputs_, std::nullopt);
   }
   if (!op.parts.empty()) {
     const std::vector<PartitionId> outputs = transfer_parts(op);
@@ -115,7 +128,7 @@ void ContextSolver::step(const Op& op) {
 }
 
 void ContextSolver::write(const std::vector<TensorId>& tensors, const std::vector<PartitionId>& facts) {
-  for (std::size_t k = 0; k < tensors.size(); ++k) fact(tensors[k]) = facts[k];
+  for (std::size_t k = 0; k < tensors.size(); ++k) write(tensors[k], facts[k]);
 }
 
 OpFacts ContextSolver::transfer(const Op& op) {
@@ -168,6 +181,7 @@ std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
 void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs,
                                    OpFacts& facts) {
   for (const std::uint32_t i : op.modified) {
+    if (!analysis_.written_.by_call(op, i)) continue;
     const TensorId storage = ir_.tensor(op.inputs[i]).storage;
     const auto it = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
     if (it == facts.written.end()) {
@@ -176,7 +190,7 @@ void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>&
       it->second = table_.meet(it->second, final_inputs[i]);
     }
   }
-  for (const auto& [storage, written] : facts.written) fact(storage) = written;
+  for (const auto& [storage, written] : facts.written) write(storage, written);
 }
 
 OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/called_graphs.h"
 
@@ -38,7 +39,8 @@ class ContextSolver {
   void read_inputs(const Op& op, std::vector<PartitionId>& facts);
   void write(const std::vector<TensorId>& tensors, const std::vector<PartitionId>& facts);
   void write_modified(const Op& op, const std::vector<PartitionId>& final_inputs, OpFacts& facts);
-  PartitionId& fact(TensorId tensor);
+  PartitionId read(TensorId tensor);
+  void write(TensorId tensor, PartitionId fact);
   PartitionId& remote_fact(TensorId entry);
   PartitionId& position(StreamId stream);
   /// Facts of the entries and stream positions that a called graph reaches; and their facts after it ran.
@@ -52,7 +54,7 @@ class ContextSolver {
   const std::vector<TensorId>& entries_;  ///< Remote memory that the graph reaches, ascending.
   const std::vector<StreamId>& streams_;  ///< Whose positions may part and that the graph loads, ascending.
   std::vector<PartitionId> remote_;       ///< Current facts, parallel to entries_, then to streams_.
-  std::vector<PartitionId> state_;  ///< Current fact of each allocation, by Tensor::index of its storage.
+  MemoryFacts memory_;                    ///< Current facts of the graph's own memory.
   std::vector<PartitionId> inputs_, outputs_;  ///< Of the op at hand.
 };
 

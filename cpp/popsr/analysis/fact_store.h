@@ -14,7 +14,7 @@ namespace popsr {
 
 using ContextId = std::uint32_t;
 
-/// An allocation or remote entry, and the fact that it has after an op.
+/// A tensor that is its own storage, or a remote entry, and the fact that it has after an op.
 using Written = std::pair<TensorId, PartitionId>;
 
 /// Facts of one op in one context.
@@ -23,7 +23,7 @@ struct OpFacts {
   PartitionId seeds = 0;                  ///< Seed partition; meaningful for ops that round or draw.
   ContextId callee = kNone;               ///< Ops that run graphs: the context of the body or then branch.
   ContextId otherwise = kNone;            ///< Conditionals: the context of the else branch.
-  /// Calls and loops: allocations that they modify by reference, with their facts afterwards. Conditionals:
+  /// Calls and loops: tensors that they modify by reference, with their facts afterwards. Conditionals:
   /// and the remote entries that they store.
   std::vector<Written> written = {};
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "popsr/analysis/context_solver.h"
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
@@ -174,6 +175,8 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   const Context& context = contexts_[context_id];
   const Graph& graph = ir_->graph(context.graph);
   POPSR_CHECK(tensor.graph == graph.id);
+  const Tensor& storage_of = ir_->tensor(tensor.storage);
+  if (storage_of.view || storage_of.viewed != Viewed::kNo) return shared_values(tensor, context);
   std::vector<std::pair<int, PartitionId>> result;
   if (tensor.producer == kNone) {
     const std::vector<TensorId>& entry = entry_tensors(graph.id);
@@ -198,6 +201,41 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
     for (const auto& [storage, fact] : context.ops[at].written) {
       if (storage == tensor.storage) result.emplace_back(static_cast<int>(at), fact);
     }
+  }
+  return result;
+}
+
+MemoryFacts PartitionAnalysis::entry_memory(const Context& context) const {
+  MemoryFacts memory(*ir_, context.graph, context.exec);
+  const std::vector<TensorId>& entry = entry_tensors(context.graph);
+  for (std::size_t i = 0; i < entry.size(); ++i) {
+    memory.write(entry[i], ir_->partitions().meet(context.inputs[i], context.exec));
+  }
+  return memory;
+}
+
+std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const Tensor& tensor,
+                                                                          const Context& context) const {
+  std::vector<std::pair<int, PartitionId>> result;
+  MemoryFacts memory = entry_memory(context);
+  const std::uint32_t made = tensor.producer == kNone ? 0 : ir_->op(tensor.producer).position;
+  if (tensor.producer == kNone) result.emplace_back(-1, memory.read(tensor.id));
+  const std::vector<OpId>& ops = ir_->graph(context.graph).ops;
+  for (std::uint32_t at = 0; at < ops.size(); ++at) {
+    const Op& op = ir_->op(ops[at]);
+    bool changed = tensor.producer != kNone && at == made;
+    const auto write = [&](TensorId written, PartitionId fact) {
+      if (ir_->tensor(written).kind == TensorKind::kRemote) return;
+      memory.write(written, fact);
+      changed |= at >= made && overlaps(*ir_, written, tensor.id);
+    };
+    const FactView facts = context.ops[at];
+    if (op.def->view == nullptr) {
+      const std::vector<TensorId> outputs = all_outputs(*ir_, op);
+      for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
+    }
+    for (const auto& [storage, fact] : facts.written) write(storage, fact);
+    if (changed) result.emplace_back(static_cast<int>(at), memory.read(tensor.id));
   }
   return result;
 }

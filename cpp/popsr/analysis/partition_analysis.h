@@ -63,6 +63,8 @@ struct Context {
       last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
 
+class MemoryFacts;
+
 class PartitionAnalysis {
  public:
   /// Analyses the main graph and all it calls.
@@ -82,6 +84,8 @@ class PartitionAnalysis {
   /// The tensors whose facts a context starts from: Graph::inputs, and for the main graph its state:
   /// variables and shards. (Remote entries too.)
   const std::vector<TensorId>& entry_tensors(GraphId graph) const;
+  /// Facts of a graph's own memory when it starts in that context.
+  MemoryFacts entry_memory(const Context& context) const;
   /// Contexts that the program reaches, per graph.
   const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
@@ -102,6 +106,8 @@ class PartitionAnalysis {
   void solve_runs();
   /// Fact of a remote entry after a call or loop that reaches it.
   std::optional<PartitionId> remote_after(const FactView& facts, TensorId entry) const;
+  /// values() of memory that several tensors share.
+  std::vector<std::pair<int, PartitionId>> shared_values(const Tensor& tensor, const Context& context) const;
   void mark_reachable(ContextId id, std::vector<bool>& seen) const;
   void list_reachable();
 

@@ -1,5 +1,7 @@
 #include "popsr/analysis/popart_aliases.h"
 
+#include "popsr/ir/memory.h"
+
 namespace popsr {
 
 PopartAliases::PopartAliases(const Ir& ir) : ir_(ir) {
@@ -13,13 +15,20 @@ PopartAliases::PopartAliases(const Ir& ir) : ir_(ir) {
 }
 
 std::vector<TensorId> PopartAliases::aliases(TensorId t) const {
-  const auto it = sharing_.find(ir_.tensor(t).storage);
-  return it == sharing_.end() ? std::vector<TensorId>{} : it->second;
+  std::vector<TensorId> all;
+  for (const TensorId storage : popsr::aliases(ir_, t)) {
+    const auto it = sharing_.find(storage);
+    if (it == sharing_.end()) {
+      all.push_back(storage);
+    } else {
+      all.insert(all.end(), it->second.begin(), it->second.end());
+    }
+  }
+  return all;
 }
 
 bool PopartAliases::contains(TensorId super, TensorId sub) const {
-  // A tensor is the whole of its allocation.
-  return ir_.tensor(super).storage == ir_.tensor(sub).storage;
+  return ir_.tensor(super).storage == ir_.tensor(sub).storage || popsr::contains(ir_, super, sub);
 }
 
 }  // namespace popsr

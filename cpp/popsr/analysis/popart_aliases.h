@@ -12,14 +12,14 @@ class PopartAliases {
  public:
   explicit PopartAliases(const Ir& ir);
 
-  /// The tensors that share memory with `t`, which is one of them; or none.
+  /// The tensors that share memory with `t`, which is one of them.
   std::vector<TensorId> aliases(TensorId t) const;
   /// Is all memory of `sub` that of `super`?
   bool contains(TensorId super, TensorId sub) const;
 
  private:
   const Ir& ir_;
-  std::unordered_map<TensorId, std::vector<TensorId>> sharing_;  ///< By allocation, where several share it.
+  std::unordered_map<TensorId, std::vector<TensorId>> sharing_;  ///< By storage, where several have it.
 };
 
 }  // namespace popsr

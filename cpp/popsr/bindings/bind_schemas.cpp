@@ -53,7 +53,7 @@ py::dict schema_of(const OpDef& def) {
   py::list effects;
   for (const Effect& effect : def.effects) effects.append(py::make_tuple(effect.input, effect.output));
   return py::dict("name"_a = std::string(def.name), "inputs"_a = inputs_of(def), "attrs"_a = attrs_of(def),
-                  "internal"_a = def.internal, "effects"_a = effects,
+                  "internal"_a = def.internal, "effects"_a = effects, "view"_a = def.view != nullptr,
                   "rounding"_a = def.rounding != Rounding::kNone, "random"_a = def.random,
                   "has_grad"_a = def.grad != nullptr, "grad_throws"_a = def.no_grad == NoGrad::kThrows,
                   "exchange"_a = def.exchange != nullptr, "observable"_a = def.observable,

@@ -133,12 +133,23 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
       raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}", def.name,
                         expected.name, to_string(tensor.type), tensor.name, accepted(expected.dtypes));
     }
-    if (def.writes(i) && tensor.kind == TensorKind::kConstant) {
-      raise<GraphError>(
-          "{}: input {} is modified but constant, got '{}', expected a variable or an activation", def.name,
-          expected.name, tensor.name);
-    }
+    if (def.writes(i)) check_writable(def.name, expected.name, tensor);
   }
+}
+
+void Ir::check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const {
+  for_each_root(*this, tensor.id, [&](TensorId root) {
+    if (tensors_[root].kind != TensorKind::kConstant) return;
+    raise<GraphError>("{}: input {} is modified but constant, got '{}', expected a variable or an activation",
+                      op, input, tensor.name);
+  });
+  const View* const view = view_of(*this, tensor.id);
+  if (view == nullptr || !view->repeats) return;
+  raise<GraphError>(
+      "{}: input {} is modified but it, or what it is a part of, holds an element twice, got '{}', expected "
+      "a "
+      "view of different elements",
+      op, input, tensor.name);
 }
 
 std::vector<Attribute> Ir::bind_attributes(
@@ -172,6 +183,17 @@ void Ir::number_site(Op& op) {
   }
 }
 
+void Ir::add_view(const Op& op) {
+  Tensor& output = tensors_[op.outputs[0]];
+  output.view = make_view(*this, op);
+  graphs_[op.graph.value].has_views = true;
+  for (const Region& region : output.view->regions) {
+    Viewed& viewed = tensors_[region.root].viewed;
+    viewed = std::max(viewed, region.whole ? Viewed::kWhole : Viewed::kPartly);
+    views_[region.root].push_back(output.id);
+  }
+}
+
 OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs, EmitArgs args) {
   const OpDef& def = registry_->at(name);
   check_inputs(def, graph, inputs);
@@ -201,6 +223,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }
+  if (def.view) add_view(op);
   number_site(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
     Graph& callee = graphs_[called.graph.value];

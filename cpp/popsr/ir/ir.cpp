@@ -144,11 +144,7 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
 
 void Ir::mark_modified(OpId op, std::uint32_t index) {
   POPSR_CHECK(ops_[op].def->control != Control::kNone && index < ops_[op].inputs.size());
-  const Tensor& input = tensors_[ops_[op].inputs[index]];
-  if (input.kind == TensorKind::kConstant) {
-    raise<GraphError>("{}: input {} is modified but constant, got '{}', expected a variable or an activation",
-                      ops_[op].def->name, index, input.name);
-  }
+  check_writable(ops_[op].def->name, std::to_string(index), tensors_[ops_[op].inputs[index]]);
   auto& modified = ops_[op].modified;
   if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
   ++epoch_;
@@ -166,6 +162,12 @@ void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
   if (ops_[op].seeds == seeds) return;
   ops_[op].seeds = seeds;
   ++epoch_;
+}
+
+const std::vector<TensorId>& Ir::views(TensorId root) const {
+  static const std::vector<TensorId> none;
+  const auto it = views_.find(root);
+  return it == views_.end() ? none : it->second;
 }
 
 TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {

@@ -21,6 +21,7 @@
 namespace popsr {
 
 struct OpDef;
+struct View;
 class Registry;
 
 struct TensorType {
@@ -38,6 +39,12 @@ enum class TensorKind : std::uint8_t {
   kShard,   ///< State of the main graph: a part of a variable, a different one on each member of its group.
   kRemote,  ///< State behind the ops that load and store it: an entry of a remote buffer.
 };
+/// Is the memory of a tensor with memory of its own seen by views (ir/memory.h)?
+enum class Viewed : std::uint8_t {
+  kNo,
+  kWhole,   ///< By views of all of it alone.
+  kPartly,  ///< By some views of a part of it: its elements may be written one by one.
+};
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast };
 
 struct Tensor {
@@ -50,8 +57,10 @@ struct Tensor {
   OpId producer = kNone;
   std::uint32_t index = 0;  ///< Position in Graph::tensors.
   TensorId storage =
-      kNone;            ///< The tensor whose allocation holds the value; itself unless an in-place output.
-  bool by_ref = false;  ///< Graph inputs only.
+      kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
+  std::shared_ptr<const View> view;  ///< Null unless its elements are elements of other tensors.
+  Viewed viewed = Viewed::kNo;
+  bool by_ref = false;                      ///< Graph inputs only.
   std::shared_ptr<const HostBytes> data;    ///< Variables, [num_groups, *shape], and constants.
   std::optional<ReplicaGrouping> grouping;  ///< Variables.
   VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
@@ -125,6 +134,7 @@ struct Graph {
   std::vector<OpId> ops = {};          ///< The schedule: creation order, until ops are merged.
   SequenceState sequence = {};
   std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
+  bool has_views = false;                         ///< Of ops that are there.
   bool called = false;                            ///< By an op of some graph: its inputs are fixed.
   std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
 };
@@ -218,6 +228,9 @@ class Ir {
   std::size_t num_streams() const { return streams_.size(); }
   std::size_t num_remotes() const { return remotes_.size(); }
 
+  /// Views of memory of `root`, in creation order.
+  const std::vector<TensorId>& views(TensorId root) const;
+
   /// The tensor of that full id in the graph; NameError with close matches otherwise.
   TensorId find_tensor(GraphId graph, std::string_view name) const;
 
@@ -228,7 +241,10 @@ class Ir {
   std::vector<Attribute> bind_attributes(const OpDef& def,
                                          const std::vector<std::pair<std::string, Attribute>>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
+  /// GraphError when a tensor that is written is a constant, or holds an element twice.
+  void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;
   void number_site(Op& op);
+  void add_view(const Op& op);
   void settle(TensorId variable, TensorId home, std::int64_t shard_over);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;
@@ -244,6 +260,7 @@ class Ir {
   std::deque<Stream> streams_;
   std::deque<RemoteBuffer> remotes_;
   std::unordered_map<std::string, TensorId> tensors_by_name_;
+  std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.
   std::uint64_t epoch_ = 0;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;

@@ -16,6 +16,7 @@
 #include "popsr/ir/eval.h"
 #include "popsr/ir/grad_context.h"
 #include "popsr/ir/ir.h"
+#include "popsr/ir/memory.h"
 
 namespace popsr {
 
@@ -83,6 +84,9 @@ using PopartFn = bool (*)(const PopartContext&, std::size_t output);
 /// The reference's default: equal when all inputs are, also those that cannot influence the value.
 bool and_of_inputs(const PopartContext& context, std::size_t output);
 
+/// What output 0, which has no memory of its own, is of each input.
+using ViewFn = std::vector<ViewPart> (*)(const Ir&, const Op&);
+
 using GradFn = void (*)(GradContext&);
 
 enum class Rounding : std::uint8_t {
@@ -113,6 +117,10 @@ struct OpDef {
   PartitionFn partition = meet_of_inputs;
   PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
   std::vector<Effect> effects = {};
+  /// Output 0 is a view of all inputs. The kernel of `eval` copies it out of View::bases, that of
+  /// `write_back` copies it, its input 0, into them, its outputs; specs have the bases as inputs.
+  ViewFn view = nullptr;
+  EvalFn write_back = nullptr;
   Rounding rounding = Rounding::kNone;
   bool random = false;               ///< Draws random numbers.
   bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.

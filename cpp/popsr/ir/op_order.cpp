@@ -4,6 +4,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/rewrite.h"
@@ -13,12 +14,19 @@ namespace {
 
 /// Something that ops read and write: a tensor's memory, a stream, the text that is printed.
 using Resource = std::uint64_t;
-constexpr Resource memory(TensorId storage) { return storage; }
+constexpr Resource memory(TensorId root) { return root; }
 constexpr Resource stream(StreamId id) { return (Resource{1} << 32) | id; }
 constexpr Resource kPrinted = Resource{2} << 32;
 
+/// A use of memory that views see in parts.
+struct PartUse {
+  TensorId tensor = kNone;
+  bool writes = false;
+};
+
 struct Accesses {
   std::set<Resource> reads, writes;
+  std::vector<PartUse> parts = {};
 };
 
 class Collector {
@@ -27,19 +35,30 @@ class Collector {
 
   Accesses of(const Op& op) {
     Accesses result;
+    if (op.def->view) return result;  // reads and writes nothing
     for (const TensorId t : all_inputs(ir_, op)) {
-      if (t != kNone) result.reads.insert(memory(ir_.tensor(t).storage));
+      if (t != kNone) add(t, false, result);
     }
-    for (const TensorId t : all_outputs(ir_, op)) result.writes.insert(memory(ir_.tensor(t).storage));
-    for (const std::uint32_t i : op.modified) {
-      result.writes.insert(memory(ir_.tensor(op.inputs[i]).storage));
-    }
+    for (const TensorId t : all_outputs(ir_, op)) add(t, true, result);
+    for (const std::uint32_t i : op.modified) add(op.inputs[i], true, result);
     const std::set<Resource> shared = outside(op);
     result.writes.insert(shared.begin(), shared.end());
     return result;
   }
 
  private:
+  void add(TensorId tensor, bool writes, Accesses& result) const {
+    bool in_parts = false;
+    for_each_root(ir_, tensor, [&](TensorId root) {
+      if (ir_.tensor(root).viewed == Viewed::kPartly) {
+        in_parts = true;
+      } else {
+        (writes ? result.writes : result.reads).insert(memory(root));
+      }
+    });
+    if (in_parts) result.parts.push_back({tensor, writes});
+  }
+
   /// What the op does to things that belong to no graph.
   std::set<Resource> outside(const Op& op) {
     std::set<Resource> result;
@@ -77,6 +96,36 @@ struct History {
   std::vector<std::uint32_t> readers;  ///< Since that write.
 };
 
+/// Uses so far of memory that views see in parts, by root.
+class PartHistory {
+ public:
+  explicit PartHistory(const Ir& ir) : ir_(ir) {}
+
+  /// Adds a use by `at`, and to `before` the ops that it must follow.
+  void add(const PartUse& use, std::uint32_t at, std::set<std::uint32_t>& before) {
+    for_each_root(ir_, use.tensor, [&](TensorId root) {
+      std::vector<Entry>& entries = entries_[root];
+      for (const Entry& entry : entries) {
+        if ((entry.use.writes || use.writes) && overlaps(ir_, entry.use.tensor, use.tensor))
+          before.insert(entry.at);
+      }
+      if (use.writes) {
+        std::erase_if(entries,
+                      [&](const Entry& entry) { return contains(ir_, use.tensor, entry.use.tensor); });
+      }
+      entries.push_back({use, at});
+    });
+  }
+
+ private:
+  struct Entry {
+    PartUse use;
+    std::uint32_t at;
+  };
+  const Ir& ir_;
+  std::unordered_map<TensorId, std::vector<Entry>> entries_;
+};
+
 }  // namespace
 
 OpOrder::OpOrder(const Ir& ir, GraphId graph, std::uint32_t first) {
@@ -84,6 +133,7 @@ OpOrder::OpOrder(const Ir& ir, GraphId graph, std::uint32_t first) {
   edges_.resize(ops.size());
   Collector collector(ir);
   std::unordered_map<Resource, History> histories;
+  PartHistory parts(ir);
   for (std::uint32_t at = 0; at < ops.size(); ++at) {
     const Op& op = ir.op(ops[at]);
     std::set<std::uint32_t> data, explicit_order;
@@ -98,6 +148,13 @@ OpOrder::OpOrder(const Ir& ir, GraphId graph, std::uint32_t first) {
       if (history.writer != kNone) data.insert(history.writer);
       data.insert(history.readers.begin(), history.readers.end());
       history = {at, {}};
+    }
+    for (const PartUse& use : accesses.parts) parts.add(use, at, data);
+    for (const TensorId input : op.inputs) {  // a view is made before it is used
+      if (input == kNone || ir.tensor(input).producer == kNone) continue;
+      const std::uint32_t made = ir.op(ir.tensor(input).producer).position;
+      const bool view = op.def->view || ir.tensor(ir.tensor(input).storage).view;
+      if (view && made >= first) data.insert(made - first);
     }
     for (const OpId before : op.after) {
       if (ir.op(before).position >= first) explicit_order.insert(ir.op(before).position - first);

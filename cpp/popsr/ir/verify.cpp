@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 #include "popsr/ir/written_inputs.h"
@@ -111,24 +112,30 @@ bool writes_input(const Op& op, std::size_t index) {
          std::ranges::find(op.modified, static_cast<std::uint32_t>(index)) != op.modified.end();
 }
 
-/// Uses of each allocation that is modified at all, in schedule order.
+/// Uses of each root that is modified at all, in schedule order. Making a view is no use.
 std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph& graph) {
   std::map<TensorId, std::vector<Use>> uses;
   std::unordered_set<TensorId> modified;
   for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] != kNone && writes_input(op, i)) modified.insert(ir.tensor(op.inputs[i]).storage);
+      if (op.inputs[i] == kNone || !writes_input(op, i)) continue;
+      for_each_root(ir, op.inputs[i], [&modified](TensorId root) { modified.insert(root); });
     }
   }
   if (modified.empty()) return uses;
   for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
+    if (op.def->view) continue;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] == kNone || !modified.contains(ir.tensor(op.inputs[i]).storage)) continue;
-      std::vector<Use>& of_storage = uses[ir.tensor(op.inputs[i]).storage];
-      if (of_storage.empty() || of_storage.back().op != id) of_storage.push_back({id, op.inputs[i], false});
-      if (writes_input(op, i)) of_storage.back() = {id, op.inputs[i], true};
+      if (op.inputs[i] == kNone) continue;
+      for_each_root(ir, op.inputs[i], [&](TensorId root) {
+        if (!modified.contains(root)) return;
+        std::vector<Use>& of_root = uses[root];
+        const bool apart = ir.tensor(root).viewed == Viewed::kPartly;
+        if (apart || of_root.empty() || of_root.back().op != id) of_root.push_back({id, op.inputs[i], false});
+        if (writes_input(op, i)) of_root.back() = {id, op.inputs[i], true};
+      });
     }
   }
   return uses;
@@ -143,12 +150,35 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
       ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), graph.name);
 }
 
+/// Uses of a root that is seen in parts: each must be ordered against all earlier ones that share an element
+/// with it, if one of the two writes.
+void check_parts(const Ir& ir, const Graph& graph, const std::vector<Use>& uses, Order& order) {
+  std::vector<const Use*> open;  // no later writer covers them
+  for (const Use& use : uses) {
+    for (const Use* const before : open) {
+      if (before->op == use.op || !(before->writes || use.writes)) continue;
+      if (!overlaps(ir, before->tensor, use.tensor) || order.before_writer(before->op, use.op)) continue;
+      raise_ambiguity(ir, graph, use.writes ? use : *before, use.writes ? *before : use);
+    }
+    if (use.writes) {
+      std::erase_if(open, [&](const Use* before) {
+        return before->op != use.op && contains(ir, use.tensor, before->tensor);
+      });
+    }
+    open.push_back(&use);
+  }
+}
+
 /// Each writer must be ordered against the writer before it and all uses between the two.
 void check_order(const Ir& ir, const Graph& graph) {
   const std::map<TensorId, std::vector<Use>> all = uses_of_modified(ir, graph);
   if (all.empty()) return;
   Order order(ir, graph);
-  for (const auto& [storage, uses] : all) {
+  for (const auto& [root, uses] : all) {
+    if (ir.tensor(root).viewed == Viewed::kPartly) {
+      check_parts(ir, graph, uses, order);
+      continue;
+    }
     const Use* writer = nullptr;
     std::size_t pending = 0;  // the first use that the next writer must follow
     for (std::size_t i = 0; i < uses.size(); ++i) {
@@ -166,18 +196,22 @@ void check_order(const Ir& ir, const Graph& graph) {
   }
 }
 
-/// A tensor that a called graph is given twice must not be modified through both inputs.
+/// Memory that a called graph is given twice must not be modified through both inputs.
 void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, WrittenInputs& written) {
-  std::map<TensorId, std::uint32_t> modified;
+  std::map<TensorId, std::vector<std::uint32_t>> modified;  // by root
   for (const std::uint32_t i : op.modified) {
     if (i < called.first || i >= called.end || !written.by_call(op, i)) continue;
-    const Tensor& tensor = ir.tensor(op.inputs[i]);
-    const auto [first, fresh] = modified.emplace(tensor.storage, i);
-    if (fresh) continue;
-    raise<GraphError>(
-        "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), got "
-        "inputs {} and {}, expected one of them",
-        op.def->name, tensor.name, ir.locations().to_string(op.location), first->second, i);
+    for_each_root(ir, op.inputs[i], [&](TensorId root) {
+      for (const std::uint32_t first : modified[root]) {
+        if (!overlaps(ir, op.inputs[first], op.inputs[i])) continue;
+        raise<GraphError>(
+            "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), "
+            "got "
+            "inputs {} and {}, expected one of them",
+            op.def->name, ir.tensor(op.inputs[i]).name, ir.locations().to_string(op.location), first, i);
+      }
+      modified[root].push_back(i);
+    });
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 
@@ -13,11 +14,14 @@ const std::vector<bool>& WrittenInputs::of(GraphId id) {
   if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
   const Graph& graph = ir_.graph(id);
   std::unordered_set<TensorId> written;
+  const auto write = [&](TensorId tensor) {
+    for_each_root(ir_, tensor, [&written](TensorId root) { written.insert(root); });
+  };
   for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
-    for (const Effect& effect : op.def->effects) written.insert(ir_.tensor(op.inputs[effect.input]).storage);
+    for (const Effect& effect : op.def->effects) write(op.inputs[effect.input]);
     for (const std::uint32_t i : op.modified) {
-      if (by_call(op, i)) written.insert(ir_.tensor(op.inputs[i]).storage);
+      if (by_call(op, i)) write(op.inputs[i]);
     }
   }
   std::vector<bool> result;

@@ -12,7 +12,8 @@ std::vector<OpDef> elementwise_ops();  ///< elementwise.cpp: arithmetic, functio
 std::vector<OpDef>
 activation_ops();               ///< activations.cpp: activations, ops of gradients; part of elementwise_ops()
 std::vector<OpDef> cast_ops();  ///< cast.cpp
-std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice
+std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
+std::vector<OpDef> concat_ops();           ///< concat.cpp
 std::vector<OpDef> reduction_ops();        ///< reductions.cpp: sum, mean, max, and softmax
 std::vector<OpDef> softmax_ops();          ///< softmax.cpp: part of reduction_ops()
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp

@@ -1,5 +1,5 @@
-// Ops that move elements: transpose, reshape, flatten, squeeze, slice. All keep bits; results are no shards
-// (their meta shape is empty).
+// Ops that move elements: transpose, reshape, flatten, squeeze, slice, detach, and those of them that make
+// views. All keep bits; results but detach's are no shards (their meta shape is empty).
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -11,6 +11,7 @@
 #include "popsr/ops/registry.h"
 #include "popsr/ops/strided.h"
 #include "popsr/ops/tiles.h"
+#include "popsr/ops/view_kernels.h"
 
 namespace popsr {
 
@@ -23,6 +24,8 @@ std::vector<OutputDef> reshaped(const InferContext& context, Shape shape) {
 }
 
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
+
+std::vector<ViewPart> same_order(const Ir&, const Op&) { return {{.same_order = true}}; }
 
 void reshape_grad(GradContext& g) {
   if (differentiates(g, 0)) g.set(0, g.emit("reshape", {g.cotangent(0)}, {{"shape", g.in_type(0).shape}}));
@@ -65,6 +68,17 @@ BlockKernel eval_transpose(const EvalSpec& spec) {
     view.strides.push_back(strides[static_cast<std::size_t>(axis)]);
   }
   return gather_kernel(spec, view);
+}
+
+std::vector<ViewPart> transpose_part(const Ir& ir, const Op& op) {
+  const Shape& from = ir.tensor(op.inputs[0]).type.shape;
+  ViewPart part;
+  for (const std::int64_t extent : from) part.ranges.push_back({0, 1, extent});
+  for (const std::int64_t axis : permutation_of(op, from.size())) {
+    part.axes.push_back(static_cast<std::size_t>(axis));
+  }
+  part.at.assign(from.size(), 0);
+  return {std::move(part)};
 }
 
 void transpose_grad(GradContext& g) {
@@ -135,13 +149,6 @@ std::vector<OutputDef> infer_squeeze(const InferContext& context) {
 
 // ---- slice
 
-/// One dimension of a slice: elements start, start + step, ...
-struct Range {
-  std::int64_t start = 0;
-  std::int64_t step = 1;
-  std::int64_t count = 0;
-};
-
 /// NumPy's rules for one dimension: negative bounds count from the end, then they are clamped.
 Range resolve_range(std::string_view op, std::int64_t start, std::int64_t stop, std::int64_t step,
                     std::int64_t extent) {
@@ -149,7 +156,7 @@ Range resolve_range(std::string_view op, std::int64_t start, std::int64_t stop, 
   const auto clamp = [&](std::int64_t bound) {
     return std::clamp(bound < 0 ? bound + extent : bound, low, low + extent);
   };
-  const Range range{clamp(start), step, (clamp(stop) - clamp(start)) * step};
+  const Range range{.start = clamp(start), .step = step, .count = (clamp(stop) - clamp(start)) * step};
   if (range.count < 0) {
     raise<ShapeError>("{}: range is inverted, got {} to {} of extent {}, expected start {} stop", op, start,
                       stop, extent, step > 0 ? "<=" : ">=");
@@ -214,6 +221,14 @@ StridedView slice_view(const Op& op, const Shape& shape) {
   return view;
 }
 
+std::vector<ViewPart> slice_part(const Ir& ir, const Op& op) {
+  ViewPart part{.ranges = slice_ranges(op, ir.tensor(op.inputs[0]).type.shape)};
+  part.axes.resize(part.ranges.size());
+  std::iota(part.axes.begin(), part.axes.end(), std::size_t{0});
+  part.at.assign(part.ranges.size(), 0);
+  return {std::move(part)};
+}
+
 std::vector<OutputDef> infer_slice(const InferContext& context) {
   return reshaped(context, slice_view(context.op, context.type(0).shape).shape);
 }
@@ -272,12 +287,53 @@ std::vector<OpDef> slice_ops() {
        .infer = infer_slice,
        .eval = eval_slice,
        .grad = slice_grad},
+      {.name = "slice_",
+       .inputs = {{"t"}},
+       .attrs = lists,
+       .infer = infer_slice,
+       .eval = eval_view,
+       .no_grad = NoGrad::kThrows,
+       .view = slice_part,
+       .write_back = write_back_view},
       {.name = "slice_grad",
        .inputs = {{"dy"}},
        .attrs = with_shape,
        .infer = infer_slice_grad,
        .eval = eval_slice_grad,
        .internal = true},
+  };
+}
+
+/// Views of the whole operand. Gradients stop there.
+std::vector<OpDef> view_ops() {
+  return {
+      {.name = "transpose_",
+       .inputs = {{"t"}},
+       .attrs = {optional("permutation", AttrType::kInts)},
+       .infer = infer_transpose,
+       .eval = eval_view,
+       .view = transpose_part,
+       .write_back = write_back_view},
+      {.name = "reshape_",
+       .inputs = {{"t"}},
+       .attrs = {required("shape", AttrType::kInts)},
+       .infer = infer_reshape,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
+      {.name = "flatten_",
+       .inputs = {{"t"}},
+       .infer = infer_flatten,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
+      {.name = "detach", .inputs = {{"t"}}, .infer = same_as_input, .eval = eval_copy, .same_bytes = true},
+      {.name = "detach_",
+       .inputs = {{"t"}},
+       .infer = same_as_input,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
   };
 }
 
@@ -320,6 +376,7 @@ std::vector<OpDef> shape_ops() {
        .internal = true},
   };
   for (OpDef& op : slice_ops()) ops.push_back(std::move(op));
+  for (OpDef& op : view_ops()) ops.push_back(std::move(op));
   return ops;
 }
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/written_inputs.h"
@@ -13,8 +16,18 @@
 namespace popsr {
 namespace {
 
-/// Buffers of the tensors of one inlined graph, by Tensor::index of their storage.
-using Frame = std::vector<BufferId>;
+/// One inlined graph: the buffers of its tensors, by Tensor::index of their storage. A view has a buffer of
+/// its own, unless its bytes are those of what it views: its elements are copied into it before they are
+/// read, if they may be others than those that it holds, and out of it after they were written.
+struct Frame {
+  Frame(const PartitionAnalysis& facts, const Context& context)
+      : buffers(facts.ir().graph(context.graph).tensors.size(), kNone), memory(facts.entry_memory(context)) {}
+  BufferId& operator[](std::uint32_t index) { return buffers[index]; }
+
+  std::vector<BufferId> buffers;
+  MemoryFacts memory;                    ///< At the op that is lowered.
+  std::unordered_set<TensorId> current;  ///< Views whose buffers hold what their memory holds.
+};
 
 class Lowering {
  public:
@@ -24,7 +37,7 @@ class Lowering {
 
   LoweredProgram run() {
     const Graph& main = ir_.graph(kMainGraph);
-    Frame frame(main.tensors.size(), kNone);
+    Frame frame(facts_, facts_.main());
     for (const TensorId id : main.tensors) {
       const Tensor& tensor = ir_.tensor(id);
       if (tensor.kind == TensorKind::kRemote) {
@@ -72,6 +85,11 @@ class Lowering {
     const Graph& graph = ir_.graph(context.graph);
     for (std::size_t i = 0; i < graph.ops.size(); ++i) {
       const Op& op = ir_.op(graph.ops[i]);
+      if (op.def->view) {
+        add_view(op, frame);
+        continue;
+      }
+      for (const TensorId input : op.inputs) refresh(input, frame, path, ops);
       switch (op.def->control) {
         case Control::kNone:
           if (!op.parts.empty()) {
@@ -90,6 +108,81 @@ class Lowering {
           lower_conditional(op, context.ops[i], frame, path, ops);
           break;
       }
+      settle(op, context.ops[i], frame, path, ops);
+    }
+    for (const TensorId output : graph.outputs) refresh(output, frame, path, ops);
+  }
+
+  void add_view(const Op& op, Frame& frame) {
+    const Tensor& view = ir_.tensor(op.outputs[0]);
+    frame[view.index] = shares_bytes(*view.view) ? buffer(frame, view.view->bases[0]) : new_buffer(view.id);
+  }
+
+  /// Brings the buffer of a view up to date.
+  void refresh(TensorId tensor, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+    if (tensor == kNone) return;
+    const Tensor& view = ir_.tensor(ir_.tensor(tensor).storage);
+    if (!view.view || !frame.current.insert(view.id).second) return;
+    for (const TensorId base : view.view->bases) refresh(base, frame, path, ops);
+    if (shares_bytes(*view.view)) return;
+    LoweredOp gather{.op = &ir_.op(view.producer),
+                     .out = {frame[view.index]},
+                     .facts = {frame.memory.read(view.id)},
+                     .path = path};
+    for (const TensorId base : view.view->bases) gather.in.push_back(buffer(frame, base));
+    ops.push_back(std::move(gather));
+  }
+
+  /// Notes what an op wrote, one tensor after another, and hands it on to all that share memory with it.
+  void settle(const Op& op, const FactView& facts, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+    if (!ir_.graph(op.graph).has_views) return;
+    const std::vector<TensorId> outputs = all_outputs(ir_, op);
+    for (std::size_t k = 0; k < outputs.size(); ++k) settle(outputs[k], facts.outputs[k], frame, path, ops);
+    for (const auto& [storage, fact] : facts.written) settle(storage, fact, frame, path, ops);
+  }
+
+  void settle(TensorId tensor, PartitionId fact, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+    const Tensor& storage = ir_.tensor(ir_.tensor(tensor).storage);
+    if (storage.kind == TensorKind::kRemote) return;
+    refresh_bases(storage, frame, path, ops);
+    frame.memory.write(storage.id, fact);
+    if (!storage.view && storage.viewed == Viewed::kNo) return;
+    std::unordered_set<TensorId> written;
+    write_back(storage, frame, path, ops, written);
+    for (const Region& region : regions_of(ir_, storage.id)) {
+      for (const TensorId view : ir_.views(region.root)) {
+        // Elements that cannot be told apart might be there twice.
+        if (written.contains(view) && region.part.exact) continue;
+        if (overlaps(ir_, view, storage.id)) frame.current.erase(view);
+      }
+    }
+  }
+
+  /// Before a part of them is written: the rest stays as it is.
+  void refresh_bases(const Tensor& view, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+    if (!view.view) return;
+    for (const TensorId base : view.view->bases) {
+      refresh(base, frame, path, ops);
+      refresh_bases(ir_.tensor(base), frame, path, ops);
+    }
+  }
+
+  /// Copies what was written to a view into what it is a view of, down to memory that is no view.
+  void write_back(const Tensor& view, Frame& frame, PathId path, std::vector<LoweredOp>& ops,
+                  std::unordered_set<TensorId>& written) {
+    if (!written.insert(view.id).second || !view.view) return;
+    LoweredOp back{.kind = LoweredOp::Kind::kWriteBack,
+                   .op = &ir_.op(view.producer),
+                   .in = {frame[view.index]},
+                   .path = path};
+    for (const TensorId base : view.view->bases) {
+      back.in.push_back(buffer(frame, base));
+      back.out.push_back(back.in.back());
+      back.facts.push_back(frame.memory.read(base));
+    }
+    if (!shares_bytes(*view.view) && !back.out.empty()) ops.push_back(std::move(back));
+    for (const TensorId base : view.view->bases) {
+      write_back(ir_.tensor(base), frame, path, ops, written);
     }
   }
 
@@ -157,7 +250,7 @@ class Lowering {
     const Context& callee = facts_.context(facts.callee);
     const Graph& graph = ir_.graph(callee.graph);
     const PathId inner_path = new_path(path, PathNode::Kind::kCall, op.site);
-    Frame inner(graph.tensors.size(), kNone);
+    Frame inner(facts_, callee);
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       bind_input(op, callee, i, argument(op, callee, i, frame, path, ops), inner, path, ops);
     }
@@ -205,7 +298,7 @@ class Lowering {
                   std::vector<LoweredOp>& ops) {
     const Graph& graph = ir_.graph(body.graph);
     const std::size_t carried = op.outputs.size();
-    Frame inner(graph.tensors.size(), kNone);
+    Frame inner(facts_, body);
     std::vector<BufferId> state;
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       if (i < carried) {
@@ -264,7 +357,7 @@ class Lowering {
   void lower_branch(const Op& op, const CalledGraph& branch, const Context& callee, Frame& frame, PathId path,
                     const std::vector<BufferId>& results, std::vector<LoweredOp>& body) {
     const Graph& graph = ir_.graph(branch.graph);
-    Frame inner(graph.tensors.size(), kNone);
+    Frame inner(facts_, callee);
     for (std::uint32_t i = 0; i < graph.inputs.size(); ++i) {
       const BufferId from = argument(op, callee, i, frame, path, body, branch.first);
       bind_input(op, callee, i, from, inner, path, body, branch.first);

@@ -45,7 +45,14 @@ struct PathNode {
 };
 
 struct LoweredOp {
-  enum class Kind : std::uint8_t { kOp, kCopy, kLoop, kMerged, kConditional };
+  enum class Kind : std::uint8_t {
+    kOp,
+    kCopy,
+    kLoop,
+    kMerged,
+    kConditional,
+    kWriteBack  ///< What was written to the view that `op` made goes to what it is a view of.
+  };
   Kind kind = Kind::kOp;
   const Op* op = nullptr;         ///< Null for copies.
   std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.

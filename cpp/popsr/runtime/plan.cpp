@@ -41,7 +41,7 @@ std::string describe(const Instruction& instruction) {
     case Instruction::Kind::kProduct:
       return fmt::format("{}+{}", instruction.product->def->name, instruction.op->def->name);
     default:
-      return std::string(instruction.op->def->name);
+      return fmt::format("{}{}", instruction.op->def->name, instruction.write_back ? " (write back)" : "");
   }
 }
 

@@ -178,8 +178,10 @@ void PlanBuilder::add_noise(const LoweredOp& op, Instruction& instruction) {
 void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   const PartitionId exec = execution(op);
   instruction.kind = Instruction::Kind::kKernel;
-  POPSR_CHECK(op.op->def->eval != nullptr);
-  instruction.kernel = op.op->def->eval(eval_spec(ir_, *op.op, kernels_));
+  instruction.write_back = op.kind == LoweredOp::Kind::kWriteBack;
+  const EvalFn eval = instruction.write_back ? op.op->def->write_back : op.op->def->eval;
+  POPSR_CHECK(eval != nullptr);
+  instruction.kernel = eval(eval_spec(ir_, *op.op, kernels_));
   instruction.blocks = table_.num_blocks(exec);
   instruction.runs = bind_runs(op, exec);
   add_noise(op, instruction);

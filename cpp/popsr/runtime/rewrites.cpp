@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
 
@@ -133,7 +134,8 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
                 .inputs = {},
                 .outputs = {},
                 .stochastic = op.seeds.has_value()};
-  for (const TensorId id : all_inputs(ir, op)) {
+  const std::vector<TensorId> inputs = op.def->view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
+  for (const TensorId id : inputs) {
     spec.inputs.push_back(id == kNone ? std::nullopt : std::optional(ir.tensor(id).type));
   }
   for (const TensorId id : all_outputs(ir, op)) spec.outputs.push_back(ir.tensor(id).type);

@@ -32,7 +32,8 @@ from popsr.ops.matmul import matmul
 from popsr.ops.reductions import max, mean, softmax, sum
 from popsr.ops.remote import remote_load, remote_load_, remote_store
 from popsr.ops.replica_index import replica_index
-from popsr.ops.shape import flatten, reshape, slice, squeeze, transpose
+from popsr.ops.shape import concat, detach, flatten, reshape, slice, split, squeeze, transpose
+from popsr.ops.views import concat_, detach_, flatten_, reshape_, slice_, transpose_
 
 __all__ = [
     "CallSiteInfo",
@@ -43,12 +44,17 @@ __all__ = [
     "call_with_info",
     "cast",
     "collectives",
+    "concat",
+    "concat_",
     "conditional",
     "conditional_with_info",
+    "detach",
+    "detach_",
     "div",
     "exp",
     "exp_",
     "flatten",
+    "flatten_",
     "gelu",
     "gelu_",
     "host_load",
@@ -74,15 +80,19 @@ __all__ = [
     "repeat_with_info",
     "replica_index",
     "reshape",
+    "reshape_",
     "scaled_add",
     "scaled_add_",
     "slice",
+    "slice_",
     "softmax",
+    "split",
     "sqrt",
     "squeeze",
     "sub",
     "sum",
     "tanh",
     "transpose",
+    "transpose_",
     "var_updates",
 ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
 
 from popsr._emit import emit
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
-from popsr.utils import read_ints
+from popsr.utils import is_a, read_ints
 
-__all__ = ["flatten", "reshape", "slice", "squeeze", "transpose"]
+__all__ = ["concat", "detach", "flatten", "reshape", "slice", "split", "squeeze", "transpose"]
 
 _FIRST, _LAST = -(2**63), 2**63 - 1  # bounds that are left out: clamped by the op
 
@@ -89,31 +91,124 @@ def slice(
     Raises:
         ValueError: lists of different lengths, an inverted range, or another step.
     """
-    given = [_as_list(each) for each in (start, stop, step, axis)]
+    attributes = slice_attributes("slice", start, stop, step, axis)
+    return t if attributes is None else emit("slice", {"t": t}, **attributes)
+
+
+def detach(t: Tensor) -> Tensor:
+    """A copy through which no gradient flows.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    """
+    return emit("detach", {"t": t})
+
+
+def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
+    """Several tensors side by side.
+
+    Args:
+        ts: tensors of one dtype, whose shapes agree but along ``axis``.
+        axis: along which they follow each other.
+    Returns:
+        Tensor of their dtype.
+    Raises:
+        ShapeError: the other extents differ.
+        DTypeError: the dtypes differ.
+        GraphError: there is no operand.
+    """
+    return emit("concat", {"ts": read_tensors("concat", ts)}, axis=axis)
+
+
+def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """The parts of a tensor along an axis, as slices.
+
+    Args:
+        t: the operand.
+        splits: the number of equal parts, or the extent of each.
+        axis: the axis.
+    Returns:
+        The parts, in order.
+    Raises:
+        ShapeError: the number does not divide the axis, or the extents do not sum up to it.
+        AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
+    """
+    if not isinstance(t, Tensor):
+        raise ArgumentTypeError(f"split: t is not a Tensor, got {t!r}, expected a Tensor")
+    if not hasattr(axis, "__index__") or not -t.rank <= axis < t.rank:
+        raise AttributeValueError(f"split: axis is out of range, got {axis!r}, expected one of {t!r}")
+    axis = operator.index(axis) % t.rank
+    extents = _split_extents(t, splits, axis)
+    ends = builtins.list(itertools.accumulate(extents))
+    starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
+    return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]
+
+
+def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[int]:
+    extent = t.shape[axis]
+    if hasattr(splits, "__index__"):
+        count = operator.index(splits)
+        if count < 1:
+            raise AttributeValueError(
+                f"split: number of parts is not positive, got {count}, expected 1 or more"
+            )
+        if extent % count:
+            raise ShapeError(
+                f"split: parts are not equal, got {count} of extent {extent}, expected a divisor"
+            )
+        return [extent // count] * count
+    extents = builtins.list(read_ints("split", "splits", splits))
+    if not all(hasattr(each, "__index__") for each in extents):
+        raise ArgumentTypeError(f"split: splits is not a number or list of numbers, got {splits!r}")
+    if any(each < 0 for each in extents):
+        raise AttributeValueError(f"split: an extent is negative, got {extents}, expected 0 or more")
+    if sum(extents) != extent:
+        raise ShapeError(f"split: extents do not fill axis {axis}, got {extents}, expected a sum of {extent}")
+    return extents
+
+
+def read_tensors(op: str, ts: Iterable[Tensor]) -> list[Tensor]:
+    """The operands of an op that takes a list of tensors."""
+    if is_a(ts, Tensor) or not is_a(ts, Iterable):
+        raise ArgumentTypeError(f"{op}: ts is not a Tensor list, got {ts!r}, expected a list of Tensors")
+    return builtins.list(ts)
+
+
+def slice_attributes(
+    op: str,
+    start: int | Sequence[int | None] | None,
+    stop: int | Sequence[int | None] | None,
+    step: int | Sequence[int | None] | None,
+    axis: int | Sequence[int] | None,
+) -> dict[str, list[int]] | None:
+    """Attributes of a slice; None when nothing is given."""
+    given = [_as_list(op, each) for each in (start, stop, step, axis)]
     sizes = {len(each) for each in given if each is not None}
     if not sizes:
-        return t
+        return None
     if len(sizes) > 1:
         raise AttributeValueError(
-            f"slice: lists differ in length, got start={start}, stop={stop}, step={step}, axis={axis}"
+            f"{op}: lists differ in length, got start={start}, stop={stop}, step={step}, axis={axis}"
         )
     size = sizes.pop()
     steps = [1 if each is None else each for each in given[2] or [None] * size]
     down = [each < 0 for each in steps]
     starts = _bounds(given[0], [_LAST if d else _FIRST for d in down])
     stops = _bounds(given[1], [_FIRST if d else _LAST for d in down])
-    axes = builtins.list(range(size)) if given[3] is None else given[3]
-    return emit("slice", {"t": t}, start=starts, stop=stops, step=steps, axis=axes)
+    axes = _bounds(given[3], builtins.list(range(size)))
+    return {"start": starts, "stop": stops, "step": steps, "axis": axes}
 
 
-def _as_list(value: int | Sequence[int | None] | None) -> list[int | None] | None:
+def _as_list(op: str, value: int | Sequence[int | None] | None) -> list[int | None] | None:
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
         return builtins.list(value)
     if hasattr(value, "__index__"):
         return [int(value)]
-    raise ArgumentTypeError(f"slice: bound is not an int or list of ints, got {value!r}")
+    raise ArgumentTypeError(f"{op}: bound is not an int or list of ints, got {value!r}")
 
 
 def _bounds(given: list[int | None] | None, default: list[int]) -> list[int]:
