@@ -106,10 +106,10 @@ TEST_CASE("elementwise kernels agree, with and without remainder, in place too")
       compare_levels("elementwise", op, c, [&](const KernelTable& table, std::size_t offset, std::int64_t n) {
         Bytes out(81 * size * 2, 0xab);
         unsigned char* lo = out.data() + 81 * size;
-        const void* in[2] = {a.data() + offset * size, b.data() + offset * size};
+        const void* in[3] = {a.data() + offset * size, b.data() + offset * size, a.data()};
         table.elementwise[op][c](out.data() + offset * size, lo, in, n, scalars);
         Bytes in_place = a;
-        const void* aliased[2] = {in_place.data() + offset * size, b.data() + offset * size};
+        const void* aliased[3] = {in_place.data() + offset * size, b.data() + offset * size, a.data()};
         table.elementwise[op][c](in_place.data() + offset * size, nullptr, aliased, n, scalars);
         Bytes part(out.begin() + static_cast<std::ptrdiff_t>(offset * size),
                    out.begin() + static_cast<std::ptrdiff_t>((offset + static_cast<std::size_t>(n)) * size));
@@ -133,11 +133,12 @@ TEST_CASE("a result depends on its own operands only") {
       const double scalars[2] = {0.75, -3.25};
       Bytes whole(a.size());
       Bytes single(a.size());
-      const void* in[2] = {a.data(), b.data()};
+      const void* in[3] = {a.data(), b.data(), b.data()};
       const auto function = kernel_table().elementwise[op][c];
       function(whole.data(), nullptr, in, 64, scalars);
       for (std::size_t i = 0; i < 64; ++i) {
-        const void* one[2] = {a.data() + i * kSizes[c], b.data() + i * kSizes[c]};
+        const void* other = b.data() + i * kSizes[c];
+        const void* one[3] = {a.data() + i * kSizes[c], other, other};
         function(single.data() + i * kSizes[c], nullptr, one, 1, scalars);
       }
       unify_nans(whole, c);

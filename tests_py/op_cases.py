@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import oracles
 from collective_cases import collective_rows, groups
+from elementwise_cases import elementwise_rows
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
 from op_inputs import (
     Case,
@@ -574,6 +575,7 @@ def _var_updates() -> dict[str, Row]:
 
 OPS: dict[str, Row] = {
     **_elementwise(),
+    **elementwise_rows(),
     **_shapes(),
     **view_rows(_shapes()),
     **_reductions(),

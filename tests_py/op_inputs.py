@@ -122,12 +122,13 @@ class Case:
 class Row:
     """One op.
 
-    ``grad``: finite differences agree; this replica's part of the gradient (test_autodiff.py); what the docstring
-    states (test_collective_gradients.py); gradients stop; asking throws; the op modifies; there is nothing to ask for.
+    ``grad``: finite differences agree; it is zero everywhere; this replica's part of the gradient (test_autodiff.py);
+    what the docstring states (test_collective_gradients.py); gradients stop; asking throws; so it does, because the
+    result is bool; the op modifies; there is nothing to ask for.
     """
 
     cases: tuple[Case, ...]
-    grad: Literal["finite", "own part", "stated", "stops", "throws", "modifies", "nothing"]
+    grad: Literal["finite", "zeros", "own part", "stated", "stops", "throws", "bool", "modifies", "nothing"]
     inplace_of: str | None = None
     python_only: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)

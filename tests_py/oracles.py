@@ -77,6 +77,7 @@ def unit_in_last_place(exact: Array, name: str) -> Array:
     with np.errstate(all="ignore"):
         _, exponent = np.frexp(np.where(np.isfinite(exact), exact, 1))
         place = np.maximum(exponent - PRECISION[name], LEAST_PLACE[name])
+        place = np.where(exact == 0, LEAST_PLACE[name], place)
         return np.ldexp(np.longdouble(1), place)
 
 

@@ -308,10 +308,20 @@ def test_gradient_by_finite_differences(op: str, case: Case) -> None:
     assert any(np.any(g != 0) for g in gradients), "some gradient is not zero"
 
 
+@pytest.mark.parametrize("op", [op for op in PUBLIC if op in OPS and OPS[op].grad == "zeros"])
+def test_gradient_of_zeros(op: str) -> None:
+    case = OPS[op].cases[0]
+    arrays = case.draw(np.random.default_rng(SEED), "float64")
+    built = Differentiated(op, case, arrays)
+    with popsr.Session(built.ir) as session:
+        _, gradient = built.io.run(session)
+    assert_same_bits(gradient, np.zeros_like(arrays[0]))
+
+
 @pytest.mark.parametrize("op", [op for op in PUBLIC if op in OPS])
 def test_gradient_is_what_the_row_says(op: str) -> None:
     row, schema = OPS[op], SCHEMAS[op]
-    if row.grad in ("finite", "own part", "stated"):
+    if row.grad in ("finite", "zeros", "own part", "stated"):
         assert schema["has_grad"] or schema["control"] == "call"
         assert row.grad != "finite" or any(case.smooth for case in row.cases)
         return
@@ -321,10 +331,11 @@ def test_gradient_is_what_the_row_says(op: str) -> None:
         assert not floats or schema["observable"], "only what gives nothing back has no gradient to ask for"
         return
     assert (row.grad == "modifies") == bool(schema["effects"])
-    assert (row.grad == "throws") == bool(schema["grad_throws"])
+    assert (row.grad in ("throws", "bool")) == bool(schema["grad_throws"])
     match = {
         "stops": "unable to provide required gradient",
         "throws": f"{op} has no gradient",
+        "bool": "unable to provide .* expected a floating tensor on the way",
         "modifies": "contains a modifying op",
     }[row.grad]
     case = next(case for case in row.cases if "float64" in case.dtypes)

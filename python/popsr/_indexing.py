@@ -1,4 +1,4 @@
-"""``t[...]`` with integers and slices."""
+"""``t[...]`` with integers and slices, or with a mask of bools."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import builtins
 import operator
 from typing import Any
 
-from popsr import ops
+import numpy as np
+
+from popsr import dtypes, ops
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 
 def index(t: Tensor, key: Any) -> Tensor:
-    """NumPy's basic indexing without Ellipsis and None.
+    """NumPy's basic indexing without Ellipsis and None; a mask keeps the shape and puts 0 where it is false.
 
     Raises:
-        TypeError: something else than integers and slices.
+        TypeError: something else than integers, slices, and a bool tensor or array.
         IndexError: an integer is out of range.
         ValueError: too many indices, an inverted range, or a step other than 1 and -1.
     """
+    if isinstance(key, (Tensor, np.ndarray)) and key.dtype in (dtypes.bool, np.bool_):
+        mask = key if isinstance(key, Tensor) else constant(key)
+        return ops.where(mask, t, constant(0, t.dtype))
     keys = key if isinstance(key, tuple) else (key,)
     if len(keys) > t.rank:
         raise ShapeError(f"getitem: too many indices, got {len(keys)} for {t!r}, expected at most {t.rank}")

@@ -20,6 +20,9 @@ from popsr.utils import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from popsr.graph import Graph
     from popsr.ir import Ir
     from popsr.replicas import ReplicaGrouping
@@ -314,6 +317,16 @@ class Tensor:
 
         return ops.div(self._operand(other), self)
 
+    def __mod__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.fmod(self, self._operand(other))
+
+    def __rmod__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.fmod(self._operand(other), self)
+
     def __pow__(self, other: TensorLike) -> Tensor:
         from popsr import ops
 
@@ -334,6 +347,31 @@ class Tensor:
 
         return ops.matmul(self._operand(other), self)
 
+    def __and__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.logical_and(self, self._operand(other))
+
+    def __rand__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.logical_and(self._operand(other), self)
+
+    def __or__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.logical_or(self, self._operand(other))
+
+    def __ror__(self, other: TensorLike) -> Tensor:
+        from popsr import ops
+
+        return ops.logical_or(self._operand(other), self)
+
+    def __invert__(self) -> Tensor:
+        from popsr import ops
+
+        return ops.logical_not(self)
+
     def __neg__(self) -> Tensor:
         from popsr import ops
 
@@ -344,7 +382,7 @@ class Tensor:
 
         return ops.abs(self)
 
-    def __getitem__(self, key: int | slice | tuple[int | slice, ...]) -> Tensor:
+    def __getitem__(self, key: int | slice | tuple[int | slice, ...] | Tensor | NDArray[np.bool_]) -> Tensor:
         from popsr._indexing import index
 
         return index(self, key)

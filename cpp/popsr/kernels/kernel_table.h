@@ -44,6 +44,29 @@ enum class Ew : int {
   kPowGradBase,      ///< in0 = t, in1 = e: e * t^(e-1); exactly 0 where e == 0
   kPowGradExponent,  ///< in0 = t, in1 = y = t^e: y * log(t); 0 where t == 0
   kAbsGrad,          ///< in0 = x, in1 = dy: sign(x) * dy, 0 at 0
+  kGreater,          ///< in0 > in1 ? 1 : 0, in the compute type
+  kLogicalNot,       ///< in0 == 0 ? 1 : 0
+  kIsNan,            ///< 1 or 0, as the next two
+  kIsInf,            ///< infinite
+  kIsFinite,         ///< neither NaN nor infinite
+  kSelect,           ///< in0 != 0 ? in1 : in2
+  kFloor,            ///< greatest integer <= in0; keeps -0
+  kCeil,             ///< least integer >= in0; -0 for -1 < in0 < 0
+  kSign,             ///< 1, -1 or +0; 0 for NaN
+  kClip,             ///< min(max(in0, p[0]), p[1]); NaN stays NaN
+  kClipGrad,         ///< in0 = y = clip(x), in1 = dy: 0 where y == p[0] or y == p[1], else dy
+  kFmod,             ///< in0 - trunc(in0 / in1) * in1, exact, sign of in0; integers: x for in1 == 0
+  kIncrementMod,     ///< fmod(in0 + p[0], p[1]); the sum is rounded, integers wrap
+  kSin,              ///< sine
+  kCos,              ///< cosine
+  kLog2,             ///< logarithm to base 2
+  kRsqrt,            ///< 1 / sqrt(in0)
+  kSigmoid,          ///< 1 / (1 + e^-x)
+  kSigmoidGrad,      ///< in0 = x, in1 = dy: dy * s (1 - s), s = sigmoid(x)
+  kSwish,            ///< x / (1 + e^-x)
+  kSwishGrad,        ///< in0 = x, in1 = dy: dy * swish'(x)
+  kGeluErf,          ///< 0.5 x (1 + erf(x / sqrt(2)))
+  kGeluErfGrad,      ///< in0 = x, in1 = dy: dy * geluerf'(x)
   kCount
 };
 inline constexpr int kNumEw = static_cast<int>(Ew::kCount);

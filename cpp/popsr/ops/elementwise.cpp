@@ -1,5 +1,5 @@
 // Arithmetic and functions, element by element. Activations and the ops that only gradients use:
-// activations.cpp.
+// activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
 #include "popsr/ops/elementwise_walk.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
@@ -216,8 +216,8 @@ std::vector<OpDef> scaled_add_ops() {
 
 std::vector<OpDef> elementwise_ops() {
   std::vector<OpDef> ops;
-  for (std::vector<OpDef>& family :
-       std::array{arithmetic_ops(), function_ops(), scaled_add_ops(), activation_ops()}) {
+  for (std::vector<OpDef>& family : std::array{arithmetic_ops(), function_ops(), scaled_add_ops(),
+                                               activation_ops(), comparison_ops(), elementary_ops()}) {
     ops.insert(ops.end(), std::make_move_iterator(family.begin()), std::make_move_iterator(family.end()));
   }
   return ops;

@@ -31,7 +31,27 @@ struct Operand {
   DType dtype = DType::kFloat32;
   std::int64_t size = 4;  ///< Bytes of an element.
   bool direct = false;    ///< Of the compute type: no conversion.
+  bool truth = false;     ///< Loaded as 0 or 1.
 };
+
+/// The unsigned integer of that size.
+DType word_of(DType dtype) {
+  switch (popsr::size_of(dtype)) {
+    case 1:
+      return DType::kUInt8;
+    case 2:
+      return DType::kUInt16;
+    case 4:
+      return DType::kUInt32;
+    default:
+      return DType::kUInt64;
+  }
+}
+
+DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
+  const DType dtype = spec.outputs[options.output].dtype;
+  return options.condition ? word_of(dtype) : dtype;
+}
 
 /// Adds an outermost dimension, merged into the one below where all operands allow it.
 void add_outer(Nest& nest, std::size_t operands, std::int64_t extent,
@@ -114,7 +134,7 @@ class Walk {
   Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
   static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
-    return compute_of(options.compute.value_or(spec.outputs[options.output].dtype));
+    return compute_of(options.compute.value_or(output_of(spec, options)));
   }
 
  private:
@@ -147,7 +167,7 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
       ew_(ew),
       body_(body),
       compute_(compute(spec, options)),
-      out_dtype_(spec.outputs[options.output].dtype),
+      out_dtype_(output_of(spec, options)),
       stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
       needs_lo_(residual && is_narrow_float(out_dtype_)),
       elements_(num_elements(spec.outputs[options.output].shape)),
@@ -169,8 +189,10 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
   std::vector<Shape> strides;
   for (const std::size_t i : options.operands) {
     const TensorType& type = *spec.inputs[i];
-    const bool direct = !is_narrow_float(type.dtype) && compute_of(type.dtype) == compute_;
-    operands_.push_back({i, type.dtype, static_cast<std::int64_t>(popsr::size_of(type.dtype)), direct});
+    const bool truth = i == options.condition;
+    const DType dtype = options.condition && !truth ? word_of(type.dtype) : type.dtype;
+    const bool direct = !truth && !is_narrow_float(dtype) && compute_of(dtype) == compute_;
+    operands_.push_back({i, dtype, static_cast<std::int64_t>(popsr::size_of(dtype)), direct, truth});
     strides.push_back(broadcast_strides(type.shape, shape));
     long_ranges_ = long_ranges_ && direct;
   }
@@ -202,6 +224,7 @@ class Pass {
   void gather(std::size_t j, const Nest& nest, const std::byte* base, std::int64_t begin, std::int64_t n);
   void broadcast(std::size_t j, const std::byte* src, std::int64_t row);
   void load(std::size_t j, const std::byte* src, std::int64_t n);
+  void convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const;
   void compute(std::int64_t begin, std::int64_t n);
 
   const Walk& walk_;
@@ -293,7 +316,7 @@ void Pass::broadcast(std::size_t j, const std::byte* src, std::int64_t row) {
   args_[j] = tile(j);
   const std::int64_t n = std::min(kTile, row);
   std::uint64_t value = 0;
-  load_tile(walk_.kernels_, walk_.operands_[j].dtype, walk_.compute_, &value, src, 1);
+  convert(j, &value, src, 1);
   fill_elements(tile(j), &value, n, static_cast<std::int64_t>(popsr::size_of(walk_.compute_)));
 }
 
@@ -302,8 +325,17 @@ void Pass::load(std::size_t j, const std::byte* src, std::int64_t n) {
     args_[j] = src;
     return;
   }
-  load_tile(walk_.kernels_, walk_.operands_[j].dtype, walk_.compute_, tile(j), src, n);
+  convert(j, tile(j), src, n);
   args_[j] = tile(j);
+}
+
+/// At most kTile elements to the compute type.
+void Pass::convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const {
+  const Operand& operand = walk_.operands_[j];
+  if (!operand.truth) return load_tile(walk_.kernels_, operand.dtype, walk_.compute_, dst, src, n);
+  alignas(64) std::array<std::byte, kTile> truth;
+  load_tile(walk_.kernels_, operand.dtype, Compute::kBool, truth.data(), src, n);
+  load_tile(walk_.kernels_, DType::kBool, walk_.compute_, dst, truth.data(), n);
 }
 
 void Pass::compute(std::int64_t begin, std::int64_t n) {
@@ -400,10 +432,22 @@ std::int64_t work_of(kernels::Ew ew) {
     case kernels::Ew::kExp:
     case kernels::Ew::kLog:
     case kernels::Ew::kTanh:
+    case kernels::Ew::kRsqrt:
       return 4;
     case kernels::Ew::kGelu:
     case kernels::Ew::kGeluGrad:
+    case kernels::Ew::kSin:
+    case kernels::Ew::kCos:
+    case kernels::Ew::kLog2:
+    case kernels::Ew::kSigmoid:
+    case kernels::Ew::kSigmoidGrad:
+    case kernels::Ew::kSwish:
+    case kernels::Ew::kSwishGrad:
       return 8;
+    case kernels::Ew::kGeluErf:
+    case kernels::Ew::kGeluErfGrad:
+    case kernels::Ew::kFmod:
+    case kernels::Ew::kIncrementMod:
     case kernels::Ew::kPow:
     case kernels::Ew::kPowGradBase:
     case kernels::Ew::kPowGradExponent:

@@ -51,7 +51,10 @@ struct ElementwiseOptions {
   std::size_t output = 0;
   bool residual = false;              ///< Does a TileFn write lo? (Known for the kernels of the table.)
   std::optional<DType> compute = {};  ///< Compute in the type of this dtype instead of the output's.
-  std::int64_t work = 1;              ///< Of one element, in additions; known for the kernels of the table.
+  /// This input is loaded as 0 or 1 (is it not zero?); the other operands and the output are words of their
+  /// size, which keeps all bits.
+  std::optional<std::size_t> condition = {};
+  std::int64_t work = 1;  ///< Of one element, in additions; known for the kernels of the table.
 };
 
 /// Output = kernel of the table applied to the operands.

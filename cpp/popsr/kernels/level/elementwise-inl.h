@@ -144,6 +144,11 @@ struct Sqrt {
 };
 
 template <class T>
+struct Rsqrt {
+  [[gnu::always_inline]] static T apply(T a) { return static_cast<T>(1) / Sqrt<T>::apply(a); }
+};
+
+template <class T>
 struct Relu {
   [[gnu::always_inline]] static T apply(T a) {
     const T positive = a > 0 ? a : static_cast<T>(0);

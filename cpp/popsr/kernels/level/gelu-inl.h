@@ -27,7 +27,7 @@ inline constexpr double kGeluCubic = 0x1.2444f2a4d8b4bp-4;   // 2 sqrt(2/pi) * 0
   const bool negative = x < 0.0;
   const ExpParts e = exp_parts(negative ? u.hi : -u.hi, negative ? u.lo : -u.lo);
   const double t = e.mantissa * e.scale1 * e.scale2;
-  const double quotient = x / (1.0 + t);
+  const double quotient = (negative ? limited : x) / (1.0 + t);
   const double result = negative ? quotient * e.mantissa * e.scale1 * e.scale2 : quotient;
   return x == -kInfF64 ? -0.0 : (x != x ? x : result);
 }

@@ -32,15 +32,24 @@ struct ExpPartsF32 {
   return {(q * (r * r) + r) + 1.0F, bits_of(shifted) - bits_of(magic)};
 }
 
+/// e^x = mantissa * scale1 * scale2, -170 < x < 90: 2^n in two factors, because n reaches 128 and -245 and
+/// only the last product may round a subnormal.
+struct ScaledExpF32 {
+  float mantissa;
+  float scale1;
+  float scale2;
+};
+[[gnu::always_inline]] inline ScaledExpF32 scaled_exp(float x) {
+  const ExpPartsF32 e = exp_parts(x);
+  const std::uint32_t half = ((e.exponent + 256U) >> 1) - 128U;
+  return {e.mantissa, from_bits((half + 127U) << 23), from_bits((e.exponent - half + 127U) << 23)};
+}
+
 [[gnu::always_inline]] inline float exp_of(float x) {
   x = x > 89.0F ? 89.0F : x;  // Both limits lie beyond overflow and underflow; NaN passes.
   x = x < -104.0F ? -104.0F : x;
-  const ExpPartsF32 e = exp_parts(x);
-  // 2^n in two factors: n reaches 128 and -150, and only the last product rounds a subnormal.
-  const std::uint32_t half = ((e.exponent + 256U) >> 1) - 128U;
-  const float scale1 = from_bits((half + 127U) << 23);
-  const float scale2 = from_bits((e.exponent - half + 127U) << 23);
-  return e.mantissa * scale1 * scale2;
+  const ScaledExpF32 e = scaled_exp(x);
+  return e.mantissa * e.scale1 * e.scale2;
 }
 
 [[gnu::always_inline]] inline float log_of(float x) {

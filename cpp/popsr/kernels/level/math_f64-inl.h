@@ -1,6 +1,7 @@
-// exp, log, tanh of double and the double-double pieces of pow and gelu: branch-free, no fused multiply-add.
-// log is fdlibm's (e_log.c); the rational of tanh is Cephes' (netlib cephes/double); the polynomial of exp
-// interpolates (e^r - 1 - r) / r^2 in Chebyshev points of |r| <= ln(2)/2, relative error of e^r 2^-61.
+// exp, log, log2, tanh of double and the double-double pieces of pow and gelu: branch-free, no fused
+// multiply-add. log is fdlibm's (e_log.c); the rational of tanh is Cephes' (netlib cephes/double); the
+// polynomial of exp interpolates (e^r - 1 - r) / r^2 in Chebyshev points of |r| <= ln(2)/2, relative error of
+// e^r 2^-61.
 #pragma once
 
 #include "popsr/kernels/level/double_double-inl.h"
@@ -18,16 +19,15 @@ struct ExpParts {
   double scale1;
   double scale2;
 };
-[[gnu::always_inline]] inline ExpParts exp_parts(double x, double tail) {
-  const bool outside = (x > 710.0) | (x < -746.0);  // Beyond overflow and underflow.
-  const double clamped = x > 710.0 ? 710.0 : (x < -746.0 ? -746.0 : x);
+/// -800 <= x <= 710.
+[[gnu::always_inline]] inline ExpParts exp_parts_within(double x, double tail) {
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
-  const double shifted = clamped * kLog2E64 + magic;
+  const double shifted = x * kLog2E64 + magic;
   const double n = shifted - magic;
-  const double r_hi = clamped - n * kLn2High64;
+  const double r_hi = x - n * kLn2High64;
   const double r_lo = n * kLn2Low64;
   const double r = r_hi - r_lo;
-  const double correction = ((r_hi - r) - r_lo) + (outside ? 0.0 : tail);
+  const double correction = ((r_hi - r) - r_lo) + tail;
   double q = 0x1.1f7340dbc337ep-29;
   q = q * r + 0x1.af4e554377204p-26;
   q = q * r + 0x1.27e4db46cddd1p-22;
@@ -44,6 +44,13 @@ struct ExpParts {
   const std::uint64_t exponent = bits_of(shifted) - bits_of(magic);
   const std::uint64_t half = ((exponent + 2048U) >> 1) - 1024U;
   return {mantissa, from_bits((half + 1023U) << 52), from_bits((exponent - half + 1023U) << 52)};
+}
+
+[[gnu::always_inline]] inline ExpParts exp_parts(double x, double tail) {
+  // Beyond overflow, and beyond underflow even of a thousand times as much.
+  const bool outside = (x > 710.0) | (x < -800.0);
+  const double clamped = x > 710.0 ? 710.0 : (x < -800.0 ? -800.0 : x);
+  return exp_parts_within(clamped, outside ? 0.0 : tail);
 }
 
 [[gnu::always_inline]] inline double exp_of(double x) {
@@ -113,11 +120,8 @@ struct LogParts {
   return p * z + 1.0 / 5.0;
 }
 
-/// log(x) for finite x > 0 with a relative error of about 2^-65:
-/// log(1+f) = 2 atanh(s), s = f / (2+f); the terms up to s^3 / 3 in double-double, the rest is below 2^-12.
-[[gnu::always_inline]] inline DoubleDouble log_double_double(double x) {
-  const LogParts parts = log_parts(x);
-  const double f = parts.fraction;
+/// log(1+f) / 2 = atanh(s), s = f / (2+f); the terms up to s^3 / 3 in double-double, the rest is below 2^-12.
+[[gnu::always_inline]] inline DoubleDouble half_log_fraction(double f) {
   const DoubleDouble denominator = two_sum(2.0, f);
   const double s_hi = f / denominator.hi;
   const DoubleDouble back = two_product(s_hi, denominator.hi);
@@ -127,11 +131,34 @@ struct LogParts {
   const DoubleDouble third = {0x1.5555555555555p-2, 0x1.5555555555555p-56};
   const DoubleDouble series = add_smaller(third, {z.hi * atanh_tail(z.hi), 0.0});
   const DoubleDouble rest = multiply(s, multiply(z, series));
-  const DoubleDouble atanh = add_smaller(s, rest);
+  return add_smaller(s, rest);
+}
+
+/// log(x) for finite x > 0 with a relative error of about 2^-65.
+[[gnu::always_inline]] inline DoubleDouble log_double_double(double x) {
+  const LogParts parts = log_parts(x);
+  const DoubleDouble atanh = half_log_fraction(parts.fraction);
   // k ln 2 in three parts; the first has 42 bits, so its product is exact.
   const double k = parts.exponent;
   const DoubleDouble sum = two_sum(k * 0x1.62e42fefa3800p-1, 2.0 * atanh.hi);
   return fast_two_sum(sum.hi, sum.lo + (2.0 * atanh.lo + k * 0x1.ef35793c76730p-45));
+}
+
+/// k + log(1+f) / ln 2: exact for powers of two.
+[[gnu::always_inline]] inline double log2_of(double x) {
+  const LogParts parts = log_parts((x > 0.0) & (x < kInfF64) ? x : 1.0);
+  const DoubleDouble two_log2_e = {0x1.71547652b82fep+1, 0x1.777d0ffda0d24p-55};
+  const DoubleDouble fraction = multiply(half_log_fraction(parts.fraction), two_log2_e);
+  const DoubleDouble sum = two_sum(parts.exponent, fraction.hi);
+  double result = sum.hi + (sum.lo + fraction.lo);
+  result = x == kInfF64 ? x : result;
+  result = x == 0.0 ? -kInfF64 : result;
+  return x >= 0.0 ? result : kNanF64;
+}
+
+/// Through double: the error of log(x) / ln 2 is far below half a float ulp.
+[[gnu::always_inline]] inline float log2_of(float x) {
+  return static_cast<float>(log_of(static_cast<double>(x)) * kLog2E64);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // The table of one level, a constant: loading the object runs no code.
 //
 // nullptr where an operation has no meaning for a compute type:
-//   integers   exp, log, sqrt, tanh, gelu and all gradients (unsigned: negate wraps, abs is the identity)
-//   bool       everything but maximum (or), minimum (and), equal_mask, and the reductions max (any) and min
-//   (all)
+//   integers   exp, log, sqrt, tanh, gelu, ..., sin, cos and all gradients (unsigned: negate wraps, abs is
+//   the
+//              identity)
+//   bool       everything but maximum (or), minimum (and), the comparisons, logical_not, and the reductions
+//              max (any) and min (all)
 // Scale and scaled_add of integers take their scalars truncated and saturated to the type, and wrap.
 #include "popsr/kernels/kernel_table.h"
 
@@ -11,6 +13,8 @@
 #include "popsr/kernels/level/cast-inl.h"
 #include "popsr/kernels/level/convert.h"
 #include "popsr/kernels/level/elementwise-inl.h"
+#include "popsr/kernels/level/exact-inl.h"
+#include "popsr/kernels/level/functions.h"
 #include "popsr/kernels/level/gather.h"
 #include "popsr/kernels/level/math.h"
 #include "popsr/kernels/level/matmul.h"
@@ -41,6 +45,18 @@ constexpr void fill_arithmetic(KernelTable& table, Compute type) {
   ew[index(Ew::kScaledAdd)][c] = sum_loop<T, ScaledTerms<T>>;
   ew[index(Ew::kScale)][c] = scale_loop<T>;
   ew[index(Ew::kEqualMask)][c] = binary_loop<T, EqualMask<T>>;
+  ew[index(Ew::kGreater)][c] = binary_loop<T, Greater<T>>;
+  ew[index(Ew::kLogicalNot)][c] = unary_loop<T, LogicalNot<T>>;
+  ew[index(Ew::kIsNan)][c] = unary_loop<T, IsNan<T>>;
+  ew[index(Ew::kIsInf)][c] = unary_loop<T, IsInf<T>>;
+  ew[index(Ew::kIsFinite)][c] = unary_loop<T, IsFinite<T>>;
+  ew[index(Ew::kSelect)][c] = select_loop<T>;
+  ew[index(Ew::kFloor)][c] = unary_loop<T, Floor<T>>;
+  ew[index(Ew::kCeil)][c] = unary_loop<T, Ceil<T>>;
+  ew[index(Ew::kSign)][c] = unary_loop<T, Sign<T>>;
+  ew[index(Ew::kClip)][c] = clip_loop<T>;
+  ew[index(Ew::kFmod)][c] = fmod_loop<T>;
+  ew[index(Ew::kIncrementMod)][c] = increment_mod_loop<T>;
   table.reduce[index(Reduce::kSum)][c] = sum_rows<T, false>;
   table.reduce[index(Reduce::kSumSquare)][c] = sum_rows<T, true>;
   table.reduce[index(Reduce::kMax)][c] = extreme_rows<T, true>;
@@ -62,6 +78,8 @@ constexpr void fill_float(KernelTable& table, Compute type) {
   ew[index(Ew::kReluGrad)][c] = binary_loop<T, ReluGrad<T>>;
   ew[index(Ew::kTanhGrad)][c] = binary_loop<T, TanhGrad<T>>;
   ew[index(Ew::kAbsGrad)][c] = binary_loop<T, AbsGrad<T>>;
+  ew[index(Ew::kClipGrad)][c] = clip_grad_loop<T>;
+  ew[index(Ew::kRsqrt)][c] = unary_loop<T, Rsqrt<T>>;
 }
 
 constexpr void fill_polynomials(KernelTable& table) {
@@ -84,6 +102,24 @@ constexpr void fill_polynomials(KernelTable& table) {
   ew[index(Ew::kPowGradBase)][d] = pow_grad_base_f64;
   ew[index(Ew::kPowGradExponent)][f] = pow_grad_exponent_f32;
   ew[index(Ew::kPowGradExponent)][d] = pow_grad_exponent_f64;
+  ew[index(Ew::kSin)][f] = sin_f32;
+  ew[index(Ew::kSin)][d] = sin_f64;
+  ew[index(Ew::kCos)][f] = cos_f32;
+  ew[index(Ew::kCos)][d] = cos_f64;
+  ew[index(Ew::kLog2)][f] = log2_f32;
+  ew[index(Ew::kLog2)][d] = log2_f64;
+  ew[index(Ew::kSigmoid)][f] = sigmoid_f32;
+  ew[index(Ew::kSigmoid)][d] = sigmoid_f64;
+  ew[index(Ew::kSigmoidGrad)][f] = sigmoid_grad_f32;
+  ew[index(Ew::kSigmoidGrad)][d] = sigmoid_grad_f64;
+  ew[index(Ew::kSwish)][f] = swish_f32;
+  ew[index(Ew::kSwish)][d] = swish_f64;
+  ew[index(Ew::kSwishGrad)][f] = swish_grad_f32;
+  ew[index(Ew::kSwishGrad)][d] = swish_grad_f64;
+  ew[index(Ew::kGeluErf)][f] = geluerf_f32;
+  ew[index(Ew::kGeluErf)][d] = geluerf_f64;
+  ew[index(Ew::kGeluErfGrad)][f] = geluerf_grad_f32;
+  ew[index(Ew::kGeluErfGrad)][d] = geluerf_grad_f64;
 }
 
 constexpr void fill_bool(KernelTable& table) {
@@ -91,6 +127,8 @@ constexpr void fill_bool(KernelTable& table) {
   table.elementwise[index(Ew::kMaximum)][c] = binary_loop<std::uint8_t, Maximum<std::uint8_t>>;
   table.elementwise[index(Ew::kMinimum)][c] = binary_loop<std::uint8_t, Minimum<std::uint8_t>>;
   table.elementwise[index(Ew::kEqualMask)][c] = binary_loop<std::uint8_t, EqualMask<std::uint8_t>>;
+  table.elementwise[index(Ew::kGreater)][c] = binary_loop<std::uint8_t, Greater<std::uint8_t>>;
+  table.elementwise[index(Ew::kLogicalNot)][c] = unary_loop<std::uint8_t, LogicalNot<std::uint8_t>>;
   table.reduce[index(Reduce::kMax)][c] = extreme_rows_bool<true>;
   table.reduce[index(Reduce::kMin)][c] = extreme_rows_bool<false>;
 }

@@ -1,0 +1,64 @@
+#include "popsr/kernels/level/logistic-inl.h"
+
+#include "popsr/kernels/level/functions.h"
+#include "popsr/kernels/level/loops-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+template <class T>
+struct Sigmoid {
+  [[gnu::always_inline]] static T apply(T x) { return sigmoid_of(x); }
+};
+template <class T>
+struct SigmoidGrad {
+  [[gnu::always_inline]] static T apply(T x, T dy) { return dy * sigmoid_derivative(x); }
+};
+template <class T>
+struct Swish {
+  [[gnu::always_inline]] static T apply(T x) { return swish_of(x); }
+};
+template <class T>
+struct SwishGrad {
+  [[gnu::always_inline]] static T apply(T x, T dy) { return dy * swish_derivative(x); }
+};
+template <class T>
+struct Log2 {
+  [[gnu::always_inline]] static T apply(T x) { return log2_of(x); }
+};
+
+}  // namespace
+
+void sigmoid_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<float, Sigmoid<float>>(hi, lo, in, n, p);
+}
+void sigmoid_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  binary_loop<float, SigmoidGrad<float>>(hi, lo, in, n, p);
+}
+void swish_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<float, Swish<float>>(hi, lo, in, n, p);
+}
+void swish_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  binary_loop<float, SwishGrad<float>>(hi, lo, in, n, p);
+}
+void log2_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<float, Log2<float>>(hi, lo, in, n, p);
+}
+
+void sigmoid_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<double, Sigmoid<double>>(hi, lo, in, n, p);
+}
+void sigmoid_grad_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  binary_loop<double, SigmoidGrad<double>>(hi, lo, in, n, p);
+}
+void swish_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<double, Swish<double>>(hi, lo, in, n, p);
+}
+void swish_grad_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  binary_loop<double, SwishGrad<double>>(hi, lo, in, n, p);
+}
+void log2_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_loop<double, Log2<double>>(hi, lo, in, n, p);
+}
+
+}  // namespace popsr::kernels

@@ -1,0 +1,145 @@
+"""Comparisons, classes of floats, logic and selection, element by element.
+
+Operands broadcast as NumPy does. All but ``where`` give bool.
+"""
+
+from __future__ import annotations
+
+from popsr._emit import emit
+from popsr.tensor import Tensor
+
+__all__ = [
+    "equal",
+    "greater",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "where",
+]
+
+
+def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Are the elements equal? NaN equals nothing; -0 equals +0.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    """
+    return emit("equal", {"lhs": lhs, "rhs": rhs})
+
+
+def greater(input: Tensor, other: Tensor) -> Tensor:
+    """Are the elements of ``input`` greater than those of ``other``? False where either is NaN.
+
+    Args:
+        input: first operand.
+        other: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    """
+    return emit("greater", {"input": input, "other": other})
+
+
+def isfinite(t: Tensor) -> Tensor:
+    """Is each element neither infinite nor NaN?
+
+    Args:
+        t: the operand; integers are finite.
+    Returns:
+        Bool tensor of the shape of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("isfinite", {"t": t})
+
+
+def isinf(t: Tensor) -> Tensor:
+    """Is each element infinite?
+
+    Args:
+        t: the operand.
+    Returns:
+        Bool tensor of the shape of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("isinf", {"t": t})
+
+
+def isnan(t: Tensor) -> Tensor:
+    """Is each element NaN?
+
+    Args:
+        t: the operand.
+    Returns:
+        Bool tensor of the shape of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("isnan", {"t": t})
+
+
+def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Are both elements true, that is not zero? NaN is true.
+
+    Args:
+        lhs: first operand, of any dtype.
+        rhs: second operand, of any dtype.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+    """
+    return emit("logical_and", {"lhs": lhs, "rhs": rhs})
+
+
+def logical_not(t: Tensor) -> Tensor:
+    """Is each element false, that is zero?
+
+    Args:
+        t: the operand, of any dtype.
+    Returns:
+        Bool tensor of the shape of ``t``. It has no gradient: asking for one is an error.
+    """
+    return emit("logical_not", {"t": t})
+
+
+def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Is one of the elements true, that is not zero? NaN is true.
+
+    Args:
+        lhs: first operand, of any dtype.
+        rhs: second operand, of any dtype.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+    """
+    return emit("logical_or", {"lhs": lhs, "rhs": rhs})
+
+
+def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Elements of ``lhs`` where the condition is true, that is not zero, else of ``rhs``; they keep their bits.
+
+    Args:
+        condition: what decides, of any dtype.
+        lhs: taken where it is true.
+        rhs: taken where it is false.
+    Returns:
+        Tensor of the broadcast shape of all three and the dtype of ``lhs`` and ``rhs``.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: ``lhs`` and ``rhs`` differ in dtype.
+    """
+    return emit("where", {"condition": condition, "lhs": lhs, "rhs": rhs})

@@ -1,0 +1,208 @@
+"""More functions, element by element: trigonometric ones, rounding to integers, remainders, clipping, the identity.
+
+Narrow floats are computed in float32 and rounded once. Names that end in ``_`` write the result into their first
+argument and return an alias of it.
+"""
+
+from __future__ import annotations
+
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.tensor import Tensor
+from popsr.utils import read_name
+
+__all__ = [
+    "ceil",
+    "clamp",
+    "clip",
+    "cos",
+    "floor",
+    "fmod",
+    "identity",
+    "increment_mod",
+    "increment_mod_",
+    "log2",
+    "rename",
+    "rsqrt",
+    "sign",
+    "sin",
+]
+
+
+def ceil(t: Tensor) -> Tensor:
+    """Least integer that is not less; integers keep their value. The gradient is zero.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("ceil", {"t": t})
+
+
+def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Tensor:
+    """The nearest value between two bounds; NaN stays NaN. Also called ``clamp``.
+
+    The gradient is 0 where the result equals a bound, also where the operand lay exactly there.
+
+    Args:
+        t: the operand.
+        min: lower bound, rounded to the dtype of ``t``; truncated for integers.
+        max: upper bound, likewise; it counts where it is less than ``min``.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+        AttributeValueError: a bound is NaN.
+    """
+    return emit("clip", {"t": t}, min=min, max=max)
+
+
+clamp = clip
+
+
+def cos(t: Tensor) -> Tensor:
+    """Cosine, of any magnitude of the operand.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("cos", {"t": t})
+
+
+def floor(t: Tensor) -> Tensor:
+    """Greatest integer that is not greater; integers keep their value. The gradient is zero.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("floor", {"t": t})
+
+
+def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Remainder of the division that truncates, as in C: exact, with the sign of ``lhs``.
+
+    A float divided by 0 gives NaN. An integer divided by 0 gives itself, so that
+    ``lhs == lhs / rhs * rhs + fmod(lhs, rhs)`` always. Only ``lhs`` has a gradient.
+
+    Args:
+        lhs: what is divided.
+        rhs: what it is divided by.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are bool.
+    """
+    return emit("fmod", {"lhs": lhs, "rhs": rhs})
+
+
+def identity(t: Tensor, output_name: str | None = None) -> Tensor:
+    """A copy. Also called ``rename``.
+
+    Args:
+        t: the operand.
+        output_name: name of the result. Default: the op's stem.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    """
+    name = None if output_name is None else read_name("identity", output_name)
+    return _context.graph.ir._tensor(emit_op("identity", {"t": t}, {}, name=name)[1][0])
+
+
+rename = identity
+
+
+def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
+    """``fmod(t + increment, modulus)``. It has no gradient.
+
+    Args:
+        t: the operand.
+        increment: what is added; truncated for integers, which wrap.
+        modulus: what the sum is divided by; truncated for integers.
+    Returns:
+        Tensor of the shape and dtype of ``t``; elements have the sign of the sum.
+    Raises:
+        DTypeError: ``t`` is bool.
+        AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
+    """
+    return emit("increment_mod", {"t": t}, increment=increment, modulus=modulus)
+
+
+def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
+    """``increment_mod`` in place.
+
+    Args:
+        t: what is modified.
+        increment: what is added; truncated for integers, which wrap.
+        modulus: what the sum is divided by; truncated for integers.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is bool.
+        AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
+    """
+    return emit("increment_mod_", {"t": t}, increment=increment, modulus=modulus)
+
+
+def log2(t: Tensor) -> Tensor:
+    """Logarithm to base 2; exact for powers of two.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("log2", {"t": t})
+
+
+def rsqrt(t: Tensor) -> Tensor:
+    """``1 / sqrt(t)``. An addition of popsr.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("rsqrt", {"t": t})
+
+
+def sign(t: Tensor) -> Tensor:
+    """1, -1, or 0 for zeros and NaN. The gradient is zero.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("sign", {"t": t})
+
+
+def sin(t: Tensor) -> Tensor:
+    """Sine, of any magnitude of the operand.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("sin", {"t": t})
