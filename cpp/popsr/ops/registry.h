@@ -8,16 +8,13 @@
 
 namespace popsr {
 
-std::vector<OpDef> elementwise_ops();  ///< elementwise.cpp: arithmetic, functions, and the activations
-std::vector<OpDef>
-activation_ops();  ///< activations.cpp: activations, ops of gradients; part of elementwise_ops()
-std::vector<OpDef>
-comparison_ops();  ///< comparisons.cpp: comparisons, logic, where; part of elementwise_ops()
-std::vector<OpDef>
-elementary_ops();                 ///< functions.cpp: sin, floor, clip, fmod, ...; part of elementwise_ops()
-std::vector<OpDef> cast_ops();    ///< cast.cpp
-std::vector<OpDef> shape_ops();   ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
-std::vector<OpDef> concat_ops();  ///< concat.cpp
+std::vector<OpDef> elementwise_ops();      ///< elementwise.cpp: arithmetic, and the next three
+std::vector<OpDef> activation_ops();       ///< activations.cpp: activations, ops of gradients
+std::vector<OpDef> comparison_ops();       ///< comparisons.cpp: comparisons, logic, where
+std::vector<OpDef> elementary_ops();       ///< functions.cpp: sin, floor, clip, fmod, ...
+std::vector<OpDef> cast_ops();             ///< cast.cpp
+std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
+std::vector<OpDef> concat_ops();           ///< concat.cpp
 std::vector<OpDef> reduction_ops();        ///< reductions.cpp: sum, mean, max, and softmax
 std::vector<OpDef> softmax_ops();          ///< softmax.cpp: part of reduction_ops()
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp
