@@ -108,6 +108,6 @@ def bench(session: nox.Session) -> None:
     """The benchmarks of bench/README.md, beside PyTorch and JAX."""
     install_popsr(session, "bench")
     what = session.posargs or ["bench"]
-    if any("analysis" in arg or arg == "bench" for arg in what):
+    if any("analysis" in arg or "explain" in arg or arg == "bench" for arg in what):
         build_cpp_tests(session, "default")
     session.run("pytest", *what, "--benchmark-columns=min,median,iqr,rounds", "-s")

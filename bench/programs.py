@@ -128,3 +128,22 @@ def late_updates(weights: int) -> popsr.Ir:
         for w, update in updates:
             ops.scaled_add_(w, update, 1.0, 0.1)
     return ir
+
+
+def residual_layers(count: int) -> tuple[popsr.Ir, list[popsr.Tensor]]:
+    """Layers of 40 ops on eight replicas that take data of their own; each ends in a sum of pairs and a residual."""
+    ir = popsr.Ir(replication=8)
+    values = []
+    with ir.main_graph:
+        weights = [popsr.variable(np.zeros(4, np.float32)) for _ in range(32)]
+        pairs = ir.replica_grouping(1, 2)
+        x = ops.host_load(popsr.h2d_stream((4,), popsr.float32))
+        for layer in range(count // 40):
+            w = weights[layer % len(weights)]
+            h = ops.mul(x, w)
+            for _ in range(18):
+                h = ops.add(ops.tanh(h), w)
+            h = ops.collectives.replicated_all_reduce(h, "add", pairs)
+            x = ops.add(ops.mul(x, w), h)
+            values += [h, x]
+    return ir, values

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "popsr/base/error.h"
+#include "popsr/runtime/claims.h"
 #include "popsr/runtime/session.h"
+#include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
 
@@ -303,6 +305,121 @@ TEST_CASE("the dynamic oracle catches a wrong rule in every family") {
   Program p(2, with_wrong_rule("accumulate_"));
   p("accumulate_", {p.variable("v"), p.load("x")}, "v1");
   CHECK(run(p).find("check: 'v' differs") != std::string::npos);
+}
+
+TEST_CASE("the dynamic oracle says where, and what the claim was derived from") {
+  Program p(2, with_wrong_rule("relu"));
+  const auto at = [&p](int line) { p.location = p.ir.locations().intern("model.py", line); };
+  at(1);
+  const TensorId x = p.load("x");
+  const GraphId inner = p.at = p.ir.create_graph("inner");
+  at(2);
+  p.ir.add_output(inner, p("tanh", {p("relu", {p.input("a")}, "r")}));
+  const GraphId outer = p.at = p.ir.create_graph("outer");
+  at(3);
+  p.ir.add_output(outer, p("call", {p.input("b")}, "c", {{"graph", inner}}));
+  p.at = kMainGraph;
+  at(4);
+  p("repeat", {x}, "y", {{"graph", outer}, {"count", std::int64_t{3}}});
+  const std::string message = test::error_of<ReplicaError>([&] {
+    Session session(borrow(p), {.check = 1});
+    Streams streams(p.ir);
+    session.run(streams.buffers, {});
+  });
+  CHECK(
+      message.find(
+          "check: 'inner_subgraph(0)/r' differs between replicas 0 and 1 after relu at model.py:2 in repeat "
+          "of graph 'outer_subgraph(1)' at model.py:4, iteration 0, call of graph 'inner_subgraph(0)' at "
+          "model.py:3, got bits") == 0);
+  CHECK(message.find("expected equal values in {0,1}, derived from 'inner_subgraph(0)/r' = "
+                     "relu('inner_subgraph(0)/a'): 'inner_subgraph(0)/a' equal nowhere") !=
+        std::string::npos);
+}
+
+TEST_CASE("the dynamic oracle names branches, and what they were to leave behind") {
+  for (const std::string_view wrong : {"relu", "copy_var_update_"}) {
+    Program p(4, with_wrong_rule(wrong));
+    p.sequence = SequenceMode::kOrdered;
+    const auto at = [&p](int line) { p.location = p.ir.locations().intern("model.py", line); };
+    at(1);
+    const TensorId x = p.load("x"), v = p.variable("v");
+    const TensorId c = p.constant("c", {DType::kBool, {}});
+    const GraphId idle = p.at = p.ir.create_graph("idle");
+    p.input("a");
+    p.input("total");
+    const GraphId busy = p.at = p.ir.create_graph("busy");
+    const TensorId a = p.input("a"), total = p.input("total");
+    at(2);
+    if (wrong == "relu") {
+      p("relu", {a}, "r");
+    } else {
+      p("copy_var_update_", {total, a});
+    }
+    p.at = kMainGraph;
+    at(3);
+    const OpId op = p.emit("conditional", {c, x, v, x, v}, {{"then_branch", idle}, {"else_branch", busy}});
+    p.ir.mark_modified(op, 4);
+    const std::string message = test::error_of<ReplicaError>([&] {
+      Session session(borrow(p), {.check = 1});
+      Streams streams(p.ir);
+      session.run(streams.buffers, {});
+    });
+    CAPTURE(message);
+    CHECK(message.find(" in conditional of graph 'busy_subgraph(1)' at model.py:3, got bits") !=
+          std::string::npos);
+    CHECK(message.find("after " + std::string(wrong) + " at model.py:2") != std::string::npos);
+  }
+}
+
+TEST_CASE("the dynamic oracle names the part of a merged op") {
+  Program p(4, with_wrong_rule("replicated_all_reduce"));
+  const TensorId x = p.load("x"), y = p.load("y");
+  p.location = p.ir.locations().intern("model.py", 3);
+  p.all_reduce(x, p.groups(1, 2), "a");
+  p.location = p.ir.locations().intern("model.py", 4);
+  p.all_reduce(y, p.groups(1, 2), "b");
+  REQUIRE(merge_collectives(p.ir) == 1);
+  const std::string message = test::error_of<ReplicaError>([&] {
+    Session session(borrow(p), {.check = 1});
+    Streams streams(p.ir);
+    std::ranges::fill(streams.data[0], 0.0F);  // only y differs
+    session.run(streams.buffers, {});
+  });
+  CHECK(message.find("check: 'b' differs between replicas 0 and 2 after replicated_all_reduce at model.py:4, "
+                     "got bits") == 0);
+  CHECK(message.find("derived from 'b' = replicated_all_reduce('y'), groups {0,1}{2,3}: 'y' equal nowhere") !=
+        std::string::npos);
+}
+
+TEST_CASE("a share of the claims is compared: the same ones every time, other ones in later runs") {
+  for (const double share : {0.0, 0.01, 0.25, 1.0}) {
+    Sampler a(share), b(share);
+    int yes = 0;
+    for (int i = 0; i < 10000; ++i) {
+      const bool answer = a.next();
+      CHECK(answer == b.next());
+      yes += answer ? 1 : 0;
+    }
+    CHECK(yes >= 10000 * share * 0.8);
+    CHECK(yes <= 10000 * share * 1.2);
+  }
+  // The wrong one of eleven claims is looked at in some run, not in the first, and always in the same.
+  Program p(2, with_wrong_rule("relu"));
+  TensorId t = p("relu", {p.load("x")});
+  for (int i = 0; i < 8; ++i) t = p("tanh", {t});
+  const auto runs_until_caught = [&p] {
+    Session session(borrow(p), {.check = 0.02});
+    Streams streams(p.ir);
+    int runs = 1;
+    while (runs < 1000 && test::error_of<ReplicaError>([&] { session.run(streams.buffers, {}); }).empty()) {
+      ++runs;
+    }
+    return runs;
+  };
+  const int runs = runs_until_caught();
+  CHECK(runs > 1);
+  CHECK(runs < 1000);
+  CHECK(runs == runs_until_caught());
 }
 
 TEST_CASE("a stream that is read more often than there is data is refused before anything runs") {

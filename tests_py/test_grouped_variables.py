@@ -395,7 +395,7 @@ def test_reading_one_of_an_unequal_group_warns_once(name: str, caplog: pytest.Lo
 def test_strict_sessions_refuse_to_read_one_of_an_unequal_group(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = Drift(strict=True)
+    program = Drift(strict=("L3",))
     with program.session:
         program.run(0, 0, 1, 1)
         READ_BACKS[name](program)
@@ -412,7 +412,7 @@ def test_strict_sessions_refuse_to_read_one_of_an_unequal_group(
 
 
 def test_weights_to_host_refused_changes_no_host_copy() -> None:
-    program = Drift(strict=True)
+    program = Drift(strict=("L3",))
     with program.session:
         program.run(1, 2, 3, 4)
         with pytest.raises(Replica, match=r"^weights_to_host: "):
@@ -423,7 +423,7 @@ def test_weights_to_host_refused_changes_no_host_copy() -> None:
 
 
 def test_no_report_for_equal_or_fully_shown_groups(caplog: pytest.LogCaptureFixture) -> None:
-    program = Drift("all_replicas", strict=True)
+    program = Drift("all_replicas", strict=("L3",))
     with program.session:
         program.run(1, 2, 3, 4)
         assert program.session.get_tensor_data(program.w)[:, 1].tolist() == [1, 2, 3, 4]
@@ -439,7 +439,7 @@ def test_no_report_for_equal_or_fully_shown_groups(caplog: pytest.LogCaptureFixt
 
 
 def test_rows_kept_of_all_replicas_are_compared_too() -> None:
-    program = Drift("all_replicas", strict=True, weights_to_host_on_exit=False)
+    program = Drift("all_replicas", strict=("L3",), weights_to_host_on_exit=False)
     with program.session:
         program.run(1, 2, 3, 3)
         program.session.weights_to_host()

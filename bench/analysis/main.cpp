@@ -1,6 +1,7 @@
 // Times the analysis on generated programs, which take turns; one line of JSON a program. Read by
-// bench_analysis.py.
+// bench_analysis.py and bench_explain.py.
 //   popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...
+//   popsr_bench_analysis explain <questions> <program>:<replicas>:<size>...
 #include <malloc.h>
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "explain.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
@@ -76,6 +78,10 @@ void run(int rounds, const std::vector<std::string>& programs) {
   for (const Row& row : rows) print(row);
 }
 
+void explain(int questions, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) explain_random_values(program, *parse(program).ir, questions);
+}
+
 }  // namespace
 }  // namespace popsr::bench
 
@@ -84,5 +90,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...\n");
     return 2;
   }
-  popsr::bench::run(std::stoi(argv[1]), {argv + 2, argv + argc});
+  if (argv[1] == std::string("explain")) {
+    popsr::bench::explain(std::stoi(argv[2]), {argv + 3, argv + argc});
+  } else {
+    popsr::bench::run(std::stoi(argv[1]), {argv + 2, argv + argc});
+  }
 }

@@ -1,19 +1,70 @@
-"""Lints that a session reports: to the logger once per variable, or as errors with ``strict``."""
+"""How a session checks: which lints are errors, which claims are compared, what is reported to the logger."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from numbers import Real
 from typing import TYPE_CHECKING
 
-from popsr.errors import ReplicaError
+import numpy as np
+
+from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:
     from popsr._host_rows import Divergence
+    from popsr.ir import Ir
     from popsr.tensor import Variable
 
-__all__ = ["GroupLint"]
+__all__ = ["GroupLint", "read_check", "read_strict", "refuse_lints"]
 
 _logger = logging.getLogger("popsr")
+_STRICT = ("L1", "L2", "L3")
+
+
+def read_check(check: object) -> float:
+    """The share of ops whose claims are compared; 0 for none."""
+    if isinstance(check, (bool, np.bool_)):
+        return float(check)
+    if not isinstance(check, Real):
+        raise ArgumentTypeError(
+            f"Session: check is not a number, got {check!r}, expected a bool or 0 < check <= 1"
+        )
+    if not 0 < float(check) <= 1:
+        raise AttributeValueError(
+            f"Session: check is no share, got {check!r}, expected a bool or 0 < check <= 1"
+        )
+    return float(check)
+
+
+def read_strict(strict: object) -> frozenset[str]:
+    """Codes of the lints that are errors."""
+    if isinstance(strict, (bool, np.bool_)):
+        return frozenset(_STRICT if strict else ())
+    if isinstance(strict, str) or not isinstance(strict, Iterable):
+        raise ArgumentTypeError(
+            f"Session: strict is no bool, got {strict!r}, expected a bool or codes of lints"
+        )
+    codes = frozenset(strict)
+    if not codes <= frozenset(_STRICT):
+        raise AttributeValueError(
+            f"Session: strict is not about these lints, got {sorted(map(str, codes))}, expected some of {list(_STRICT)}"
+        )
+    return codes
+
+
+def refuse_lints(ir: Ir, errors: frozenset[str]) -> None:
+    """Raise ReplicaError for the first lint that is an error; L3 is one only once a value is read."""
+    from popsr.analysis import analyze
+
+    if not errors & {"L1", "L2"}:
+        return
+    for lint in analyze(ir).warnings:
+        if lint.code in errors - {"L3"}:
+            raise ReplicaError(
+                f"Session: lint {lint.code} is an error with strict, got {lint.location}: {lint.text}, expected a "
+                "program without it"
+            )
 
 
 class GroupLint:

@@ -10,6 +10,7 @@ import numpy as np
 
 from popsr import dtypes, replicas
 from popsr._group_data import group_data, is_mapped
+from popsr._location import current_location
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
@@ -70,6 +71,7 @@ class VariablePlan:
             self.groups.all_replicas,
             True,  # nobody else has the data, unless it is a file
         )
+        self.ir._core.set_location(id_, current_location(self.ir))
         result = self.ir._tensor(id_)
         assert isinstance(result, Variable)
         if is_mapped(self.data):

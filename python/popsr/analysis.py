@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
 
+from popsr import _core
+from popsr._explanation import (
+    Explanation,
+    ExplanationRoot,
+    ExplanationStep,
+    Lint,
+    lint_of,
+)
 from popsr._popart_mode import PopartAnalysis
-from popsr.errors import ArgumentTypeError, GraphError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError
+from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_choice
+from popsr.utils import is_a, read_choice, read_int
 
-__all__ = ["PartitionAnalysis", "PopartAnalysis", "analyze"]
+__all__ = [
+    "CallContext",
+    "Explanation",
+    "ExplanationRoot",
+    "ExplanationStep",
+    "Lint",
+    "PartitionAnalysis",
+    "PopartAnalysis",
+    "analyze",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """A graph as some of its calls run it: all that pass inputs on which the same replicas agree.
+
+    Attributes:
+        graph: the graph.
+        calls: calls from the main graph that lead to it: the shortest of all such paths, the first of these.
+        inputs: replicas that agree on each input; of the main graph, on each variable when a run starts.
+        execution: replicas that certainly run it together.
+    """
+
+    graph: Graph
+    calls: tuple[Op, ...]
+    inputs: tuple[Partition, ...]
+    execution: Partition
+    _facts: PartitionAnalysis = field(repr=False)
+    _id: int = field(repr=False)
 
 
 class PartitionAnalysis:
@@ -22,15 +62,40 @@ class PartitionAnalysis:
         """Analyse the main graph and all that it calls."""
         self._ir = ir
         self._core = ir._facts()
+        self._explainer = _core.Explainer(self._core)
+        self._warnings: tuple[Lint, ...] | None = None
 
     @property
     def ir(self) -> Ir:
         """The program."""
         return self._ir
 
-    def partition(self, t: Tensor) -> Partition:
-        """Replicas that agree on the last value of a tensor in its graph, wherever the graph is called."""
-        return self._core.partition(self._id("partition", t))
+    def partition(
+        self,
+        t: Tensor,
+        *,
+        before: Op | None = None,
+        after: Op | None = None,
+        time: int | None = None,
+        context: CallContext | Sequence[Op] | None = None,
+    ) -> Partition:
+        """Replicas that agree on a value of a tensor.
+
+        Args:
+            t: the tensor. Default: its last value in its graph.
+            before: the value that this op of its graph finds.
+            after: the value after this op of its graph.
+            time: the value after the op of that number in its graph, as in ``values``; -1 for the initial value.
+            context: one of ``contexts``, or calls from the main graph on. Default: what holds in all contexts.
+        Raises:
+            GraphError: the program has changed; the tensor, op or context does not fit; it has no value at that time.
+            IndexError: no such time.
+            ValueError: more than one of ``before``, ``after`` and ``time``.
+        """
+        id_ = self._id("partition", t)
+        return self._explainer.fact(
+            id_, self._time("partition", id_, before, after, time), self._context(id_, context)
+        )
 
     def values(self, t: Tensor) -> list[tuple[int, Op | None, Partition]]:
         """All values that a tensor takes: (time, op that wrote it, partition); time -1 is the initial value."""
@@ -40,17 +105,141 @@ class PartitionAnalysis:
         ]
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
-        """Do all replicas agree on a tensor, or those of each group of ``grouping``?"""
+        """Do all replicas agree on a tensor's last value, or those of each group of ``grouping``?
+
+        Raises:
+            ReplicaError: the grouping is of another number of replicas.
+        """
         if grouping is None:
             return self.partition(t).num_blocks == 1
         return self._core.is_equal(self._id("is_equal", t), grouping)
 
+    def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
+        """The contexts in which a graph runs; none when nothing calls it.
+
+        Calls that pass inputs on which the same replicas agree share one.
+        """
+        if not isinstance(graph, Graph):
+            raise ArgumentTypeError(f"contexts: graph is not a Graph, got {graph!r}")
+        self._require_own("contexts", "graph", graph, graph.ir)
+        return tuple(
+            CallContext(graph, tuple(Op(self._ir, op) for op in calls), tuple(inputs), execution, self, id_)
+            for id_, calls, inputs, execution in self._explainer.contexts(graph._id)
+        )
+
+    def explain(
+        self,
+        t: Tensor,
+        r: int,
+        s: int,
+        *,
+        before: Op | None = None,
+        after: Op | None = None,
+        time: int | None = None,
+        context: CallContext | Sequence[Op] | None = None,
+    ) -> Explanation:
+        """Why two replicas are not proved equal: a shortest path from a value to what tells them apart.
+
+        Args:
+            t: the tensor, and by default its last value.
+            r: a replica.
+            s: another replica.
+            before: as for ``partition``.
+            after: as for ``partition``.
+            time: as for ``partition``.
+            context: as for ``partition``. Default: the first one in which they differ.
+        Returns:
+            The path, the cause and what would help; of replicas that are proved equal, why they are.
+        Raises:
+            ReplicaError: ``r`` and ``s`` are not two replicas.
+            GraphError: as for ``partition``, or nothing calls the tensor's graph.
+        """
+        id_ = self._id("explain", t)
+        when = self._time("explain", id_, before, after, time)
+        pair = self._pair(r, s)
+        found = self._explainer.explain(id_, when, self._context(id_, context), *pair)
+        return Explanation(self._ir, t, pair, found)
+
+    @property
+    def warnings(self) -> tuple[Lint, ...]:
+        """What is suspicious, by code and then in program order; each with what it costs.
+
+        ==== ============================================================= =====================================
+        code what                                                          cost
+        ==== ============================================================= =====================================
+        L1   a collective or stream that its groups need not run together  groups that may not meet
+        L2   a variable whose declared groups a run does not keep equal    bytes of further copies
+        L3   one value per group is read back of groups not proved equal   replicas that are not seen
+        L4   call sites that give a graph inputs with different facts      values with a fact for each of them
+        L5   seeds coarser than the outputs need (mode "identical")        seeds that could differ
+        L6   a reduction or gather of data that is equal already           times too large; else bytes in vain
+        L7   an update reduced over other groups than its variable's       replicas too many or too few
+        L8   a read of what nothing was written to                         bytes read
+        L9   an op that declares no partition rule                         values that are equal nowhere
+        ==== ============================================================= =====================================
+
+        L1, L2 and L3 are errors with ``Session(strict=True)``.
+        """
+        self._core.check_fresh()
+        if self._warnings is None:
+            self._warnings = tuple(lint_of(self._ir, found) for found in self._explainer.lints())
+        return self._warnings
+
+    def _time(
+        self, where: str, tensor: int, before: Op | None, after: Op | None, time: int | None
+    ) -> int | None:
+        given = {"before": before, "after": after, "time": time}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) > 1:
+            raise AttributeValueError(f"{where}: more than one time, got {' and '.join(names)}, expected one")
+        if time is not None:
+            return self._explainer.time_at(tensor, read_int("time", time, -1))
+        op = before if before is not None else after
+        if op is None:
+            return None
+        if not isinstance(op, Op):
+            raise ArgumentTypeError(
+                f"{where}: {names[0]} is not an op, got {op!r}, expected one of Graph.ops"
+            )
+        self._require_own(where, "op", op, op._ir)
+        return self._explainer.time_at_op(tensor, op.id, after is not None)
+
+    def _pair(self, r: int, s: int) -> tuple[int, int]:
+        try:
+            pair = operator.index(r), operator.index(s)
+        except TypeError:
+            raise ArgumentTypeError(f"explain: replicas are not ints, got {r!r} and {s!r}") from None
+        replicas = self._ir.replication_factor
+        if pair[0] == pair[1] or not 0 <= min(pair) <= max(pair) < replicas:
+            raise ReplicaError(
+                f"explain: no two replicas, got {r} and {s}, expected two of 0 to {replicas - 1}"
+            )
+        return pair
+
+    def _context(self, tensor: int, context: CallContext | Sequence[Op] | None) -> int | None:
+        if context is None:
+            return None
+        if isinstance(context, CallContext):
+            if context._facts is not self:
+                raise GraphError("context: of another analysis, got one that is not in facts.contexts(graph)")
+            return context._id
+        if not is_a(context, Sequence) or not all(isinstance(op, Op) for op in context):
+            raise ArgumentTypeError(
+                f"context: no calls, got {context!r}, expected one of facts.contexts(graph) or a sequence of ops"
+            )
+        for op in context:
+            self._require_own("context", "op", op, op._ir)
+        return self._explainer.context_at(tensor, [op.id for op in context])
+
     def _id(self, where: str, t: Tensor) -> int:
         if not isinstance(t, Tensor):
             raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}")
-        if t._ir is not self._ir:
-            raise GraphError(f"{where}: tensor of another Ir, got {t!r} of {t._ir!r}, expected {self._ir!r}")
+        self._require_own(where, "tensor", t, t._ir)
         return t._id
+
+    def _require_own(self, where: str, what: str, value: Any, ir: Ir) -> None:
+        if ir is not self._ir:
+            raise GraphError(f"{where}: {what} of another Ir, got {value!r} of {ir!r}, expected {self._ir!r}")
 
     def __repr__(self) -> str:
         return f"PartitionAnalysis[{self._ir!r}]"

@@ -161,6 +161,11 @@ class Graph:
     def __exit__(self, *exc: object) -> None:
         _context.pop_graph()
 
+    def _repr_html_(self) -> str:
+        from popsr._graph_html import graph_html
+
+        return graph_html(self)
+
     def __repr__(self) -> str:
         return f"Graph[id={self.id} name={self.name}]"
 

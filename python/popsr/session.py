@@ -20,7 +20,7 @@ from popsr._host_data import (
     variable_data,
 )
 from popsr._host_rows import Rows, as_rows, host_array, keeps_all_replicas
-from popsr._lints import GroupLint
+from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_value
 from popsr.errors import ArgumentTypeError, SessionError, StateError
@@ -53,9 +53,12 @@ class Session:
         weights_to_host_on_exit: download variables on exit.
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
-        check: compare every claim of the analysis while running (implies ``dedup=False``).
+        check: compare the claims of the analysis while running (implies ``dedup=False``): True for all of them, or
+            the share of executed ops whose claims are compared. Which these are is the same in every process, and
+            another choice in each run of a session.
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
-        strict: lints are errors: reading one replica of a group whose members differ raises ReplicaError.
+        strict: lints are errors, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the session is made, L3
+            when one replica of a group is read whose members differ. True for all of these, or some of their codes.
     """
 
     def __init__(
@@ -66,11 +69,15 @@ class Session:
         *,
         seed: int | None = None,
         dedup: bool = True,
-        check: bool = False,
+        check: bool | float = False,
         num_threads: int | None = None,
-        strict: bool = False,
+        strict: bool | Iterable[str] = False,
     ) -> None:
-        """Verify, analyse and compile the program."""
+        """Verify, analyse and compile the program.
+
+        Raises:
+            ReplicaError: with ``strict``, the program has lints L1 or L2.
+        """
         if not isinstance(ir, Ir):
             raise ArgumentTypeError(f"Session: ir is not an Ir, got {ir!r}")
         read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
@@ -80,9 +87,11 @@ class Session:
         seed = read_int("seed", seed, 0, 2**64 - 1)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
+        share, errors = read_check(check), read_strict(strict)
         _prepare_seeds(ir)
+        refuse_lints(ir, errors)
         self._ir = ir
-        self._core = _core.Session(ir._core, seed, bool(dedup), bool(check), num_threads or 0)
+        self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0)
         ir._prepared = True
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._depth = 0
@@ -91,7 +100,7 @@ class Session:
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._copies = HostCopies(ir, self._core, self._variables)
-        self._group_lint = GroupLint(bool(strict))
+        self._group_lint = GroupLint("L3" in errors)
         self._transfers = ir.num_host_transfers
         plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
         self._streams = plans

@@ -23,6 +23,7 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
   for (PartitionId& entry : remote_) entry = table_.meet(entry, exec);
   context_.graph = graph;
   context_.inputs = inputs;
+  context_.remote = remote_;
   context_.exec = exec;
   context_.narrowing = narrowing;
   const std::vector<TensorId>& entry = analysis.entry_tensors(graph);
@@ -149,7 +150,8 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
       op.def->remote == Remote::kNone ? op.outputs.size() : all_outputs(ir_, op).size();
   outputs_.clear();
   for (std::size_t k = 0; k < outputs; ++k) {
-    outputs_.push_back(table_.meet(op.def->partition(rule, k), context_.exec));
+    const PartitionId output = op.def->has_rule() ? op.def->partition(rule, k) : table_.bottom();
+    outputs_.push_back(table_.meet(output, context_.exec));
   }
   if (!op.seeds) return std::nullopt;
   // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree

@@ -18,17 +18,18 @@ PartitionId MemoryFacts::read_shared(TensorId tensor) const {
   if (!storage.view && storage.viewed != Viewed::kPartly) return whole_[storage.index];
   PartitionTable& table = ir_->partitions();
   PartitionId fact = table.top();
-  for (const Region& region : regions_of(*ir_, storage.id)) {
-    const auto it = pieces_.find(region.root);
-    if (it == pieces_.end()) {
-      fact = table.meet(fact, whole_[ir_->tensor(region.root).index]);
-      continue;
-    }
-    for (const Piece& piece : it->second) {
-      const auto touches = [&piece](const Box& box) { return intersection(piece.box, box).has_value(); };
-      if (region.whole || std::ranges::any_of(region.part.boxes, touches))
-        fact = table.meet(fact, piece.fact);
-    }
+  for (const Region& region : regions_of(*ir_, storage.id)) fact = table.meet(fact, read(region));
+  return fact;
+}
+
+PartitionId MemoryFacts::read(const Region& region) const {
+  const auto it = pieces_.find(region.root);
+  if (it == pieces_.end()) return whole_[ir_->tensor(region.root).index];
+  PartitionId fact = ir_->partitions().top();
+  for (const Piece& piece : it->second) {
+    const auto touches = [&piece](const Box& box) { return intersection(piece.box, box).has_value(); };
+    if (region.whole || std::ranges::any_of(region.part.boxes, touches))
+      fact = ir_->partitions().meet(fact, piece.fact);
   }
   return fact;
 }

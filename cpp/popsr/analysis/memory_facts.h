@@ -32,6 +32,7 @@ class MemoryFacts {
   }
   PartitionId read(TensorId tensor) const { return read(tensor, ir_->storage_index(tensor)); }
   void write(TensorId tensor, PartitionId fact) { write(tensor, ir_->storage_index(tensor), fact); }
+  PartitionId read(const Region& region) const;
 
   /// What read() gives of each tensor of the graph that is its own storage, by Tensor::index.
   std::vector<PartitionId> all() &&;

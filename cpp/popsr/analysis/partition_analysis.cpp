@@ -22,8 +22,9 @@ std::vector<TensorId> state_of(const Ir& ir) {
   return state;
 }
 
-/// Replicas that start with the same value of a variable, shard or remote entry.
-PartitionId initial_fact(const Ir& ir, TensorId id) {
+}  // namespace
+
+PartitionId declared_fact(const Ir& ir, TensorId id) {
   PartitionTable& table = ir.partitions();
   const Tensor& tensor = ir.tensor(id);
   if (tensor.kind != TensorKind::kVariable && tensor.resident == kNone) return table.top();  // zeros
@@ -38,10 +39,12 @@ PartitionId initial_fact(const Ir& ir, TensorId id) {
   return table.from_keys(keys);
 }
 
+namespace {
+
 std::vector<PartitionId> initial_facts(const Ir& ir, const std::vector<TensorId>& tensors) {
   std::vector<PartitionId> facts;
   facts.reserve(tensors.size());
-  for (const TensorId id : tensors) facts.push_back(initial_fact(ir, id));
+  for (const TensorId id : tensors) facts.push_back(declared_fact(ir, id));
   return facts;
 }
 
@@ -57,6 +60,13 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::ve
 }
 
 }  // namespace
+
+FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
+  if (op.part_of == kNone) return context.ops[op.position];
+  const std::vector<OpId>& parts = ir.op(op.part_of).parts;
+  const auto part = static_cast<std::size_t>(std::ranges::find(parts, op.id) - parts.begin());
+  return context.parts.at(op.position)[part];
+}
 
 PartitionAnalysis::PartitionAnalysis(const Ir& ir)
     : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir), state_(state_of(ir)) {
@@ -262,13 +272,7 @@ PartitionId PartitionAnalysis::seeds(OpId id) const {
   const Op& op = ir_->op(id);
   PartitionId seeds = ir_->partitions().top();
   for (const ContextId context : contexts(op.graph)) {
-    if (op.part_of == kNone) {
-      seeds = ir_->partitions().meet(seeds, contexts_[context].ops[op.position].seeds);
-      continue;
-    }
-    const std::vector<OpId>& parts = ir_->op(op.part_of).parts;
-    const auto part = static_cast<std::size_t>(std::ranges::find(parts, id) - parts.begin());
-    seeds = ir_->partitions().meet(seeds, contexts_[context].parts.at(op.position)[part].seeds);
+    seeds = ir_->partitions().meet(seeds, facts_of(*ir_, contexts_[context], op).seeds);
   }
   return seeds;
 }

@@ -50,9 +50,11 @@ struct Narrowing {
 struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
-  PartitionId exec = 0;             ///< Replicas that certainly run the graph together.
-  NarrowingId narrowing = 0;        ///< The conditionals that made it so.
-  FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
+  std::vector<PartitionId>
+      remote;            ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
+  PartitionId exec = 0;  ///< Replicas that certainly run the graph together.
+  NarrowingId narrowing = 0;  ///< The conditionals that made it so.
+  FactStore ops;              ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
@@ -62,6 +64,12 @@ struct Context {
   std::vector<PartitionId>
       last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
 };
+
+/// Replicas that start with the same value of a variable, shard or remote entry: what its grouping declares.
+PartitionId declared_fact(const Ir& ir, TensorId id);
+
+/// What a context knows of an op; of a part of a merged op, of that part alone.
+FactView facts_of(const Ir& ir, const Context& context, const Op& op);
 
 class MemoryFacts;
 
@@ -75,6 +83,9 @@ class PartitionAnalysis {
   /// Throws GraphError when the program changed since the analysis.
   void check_fresh() const;
 
+  const RemoteAccess& remote() const { return remote_; }
+  const StreamPositions& streams() const { return streams_; }
+  ContextId main_id() const { return main_; }
   const Context& main() const { return contexts_[main_]; }
   const Context& context(ContextId id) const { return contexts_[id]; }
   const Narrowing& narrowing(NarrowingId id) const { return narrowings_[id]; }

@@ -46,6 +46,7 @@ void bind_analysis(py::module_& m) {
              return std::make_unique<PartitionAnalysis>(*ir);
            }),
            py::keep_alive<1, 2>())
+      .def("check_fresh", &PartitionAnalysis::check_fresh)
       .def("partition",
            [](const PartitionAnalysis& self, TensorId tensor) {
              self.check_fresh();

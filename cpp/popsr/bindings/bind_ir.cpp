@@ -253,6 +253,10 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
       .def("clear_sequence",
            [](Ir& self, std::uint32_t graph) { self.clear_sequence(checked_graph(self, graph)); })
+      .def("set_location",
+           [](Ir& self, TensorId tensor, LocationId location) {
+             self.set_location(checked_tensor(self, tensor), location);
+           })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }

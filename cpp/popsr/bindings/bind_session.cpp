@@ -15,7 +15,7 @@ namespace {
 class SessionHandle {
  public:
   SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options)
-      : session_(ir, options), checks_(options.check) {
+      : session_(ir, options), checks_(options.check > 0) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
@@ -81,7 +81,7 @@ class SessionHandle {
 };
 
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
-                                            bool check, int num_threads) {
+                                            double check, int num_threads) {
   const SessionOptions options{.seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads};
   return std::make_unique<SessionHandle>(ir, options);
 }

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_core, m) {
   bind_schemas(m);
   bind_analysis(m);
   bind_popart(m);
+  bind_explain(m);
   bind_transform(m);
   bind_session(m);
   bind_sr(m);

@@ -12,10 +12,6 @@
 namespace popsr {
 namespace {
 
-const InputDef& input_def(const OpDef& def, std::size_t index) {
-  return def.inputs[std::min(index, def.inputs.size() - 1)];
-}
-
 void check_count(const OpDef& def, const std::vector<TensorId>& inputs) {
   const bool variadic = !def.inputs.empty() && def.inputs.back().variadic;
   if (inputs.size() > def.inputs.size() && !variadic) {
@@ -113,7 +109,7 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == kNone) continue;
     const Tensor& tensor = tensors_[inputs[i]];
-    const InputDef& expected = input_def(def, i);
+    const InputDef& expected = def.input(i);
     if (tensor.graph != graph) {
       raise<GraphError>("{}: input {} is of another graph, got '{}' of graph '{}', expected graph '{}'",
                         def.name, expected.name, tensor.name, graphs_[tensor.graph.value].name,

@@ -66,6 +66,7 @@ struct Tensor {
   VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
   /// Variables whose device value is a kShard or kRemote tensor, which is their home; they are its resident.
   TensorId home = kNone, resident = kNone;
+  LocationId location = 0;      ///< Of variables; op outputs have that of their op.
   std::int64_t shard_over = 1;  ///< Such variables: so many consecutive members of a group hold a part each.
 };
 
@@ -212,6 +213,8 @@ class Ir {
   /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see
   /// ir/rewrite.h.
   void replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule);
+  /// Where a variable was made: for messages only.
+  void set_location(TensorId tensor, LocationId location) { tensors_[tensor].location = location; }
 
   const Graph& graph(GraphId id) const { return graphs_[id.value]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }

@@ -9,9 +9,8 @@ namespace popsr {
 
 PartitionId meet_of_inputs(const RuleContext& context, std::size_t) {
   PartitionId fact = context.exec;
-  const std::vector<InputDef>& defs = context.op.def->inputs;
   for (std::size_t i = 0; i < context.inputs.size(); ++i) {
-    if (defs[std::min(i, defs.size() - 1)].influences) fact = context.table.meet(fact, context.inputs[i]);
+    if (context.op.def->influences(i)) fact = context.table.meet(fact, context.inputs[i]);
   }
   return fact;
 }
@@ -40,6 +39,10 @@ std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
   const auto all = ReplicaGrouping::from_stride(ir.replication());
   if (op.def->peers == Peers::kAll) return all;
   return op.optional_attr<ReplicaGrouping>("group").value_or(all);
+}
+
+bool OpDef::has_rule() const {
+  return partition != meet_of_inputs || (exchange == nullptr && remote != Remote::kStores);
 }
 
 void Registry::add(OpDef def) {

@@ -5,6 +5,7 @@
 // function of its inputs says nothing more.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +72,15 @@ PartitionId meet_of_inputs(const RuleContext& context, std::size_t output);
 /// For ops whose output is the same on all replicas, whatever the inputs are.
 PartitionId equal_everywhere(const RuleContext& context, std::size_t output);
 
+/// A reason why two replicas differ in an output: `input` differs between replicas r and s.
+struct Witness {
+  std::size_t input = 0;
+  Replica r = 0, s = 0;
+};
+/// For rules that mix replicas: inputs and pairs of which one must differ if replicas r and s differ in
+/// `output`, unless the op itself tells r and s apart. Facts decide which of them does.
+using WitnessFn = std::vector<Witness> (*)(const Ir&, const Op&, std::size_t output, Replica r, Replica s);
+
 /// Given to a rule of mode "popart" (analysis/popart_analysis.h).
 struct PopartContext {
   const Ir& ir;
@@ -100,6 +110,13 @@ enum class Peers : std::uint8_t {
   kAll
 };
 enum class NoGrad : std::uint8_t { kStops, kThrows };
+/// What the members of a group, attribute "group", make of their values of input 0.
+enum class Collective : std::uint8_t {
+  kNone,
+  kReduce,     ///< One value of all of theirs, by attribute "op".
+  kGather,     ///< Theirs, one after the other.
+  kBroadcast,  ///< That of one of them.
+};
 enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
 /// it loads; as inputs and outputs when it stores (ir/remote_access.h).
@@ -115,7 +132,11 @@ struct OpDef {
   GradFn grad = nullptr;
   NoGrad no_grad = NoGrad::kStops;  ///< What a missing gradient means.
   PartitionFn partition = meet_of_inputs;
-  PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
+  WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
+  Collective collective = Collective::kNone;
+  bool zero_fill = false;                  ///< Replicas that nothing is sent to receive zeros.
+  bool (*undefined)(const Op&) = nullptr;  ///< Are the outputs whatever the memory held before?
+  PopartFn popart = and_of_inputs;         ///< For mode "popart" alone.
   std::vector<Effect> effects = {};
   /// Output 0 is a view of all inputs. The kernel of `eval` copies it out of View::bases, that of
   /// `write_back` copies it, its input 0, into them, its outputs; specs have the bases as inputs.
@@ -136,6 +157,12 @@ struct OpDef {
   /// Index of the attribute; InternalError when it is not declared.
   std::size_t attr_index(std::string_view attr) const;
   bool writes(std::size_t input) const;
+  /// The definition of an operand; the last one serves variadic inputs and remote entries.
+  const InputDef& input(std::size_t index) const { return inputs[std::min(index, inputs.size() - 1)]; }
+  bool influences(std::size_t index) const { return input(index).influences; }
+  /// Is its partition rule its own? The default says nothing about what other replicas or stored values do to
+  /// an output; such an op is equal nowhere.
+  bool has_rule() const;
 };
 
 /// The groups whose members must run the op together, because it exchanges values between them; nullopt for

@@ -78,6 +78,12 @@ PartitionId broadcast_rule(const RuleContext& context, std::size_t) {
   return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
 }
 
+std::vector<Witness> root_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
+  const ReplicaGrouping group = group_of(ir, op);
+  const std::size_t root = at(op.attr<std::int64_t>("root"));
+  return {{0, group.members(r)[root], group.members(s)[root]}};
+}
+
 /// The root receives the sum of its group's gradients, the others zeros.
 void grad_broadcast(GradContext& g) {
   if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
@@ -245,6 +251,12 @@ PartitionId permute_rule(const RuleContext& context, std::size_t) {
   return of_keys(context, keys);
 }
 
+std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replica r, Replica s) {
+  const auto sources = sources_of(op);
+  if (!sources[r] || !sources[s]) return {};
+  return {{0, *sources[r], *sources[s]}};
+}
+
 /// Gradients go back where the values came from; what was sent nowhere has none.
 void grad_permute(GradContext& g) {
   if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
@@ -263,6 +275,8 @@ std::vector<OpDef> broadcast_ops() {
        .exchange = broadcast,
        .grad = grad_broadcast,
        .partition = broadcast_rule,
+       .witness = root_witness,
+       .collective = Collective::kBroadcast,
        .peers = Peers::kGroup},
       {.name = "replicated_broadcast_grad",
        .inputs = {{"t"}},
@@ -272,6 +286,8 @@ std::vector<OpDef> broadcast_ops() {
        .exchange = broadcast_grad,
        .no_grad = NoGrad::kThrows,
        .partition = root_alone_rule,
+       .witness = members_witness,
+       .zero_fill = true,
        .rounding = Rounding::kOnce,
        .peers = Peers::kGroup,
        .internal = true},
@@ -291,6 +307,7 @@ std::vector<OpDef> collective_move_ops() {
        .exchange = all_to_all,
        .grad = grad_all_to_all,
        .partition = scatter_rule,
+       .witness = members_witness,
        .peers = Peers::kGroup},
       {.name = "replicated_permute",
        .inputs = {{"t"}},
@@ -299,6 +316,8 @@ std::vector<OpDef> collective_move_ops() {
        .exchange = permute,
        .grad = grad_permute,
        .partition = permute_rule,
+       .witness = source_witness,
+       .zero_fill = true,
        .peers = Peers::kAll},
       {.name = "replicated_slice",
        .inputs = {{"t"}},
@@ -306,14 +325,16 @@ std::vector<OpDef> collective_move_ops() {
        .infer = infer_slice,
        .exchange = slice,
        .grad = grad_slice,
-       .partition = own_part_rule},
+       .partition = own_part_rule,
+       .witness = own_witness},
       {.name = "replica_sharded_slice",
        .inputs = {{"t"}},
        .attrs = {optional("group", AttrType::kGrouping)},
        .infer = infer_sharded_slice,
        .exchange = sharded_slice,
        .grad = grad_sharded_slice,
-       .partition = own_part_rule},
+       .partition = own_part_rule,
+       .witness = own_witness},
   };
   for (OpDef& op : broadcast_ops()) ops.push_back(std::move(op));
   return ops;

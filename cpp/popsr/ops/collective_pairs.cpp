@@ -130,6 +130,8 @@ std::vector<OpDef> collective_pair_ops() {
   reduction.exchange = all_reduce;
   reduction.partition = all_members_rule;
   reduction.popart = popart_all_members;
+  reduction.witness = members_witness;
+  reduction.collective = Collective::kReduce;
   reduction.rounding = Rounding::kOnce;
   reduction.sink = all_reduce_sink;
   reduction.peers = Peers::kGroup;

@@ -125,6 +125,20 @@ PartitionId scatter_rule(const RuleContext& context, std::size_t) {
                        });
 }
 
+std::vector<Witness> members_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
+  const ReplicaGrouping group = group_of(ir, op);
+  const std::span<const Replica> of_r = group.members(r), of_s = group.members(s);
+  std::vector<Witness> pairs;
+  for (std::size_t k = 0; k < of_r.size(); ++k) {
+    if (of_r[k] != of_s[k]) pairs.push_back({0, of_r[k], of_s[k]});
+  }
+  return pairs;
+}
+
+std::vector<Witness> own_witness(const Ir&, const Op&, std::size_t, Replica r, Replica s) {
+  return {{0, r, s}};
+}
+
 PartitionId own_part_rule(const RuleContext& context, std::size_t) {
   return of_group_keys(context,
                        [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {

@@ -37,6 +37,10 @@ std::vector<std::uint64_t> sequence_ids(const ReplicaGrouping& group, std::span<
 PartitionId all_members_rule(const RuleContext& context, std::size_t output);
 /// Member k receives part k of a function of all members' values: key = (labels of the members, k).
 PartitionId scatter_rule(const RuleContext& context, std::size_t output);
+/// For both: members at the same place of the two groups.
+std::vector<Witness> members_witness(const Ir& ir, const Op& op, std::size_t output, Replica r, Replica s);
+/// For what a member makes of its own value.
+std::vector<Witness> own_witness(const Ir& ir, const Op& op, std::size_t output, Replica r, Replica s);
 /// Member k receives part k of its own value: key = (label, k).
 PartitionId own_part_rule(const RuleContext& context, std::size_t output);
 

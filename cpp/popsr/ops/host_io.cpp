@@ -210,6 +210,11 @@ ExchangeKernel init(const ExchangeSpec& spec) {
   };
 }
 
+/// Nobody's output is made of another replica's input.
+PartitionId print_partition(const RuleContext& context, std::size_t output) {
+  return meet_of_inputs(context, output);
+}
+
 std::vector<AttrDef> print_attrs() {
   return {optional("title", AttrType::kString, std::string()),
           optional("print_self", AttrType::kBool, true),
@@ -246,6 +251,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_print,
        .exchange = print_tensor,
        .grad = grad_print,
+       .partition = print_partition,
        .observable = true},
       {.name = "init",
        .attrs = {required("shape", AttrType::kInts), required("dtype", AttrType::kDType),
@@ -253,7 +259,8 @@ std::vector<OpDef> host_io_ops() {
                  optional("meta_shape", AttrType::kInts, Shape{})},
        .infer = infer_init,
        .exchange = init,
-       .partition = init_partition},
+       .partition = init_partition,
+       .undefined = is_undefined},
   };
 }
 

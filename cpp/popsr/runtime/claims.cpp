@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <utility>
 
+#include "popsr/analysis/explanation.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
@@ -33,14 +37,80 @@ bool is_nan(std::uint64_t bits, DType dtype) {
   }
 }
 
-/// " in iteration 3, 0" for ops inside loops, outermost first.
-std::string iteration_text(const Plan& plan, PathId path, const std::vector<std::uint64_t>& iterations) {
+/// Nodes of a path that stand for calls and loops, outermost first.
+std::vector<PathId> calls_on(const Plan& plan, PathId path) {
+  std::vector<PathId> calls;
+  for (PathId at = path; at != 0; at = plan.program().paths[at].parent) calls.push_back(at);
+  std::ranges::reverse(calls);
+  return calls;
+}
+
+/// The call of that number among the calls of the frame's graph.
+const Op& call_at_site(const Dataflow& flow, FrameId frame, std::uint64_t site) {
+  const std::vector<OpId>& ops = flow.graph(frame).ops;
+  const auto is_site = [&](OpId id) {
+    return flow.ir().op(id).def->control != Control::kNone && flow.ir().op(id).site == site;
+  };
+  return flow.ir().op(*std::ranges::find_if(ops, is_site));
+}
+
+/// The frame that a path leads to, and words for it: " in call of graph 'f' at m.py:3, iteration 2".
+std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
+                                         const std::vector<std::uint64_t>& iterations) {
+  FrameId frame = 0;
+  const Op* conditional = nullptr;  // the next node says which branch it is
   std::string text;
-  for (PathId at = path; at != 0; at = plan.program().paths[at].parent) {
-    if (plan.program().paths[at].kind != PathNode::Kind::kIteration) continue;
-    text = fmt::format("{}{}{}", iterations[at], text.empty() ? "" : ", ", text);
+  for (const PathId at : calls_on(plan, path)) {
+    const PathNode& node = plan.program().paths[at];
+    if (node.kind == PathNode::Kind::kIteration) {
+      text += fmt::format(", iteration {}", iterations[at]);
+      continue;
+    }
+    const Op& call = conditional ? *conditional : call_at_site(flow, frame, node.component);
+    const bool is_branch = std::exchange(conditional, nullptr) != nullptr;
+    if (call.def->control == Control::kConditional && !is_branch) {
+      conditional = &call;
+      continue;
+    }
+    frame = flow.enter(frame, call.position, is_branch ? static_cast<std::uint32_t>(node.component) : 0);
+    text += fmt::format("{} {} of graph '{}' at {}", text.empty() ? " in" : ",", call.def->name,
+                        flow.graph(frame).name, place_text(flow.ir(), call.location));
   }
-  return text.empty() ? text : " in iteration " + text;
+  return {frame, text};
+}
+
+/// What the claim about output `output` of an op follows from; copies keep what they copy. A conditional's
+/// outputs are followed by what its branches write.
+std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& instruction, std::size_t output) {
+  if (instruction.op == nullptr || instruction.op->def->view) return "a copy equals what it copies";
+  const Op& op = *instruction.op;
+  const std::vector<TensorId> outputs = all_outputs(flow.ir(), op);
+  const TensorId tensor =
+      output < outputs.size()
+          ? outputs[output]
+          : facts_of(flow.ir(), flow.context(frame), op).written[output - outputs.size()].first;
+  return derivation(flow, flow.before(frame, tensor, op.position + 1));
+}
+
+[[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
+                                   const Instruction& instruction, const Claim& claim,
+                                   const std::vector<std::uint64_t>& iterations, Replica r, Replica s,
+                                   std::int64_t element) {
+  const Ir& ir = facts.ir();
+  const Buffer& buffer = plan.program().buffers[claim.buffer];
+  const std::size_t size = size_of(buffer.type.dtype);
+  const std::size_t at = static_cast<std::size_t>(element) * size;
+  const std::string location = instruction.op ? ir.locations().to_string(instruction.op->location) : "";
+  Dataflow flow(facts);
+  const auto [frame, place] = place_of(flow, plan, instruction.path, iterations);
+  raise<ReplicaError>(
+      "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at element "
+      "{}, "
+      "expected equal values in {}, derived from {}",
+      ir.tensor(buffer.tensor).name, r, s, instruction.op ? instruction.op->def->name : "a copy",
+      location.empty() ? "" : " at ", location, place, bits_of(plan.block(claim.buffer, r) + at, size),
+      bits_of(plan.block(claim.buffer, s) + at, size), element, ir.partitions().to_string(claim.fact),
+      derivation_of(flow, frame, instruction, claim.output));
 }
 
 }  // namespace
@@ -57,9 +127,20 @@ std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte
   return std::nullopt;
 }
 
-void check_claims(const Ir& ir, const Plan& plan, const Instruction& instruction,
+bool Sampler::next() {
+  if (share_ <= 0) return false;
+  if (share_ >= 1) return true;
+  // A bijection that scatters consecutive numbers; its top 53 bits as a number in [0, 1).
+  std::uint64_t mixed = ++asked_ * 0x9E3779B97F4A7C15ULL;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
+  mixed ^= mixed >> 31;
+  return std::ldexp(static_cast<double>(mixed >> 11), -53) < share_;
+}
+
+void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
-  PartitionTable& table = ir.partitions();
+  const PartitionTable& table = facts.ir().partitions();
   for (const Claim& claim : instruction.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
     std::vector<Replica> firsts(static_cast<std::size_t>(table.num_blocks(claim.fact)), kNone);
@@ -70,18 +151,7 @@ void check_claims(const Ir& ir, const Plan& plan, const Instruction& instruction
       if (first == r) continue;
       const auto element =
           first_difference(plan.block(claim.buffer, first), plan.block(claim.buffer, r), buffer.type);
-      if (!element) continue;
-      const std::size_t size = size_of(buffer.type.dtype);
-      const std::size_t at = static_cast<std::size_t>(*element) * size;
-      const std::string location = instruction.op ? ir.locations().to_string(instruction.op->location) : "";
-      raise<ReplicaError>(
-          "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at "
-          "element {}, "
-          "expected equal values in {}",
-          ir.tensor(buffer.tensor).name, first, r, instruction.op ? instruction.op->def->name : "a copy",
-          location.empty() ? "" : " at ", location, iteration_text(plan, instruction.path, iterations),
-          bits_of(plan.block(claim.buffer, first) + at, size),
-          bits_of(plan.block(claim.buffer, r) + at, size), *element, table.to_string(claim.fact));
+      if (element) raise_difference(facts, plan, instruction, claim, iterations, first, r, *element);
     }
   }
 }

@@ -9,7 +9,6 @@
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
-#include "popsr/runtime/claims.h"
 
 namespace popsr {
 namespace {
@@ -46,8 +45,8 @@ kernels::Domain domain_of(PathNode::Kind kind) {
 
 }  // namespace
 
-Executor::Executor(const Ir& ir, Plan& plan, ThreadPool& pool, bool check)
-    : ir_(ir),
+Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check)
+    : facts_(facts),
       plan_(plan),
       pool_(pool),
       kernels_(kernels::kernel_table()),
@@ -128,7 +127,7 @@ void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
 
 /// Before anything of the instruction runs: an error leaves no part of a merged op done.
 void Executor::check_taking_part(const Instruction& instruction) const {
-  if (!instruction.leaders.empty()) check_groups(ir_, instruction, *branch_);
+  if (!instruction.leaders.empty()) check_groups(facts_.ir(), instruction, *branch_);
   if (instruction.kind != Instruction::Kind::kMerged) return;
   for (const Instruction& part : instruction.body) check_taking_part(part);
 }
@@ -150,8 +149,8 @@ void Executor::finish(Instruction& instruction) {
   copy_blocks(instruction.copies, active(), pool_);
   ++instruction.executions;
   instruction.computed += static_cast<std::uint64_t>(active_blocks(instruction));
-  if (check_ && instruction.kind != Instruction::Kind::kMerged) {
-    check_claims(ir_, plan_, instruction, iterations_, active());
+  if (instruction.kind != Instruction::Kind::kMerged && check_.next()) {
+    check_claims(facts_, plan_, instruction, iterations_, active());
   }
 }
 

@@ -6,14 +6,15 @@
 
 #include "popsr/ir/eval.h"
 #include "popsr/runtime/branches.h"
+#include "popsr/runtime/claims.h"
 #include "popsr/runtime/plan.h"
 
 namespace popsr {
 
 class Executor {
  public:
-  /// `check`: compares every claim after each instruction.
-  Executor(const Ir& ir, Plan& plan, ThreadPool& pool, bool check);
+  /// `check`: the share of instructions whose claims are compared after they ran.
+  Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check);
 
   /// One run of the program. Noise depends on (seed, step) and the instruction's place only.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io);
@@ -37,12 +38,12 @@ class Executor {
   void make_keys(Instruction& instruction);
   kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
 
-  const Ir& ir_;
+  const PartitionAnalysis& facts_;
   Plan& plan_;
   ThreadPool& pool_;
   ThreadPool serial_{1};  ///< For kernels that run beside each other.
   const kernels::KernelTable& kernels_;
-  bool check_;
+  Sampler check_;
   std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
   std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
   const Branch* branch_ = nullptr;            ///< Null while all replicas take part.

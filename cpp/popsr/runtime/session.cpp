@@ -32,11 +32,11 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
 }  // namespace
 
 struct Session::State {
-  State(const Ir& ir, Plan& plan, int threads, bool check)
+  State(const PartitionAnalysis& facts, Plan& plan, int threads, double check)
       : pool(threads),
-        executor(ir, plan, pool, check),
+        executor(facts, plan, pool, check),
         reads(plan.stream_reads()),
-        positions(reads.size() * static_cast<std::size_t>(ir.replication())) {}
+        positions(reads.size() * static_cast<std::size_t>(facts.ir().replication())) {}
   ThreadPool pool;
   Executor executor;
   std::vector<std::int64_t> reads;
@@ -48,11 +48,12 @@ struct Session::State {
 Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : ir_(std::move(ir)) {
   verify(*ir_);
   facts_ = std::make_unique<PartitionAnalysis>(*ir_);
-  const bool dedup = options.dedup && !options.check;
+  const bool checks = options.check > 0;
+  const bool dedup = options.dedup && !checks;
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
   plan_ = std::make_unique<Plan>(*facts_,
-                                 PlanOptions{.dedup = dedup, .fold = !options.check, .threads = threads});
-  state_ = std::make_unique<State>(*ir_, *plan_, threads, options.check);
+                                 PlanOptions{.dedup = dedup, .fold = options.check < 1, .threads = threads});
+  state_ = std::make_unique<State>(*facts_, *plan_, threads, options.check);
   state_->seed = options.seed;
   for (const TensorId id : ir_->graph(kMainGraph).tensors) {
     if (ir_->tensor(id).kind != TensorKind::kVariable) continue;

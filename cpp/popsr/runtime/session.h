@@ -21,8 +21,11 @@ namespace popsr {
 
 struct SessionOptions {
   std::uint64_t seed = 0;
-  bool dedup = true;    ///< False: every replica is stored and computed separately, with the same bits.
-  bool check = false;   ///< Implies dedup = false; compares every claim of the analysis after each op.
+  bool dedup = true;  ///< False: every replica is stored and computed separately, with the same bits.
+  /// Implies dedup = false when it is not 0: the probability with which the claims of the analysis about an
+  /// op are compared after it ran; 1 compares all, also of products that else are folded into their
+  /// consumers.
+  double check = 0;
   int num_threads = 0;  ///< 0 = the process default.
 };
 

@@ -1,0 +1,168 @@
+// Where values come from. A value is the contents of an allocation at one time on one call path; its sources
+// are the values that it may be made of. Explanations and lints walk these edges backwards.
+//
+// Nothing is copied from the analysis: graphs are indexed when they are first asked about (O(ops)), frames
+// are made as walks enter calls, and a step costs a search among the writers of one allocation.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/written_inputs.h"
+
+namespace popsr {
+
+using FrameId = std::uint32_t;  ///< 0 is the main graph.
+
+/// A graph on one call path.
+struct Frame {
+  ContextId context = 0;
+  FrameId caller = kNone;
+  std::uint32_t site = 0;    ///< Position of the call among the caller's ops.
+  std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/called_graphs.h).
+};
+
+/// What an allocation holds after the op at position `time` of the frame's graph; -1: when the graph starts.
+/// Of a view, what it shows.
+struct Value {
+  FrameId frame = 0;
+  TensorId storage = kNone;
+  std::int32_t time = -1;
+  PartId part = 0;  ///< Of memory that views see.
+  bool operator==(const Value&) const = default;
+};
+
+enum class Link : std::uint8_t {
+  kOperand,    ///< Input of the op that wrote the value.
+  kCondition,  ///< Of the conditional that left the value.
+  kResult,     ///< What the called graph leaves.
+  kUntouched,  ///< What was there before: a branch leaves it alone, or a write in place the rest of it.
+  kView,       ///< Memory that a view shows.
+  kArgument,   ///< What the caller passes.
+  kIteration,  ///< What the iteration before leaves.
+  kRun,        ///< What the run before leaves.
+};
+
+struct Source {
+  Value value;
+  Link link = Link::kOperand;
+  std::uint32_t input = 0;  ///< kOperand: which input; kUntouched: which branch.
+};
+
+/// How near a value is to one whose op tells replicas apart by itself: at least so many edges lie between
+/// them.
+struct Nearness {
+  std::uint32_t distance = 0;
+  /// The operand through which that is so, with the value found there and its fact; kNone unless all pairs
+  /// that differ in this value and in that operand differ in this one because of that one.
+  std::uint32_t input = kNone;
+  TensorId storage = kNone;
+  std::int32_t time = -1;
+  PartitionId fact = 0;
+};
+
+class Dataflow {
+ public:
+  /// `facts` must outlive this object.
+  explicit Dataflow(const PartitionAnalysis& facts);
+
+  const PartitionAnalysis& facts() const { return facts_; }
+  const Ir& ir() const { return facts_.ir(); }
+  const Frame& frame(FrameId id) const { return frames_[id]; }
+  const Context& context(FrameId id) const { return facts_.context(frames_[id].context); }
+  const Graph& graph(FrameId id) const { return ir().graph(context(id).graph); }
+
+  /// The frame of the call at that position; of a conditional, of that branch.
+  FrameId enter(FrameId caller, std::uint32_t site, std::uint32_t branch = 0);
+  /// A frame of that context: the first of the shortest call paths that lead to it.
+  FrameId frame_of(ContextId context);
+  /// Call sites from the main graph to the frame.
+  std::vector<OpId> call_path(FrameId frame) const;
+
+  /// The value that the op at position `op` finds in a tensor, and the last one of the graph.
+  Value before(FrameId frame, TensorId tensor, std::uint32_t op, PartId part = 0);
+  Value last(FrameId frame, TensorId tensor);
+  /// As `before`, of a graph whatever its context: position of the last op that wrote the tensor, or -1.
+  std::int32_t time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part = 0);
+
+  PartitionId fact(const Value& value) {
+    return fact(context(value.frame), value.storage, value.time, value.part);
+  }
+  PartitionId fact(const Context& context, TensorId storage, std::int32_t time, PartId part = 0);
+  /// The op that wrote the value, of a merged op that part; nullptr for what a graph starts with. Of a view
+  /// the op that made it.
+  const Op* writer(const Value& value) const;
+  /// Where the writer of memory that views see left alone what was there before, if it did.
+  std::optional<Value> untouched(const Value& value);
+  /// Which output of its writer a value is; nullopt when a call left it by reference.
+  std::optional<std::size_t> output(const Value& value) const;
+
+  std::vector<Source> sources(const Value& value);
+
+  Nearness nearness(const Value& value);
+  std::uint32_t distance(const Value& value) { return nearness(value).distance; }
+
+  /// The op that runs the frame's graph, and the graph with its place among the op's inputs. Not of frame 0.
+  const Op& call_of(FrameId frame) const;
+  CalledGraph called(FrameId frame) const;
+
+  /// The allocation of a tensor; of a variable that lives elsewhere, that of its home.
+  TensorId storage_of(TensorId tensor) const;
+
+ private:
+  struct GraphIndex {
+    std::vector<std::uint32_t> first;  ///< By Tensor::index: where its writers start.
+    std::vector<std::int32_t> writers;
+    std::map<TensorId, std::vector<std::int32_t>> remote;  ///< Writers of remote entries.
+    std::unordered_map<TensorId, std::uint32_t> entry;     ///< Position in Context::inputs.
+    std::vector<std::uint32_t> calls;
+  };
+
+  const GraphIndex& index(GraphId graph);
+  GraphIndex make_index(const Graph& graph);
+  std::vector<TensorId> written_storages(const Op& op);
+  std::span<const std::int32_t> writers(GraphId graph, TensorId storage);
+  const std::vector<std::int32_t>& shared_writers(GraphId graph, TensorId root, PartId part);
+  PartitionId shared_fact(const Context& context, TensorId root, std::int32_t time, PartId part);
+  bool touches(const Value& value, TensorId tensor) const;
+  std::optional<PartId> rest(const Value& value, const std::vector<TensorId>& written);
+  PartitionId entry_fact(const Context& context, TensorId storage);
+  const std::vector<Nearness>& all_nearness(ContextId context);
+  Nearness nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known);
+  const Op& writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part) const;
+  void add_call_sources(const Value& value, const Op& op, std::vector<Source>& result);
+  void add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
+                          std::vector<Source>& result);
+  void add_entry_sources(const Value& value, std::vector<Source>& result);
+  void find_call_paths();
+
+  const PartitionAnalysis& facts_;
+  WrittenInputs written_;
+  MemoryParts parts_;
+  std::map<std::pair<TensorId, PartId>, std::vector<std::int32_t>> shared_writers_;
+  std::map<std::tuple<const Context*, TensorId, PartId>, std::vector<PartitionId>>
+      shared_facts_;  ///< Parallel to shared_writers_.
+  std::vector<Frame> frames_;
+  std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
+      entered_;                                            ///< By caller, site, branch.
+  std::unordered_map<std::uint32_t, GraphIndex> indices_;  ///< By graph.
+  std::vector<std::vector<Nearness>>
+      nearness_;  ///< By context and position in its graph; empty until asked for.
+  std::unordered_map<ContextId, FrameId> first_frames_;
+};
+
+/// False for a loop of no iterations: its outputs are its inputs. Of ops that run graphs.
+bool runs_body(const Op& op);
+
+/// The fact of output `output` were its inputs of these facts, without the noise of its rounding.
+PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output);
+
+}  // namespace popsr

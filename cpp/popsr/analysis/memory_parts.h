@@ -1,0 +1,36 @@
+// Parts of memory that views see: what a view shows, and what is left of that when something else is written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/ir/memory.h"
+
+namespace popsr {
+
+/// A part of the memory of a tensor that views see; 0 is all of it. Numbered for each such tensor.
+using PartId = std::uint32_t;
+
+/// Is the tensor's memory seen by views?
+inline bool is_viewed(const Ir& ir, TensorId storage) { return ir.tensor(storage).viewed != Viewed::kNo; }
+
+class MemoryParts {
+ public:
+  explicit MemoryParts(const Ir& ir) : ir_(ir) {}
+
+  PartId number(const Region& region);
+  Region region(TensorId root, PartId part) const;
+
+  /// May the tensor's memory have an element of the part?
+  bool touches(TensorId root, PartId part, TensorId tensor) const;
+  /// What is left of the part where the tensor surely has no element; nullopt when nothing is.
+  std::optional<PartId> rest(TensorId root, PartId part, TensorId tensor);
+
+ private:
+  const Ir& ir_;
+  std::unordered_map<TensorId, std::vector<std::vector<Box>>> parts_;  ///< Part i+1 of a root.
+};
+
+}  // namespace popsr

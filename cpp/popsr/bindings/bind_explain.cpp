@@ -1,0 +1,234 @@
+// Facts at any time and on any call path, explanations, lints.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "popsr/analysis/explain.h"
+#include "popsr/analysis/lints.h"
+#include "popsr/base/error.h"
+#include "popsr/bindings/bindings.h"
+
+namespace popsr::bindings {
+namespace {
+
+using namespace py::literals;
+
+const Ir& ir_of(Explainer& self) { return self.flow().ir(); }
+
+TensorId home_of(Explainer& self, TensorId id) {
+  const Tensor& tensor = ir_of(self).tensor(checked_tensor(ir_of(self), id));
+  return tensor.home == kNone ? id : tensor.home;
+}
+
+Partition to_partition(Explainer& self, PartitionId id) { return {ir_of(self).partition_table(), id}; }
+
+/// The tensor's last write among the first `end` ops of its graph: what its value at that time is called.
+std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
+  self.flow().facts().check_fresh();
+  const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
+  const auto ops = static_cast<std::int64_t>(ir_of(self).graph(tensor.graph).ops.size());
+  if (end < 0 || end > ops) {
+    raise<OutOfRangeError>("partition: no such time, got {}, expected -1 to {} in graph '{}'", end - 1,
+                           ops - 1, ir_of(self).graph(tensor.graph).name);
+  }
+  const std::int32_t time = self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
+  if (tensor.producer != kNone &&
+      time < static_cast<std::int32_t>(ir_of(self).op(tensor.producer).position)) {
+    raise<GraphError>("partition: '{}' has no value yet, got time {}, expected that of its op or later",
+                      tensor.name, end - 1);
+  }
+  return time;
+}
+
+/// As time_of, of what op `op` finds or, with `after`, leaves.
+std::int32_t time_at_op(Explainer& self, TensorId id, OpId op_id, bool after) {
+  const Op& op = ir_of(self).op(checked_op(ir_of(self), op_id));
+  const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
+  if (op.graph != tensor.graph) {
+    raise<GraphError>("partition: op of another graph, got {} of graph '{}' for '{}', expected graph '{}'",
+                      op.def->name, ir_of(self).graph(op.graph).name, tensor.name,
+                      ir_of(self).graph(tensor.graph).name);
+  }
+  return time_of(self, id, std::int64_t{op.position} + (after ? 1 : 0));
+}
+
+std::int32_t last_time(Explainer& self, TensorId id) {
+  const GraphId graph = ir_of(self).tensor(id).graph;
+  return self.flow().time_before(graph, id, static_cast<std::uint32_t>(ir_of(self).graph(graph).ops.size()));
+}
+
+/// Contexts to look at: the one asked for, else all of the tensor's graph.
+std::vector<ContextId> contexts_for(Explainer& self, TensorId tensor, std::optional<ContextId> context) {
+  const GraphId graph = ir_of(self).tensor(tensor).graph;
+  const std::vector<ContextId>& all = self.flow().facts().contexts(graph);
+  if (!context) return all;
+  if (std::ranges::find(all, *context) == all.end()) {
+    raise<GraphError>("partition: context of another graph, got one of '{}' for '{}', expected graph '{}'",
+                      ir_of(self).graph(self.flow().facts().context(*context).graph).name,
+                      ir_of(self).tensor(tensor).name, ir_of(self).graph(graph).name);
+  }
+  return {*context};
+}
+
+Partition fact(Explainer& self, TensorId id, std::optional<std::int32_t> time,
+               std::optional<ContextId> context) {
+  self.flow().facts().check_fresh();
+  const TensorId tensor = home_of(self, id);
+  const std::int32_t at = time.value_or(last_time(self, tensor));
+  PartitionTable& table = ir_of(self).partitions();
+  PartitionId met = table.top();
+  for (const ContextId each : contexts_for(self, tensor, context)) {
+    met = table.meet(met,
+                     self.flow().fact(self.flow().facts().context(each), self.flow().storage_of(tensor), at));
+  }
+  return to_partition(self, met);
+}
+
+/// [(id, call path, partitions of the graph's inputs, replicas that run together)]
+py::list contexts(Explainer& self, std::uint32_t graph) {
+  py::list result;
+  for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
+    const Context& context = self.flow().facts().context(id);
+    py::list inputs;
+    for (const PartitionId input : context.inputs) inputs.append(to_partition(self, input));
+    result.append(py::make_tuple(id, self.flow().call_path(self.flow().frame_of(id)), inputs,
+                                 to_partition(self, context.exec)));
+  }
+  return result;
+}
+
+/// Which graph of `op` a path goes on into: that of the next call, or the one asked about.
+std::uint32_t branch_into(Explainer& self, const Op& op, GraphId graph) {
+  const std::vector<CalledGraph> called = called_graphs(ir_of(self), op);
+  const auto is_next = [graph](const CalledGraph& each) { return each.graph == graph; };
+  const auto branches = std::ranges::count_if(called, is_next);
+  if (branches != 1) {
+    raise<GraphError>(
+        "context: {} runs graph '{}' in {} of its branches, got one op, expected one of "
+        "facts.contexts(graph)",
+        op.def->name, ir_of(self).graph(graph).name, branches);
+  }
+  return static_cast<std::uint32_t>(std::ranges::find_if(called, is_next) - called.begin());
+}
+
+/// The context of the tensor's graph that a path of calls from the main graph leads to.
+ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& calls) {
+  self.flow().facts().check_fresh();
+  FrameId frame = 0;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Op& op = ir_of(self).op(checked_op(ir_of(self), calls[i]));
+    const Graph& graph = self.flow().graph(frame);
+    if (op.graph != graph.id || op.def->control == Control::kNone || !runs_body(op)) {
+      raise<GraphError>(
+          "context: no call of graph '{}' that runs, got {}, expected calls from the main graph on",
+          graph.name, op.def->name);
+    }
+    std::uint32_t branch = 0;
+    if (op.def->control == Control::kConditional) {
+      const bool last = i + 1 == calls.size();
+      const GraphId next = last ? ir_of(self).tensor(home_of(self, tensor)).graph
+                                : ir_of(self).op(checked_op(ir_of(self), calls[i + 1])).graph;
+      branch = branch_into(self, op, next);
+    }
+    frame = self.flow().enter(frame, op.position, branch);
+  }
+  return self.flow().frame(frame).context;
+}
+
+py::object optional_id(std::uint32_t id) { return id == kNone ? py::object(py::none()) : py::int_(id); }
+
+/// An explanation whose steps are made when they are asked for.
+class ExplanationHandle {
+ public:
+  ExplanationHandle(Explainer& explainer, Explanation explanation)
+      : explainer_(explainer), explanation_(std::move(explanation)) {}
+
+  const Explanation& get() const { return explanation_; }
+  Partition partition() const { return to_partition(explainer_, explanation_.fact); }
+  std::string text() const { return to_string(explainer_.flow(), explanation_); }
+  py::object root() const {
+    if (!explanation_.root) return py::none();
+    return py::str(std::string(to_string(*explanation_.root)));
+  }
+  std::string root_location() const {
+    return ir_of(explainer_).locations().to_string(explanation_.root_location);
+  }
+  /// [(kind, tensor, op, location, replica, replica, partition, text)]
+  py::list steps() const {
+    py::list steps;
+    for (std::size_t i = 0; i < explanation_.path.size(); ++i) {
+      const ExplainStep step = step_of(explainer_.flow(), explanation_, i);
+      steps.append(py::make_tuple(std::string(to_string(step.kind)), step.tensor, optional_id(step.op),
+                                  ir_of(explainer_).locations().to_string(step.location), step.r, step.s,
+                                  to_partition(explainer_, step.fact), step.text));
+    }
+    return steps;
+  }
+
+ private:
+  Explainer& explainer_;
+  Explanation explanation_;
+};
+
+/// The value in the first context in which the two differ; else in the first.
+ExplanationHandle explain(Explainer& self, TensorId id, std::optional<std::int32_t> time,
+                          std::optional<ContextId> context, Replica r, Replica s) {
+  self.flow().facts().check_fresh();
+  POPSR_CHECK(std::max(r, s) < ir_of(self).replication());
+  const TensorId tensor = home_of(self, id);
+  const std::vector<ContextId> all = contexts_for(self, tensor, context);
+  if (all.empty()) {
+    raise<GraphError>("explain: '{}' is never computed, got a tensor of graph '{}', which nothing calls",
+                      ir_of(self).tensor(tensor).name,
+                      ir_of(self).graph(ir_of(self).tensor(tensor).graph).name);
+  }
+  const std::int32_t at = time.value_or(last_time(self, tensor));
+  const TensorId storage = self.flow().storage_of(tensor);
+  const auto differs = [&](ContextId each) {
+    const auto labels =
+        ir_of(self).partitions().labels(self.flow().fact(self.flow().facts().context(each), storage, at));
+    return labels[r] != labels[s];
+  };
+  const auto found = std::ranges::find_if(all, differs);
+  const FrameId frame = self.flow().frame_of(found == all.end() ? all[0] : *found);
+  const Value value = self.flow().before(frame, tensor, static_cast<std::uint32_t>(at + 1));
+  return {self, self.explain(id, value, r, s)};
+}
+
+py::list lints(Explainer& self) {
+  py::list result;
+  for (const Lint& lint : find_lints(self)) {
+    result.append(py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
+                                 ir_of(self).locations().to_string(lint.location), lint.cost,
+                                 std::string(lint.unit), lint.text));
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_explain(py::module_& m) {
+  py::class_<ExplanationHandle>(m, "Explanation")
+      .def_property_readonly("partition", &ExplanationHandle::partition)
+      .def_property_readonly("root", &ExplanationHandle::root)
+      .def_property_readonly("root_location", &ExplanationHandle::root_location)
+      .def_property_readonly("root_text", [](const ExplanationHandle& self) { return self.get().root_text; })
+      .def_property_readonly("suggestion",
+                             [](const ExplanationHandle& self) { return self.get().suggestion; })
+      .def("text", &ExplanationHandle::text)
+      .def("steps", &ExplanationHandle::steps);
+  py::class_<Explainer>(m, "Explainer")
+      .def(py::init<const PartitionAnalysis&>(), py::keep_alive<1, 2>())
+      .def("time_at",
+           [](Explainer& self, TensorId tensor, std::int64_t time) {
+             return time_of(self, tensor, time == std::numeric_limits<std::int64_t>::max() ? time : time + 1);
+           })
+      .def("time_at_op", &time_at_op)
+      .def("fact", &fact)
+      .def("contexts", &contexts)
+      .def("context_at", &context_at)
+      .def("explain", &explain, py::keep_alive<0, 1>())
+      .def("lints", &lints);
+}
+
+}  // namespace popsr::bindings
