@@ -166,6 +166,9 @@ TEST_CASE("reductions of nothing and of special values") {
   CHECK(reduce(Reduce::kMax, {-5, -3, -4}) == -3);
   CHECK(reduce(Reduce::kMin, {-5, 3, -4}) == -5);
   CHECK(reduce(Reduce::kSumSquare, {1, 2, 3}) == 14);
+  CHECK(reduce(Reduce::kProduct, {}) == 1);
+  CHECK(reduce(Reduce::kProduct, {2, 3, -4}) == -24);
+  CHECK(same(reduce(Reduce::kProduct, {-0.0F, 5}), -0.0F));
   std::vector<float> row(20, -kInf<float>), out(20);
   kernel_table().softmax_f32(out.data(), row.data(), 20);
   for (const float value : out) CHECK(std::isnan(value));

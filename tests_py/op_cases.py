@@ -26,6 +26,7 @@ from op_inputs import (
     together,
     with_labels,
 )
+from reduction_cases import reduction_rows
 from view_cases import view_rows
 
 import popsr
@@ -579,6 +580,7 @@ OPS: dict[str, Row] = {
     **_shapes(),
     **view_rows(_shapes()),
     **_reductions(),
+    **reduction_rows(),
     **_losses(),
     **_others(),
     **_collectives(),

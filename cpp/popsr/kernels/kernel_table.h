@@ -78,9 +78,9 @@ using EwFn = void (*)(void* hi, void* lo, const void* const* in, std::int64_t n,
 
 /// Reductions of `rows` rows of n contiguous elements each (row r starts at in + r*row_stride elements).
 /// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7),
-/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Empty: 0 for sum,
-/// lowest for max.
-enum class Reduce : int { kSum, kMax, kMin, kSumSquare, kCount };
+/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Products fold alike.
+/// Empty: 0 for sum, 1 for product, lowest for max.
+enum class Reduce : int { kSum, kMax, kMin, kSumSquare, kProduct, kCount };
 inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
 using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
                           std::int64_t row_stride);

@@ -15,8 +15,10 @@ std::vector<OpDef> elementary_ops();       ///< functions.cpp: sin, floor, clip,
 std::vector<OpDef> cast_ops();             ///< cast.cpp
 std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
 std::vector<OpDef> concat_ops();           ///< concat.cpp
-std::vector<OpDef> reduction_ops();        ///< reductions.cpp: sum, mean, max, and softmax
-std::vector<OpDef> softmax_ops();          ///< softmax.cpp: part of reduction_ops()
+std::vector<OpDef> reduction_ops();        ///< reductions.cpp: over any axes, and the three below
+std::vector<OpDef> softmax_ops();          ///< softmax.cpp: softmax, log_softmax
+std::vector<OpDef> scan_ops();             ///< scans.cpp: cumsum
+std::vector<OpDef> order_ops();            ///< order.cpp: argmax, argmin, median, topk
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp
 std::vector<OpDef> loss_ops();             ///< losses.cpp
 std::vector<OpDef> host_io_ops();          ///< host_io.cpp: host_load, host_store, print_tensor, init

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "popsr/ir/eval.h"
 #include "popsr/kernels/kernel_table.h"
@@ -29,6 +31,25 @@ void store_tile(const kernels::KernelTable& kernels, kernels::Compute compute, D
                 std::uint64_t first);
 /// One element of any dtype as a double.
 double read_scalar(const kernels::KernelTable& kernels, DType dtype, const std::byte* src);
+
+/// tile[1 .. n-1] = tile[0], elements of `size` bytes.
+inline void repeat_first(std::byte* tile, std::int64_t size, std::int64_t n) {
+  for (std::int64_t done = 1; done < n; done *= 2) {
+    std::memcpy(tile + done * size, tile, static_cast<std::size_t>(std::min(done, n - done) * size));
+  }
+}
+
+/// n elements of `size` bytes from `from`, `from_step` bytes apart, to `to`.
+inline void copy_elements(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
+                          std::int64_t n, std::int64_t size) {
+  const auto copy = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+    for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * to_step, from + i * from_step, kSize);
+  };
+  if (size == 8) return copy(std::integral_constant<std::size_t, 8>{});
+  if (size == 4) return copy(std::integral_constant<std::size_t, 4>{});
+  if (size == 2) return copy(std::integral_constant<std::size_t, 2>{});
+  copy(std::integral_constant<std::size_t, 1>{});
+}
 
 /// The key of the output's block, or null when `stochastic` is false.
 inline const kernels::NoiseKey* noise_key(const BlockRun& run, bool stochastic, std::size_t output,

@@ -1,4 +1,4 @@
-"""Reductions over axes, and softmax.
+"""Reductions over axes, and softmax and its logarithm.
 
 The innermost axis folds in a fixed tree, outer axes in ascending order: the bits depend on nothing else.
 """
@@ -10,7 +10,20 @@ from collections.abc import Iterable
 from popsr._emit import emit
 from popsr.tensor import Tensor
 
-__all__ = ["max", "mean", "softmax", "sum"]
+__all__ = [
+    "l1",
+    "l2",
+    "log_softmax",
+    "logsum",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "softmax",
+    "sum",
+    "sumsquare",
+]
 
 
 def _axes(axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
@@ -62,9 +75,127 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         Tensor of the dtype of ``t`` without the reduced axes.
     Raises:
         ValueError: an axis is out of range or given twice.
+        ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
     """
     return emit("max", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Least element over axes; NaN if any is NaN.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        ShapeError: a reduced axis is empty.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("min", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Product over axes; 1 of no elements.
+
+    The gradient of an element is the product of the others, right where some are 0, too.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("prod", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Sum of squares over axes.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("sumsquare", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Sum of magnitudes over axes.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("l1", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Square root of the sum of squares over axes.
+
+    Squares may overflow where the result would not. The gradient of zeros is 0.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("l2", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Logarithm of the sum over axes.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("logsum", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Logarithm of the sum of exponentials over axes, without overflow on the way.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("logsumexp", {"t": t}, axis=_axes(axis), keepdims=keepdims)
 
 
 def softmax(t: Tensor, axis: int) -> Tensor:
@@ -80,3 +211,18 @@ def softmax(t: Tensor, axis: int) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("softmax", {"t": t}, axis=axis)
+
+
+def log_softmax(t: Tensor, axis: int) -> Tensor:
+    """Logarithm of ``softmax``, precise where probabilities are small. An addition of popsr to PopXL.
+
+    Args:
+        t: the operand.
+        axis: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("log_softmax", {"t": t}, axis=axis)

@@ -70,6 +70,22 @@ Sum<T> lane_sum(const T* x, std::int64_t n) {
   return fold_lanes(lanes);
 }
 
+/// Product of x in the order of sums; the padding lanes' 1 is its identity.
+template <class T>
+T lane_product(const T* x, std::int64_t n) {
+  alignas(64) T lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = 1;
+  const std::int64_t whole = n - n % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes[lane] * x[i + lane];
+  }
+  for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] = lanes[i - whole] * x[i];
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] * lanes[i + width];
+  }
+  return lanes[0];
+}
+
 // A float whose bits are read as a sign-magnitude integer is ordered like a two's complement integer after
 // flipping the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float ones with
 // NaN do not.

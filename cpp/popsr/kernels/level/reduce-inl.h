@@ -29,6 +29,22 @@ void sum_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_
   }
 }
 
+template <class T>
+void product_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
+                  std::int64_t row_stride) {
+  T* out = static_cast<T*>(hi);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* x = static_cast<const T*>(in) + r * row_stride;
+    if constexpr (Traits<T>::kFloat) {
+      out[r] = lane_product<T>(x, n);
+    } else {
+      Word<T> product = 1;
+      for (std::int64_t i = 0; i < n; ++i) product *= static_cast<Word<T>>(x[i]);
+      out[r] = static_cast<T>(product);
+    }
+  }
+}
+
 template <class T, bool kMaximum>
 void extreme_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
                   std::int64_t row_stride) {

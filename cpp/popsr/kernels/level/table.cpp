@@ -59,6 +59,7 @@ constexpr void fill_arithmetic(KernelTable& table, Compute type) {
   ew[index(Ew::kIncrementMod)][c] = increment_mod_loop<T>;
   table.reduce[index(Reduce::kSum)][c] = sum_rows<T, false>;
   table.reduce[index(Reduce::kSumSquare)][c] = sum_rows<T, true>;
+  table.reduce[index(Reduce::kProduct)][c] = product_rows<T>;
   table.reduce[index(Reduce::kMax)][c] = extreme_rows<T, true>;
   table.reduce[index(Reduce::kMin)][c] = extreme_rows<T, false>;
 }

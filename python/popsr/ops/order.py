@@ -1,0 +1,122 @@
+"""Ops that find elements by their order, and running sums.
+
+Of equal elements the first comes first, and -0 equals +0.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.ops.reductions import _axes
+from popsr.tensor import Tensor
+
+__all__ = ["argmax", "argmin", "cumsum", "median", "topk"]
+
+
+def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
+    """Index of the greatest element along an axis: the first one; the first NaN where there is one.
+
+    Args:
+        t: the operand, of rank >= 1.
+        dim: the axis; negative ones count from the end.
+        keepdim: keep the axis with extent 1.
+    Returns:
+        int32 tensor without the axis.
+    Raises:
+        ValueError: the axis is out of range.
+        ShapeError: the axis is empty.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("argmax", {"t": t}, dim=dim, keepdim=keepdim)
+
+
+def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
+    """Index of the least element along an axis: the first one; the first NaN where there is one.
+
+    Args:
+        t: the operand, of rank >= 1.
+        dim: the axis; negative ones count from the end.
+        keepdim: keep the axis with extent 1.
+    Returns:
+        int32 tensor without the axis.
+    Raises:
+        ValueError: the axis is out of range.
+        ShapeError: the axis is empty.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("argmin", {"t": t}, dim=dim, keepdim=keepdim)
+
+
+def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Median over axes: the lower one of an even count; NaN if any element is NaN.
+
+    The gradient goes to one element: the first NaN, or the one at position ``(n - 1) // 2`` of the stable order.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        ShapeError: a reduced axis is empty.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("median", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+
+
+def topk(
+    t: Tensor,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    available_memory_proportion: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The ``k`` greatest elements along an axis, descending, or the ``k`` least, ascending.
+
+    NaN counts as the greatest number. Values are differentiated, indices are not.
+
+    Args:
+        t: the operand, of rank >= 1.
+        k: how many, at most the extent of the axis.
+        axis: the axis; negative ones count from the end.
+        largest: the greatest, else the least.
+        sorted: results are sorted in any case; False warns.
+        available_memory_proportion: accepted for PopXL programs; has no effect.
+    Returns:
+        Values of the dtype of ``t``, and their int32 indices; extent ``k`` on the axis.
+    Raises:
+        ValueError: the axis or ``k`` is out of range.
+        DTypeError: ``t`` is bool.
+    """
+    if not sorted:
+        warnings.warn("topk: sorted=False is not supported, results are sorted", stacklevel=2)
+    attrs = {
+        "k": k,
+        "axis": axis,
+        "largest": largest,
+        "available_memory_proportion": available_memory_proportion,
+    }
+    ids = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
+    values, indices = _context.ir._tensors_of(ids)
+    return values, indices
+
+
+def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
+    """Sums of every element and those before it along an axis, in one chain of additions.
+
+    Args:
+        t: the operand, of rank >= 1.
+        dim: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``; integers wrap.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("cumsum", {"t": t}, dim=dim)
