@@ -13,6 +13,7 @@ import oracles
 from collective_cases import collective_rows, groups
 from elementwise_cases import elementwise_rows
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
+from indexing_cases import indexing_rows
 from op_inputs import (
     Case,
     Draw,
@@ -579,6 +580,7 @@ OPS: dict[str, Row] = {
     **elementwise_rows(),
     **_shapes(),
     **view_rows(_shapes()),
+    **indexing_rows(),
     **_reductions(),
     **reduction_rows(),
     **_losses(),

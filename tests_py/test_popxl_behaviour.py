@@ -347,7 +347,9 @@ X = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     "key",
     [
         -1, np.int64(1), slice(-3, -1), slice(None, None, -1), slice(2, 0, -1), slice(5, 9), slice(1, 1), (),
-        (-1, -2), (slice(None), -1), (slice(None, None, -1), slice(-2, None)), (0, slice(3, None, -1)),
+        [2, -3, 2], [], np.array([[0, 1], [2, -1]]), slice(None, None, 2), (slice(2, None, -2), slice(1, 4, 2)),
+        (1, slice(None, None, 3)), (-1, -2), (slice(None), -1),
+        (slice(None, None, -1), slice(-2, None)), (0, slice(3, None, -1)),
     ],
 )  # fmt: skip
 def test_indexing_is_numpys(key: Any) -> None:
@@ -363,7 +365,11 @@ def test_indexing_is_numpys(key: Any) -> None:
         (1.5, Argument, TypeError),
         (None, Argument, TypeError),
         (..., Argument, TypeError),
-        (np.array([1, 2]), Argument, TypeError),
+        (np.array([1.5, 2]), Argument, TypeError),
+        ([True, False], Argument, TypeError),
+        ([[0, 1], [2]], Argument, TypeError),
+        ([0, 3], errors.OutOfRangeError, IndexError),
+        (np.array([-4]), errors.OutOfRangeError, IndexError),
         (slice("a", None), Argument, TypeError),
         (slice(0.5, None), Argument, TypeError),
         (slice(None, None, 0), Attr, ValueError),

@@ -1,4 +1,4 @@
-"""``t[...]`` with integers and slices, or with a mask of bools."""
+"""``t[...]`` with integers, slices, a mask of bools, or integer tensors or arrays of positions on axis 0."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from popsr.tensor import Tensor, constant
 
 
 def index(t: Tensor, key: Any) -> Tensor:
-    """NumPy's basic indexing without Ellipsis and None; a mask keeps the shape and puts 0 where it is false.
+    """NumPy's basic indexing without Ellipsis and None, and its indexing of axis 0 by integers of any shape.
+
+    A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools
+    keeps the shape and puts 0 where it is false.
 
     Raises:
-        TypeError: something else than integers, slices, and a bool tensor or array.
-        IndexError: an integer is out of range.
-        ValueError: too many indices, an inverted range, or a step other than 1 and -1.
+        TypeError: something else than integers, slices, and bools.
+        IndexError: an integer is out of range; one of a tensor when the program runs.
+        ValueError: too many indices, or an inverted range.
     """
     if isinstance(key, (Tensor, np.ndarray)) and key.dtype in (dtypes.bool, np.bool_):
         mask = key if isinstance(key, Tensor) else constant(key)
         return ops.where(mask, t, constant(0, t.dtype))
+    if isinstance(key, (Tensor, list)) or (isinstance(key, np.ndarray) and key.ndim > 0):
+        return ops.gather(t, key if isinstance(key, Tensor) else _positions(t, key))
     keys = key if isinstance(key, tuple) else (key,)
     if len(keys) > t.rank:
         raise ShapeError(f"getitem: too many indices, got {len(keys)} for {t!r}, expected at most {t.rank}")
     starts, stops, steps, axes, squeezed = [], [], [], [], []
+    strides = [1] * t.rank
     for axis, each in enumerate(keys):
         start, stop, step = _bounds(t, axis, each)
         if not isinstance(each, builtins.slice):
@@ -37,9 +43,12 @@ def index(t: Tensor, key: Any) -> Tensor:
         starts.append(start)
         # Going down to element 0 means stopping before it: -1 would count from the end.
         stops.append(-t.shape[axis] - 1 if step < 0 and stop < 0 else stop)
-        steps.append(step)
+        steps.append(1 if step > 0 else -1)
+        strides[axis] = abs(step)
         axes.append(axis)
     result = ops.slice(t, starts, stops, steps, axes) if axes else t
+    if any(stride != 1 for stride in strides):
+        result = ops.subsample(result, strides)
     return ops.squeeze(result, squeezed) if squeezed else result
 
 
@@ -51,8 +60,6 @@ def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
         except (TypeError, ValueError) as error:
             kind = ArgumentTypeError if isinstance(error, TypeError) else AttributeValueError
             raise kind(f"getitem: bad slice, got {key} on axis {axis} of {t!r}: {error}") from None
-        if step not in (1, -1):
-            raise AttributeValueError(f"getitem: step is not supported yet, got {step}, expected 1 or -1")
         if (stop - start) * step < 0:
             raise AttributeValueError(f"getitem: range is inverted, got {key} on axis {axis} of {t!r}")
         return start, stop, step
@@ -71,3 +78,25 @@ def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
         )
     position %= extent
     return position, position + 1, 1
+
+
+def _positions(t: Tensor, key: Any) -> Tensor:
+    """Positions on axis 0 that are known now, as a constant."""
+    if t.rank == 0:
+        raise ShapeError(f"getitem: too many indices, got 1 for {t!r}, expected at most 0")
+    try:
+        array = np.asarray(key)
+    except ValueError:
+        array = np.empty(1, object)
+    if array.size == 0 and isinstance(key, list):
+        array = array.astype(np.int32)
+    if array.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"getitem: indices are not integers, got {key!r}, expected ints")
+    extent = t.shape[0]
+    outside = array[(array < -extent) | (array >= extent)]
+    if outside.size:
+        raise OutOfRangeError(
+            f"getitem: index out of range, got {outside.flat[0]} on axis 0 of {t!r}, "
+            f"expected {-extent} <= index < {extent}"
+        )
+    return constant(np.where(array < 0, array + extent, array), dtypes.int64)

@@ -20,7 +20,6 @@ from popsr.utils import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from popsr.graph import Graph
@@ -382,7 +381,9 @@ class Tensor:
 
         return ops.abs(self)
 
-    def __getitem__(self, key: int | slice | tuple[int | slice, ...] | Tensor | NDArray[np.bool_]) -> Tensor:
+    def __getitem__(
+        self, key: int | slice | tuple[int | slice, ...] | Tensor | list[Any] | NDArray[Any]
+    ) -> Tensor:
         from popsr._indexing import index
 
         return index(self, key)

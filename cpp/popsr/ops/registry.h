@@ -15,6 +15,9 @@ std::vector<OpDef> elementary_ops();       ///< functions.cpp: sin, floor, clip,
 std::vector<OpDef> cast_ops();             ///< cast.cpp
 std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
 std::vector<OpDef> concat_ops();           ///< concat.cpp
+std::vector<OpDef> indexing_ops();         ///< indexing.cpp: gather, scatter, scatter_reduce
+std::vector<OpDef> dynamic_slice_ops();    ///< dynamic_slices.cpp: dynamic_slice, dynamic_update, subsample
+std::vector<OpDef> onehot_ops();           ///< onehot.cpp: onehot, histogram
 std::vector<OpDef> reduction_ops();        ///< reductions.cpp: over any axes, and the three below
 std::vector<OpDef> softmax_ops();          ///< softmax.cpp: softmax, log_softmax
 std::vector<OpDef> scan_ops();             ///< scans.cpp: cumsum

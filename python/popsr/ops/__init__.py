@@ -16,6 +16,7 @@ from popsr.ops.comparisons import (
 )
 from popsr.ops.conditional import conditional, conditional_with_info
 from popsr.ops.control import CallSiteInfo, call, call_with_info, repeat, repeat_with_info
+from popsr.ops.dynamic import dynamic_slice, dynamic_update, dynamic_update_, subsample
 from popsr.ops.elementwise import (
     abs,
     add,
@@ -55,6 +56,15 @@ from popsr.ops.functions import (
     sin,
 )
 from popsr.ops.host_io import host_load, host_store, init, print_tensor
+from popsr.ops.indexing import (
+    gather,
+    groupedgather,
+    histogram,
+    onehot,
+    scatter,
+    scatter_reduce,
+    tied_gather,
+)
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul
 from popsr.ops.order import argmax, argmin, cumsum, median, topk
@@ -100,6 +110,9 @@ __all__ = [
     "detach",
     "detach_",
     "div",
+    "dynamic_slice",
+    "dynamic_update",
+    "dynamic_update_",
     "equal",
     "exp",
     "exp_",
@@ -107,11 +120,14 @@ __all__ = [
     "flatten_",
     "floor",
     "fmod",
+    "gather",
     "gelu",
     "gelu_",
     "geluerf",
     "geluerf_",
     "greater",
+    "groupedgather",
+    "histogram",
     "host_load",
     "host_store",
     "identity",
@@ -141,6 +157,7 @@ __all__ = [
     "negate",
     "nll_loss",
     "nll_loss_with_softmax_grad",
+    "onehot",
     "pow",
     "print_tensor",
     "prod",
@@ -158,6 +175,8 @@ __all__ = [
     "rsqrt",
     "scaled_add",
     "scaled_add_",
+    "scatter",
+    "scatter_reduce",
     "sigmoid",
     "sign",
     "sin",
@@ -168,11 +187,13 @@ __all__ = [
     "sqrt",
     "squeeze",
     "sub",
+    "subsample",
     "sum",
     "sumsquare",
     "swish",
     "swish_",
     "tanh",
+    "tied_gather",
     "topk",
     "transpose",
     "transpose_",

@@ -1,0 +1,126 @@
+"""Parts of tensors: at offsets that are known when the program runs, and every k-th element.
+
+The reference leaves a range that does not lie inside the operand undefined; here it is an error when the program runs,
+before the op writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from popsr._emit import emit
+from popsr.tensor import Tensor
+from popsr.utils import read_ints
+
+__all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
+
+
+def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
+    """A range of given size along some axes, from offsets in a tensor.
+
+    Args:
+        t: the operand.
+        index: integers: one offset an axis.
+        axes: the axes.
+        sizes: how many positions of each.
+        no_overlap: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        OutOfRangeError: when the program runs: a range does not lie inside ``t``.
+        AttributeValueError: an axis twice or not there, or lists of different lengths.
+        ShapeError: a size beyond the axis, or another number of offsets.
+        DTypeError: the offsets are not integers.
+    """
+    return emit(
+        "dynamic_slice",
+        {"t": t, "index": index},
+        axes=read_ints("dynamic_slice", "axes", axes),
+        sizes=read_ints("dynamic_slice", "sizes", sizes),
+        no_overlap=no_overlap,
+    )
+
+
+def dynamic_update(
+    t: Tensor,
+    index: Tensor,
+    t_update: Tensor,
+    axes: Iterable[int],
+    sizes: Iterable[int],
+    no_overlap: bool,
+) -> Tensor:
+    """A copy of ``t`` in which ``t_update`` replaces the range that ``dynamic_slice`` takes.
+
+    Args:
+        t: the operand.
+        index: integers: one offset an axis.
+        t_update: what replaces the range: its shape, the dtype of ``t``.
+        axes: the axes.
+        sizes: how many positions of each.
+        no_overlap: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        OutOfRangeError: when the program runs: a range does not lie inside ``t``.
+        AttributeValueError: an axis twice or not there, or lists of different lengths.
+        ShapeError: a size beyond the axis, another number of offsets, or ``t_update`` of another shape.
+        DTypeError: the dtypes of ``t`` and ``t_update`` differ, or the offsets are not integers.
+    """
+    return emit(
+        "dynamic_update",
+        {"t": t, "index": index, "t_update": t_update},
+        axes=read_ints("dynamic_update", "axes", axes),
+        sizes=read_ints("dynamic_update", "sizes", sizes),
+        no_overlap=no_overlap,
+    )
+
+
+def dynamic_update_(
+    t: Tensor,
+    index: Tensor,
+    t_update: Tensor,
+    axes: Iterable[int],
+    sizes: Iterable[int],
+    no_overlap: bool,
+) -> Tensor:
+    """``dynamic_update`` in place.
+
+    Args:
+        t: what is modified.
+        index: integers: one offset an axis.
+        t_update: what replaces the range: its shape, the dtype of ``t``.
+        axes: the axes.
+        sizes: how many positions of each.
+        no_overlap: accepted for PopXL programs; has no effect.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        OutOfRangeError: when the program runs: a range does not lie inside ``t``, which then keeps its value.
+        AttributeValueError: an axis twice or not there, or lists of different lengths.
+        ShapeError: a size beyond the axis, another number of offsets, or ``t_update`` of another shape.
+        DTypeError: the dtypes of ``t`` and ``t_update`` differ, or the offsets are not integers.
+        GraphError: ``t`` is a constant.
+    """
+    return emit(
+        "dynamic_update_",
+        {"t": t, "index": index, "t_update": t_update},
+        axes=read_ints("dynamic_update_", "axes", axes),
+        sizes=read_ints("dynamic_update_", "sizes", sizes),
+        no_overlap=no_overlap,
+    )
+
+
+def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
+    """Every k-th element of each axis, from the first.
+
+    Args:
+        t: the operand.
+        strides: k of the first axes; one number is that of axis 0. Axes without one are kept. Not modified.
+    Returns:
+        Tensor of the dtype of ``t``; an extent d becomes ``ceil(d / k)``.
+    Raises:
+        AttributeValueError: more strides than axes, or one that is not positive.
+    """
+    steps: Any = [strides] if hasattr(strides, "__index__") else strides
+    return emit("subsample", {"t": t}, strides=read_ints("subsample", "strides", steps))
