@@ -2,10 +2,12 @@
 // that the product does not have, and seeds. Its known errors are in tests_py/popart_cases.py.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/lints.h"
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
@@ -204,10 +206,20 @@ TEST_CASE("popart: P2, a step that is counted in place spoils itself and then th
 }
 
 TEST_CASE("popart: U10, an op that reads hidden state is equal when its inputs are") {
-  Program p(4, with({.name = "clock", .infer = a_number, .partition = nowhere}));
-  const TensorId now = p("clock", {});
-  CHECK(PopartAnalysis(p.ir).is_equal(now));
-  CHECK(PartitionAnalysis(p.ir).partition(now) == p.ir.partitions().bottom());
+  const ExchangeFn reads_clock = [](const ExchangeSpec&) { return ExchangeKernel(); };
+  const OpDef undeclared{.name = "clock", .infer = a_number, .exchange = reads_clock};
+  OpDef declared = undeclared;
+  declared.partition = nowhere;
+  for (const bool has_rule : {false, true}) {
+    Program p(4, with(has_rule ? declared : undeclared));
+    const TensorId now = p("clock", {});
+    CHECK(PopartAnalysis(p.ir).is_equal(now));
+    const PartitionAnalysis ours(p.ir);
+    CHECK(ours.partition(now) == p.ir.partitions().bottom());
+    Explainer explainer(ours);
+    const std::vector<Lint> lints = find_lints(explainer);
+    CHECK(std::ranges::count(lints, 9, &Lint::code) == (has_rule ? 0 : 1));
+  }
 }
 
 TEST_CASE("popart: constants are equal, but for those that an op reads as its seed") {
