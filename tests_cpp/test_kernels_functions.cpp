@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernel_operands.h"
 #include "popsr/kernels/loader.h"
 
 using namespace popsr::kernels;
@@ -51,30 +52,6 @@ double ulps(T got, Wide expect) {
   const int least = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits;
   const int unit = nearest == 0 ? least : std::max(exponent - std::numeric_limits<T>::digits, least);
   return static_cast<double>(std::fabs(static_cast<Wide>(got) - expect) * std::ldexp(1.0L, -unit));
-}
-
-template <class T>
-std::vector<T> dense(double low, double high, int count) {
-  std::vector<T> out;
-  std::mt19937_64 random(9);
-  const double step = (high - low) / count;
-  for (int i = 0; i < count; ++i) {
-    out.push_back(static_cast<T>(low + step * (i + static_cast<double>(random() >> 11) * 0x1p-53)));
-  }
-  return out;
-}
-
-/// Random bits: all binades, subnormals included.
-template <class T>
-std::vector<T> all_binades(int count, std::uint64_t seed = 10) {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  std::vector<T> out;
-  std::mt19937_64 random(seed);
-  while (static_cast<int>(out.size()) < count) {
-    const T x = __builtin_bit_cast(T, static_cast<Bits>(random()));
-    if (std::isfinite(x)) out.push_back(x);
-  }
-  return out;
 }
 
 /// Floats around multiples of pi/2, where the reduced argument is tiny.

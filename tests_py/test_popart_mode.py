@@ -144,7 +144,7 @@ BAD: list[tuple[str, Callable[[Four], Any], type[Exception], str]] = [
         "no-op",
         lambda f: f.facts.attributes(f.t),
         errors.ArgumentTypeError,
-        "attributes: op is not an Op, got",
+        "attributes: op is not an op, got",
     ),
     (
         "other-op",

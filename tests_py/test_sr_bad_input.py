@@ -7,31 +7,11 @@ import inspect
 import ml_dtypes
 import numpy as np
 import pytest
+from sr_refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 from popsr import errors, sr
 
 BF16 = ml_dtypes.bfloat16
-KEY = sr.Key(1)
-N = 6
-
-
-def w():
-    """Weights that a refused call must leave alone."""
-    return np.full(N, 7.0, np.float32)
-
-
-def frozen(array):
-    array.flags.writeable = False
-    return array
-
-
-F32 = np.ones(N, np.float32)
-ARGUMENT, VALUE, DTYPE, SHAPE = (
-    errors.ArgumentTypeError,
-    errors.AttributeValueError,
-    errors.DTypeError,
-    errors.ShapeError,
-)
 
 # One row a mistake: call with the array that must stay as it is, error, beginning of the message.
 BAD = {
@@ -393,7 +373,7 @@ BAD = {
 @pytest.mark.parametrize("row", BAD.values(), ids=BAD.keys())
 def test_refused(row):
     call, error, text = row
-    array = w()
+    array = sevens()
     with pytest.raises(error) as caught:
         call(array)
     assert isinstance(caught.value, errors.Error)

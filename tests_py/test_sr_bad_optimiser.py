@@ -4,28 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sr_refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 from popsr import errors, sr
-
-KEY = sr.Key(1)
-N = 6
-F32 = np.ones(N, np.float32)
-ARGUMENT, VALUE, DTYPE, SHAPE = (
-    errors.ArgumentTypeError,
-    errors.AttributeValueError,
-    errors.DTypeError,
-    errors.ShapeError,
-)
-
-
-def sevens():
-    """An array that a refused call must leave alone."""
-    return np.full(N, 7.0, np.float32)
-
-
-def frozen(array):
-    array.flags.writeable = False
-    return array
 
 
 def adamw(**changes):

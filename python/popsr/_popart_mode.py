@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr.errors import (
-    ArgumentTypeError,
-    AttributeValueError,
-    GraphError,
-    OutOfRangeError,
-    ReplicaError,
-)
+from popsr._program_analysis import ProgramAnalysis
+from popsr.errors import GraphError, OutOfRangeError, ReplicaError
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
@@ -19,7 +14,7 @@ from popsr.utils import read_int
 __all__ = ["PopartAnalysis"]
 
 
-class PopartAnalysis:
+class PopartAnalysis(ProgramAnalysis):
     """PopART's answer for a program, its errors included; made by ``analyze(ir, mode="popart")``.
 
     PopART knows two classes only: a value is equal on all replicas, or it is not. Partitions are one block for the
@@ -30,13 +25,8 @@ class PopartAnalysis:
 
     def __init__(self, ir: Ir) -> None:
         """Analyse the main graph and all that it calls."""
-        self._ir = ir
+        super().__init__(ir)
         self._core = _core.PopartAnalysis(ir._core)
-
-    @property
-    def ir(self) -> Ir:
-        """The program."""
-        return self._ir
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
         """Does PopART take a tensor's last value for equal on all replicas?
@@ -118,41 +108,18 @@ class PopartAnalysis:
         replicas = self._ir.replication_factor
         return Partition.from_labels([0] * replicas if equal else list(range(replicas)))
 
-    def _tensor(self, where: str, t: Tensor) -> int:
-        if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}")
-        if t._ir is not self._ir:
-            raise GraphError(f"{where}: tensor of another Ir, got {t!r} of {t._ir!r}, expected {self._ir!r}")
-        return t._id
-
-    def _op(self, where: str, op: Op) -> int:
-        if not isinstance(op, Op):
-            raise ArgumentTypeError(f"{where}: op is not an Op, got {op!r}")
-        if op._ir is not self._ir:
-            raise GraphError(f"{where}: op of another Ir, got {op!r} of {op._ir!r}, expected {self._ir!r}")
-        return op._id
-
     def _time(self, t: Tensor, before: Op | None, after: Op | None, time: int | None) -> int | None:
-        given = {"before": before, "after": after, "time": time}
-        names = [name for name, value in given.items() if value is not None]
-        if len(names) > 1:
-            raise AttributeValueError(
-                f"partition: more than one time, got {' and '.join(names)}, expected one"
-            )
+        op = self._at_op("partition", before, after, time)
         if time is not None:
             ops = len(self._ir._graph(t._graph_id).ops)
             if not -1 <= read_int("partition: time", time, -1) < ops:
                 raise OutOfRangeError(f"partition: no such time, got {time}, expected -1 to {ops - 1}")
             return time
-        op = before if before is not None else after
         if op is None:
             return None
-        info = self._ir._core.op(self._op("partition", op))
+        info = self._ir._core.op(op)
         if info["graph"] != t._graph_id:
             raise GraphError(
-                f"partition: op of another graph, got {op!r}, expected an op of the graph of {t!r}"
+                f"partition: op of another graph, got {Op(self._ir, op)!r}, expected an op of the graph of {t!r}"
             )
         return int(info["position"]) - (1 if before is not None else 0)
-
-    def __repr__(self) -> str:
-        return f"PopartAnalysis[{self._ir!r}]"

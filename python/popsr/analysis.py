@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 from popsr import _core
 from popsr._explanation import (
@@ -16,7 +16,8 @@ from popsr._explanation import (
     lint_of,
 )
 from popsr._popart_mode import PopartAnalysis
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError
+from popsr._program_analysis import ProgramAnalysis
+from popsr.errors import ArgumentTypeError, GraphError, ReplicaError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
@@ -55,20 +56,15 @@ class CallContext:
     _id: int = field(repr=False)
 
 
-class PartitionAnalysis:
+class PartitionAnalysis(ProgramAnalysis):
     """Facts of a program; made by ``analyze``. They are refused once the program has changed."""
 
     def __init__(self, ir: Ir) -> None:
         """Analyse the main graph and all that it calls."""
-        self._ir = ir
+        super().__init__(ir)
         self._core = ir._facts()
         self._explainer = _core.Explainer(self._core)
         self._warnings: tuple[Lint, ...] | None = None
-
-    @property
-    def ir(self) -> Ir:
-        """The program."""
-        return self._ir
 
     def partition(
         self,
@@ -92,7 +88,7 @@ class PartitionAnalysis:
             IndexError: no such time.
             ValueError: more than one of ``before``, ``after`` and ``time``.
         """
-        id_ = self._id("partition", t)
+        id_ = self._tensor("partition", t)
         return self._explainer.fact(
             id_, self._time("partition", id_, before, after, time), self._context(id_, context)
         )
@@ -101,7 +97,7 @@ class PartitionAnalysis:
         """All values that a tensor takes: (time, op that wrote it, partition); time -1 is the initial value."""
         return [
             (time, None if op is None else Op(self._ir, op), partition)
-            for time, op, partition in self._core.values(self._id("values", t))
+            for time, op, partition in self._core.values(self._tensor("values", t))
         ]
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
@@ -112,7 +108,7 @@ class PartitionAnalysis:
         """
         if grouping is None:
             return self.partition(t).num_blocks == 1
-        return self._core.is_equal(self._id("is_equal", t), grouping)
+        return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
     def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
         """The contexts in which a graph runs; none when nothing calls it.
@@ -154,7 +150,7 @@ class PartitionAnalysis:
             ReplicaError: ``r`` and ``s`` are not two replicas.
             GraphError: as for ``partition``, or nothing calls the tensor's graph.
         """
-        id_ = self._id("explain", t)
+        id_ = self._tensor("explain", t)
         when = self._time("explain", id_, before, after, time)
         pair = self._pair(r, s)
         found = self._explainer.explain(id_, when, self._context(id_, context), *pair)
@@ -188,21 +184,10 @@ class PartitionAnalysis:
     def _time(
         self, where: str, tensor: int, before: Op | None, after: Op | None, time: int | None
     ) -> int | None:
-        given = {"before": before, "after": after, "time": time}
-        names = [name for name, value in given.items() if value is not None]
-        if len(names) > 1:
-            raise AttributeValueError(f"{where}: more than one time, got {' and '.join(names)}, expected one")
+        op = self._at_op(where, before, after, time)
         if time is not None:
             return self._explainer.time_at(tensor, read_int("time", time, -1))
-        op = before if before is not None else after
-        if op is None:
-            return None
-        if not isinstance(op, Op):
-            raise ArgumentTypeError(
-                f"{where}: {names[0]} is not an op, got {op!r}, expected one of Graph.ops"
-            )
-        self._require_own(where, "op", op, op._ir)
-        return self._explainer.time_at_op(tensor, op.id, after is not None)
+        return None if op is None else self._explainer.time_at_op(tensor, op, after is not None)
 
     def _pair(self, r: int, s: int) -> tuple[int, int]:
         try:
@@ -230,19 +215,6 @@ class PartitionAnalysis:
         for op in context:
             self._require_own("context", "op", op, op._ir)
         return self._explainer.context_at(tensor, [op.id for op in context])
-
-    def _id(self, where: str, t: Tensor) -> int:
-        if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}")
-        self._require_own(where, "tensor", t, t._ir)
-        return t._id
-
-    def _require_own(self, where: str, what: str, value: Any, ir: Ir) -> None:
-        if ir is not self._ir:
-            raise GraphError(f"{where}: {what} of another Ir, got {value!r} of {ir!r}, expected {self._ir!r}")
-
-    def __repr__(self) -> str:
-        return f"PartitionAnalysis[{self._ir!r}]"
 
 
 @overload

@@ -4,6 +4,7 @@
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/base/error.h"
+#include "popsr/base/sorted.h"
 #include "popsr/ir/memory.h"
 
 namespace popsr {
@@ -31,8 +32,7 @@ ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph
   }
   const std::vector<TensorId>& entries = analysis_.remote_.of(branch.graph);
   for (const TensorId entry : analysis_.remote_.stored(branch.graph)) {
-    const auto at = std::ranges::lower_bound(entries, entry) - entries.begin();
-    write(entry, callee.final_remote[static_cast<std::size_t>(at)]);
+    write(entry, callee.final_remote[sorted_index(entries, entry)]);
   }
   const std::vector<StreamId>& streams = analysis_.streams_.of(branch.graph);
   for (std::size_t i = 0; i < streams.size(); ++i) {

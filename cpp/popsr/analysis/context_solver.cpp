@@ -3,9 +3,24 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
+namespace {
+
+Context at_entry(const PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs,
+                 NarrowingId narrowing) {
+  Context context;
+  context.graph = graph;
+  context.inputs = inputs;
+  context.exec = analysis.narrowing(narrowing).exec;
+  context.narrowing = narrowing;
+  POPSR_CHECK(analysis.entry_tensors(graph).size() == inputs.size());
+  return context;
+}
+
+}  // namespace
 
 ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
                              const std::vector<PartitionId>& inputs, const std::vector<PartitionId>& remote,
@@ -13,22 +28,15 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
+      context_(at_entry(analysis, graph, inputs, narrowing)),
       entries_(analysis.remote_.of(graph)),
       streams_(analysis.streams_.of(graph)),
       remote_(remote),
       // Constants are equal wherever they are read; op outputs are set before they are read.
-      memory_(ir_, graph, analysis.narrowing(narrowing).exec) {
-  const PartitionId exec = analysis.narrowing(narrowing).exec;
+      memory_(analysis.entry_memory(context_)) {
   POPSR_CHECK(remote_.size() == entries_.size() + streams_.size());
-  for (PartitionId& entry : remote_) entry = table_.meet(entry, exec);
-  context_.graph = graph;
-  context_.inputs = inputs;
+  for (PartitionId& entry : remote_) entry = table_.meet(entry, context_.exec);
   context_.remote = remote_;
-  context_.exec = exec;
-  context_.narrowing = narrowing;
-  const std::vector<TensorId>& entry = analysis.entry_tensors(graph);
-  POPSR_CHECK(entry.size() == inputs.size());
-  for (std::size_t i = 0; i < entry.size(); ++i) write(entry[i], table_.meet(inputs[i], exec));
 }
 
 PartitionId ContextSolver::read(TensorId tensor) {
@@ -45,13 +53,10 @@ void ContextSolver::write(TensorId tensor, PartitionId fact) {
   }
 }
 
-PartitionId& ContextSolver::remote_fact(TensorId entry) {
-  return remote_[static_cast<std::size_t>(std::ranges::lower_bound(entries_, entry) - entries_.begin())];
-}
+PartitionId& ContextSolver::remote_fact(TensorId entry) { return remote_[sorted_index(entries_, entry)]; }
 
 PartitionId& ContextSolver::position(StreamId stream) {
-  const auto at = std::ranges::lower_bound(streams_, stream) - streams_.begin();
-  return remote_[entries_.size() + static_cast<std::size_t>(at)];
+  return remote_[entries_.size() + sorted_index(streams_, stream)];
 }
 
 std::vector<PartitionId> ContextSolver::remote_facts(GraphId graph) {

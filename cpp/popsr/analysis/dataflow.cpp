@@ -6,6 +6,7 @@
 
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
+#include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 
@@ -212,7 +213,7 @@ PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::in
       if (times[known.size()] == static_cast<std::int32_t>(i)) known.push_back(memory.read(region));
     }
   }
-  return known[static_cast<std::size_t>(std::ranges::lower_bound(times, time) - times.begin())];
+  return known[sorted_index(times, time)];
 }
 
 // --- values
@@ -270,10 +271,7 @@ std::optional<std::size_t> Dataflow::output(const Value& value) const {
 
 PartitionId Dataflow::entry_fact(const Context& context, TensorId storage) {
   if (ir().tensor(storage).kind == TensorKind::kRemote) {
-    const std::vector<TensorId>& entries = facts_.remote().of(context.graph);
-    const auto it = std::ranges::lower_bound(entries, storage);
-    POPSR_CHECK(it != entries.end() && *it == storage);
-    return context.remote[static_cast<std::size_t>(it - entries.begin())];
+    return context.remote[sorted_index(facts_.remote().of(context.graph), storage)];
   }
   const GraphIndex& of_graph = index(context.graph);
   const auto it = of_graph.entry.find(storage);
@@ -304,9 +302,7 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   }
   if (facts.callee != kNone) {
     const Context& callee = facts_.context(facts.callee);
-    const std::vector<TensorId>& entries = facts_.remote().of(callee.graph);
-    return callee
-        .final_remote[static_cast<std::size_t>(std::ranges::lower_bound(entries, storage) - entries.begin())];
+    return callee.final_remote[sorted_index(facts_.remote().of(callee.graph), storage)];
   }
   const std::vector<TensorId> outputs = all_outputs(ir(), op);
   return facts.outputs[static_cast<std::size_t>(std::ranges::find(outputs, storage) - outputs.begin())];

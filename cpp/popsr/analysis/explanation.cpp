@@ -140,8 +140,8 @@ std::string sources_text(Dataflow& flow, const Value& value) {
 /// ", groups {0,1}{2,3}" of a collective.
 std::string groups_text(const Ir& ir, const Op& op) {
   if (op.def->collective == Collective::kNone) return "";
-  const auto group = op.optional_attr<ReplicaGrouping>("group");
-  return ", groups " + ir.partitions().to_string(group ? group->partition(ir.partitions()) : 0);
+  PartitionTable& table = ir.partitions();
+  return ", groups " + table.to_string(group_of(ir, op).partition(table));
 }
 
 std::string stream_name(const Ir& ir, const Op& op) {

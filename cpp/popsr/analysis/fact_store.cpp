@@ -1,5 +1,7 @@
 #include "popsr/analysis/fact_store.h"
 
+#include "popsr/base/sorted.h"
+
 #include <algorithm>
 
 namespace popsr {
@@ -26,9 +28,7 @@ void FactStore::add(OpFacts facts) {
 
 FactView FactStore::operator[](std::size_t op) const {
   FactView view;
-  if (const auto it = std::ranges::lower_bound(running_, op); it != running_.end() && *it == op) {
-    view = graphs_[static_cast<std::size_t>(it - running_.begin())];
-  }
+  if (const auto running = find_sorted(running_, static_cast<std::uint32_t>(op))) view = graphs_[*running];
   view.outputs = std::span(outputs_).subspan(first_[op], first_[op + 1] - first_[op]);
   if (op < seeds_.size()) view.seeds = seeds_[op];
   return view;

@@ -187,7 +187,7 @@ class ReadLint {
   }
 
   void report(const Op& op, const Tensor& tensor, std::string text) {
-    const auto cost = num_elements(tensor.type.shape) * static_cast<std::int64_t>(size_of(tensor.type.dtype));
+    const auto cost = static_cast<std::int64_t>(bytes_of(tensor.type));
     lints_.push_back({.code = 8,
                       .op = op.id,
                       .tensor = tensor.id,

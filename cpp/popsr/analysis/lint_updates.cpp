@@ -75,8 +75,7 @@ class UpdateLint {
       const Op* op = flow_.writer(*at);
       if (op != nullptr && op->def->collective == Collective::kReduce) {
         if (update.reduce == nullptr) update.reduce = op;
-        const auto group = op->optional_attr<ReplicaGrouping>("group");
-        update.groups = table_.join(update.groups, group ? group->partition(table_) : table_.top());
+        update.groups = table_.join(update.groups, group_of(ir_, *op).partition(table_));
       }
       at = origin(*at);
     }

@@ -14,10 +14,6 @@ namespace {
 
 const std::string& name(const Ir& ir, TensorId tensor) { return ir.tensor(tensor).name; }
 
-std::int64_t nbytes(const TensorType& type) {
-  return num_elements(type.shape) * static_cast<std::int64_t>(size_of(type.dtype));
-}
-
 /// Calls visit(op) for the ops of all graphs that the program reaches; for the parts of merged ones.
 template <class Visit>
 void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
@@ -25,11 +21,6 @@ void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
     if (facts.contexts(GraphId{g}).empty()) continue;
     for (const OpId op : single_ops(facts.ir(), GraphId{g})) visit(facts.ir().op(op));
   }
-}
-
-ReplicaGrouping group_of(const Ir& ir, const Op& op) {
-  if (auto group = op.optional_attr<ReplicaGrouping>("group")) return *std::move(group);
-  return ReplicaGrouping::from_stride(ir.replication());
 }
 
 // --- L1
@@ -123,7 +114,8 @@ void lint_variable(Explainer& explainer, TensorId state, std::vector<Lint>& lint
             .op = flow.writer(last)->id,  // the last write of a run; maybe a call
             .tensor = id,
             .location = location_of(flow, last),
-            .cost = (table.num_blocks(kept) - table.num_blocks(declared)) * nbytes(ir.tensor(state).type),
+            .cost = (table.num_blocks(kept) - table.num_blocks(declared)) *
+                    static_cast<std::int64_t>(bytes_of(ir.tensor(state).type)),
             .unit = "bytes"};
   lint.text =
       fmt::format("'{}' is declared {}, but a run leaves it {}: {}; {}", variable.name,
@@ -318,7 +310,7 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
     return lints.push_back(std::move(lint));
   }
   const std::int64_t distinct = size / copies, in_vain = broadcasts ? 1 : size - distinct;
-  lint.cost = in_vain * nbytes(flow.ir().tensor(op.inputs[0]).type);
+  lint.cost = in_vain * static_cast<std::int64_t>(bytes_of(flow.ir().tensor(op.inputs[0]).type));
   lint.unit = "bytes";
   lint.text = broadcasts
                   ? fmt::format("{} over groups of {} sends '{}' to replicas that hold it", op.def->name,

@@ -38,15 +38,9 @@ Region MemoryParts::region(TensorId root, PartId part) const {
 
 bool MemoryParts::touches(TensorId root, PartId part, TensorId tensor) const {
   const Region mine = region(root, part);
-  for (const Region& other : regions_of(ir_, tensor)) {
-    if (other.root != root) continue;
-    for (const Box& a : mine.part.boxes) {
-      for (const Box& b : other.part.boxes) {
-        if (intersection(a, b)) return true;
-      }
-    }
-  }
-  return false;
+  const std::vector<Region> others = regions_of(ir_, tensor);
+  return std::ranges::any_of(
+      others, [&](const Region& other) { return other.root == root && overlaps(mine, other); });
 }
 
 std::optional<PartId> MemoryParts::rest(TensorId root, PartId part, TensorId tensor) {

@@ -5,6 +5,7 @@
 #include "popsr/analysis/context_solver.h"
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
+#include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -24,19 +25,32 @@ std::vector<TensorId> state_of(const Ir& ir) {
 
 }  // namespace
 
+namespace {
+
+/// key(r) = (group of r, its shard).
+std::vector<std::uint64_t> shard_keys(const ReplicaGrouping& grouping, std::int64_t shards) {
+  std::vector<std::uint64_t> keys;
+  for (Replica r = 0; r < static_cast<Replica>(grouping.replicas()); ++r) {
+    const auto group = static_cast<std::uint64_t>(grouping.assignment()[r]);
+    keys.push_back(group << 32 | static_cast<std::uint64_t>(grouping.index_in_group(r) % shards));
+  }
+  return keys;
+}
+
+}  // namespace
+
 PartitionId declared_fact(const Ir& ir, TensorId id) {
   PartitionTable& table = ir.partitions();
   const Tensor& tensor = ir.tensor(id);
   if (tensor.kind != TensorKind::kVariable && tensor.resident == kNone) return table.top();  // zeros
   const Tensor& variable = tensor.kind == TensorKind::kVariable ? tensor : ir.tensor(tensor.resident);
   if (variable.shard_over == 1) return variable.grouping->partition(table);
-  std::vector<std::uint64_t> keys;
-  for (Replica r = 0; r < static_cast<Replica>(ir.replication()); ++r) {
-    const auto group = static_cast<std::uint64_t>(variable.grouping->assignment()[r]);
-    keys.push_back(group << 32 |
-                   static_cast<std::uint64_t>(variable.grouping->index_in_group(r) % variable.shard_over));
-  }
-  return table.from_keys(keys);
+  const ReplicaGrouping& grouping = *variable.grouping;
+  const RuleKey key{.rule = reinterpret_cast<std::uintptr_t>(&shard_keys),
+                    .groups = grouping.identity(),
+                    .parameter = variable.shard_over};
+  return table.remember(key, grouping.keep_alive(),
+                        [&] { return table.from_keys(shard_keys(grouping, variable.shard_over)); });
 }
 
 namespace {
@@ -159,23 +173,17 @@ const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {
-  const auto find = [id](const std::vector<TensorId>& ids) -> std::optional<std::size_t> {
-    const auto it = std::ranges::lower_bound(ids, id);
-    if (it == ids.end() || *it != id) return std::nullopt;
-    return static_cast<std::size_t>(it - ids.begin());
-  };
-  if (const auto at = find(state_)) return variables_[*at];
-  if (const auto at = find(remote_.of(kMainGraph))) return entries_[*at];
+  if (const auto at = find_sorted(state_, id)) return variables_[*at];
+  if (const auto at = find_sorted(remote_.of(kMainGraph), id)) return entries_[*at];
   return ir_->partitions().top();
 }
 
 std::optional<PartitionId> PartitionAnalysis::remote_after(const FactView& facts, TensorId entry) const {
   if (facts.callee == kNone || facts.otherwise != kNone) return std::nullopt;  // conditionals: in `written`
   const Context& callee = contexts_[facts.callee];
-  const std::vector<TensorId>& entries = remote_.of(callee.graph);
-  const auto it = std::ranges::lower_bound(entries, entry);
-  if (it == entries.end() || *it != entry) return std::nullopt;
-  return callee.final_remote[static_cast<std::size_t>(it - entries.begin())];
+  const auto at = find_sorted(remote_.of(callee.graph), entry);
+  if (!at) return std::nullopt;
+  return callee.final_remote[*at];
 }
 
 std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, ContextId context_id) const {
@@ -255,9 +263,7 @@ PartitionId PartitionAnalysis::partition(TensorId id) const {
   if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
   const Tensor& tensor = ir_->tensor(id);
   if (tensor.kind == TensorKind::kRemote) {
-    const std::vector<TensorId>& entries = remote_.of(kMainGraph);
-    return main()
-        .final_remote[static_cast<std::size_t>(std::ranges::lower_bound(entries, id) - entries.begin())];
+    return main().final_remote[sorted_index(remote_.of(kMainGraph), id)];
   }
   const std::uint32_t storage = ir_->tensor(tensor.storage).index;
   PartitionId fact = ir_->partitions().top();

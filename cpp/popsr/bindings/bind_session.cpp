@@ -68,10 +68,8 @@ class SessionHandle {
 
   static void deliver(const py::object& print, const PrintRequest& request) {
     py::gil_scoped_acquire acquire;
-    const auto bytes =
-        static_cast<std::size_t>(num_elements(request.type.shape)) * size_of(request.type.dtype);
     print(request.op.id, request.replicas, std::string(info(request.type.dtype).name),
-          to_tuple(request.type.shape), copy_of_bytes(request.data, bytes));
+          to_tuple(request.type.shape), copy_of_bytes(request.data, bytes_of(request.type)));
   }
 
   Session session_;

@@ -109,8 +109,7 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
     raise<ReplicaError>("variable: grouping of another replica count, got {} replicas for '{}', expected {}",
                         grouping.replicas(), name, replication());
   }
-  const auto expected =
-      static_cast<std::size_t>(num_elements(type.shape) * grouping.num_groups()) * size_of(type.dtype);
+  const auto expected = static_cast<std::size_t>(grouping.num_groups()) * bytes_of(type);
   if (data->size() != expected) {
     raise<ShapeError>("variable: wrong amount of data for '{}', got {} bytes, expected {}", name,
                       data->size(), expected);
@@ -124,7 +123,7 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
 
 TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
                           std::shared_ptr<const HostBytes> data) {
-  POPSR_CHECK(data->size() == static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype));
+  POPSR_CHECK(data->size() == bytes_of(type));
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kConstant);
   tensors_[id].data = std::move(data);
   return id;

@@ -30,6 +30,10 @@ struct TensorType {
   bool operator==(const TensorType&) const = default;
 };
 std::string to_string(const TensorType& type);
+/// Bytes of one value.
+inline std::size_t bytes_of(const TensorType& type) {
+  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+}
 
 enum class TensorKind : std::uint8_t {
   kActivation,

@@ -171,15 +171,6 @@ class RegionBuilder {
   bool repeats_ = false;
 };
 
-/// Of regions on one root.
-bool meet(const Region& a, const Region& b) {
-  if (a.whole || b.whole) return true;
-  return std::ranges::any_of(a.part.boxes, [&b](const Box& box) {
-    return std::ranges::any_of(b.part.boxes,
-                               [&box](const Box& other) { return intersection(box, other).has_value(); });
-  });
-}
-
 bool holds(const Region& outer, const Region& inner) {
   if (outer.whole) return true;
   if (!outer.part.exact) return false;
@@ -238,7 +229,15 @@ bool overlaps(const Ir& ir, TensorId a, TensorId b) {
   const std::vector<Region> others = regions_of(ir, b);
   return std::ranges::any_of(regions_of(ir, a), [&others](const Region& region) {
     const auto it = std::ranges::find(others, region.root, &Region::root);
-    return it != others.end() && meet(region, *it);
+    return it != others.end() && overlaps(region, *it);
+  });
+}
+
+bool overlaps(const Region& a, const Region& b) {
+  if (a.whole || b.whole) return true;
+  return std::ranges::any_of(a.part.boxes, [&b](const Box& box) {
+    return std::ranges::any_of(b.part.boxes,
+                               [&box](const Box& other) { return intersection(box, other).has_value(); });
   });
 }
 

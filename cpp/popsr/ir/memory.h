@@ -66,6 +66,8 @@ void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor);
 /// May some element of `a` be one of `b`?
 bool overlaps(const Ir& ir, TensorId a, TensorId b);
+/// The same of regions on one root.
+bool overlaps(const Region& a, const Region& b);
 /// Is every element of `inner` surely one of `outer`?
 bool contains(const Ir& ir, TensorId outer, TensorId inner);
 /// Tensors of the graph, one a storage, that may hold an element of the tensor's memory; itself first.

@@ -34,11 +34,14 @@ bool OpDef::writes(std::size_t input) const {
   return std::ranges::any_of(effects, [input](const Effect& effect) { return effect.input == input; });
 }
 
+ReplicaGrouping group_of(const Ir& ir, const Op& op) {
+  if (auto group = op.optional_attr<ReplicaGrouping>("group")) return *std::move(group);
+  return ReplicaGrouping::from_stride(ir.replication());
+}
+
 std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
   if (op.def->peers == Peers::kNone) return std::nullopt;
-  const auto all = ReplicaGrouping::from_stride(ir.replication());
-  if (op.def->peers == Peers::kAll) return all;
-  return op.optional_attr<ReplicaGrouping>("group").value_or(all);
+  return op.def->peers == Peers::kAll ? ReplicaGrouping::from_stride(ir.replication()) : group_of(ir, op);
 }
 
 bool OpDef::has_rule() const {

@@ -165,6 +165,9 @@ struct OpDef {
   bool has_rule() const;
 };
 
+/// The op's "group" attribute; one group of all replicas where it is absent.
+ReplicaGrouping group_of(const Ir& ir, const Op& op);
+
 /// The groups whose members must run the op together, because it exchanges values between them; nullopt for
 /// an op that a replica can run without others.
 std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op);

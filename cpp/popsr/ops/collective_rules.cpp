@@ -23,11 +23,6 @@ std::vector<std::uint64_t> with_index(const ReplicaGrouping& group, std::vector<
 
 }  // namespace
 
-ReplicaGrouping group_of(const Ir& ir, const Op& op) {
-  if (auto group = op.optional_attr<ReplicaGrouping>("group")) return *std::move(group);
-  return ReplicaGrouping::from_stride(ir.replication());
-}
-
 std::int64_t group_size_of(const Ir& ir, const Op& op) {
   const Attribute& group = op.attribute("group");
   return std::holds_alternative<ReplicaGrouping>(group) ? std::get<ReplicaGrouping>(group).group_size()

@@ -7,9 +7,7 @@
 
 namespace popsr {
 
-/// The op's "group" attribute; all replicas when it is absent.
-ReplicaGrouping group_of(const Ir& ir, const Op& op);
-/// Size of those groups, without making the grouping.
+/// Size of the groups of `group_of`, without making the grouping.
 std::int64_t group_size_of(const Ir& ir, const Op& op);
 
 /// Size of the groups; ReplicaError when the grouping is of another number of replicas.

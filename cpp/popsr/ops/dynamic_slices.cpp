@@ -176,7 +176,7 @@ std::vector<OutputDef> infer_dynamic_slice_grad(const InferContext& context) {
 
 BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
   const TensorType& type = spec.outputs[0];
-  const std::size_t all = static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+  const std::size_t all = bytes_of(type);
   return [box = Box(spec, type.shape), all](const BlockRun& run) {
     const Ints places = box.places(run);
     for (std::int64_t b = 0; b < run.blocks && all > 0; ++b) {

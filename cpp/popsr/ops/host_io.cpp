@@ -9,9 +9,6 @@
 namespace popsr {
 namespace {
 
-std::size_t bytes_of(const TensorType& type) {
-  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
-}
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }

@@ -13,10 +13,6 @@ const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) {
   return ir.remote(op.attr<RemoteRef>("remote_buffer").id);
 }
 
-std::size_t bytes_of(const TensorType& type) {
-  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
-}
-
 [[noreturn]] void raise_out_of_range(std::string_view op, std::int64_t offset, const RemoteBuffer& buffer) {
   raise<OutOfRangeError>("{}: offset is outside the buffer, got {}, expected 0 to {} of remote buffer {}", op,
                          offset, buffer.entries.size() - 1, buffer.id + 1);

@@ -106,8 +106,7 @@ double read_scalar(const KernelTable& kernels, DType dtype, const std::byte* src
 }
 
 BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input, std::size_t output) {
-  const TensorType& type = spec.outputs[output];
-  const auto size = num_elements(type.shape) * static_cast<std::int64_t>(size_of(type.dtype));
+  const auto size = static_cast<std::int64_t>(bytes_of(spec.outputs[output]));
   return [input, output, size](const BlockRun& run) {
     if (size == 0) return;
     const bool merged = run.in_stride[input] == size && run.out_stride[output] == size;

@@ -129,8 +129,7 @@ std::vector<OutputDef> infer_scale(const InferContext& context) {
 }
 
 BlockKernel fill_zeros(const EvalSpec& spec) {
-  const TensorType& type = spec.outputs[0];
-  const std::size_t bytes = static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
+  const std::size_t bytes = bytes_of(spec.outputs[0]);
   return [bytes](const BlockRun& run) {
     for (std::int64_t b = 0; b < run.blocks; ++b) {
       std::byte* out = run.out[0] + b * run.out_stride[0];

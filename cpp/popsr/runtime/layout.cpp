@@ -160,7 +160,7 @@ Memory place(const Ir& ir, const LoweredProgram& program) {
   for (BufferId id = 0; id < program.buffers.size(); ++id) {
     const Buffer& buffer = program.buffers[id];
     Placement& placement = memory.placements[id];
-    placement.nbytes = static_cast<std::size_t>(num_elements(buffer.type.shape)) * size_of(buffer.type.dtype);
+    placement.nbytes = bytes_of(buffer.type);
     if (buffer.kind == BufferKind::kActivation) continue;
     memory.slabs.emplace_back(slab_bytes(ir, buffer));
     placement.base = memory.slabs.back().data();

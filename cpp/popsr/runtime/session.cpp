@@ -74,9 +74,9 @@ SessionMemory Session::memory() const {
   SessionMemory memory{plan_->memory().variables, plan_->memory().constants, plan_->memory().activations, 0};
   for (const StreamId id : used_streams()) {
     const Stream& stream = ir_->stream(id);
-    const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir_->replication();
-    memory.streams +=
-        static_cast<std::size_t>(rows * num_elements(stream.type.shape)) * size_of(stream.type.dtype);
+    const auto rows =
+        static_cast<std::size_t>(stream.mode == StreamMode::kBroadcast ? 1 : ir_->replication());
+    memory.streams += rows * bytes_of(stream.type);
   }
   return memory;
 }

@@ -46,13 +46,11 @@ class StreamIo final : public HostIo {
 
   std::byte* at(StreamId id, Replica replica) const {
     const Stream& stream = ir_.stream(id);
-    const auto nbytes =
-        static_cast<std::size_t>(num_elements(stream.type.shape)) * size_of(stream.type.dtype);
     const bool broadcast = stream.mode == StreamMode::kBroadcast;
     const auto rows = broadcast ? 1U : static_cast<std::size_t>(ir_.replication());
     const auto row =
         static_cast<std::size_t>(positions_[index(id, replica)]) * rows + (broadcast ? 0U : replica);
-    return buffers_[id].data + row * nbytes;
+    return buffers_[id].data + row * bytes_of(stream.type);
   }
 
   const Ir& ir_;

@@ -14,10 +14,6 @@ PartitionId row_partition(const Ir& ir, TensorId variable, HostRows rows) {
   return rows == HostRows::kReplicas ? table.bottom() : ir.tensor(variable).grouping->partition(table);
 }
 
-std::size_t bytes_of(const TensorType& type) {
-  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
-}
-
 /// How a row of one variable lies on the replicas: whole, or in parts on consecutive members of the group.
 class RowParts {
  public:

@@ -42,8 +42,7 @@ std::optional<MergeKey> collective_key(const Ir& ir, const Op& op) {
   } else {
     return std::nullopt;
   }
-  const auto all = ReplicaGrouping::from_stride(ir.replication());
-  key.groups = op.optional_attr<ReplicaGrouping>("group").value_or(all).assignment();
+  key.groups = group_of(ir, op).assignment();
   return key;
 }
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._emit import emit_op
-from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError
+from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.ops.control import _bind_graph, _require_modifiable
+from popsr.ops._sites import Site, checked_index, require_modifiable
+from popsr.ops.control import _bind_graph
 from popsr.tensor import Tensor, TensorLike
 from popsr.utils import is_a, read_mapping
 
@@ -19,7 +20,7 @@ __all__ = ["ConditionalSiteInfo", "conditional", "conditional_with_info"]
 BranchInputs = Iterable[TensorLike | Iterable[TensorLike]]
 
 
-class ConditionalSiteInfo:
+class ConditionalSiteInfo(Site):
     """A ``conditional`` op, seen from both sides.
 
     Inputs here are the condition, then those of the then branch, then those of the else branch.
@@ -27,8 +28,7 @@ class ConditionalSiteInfo:
 
     def __init__(self, ir: Ir, op: int, called: tuple[Graph, Graph]) -> None:
         """Of an op; made by ``conditional_with_info``."""
-        self._ir = ir
-        self._op = op
+        super().__init__(ir, op)
         self._called = called
 
     @property
@@ -36,28 +36,10 @@ class ConditionalSiteInfo:
         """The then branch and the else branch."""
         return self._called
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The condition and the tensors that are passed, those of the then branch first."""
-        return self._ir._tensors_of(self._ir._core.op_inputs(self._op))
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Results, in the order of the branches' outputs."""
-        return self._ir._tensors_of(self._ir._core.op_outputs(self._op))
-
-    def parent_input(self, idx: int) -> Tensor:
-        """Input ``idx`` here; IndexError when there is none."""
-        return self.inputs[_checked("parent_input", idx, 0, len(self.inputs))]
-
-    def parent_output(self, idx: int) -> Tensor:
-        """Result ``idx``; IndexError when there is none."""
-        return self.outputs[_checked("parent_output", idx, 0, len(self.outputs))]
-
     def graph_to_parent_input_index(self, idx: int, then_branch: bool = True) -> int:
         """Position here of input ``idx`` of a branch."""
         begin, end = self._range(then_branch)
-        return begin + _checked("graph_to_parent_input_index", idx, 0, end - begin)
+        return begin + checked_index("graph_to_parent_input_index", idx, end - begin)
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Position in its branch of input ``idx`` here; IndexError for the condition."""
@@ -71,12 +53,12 @@ class ConditionalSiteInfo:
     def graph_to_parent_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Position here of output ``idx`` of a branch."""
         outputs = self._called[not then_branch].outputs
-        return _checked("graph_to_parent_output_index", idx, 0, len(outputs))
+        return checked_index("graph_to_parent_output_index", idx, len(outputs))
 
     def parent_to_graph_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Position in a branch of output ``idx`` here."""
         outputs = self._called[not then_branch].outputs
-        return _checked("parent_to_graph_output_index", idx, 0, len(outputs))
+        return checked_index("parent_to_graph_output_index", idx, len(outputs))
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor here that stands for an input or output of a branch.
@@ -130,7 +112,7 @@ class ConditionalSiteInfo:
         ]
         if not found:
             raise self._not_passed("set_parent_input_modified", parent_tensor)
-        _require_modifiable("set_parent_input_modified", parent_tensor)
+        require_modifiable("set_parent_input_modified", parent_tensor)
         for idx in found:
             self._ir._core.mark_modified(self._op, idx)
 
@@ -140,23 +122,12 @@ class ConditionalSiteInfo:
         return (1, middle) if then_branch else (middle, middle + len(self._called[1].inputs))
 
     def _is_then(self, where: str, idx: int) -> bool:
-        return _checked(where, idx, 1, len(self.inputs)) < self._range(False)[0]
+        return checked_index(where, idx, len(self.inputs), begin=1) < self._range(False)[0]
 
     def _not_passed(self, where: str, t: Any) -> GraphError:
         return GraphError(
             f"{where}: no input of a branch, got {t!r}, expected one of {list(self.inputs[1:])}"
         )
-
-    def __repr__(self) -> str:
-        return f"ConditionalSiteInfo[{self._ir._core.print_op(self._op)}]"
-
-
-def _checked(where: str, idx: int, begin: int, end: int) -> int:
-    if not hasattr(idx, "__index__"):
-        raise ArgumentTypeError(f"{where}: index is not an int, got {idx!r}")
-    if not begin <= operator.index(idx) < end:
-        raise OutOfRangeError(f"{where}: index out of range, got {idx}, expected {begin} <= idx < {end}")
-    return operator.index(idx)
 
 
 def conditional(

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._emit import emit_op
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.tensor import Constant, Tensor, TensorLike, _as_operand
+from popsr.ops._sites import Site, checked_index, require_modifiable
+from popsr.tensor import Tensor, TensorLike, _as_operand
 from popsr.utils import is_a, read_mapping
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
 
-class CallSiteInfo:
+class CallSiteInfo(Site):
     """A ``call`` or ``repeat`` op, seen from both sides. Outputs are live: autodiff may add some."""
 
     def __init__(self, ir: Ir, op: int, called: Graph) -> None:
         """Of an op; made by ``call_with_info`` and ``repeat_with_info``."""
-        self._ir = ir
-        self._op = op
+        super().__init__(ir, op)
         self._called = called
 
     @property
@@ -31,43 +30,21 @@ class CallSiteInfo:
         """The graph that is run."""
         return self._called
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors that are passed, in the order of the graph's inputs."""
-        return self._ir._tensors_of(self._ir._core.op_inputs(self._op))
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Results, in the order of the graph's outputs."""
-        return self._ir._tensors_of(self._ir._core.op_outputs(self._op))
-
-    def parent_input(self, idx: int) -> Tensor:
-        """Tensor that is passed as input ``idx``; IndexError when there is none."""
-        return _at("parent_input", self.inputs, idx)
-
-    def parent_output(self, idx: int) -> Tensor:
-        """Result ``idx``; IndexError when there is none."""
-        return _at("parent_output", self.outputs, idx)
-
     def graph_to_parent_input_index(self, idx: int) -> int:
         """Position here of the graph's input ``idx``."""
-        _at("graph_to_parent_input_index", self.inputs, idx)
-        return idx
+        return checked_index("graph_to_parent_input_index", idx, len(self.inputs))
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Position in the graph of input ``idx`` here."""
-        _at("parent_to_graph_input_index", self.inputs, idx)
-        return idx
+        return checked_index("parent_to_graph_input_index", idx, len(self.inputs))
 
     def graph_to_parent_output_index(self, idx: int) -> int:
         """Position here of the graph's output ``idx``."""
-        _at("graph_to_parent_output_index", self.outputs, idx)
-        return idx
+        return checked_index("graph_to_parent_output_index", idx, len(self.outputs))
 
     def parent_to_graph_output_index(self, idx: int) -> int:
         """Position in the graph of output ``idx`` here."""
-        _at("parent_to_graph_output_index", self.outputs, idx)
-        return idx
+        return checked_index("parent_to_graph_output_index", idx, len(self.outputs))
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor here that stands for an input or output of the graph.
@@ -120,26 +97,8 @@ class CallSiteInfo:
                 f"set_parent_input_modified: no input of this call, got {parent_tensor!r}, "
                 f"expected one of {list(inputs)}"
             )
-        _require_modifiable("set_parent_input_modified", parent_tensor)
+        require_modifiable("set_parent_input_modified", parent_tensor)
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
-
-    def __repr__(self) -> str:
-        return f"CallSiteInfo[{self._ir._core.print_op(self._op)}]"
-
-
-def _at(where: str, tensors: tuple[Tensor, ...], idx: int) -> Tensor:
-    if not hasattr(idx, "__index__"):
-        raise ArgumentTypeError(f"{where}: index is not an int, got {idx!r}")
-    if not 0 <= operator.index(idx) < len(tensors):
-        raise OutOfRangeError(f"{where}: index out of range, got {idx}, expected 0 <= idx < {len(tensors)}")
-    return tensors[idx]
-
-
-def _require_modifiable(where: str, t: Tensor) -> None:
-    if isinstance(t, Constant):
-        raise GraphError(
-            f"{where}: a constant would be modified, got {t!r}, expected a variable or the result of an op"
-        )
 
 
 def call(
@@ -278,7 +237,7 @@ def _bind_graph(
     modified = []  # without host data: nobody sees what becomes of it
     for i, t in enumerate(wanted):
         if isinstance(given.get(t), Tensor) and ir._core.tensor(t._id)[6]:
-            _require_modifiable(f"{where}: input {t.id!r}", given[t])
+            require_modifiable(f"{where}: input {t.id!r}", given[t])
             modified.append(i)
     return [_argument(where, t, given[t]) for t in wanted if t in given], modified
 

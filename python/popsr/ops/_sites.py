@@ -1,0 +1,59 @@
+"""What the infos of ops that run other graphs have in common."""
+
+from __future__ import annotations
+
+import operator
+
+from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError
+from popsr.ir import Ir
+from popsr.tensor import Constant, Tensor
+
+
+class Site:
+    """An op that runs graphs: what is passed and what comes out. Outputs are live: autodiff may add some."""
+
+    def __init__(self, ir: Ir, op: int) -> None:
+        """Of the op of that number."""
+        self._ir = ir
+        self._op = op
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors that are passed: those of a call or loop in the order of the graph's inputs.
+
+        Of a conditional: the condition, then those of the then branch, then those of the else branch.
+        """
+        return self._ir._tensors_of(self._ir._core.op_inputs(self._op))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Results, in the order of the graph's outputs."""
+        return self._ir._tensors_of(self._ir._core.op_outputs(self._op))
+
+    def parent_input(self, idx: int) -> Tensor:
+        """Tensor that is passed as input ``idx`` here; IndexError when there is none."""
+        return self.inputs[checked_index("parent_input", idx, len(self.inputs))]
+
+    def parent_output(self, idx: int) -> Tensor:
+        """Result ``idx``; IndexError when there is none."""
+        return self.outputs[checked_index("parent_output", idx, len(self.outputs))]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{self._ir._core.print_op(self._op)}]"
+
+
+def checked_index(where: str, idx: int, end: int, begin: int = 0) -> int:
+    """An index in [begin, end); typed errors otherwise."""
+    if not hasattr(idx, "__index__"):
+        raise ArgumentTypeError(f"{where}: index is not an int, got {idx!r}")
+    if not begin <= operator.index(idx) < end:
+        raise OutOfRangeError(f"{where}: index out of range, got {idx}, expected {begin} <= idx < {end}")
+    return operator.index(idx)
+
+
+def require_modifiable(where: str, t: Tensor) -> None:
+    """Constants are not passed by reference."""
+    if isinstance(t, Constant):
+        raise GraphError(
+            f"{where}: a constant would be modified, got {t!r}, expected a variable or the result of an op"
+        )
