@@ -27,6 +27,7 @@ from op_inputs import (
     together,
     with_labels,
 )
+from place_cases import place_rows
 from reduction_cases import reduction_rows
 from view_cases import view_rows
 
@@ -587,6 +588,7 @@ OPS: dict[str, Row] = {
     **_others(),
     **_collectives(),
     **collective_rows(),
+    **place_rows(),
     **_remote(),
     **_var_updates(),
 }

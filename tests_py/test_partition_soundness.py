@@ -241,7 +241,7 @@ class Program:
         return ops.add(x, ops.cast(index, dtype(self.name)))
 
     def _several(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
-        return collectives.all_reduce([x, y, x], op=("add", "max")[k % 2])[k % 3]
+        return collectives.all_reduce([x, y, x], [0, 0, 0], op=("add", "max")[k % 2])[k % 3]
 
     def _scatter(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         return ops.add(y, ops.sum(collectives.replicated_reduce_scatter(x, "add", group)))

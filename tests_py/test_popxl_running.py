@@ -429,32 +429,6 @@ def test_gradients_of_unusual_graphs(fn: Callable[..., Any], seeds: list[Any], e
 # --- printing -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({}, "[1.   2.5  0.25]"),
-        ({"float_format": "fixed", "digits": 2}, "[1.00 2.50 0.25]"),
-        ({"float_format": "scientific", "digits": 1}, "[1.0e+00 2.5e+00 2.5e-01]"),
-        ({"float_format": "none"}, "[1.0 2.5 0.25]"),
-        ({"digits": 0}, "[1.0 2.5 0.25]"),  # not aligned
-        ({"separator": ",", "open_bracket": "(", "close_bracket": ")", "digits": 0}, "(1.0,2.5,0.25)"),
-        ({"summarise_threshold": 2, "edge_items": 1, "digits": 0}, "[1.0 ... 0.25]"),
-        ({"summarise_threshold": 0, "digits": 0}, "[1.0 2.5 0.25]"),
-        ({"max_line_width": 9, "digits": 0}, "[1.0 2.5\n 0.25]"),
-    ],
-)
-@pytest.mark.parametrize("dtype", [F32, BF16])
-def test_printed_text(
-    options: dict[str, Any], text: str, dtype: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ir = popsr.Ir()
-    with ir.main_graph:
-        ops.print_tensor(popsr.constant([1.0, 2.5, 0.25], dtype), "[title]", **options)
-    with popsr.Session(ir) as session:
-        session.run()
-    assert capfd.readouterr().err == f"[title]: {text}\n"
-
-
 @pytest.mark.parametrize("call", ["run", "weights_to_host", "weights_from_host"])
 def test_no_calls_from_inside_a_run(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ir = popsr.Ir()

@@ -67,6 +67,13 @@ from popsr.tensor import (
     replica_sharded_variable,
     variable,
 )
+from popsr.tensorlocation import (
+    ExecutionContext,
+    ReplicatedTensorSharding,
+    TensorLocation,
+    TensorStorage,
+    TileSet,
+)
 
 if TYPE_CHECKING:
     from popsr import io
@@ -75,18 +82,23 @@ __all__ = [
     "Constant",
     "DeviceToHostStream",
     "Error",
+    "ExecutionContext",
     "Graph",
     "HostToDeviceStream",
     "Ir",
     "Module",
     "RemoteBuffer",
     "ReplicaGrouping",
+    "ReplicatedTensorSharding",
     "Session",
     "StochasticAdder",
     "StochasticRoundingMethod",
     "Tensor",
     "TensorByRef",
+    "TensorLocation",
     "TensorSpec",
+    "TensorStorage",
+    "TileSet",
     "Variable",
     "__version__",
     "analysis",

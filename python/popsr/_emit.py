@@ -10,6 +10,7 @@ from popsr._location import current_location, describe_location
 from popsr.context import _PASS, _context
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
+from popsr.op import Op
 from popsr.tensor import Tensor
 
 __all__ = ["Inputs", "emit", "emit_op", "number", "tensor"]
@@ -45,7 +46,13 @@ def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
 
 
 def emit_op(
-    op: str, inputs: Inputs, attrs: Mapping[str, Any], *, outputs: int = 1, name: str | None = None
+    op: str,
+    inputs: Inputs,
+    attrs: Mapping[str, Any],
+    *,
+    outputs: int = 1,
+    name: str | None = None,
+    place: tuple[int, bool] | None = None,
 ) -> tuple[int, list[int]]:
     """Append an op to the current graph.
 
@@ -55,27 +62,41 @@ def emit_op(
         attrs: its attributes.
         outputs: how many outputs it has (for their names in a name scope).
         name: name of its outputs. Default: the op's stem.
+        place: its device, and whether it is on io tiles. Default: those of the enclosing contexts.
     Returns:
         Id of the op and ids of its outputs.
     """
     graph = _context.graph
     ir = graph.ir
     sequence = _context._sequence[-1]
+    device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
     names: list[str] = []
     if name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
         ids = _input_ids(op, graph, inputs)
         result = ir._core.emit(
-            graph._id, op, ids, attrs, names, current_location(ir), sequence, _context._stochastic[-1]
+            graph._id,
+            op,
+            ids,
+            attrs,
+            names,
+            current_location(ir),
+            sequence,
+            _context._stochastic[-1],
+            device,
+            on_io_tiles,
         )
     except Error as error:
-        error.add_note(f"while emitting {op}({_describe(inputs)}) at {describe_location()}")
+        path = "/".join([*_context._debug_names, op])
+        error.add_note(f"while emitting {path}({_describe(inputs)}) at {describe_location()}")
         raise
     if sequence != _PASS:
         _context._sequenced.add(graph)
-    if graph._op_hooks:
-        graph._run_op_hooks(result[0])
+    if graph._op_hooks.hooks or _context._op_hooks.hooks:
+        made = Op(ir, result[0])
+        graph._op_hooks.run(made)
+        _context._op_hooks.run(made)
     return result
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from popsr.context import _context
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
+_DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
 _inside: dict[str, bool] = {}
 
 
@@ -19,15 +23,30 @@ def _is_inside(filename: str) -> bool:
     known = _inside.get(filename)
     if known is None:
         path = os.path.abspath(filename)
-        known = _inside[filename] = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
+        ours = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
+        known = _inside[filename] = ours or path == _DECORATORS
     return known
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame of the user's program."""
-    frame: FrameType | None = sys._getframe(1)
+    """The innermost frame of the user's program, or one that ``debug_context_frame_offset`` puts in its place."""
+    frame = _user_frame_from(sys._getframe(1))
+    return _outer_frame(frame, _context._frame_offset) if _context._frame_offset and frame else frame
+
+
+def _user_frame_from(frame: FrameType | None) -> FrameType | None:
     while frame is not None and _is_inside(frame.f_code.co_filename):
         frame = frame.f_back
+    return frame
+
+
+def _outer_frame(frame: FrameType, offset: int) -> FrameType:
+    """The frame so many frames of the program further out, or its outermost one."""
+    for _ in range(offset):
+        outer = _user_frame_from(frame.f_back)
+        if outer is None:
+            break
+        frame = outer
     return frame
 
 

@@ -1,4 +1,4 @@
-"""What is current while a program is written: graph, name scopes, order and rounding of new ops.
+"""What is current while a program is written: graph, name scopes, places, order and rounding of new ops.
 
 One global context, as in PopXL: building programs is for one thread. All context managers restore what was before
 also when their body raises, and work as decorators.
@@ -7,31 +7,40 @@ also when their body raises, and work as decorators.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from popsr._op_hooks import OpHooks
 from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
-from popsr.utils import is_a
+from popsr.utils import is_a, read_ipu
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
     from popsr.ir import Ir
+    from popsr.op import Op
 
 __all__ = [
     "Context",
+    "Fn",
+    "debug_context_frame_offset",
     "gcg",
     "get_current_context",
     "get_current_graph",
     "get_ir",
     "get_main_graph",
+    "get_source_location",
     "gir",
     "gmg",
     "in_sequence",
     "io_tiles",
     "ipu",
     "name_scope",
+    "op_debug_context",
     "stochastic_rounding",
 ]
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 # Values of the core's SequenceMode.
 _PASS, _ORDERED, _UNORDERED = 0, 1, 2
@@ -49,6 +58,9 @@ class Context:
         self._stochastic: list[bool] = [True]
         self._ipu_id: int | None = None
         self._io_tile_set = False
+        self._op_hooks = OpHooks()
+        self._frame_offset = 0
+        self._debug_names: list[str] = []
 
     @property
     def ipu_id(self) -> int | None:
@@ -111,6 +123,24 @@ class Context:
         """Mode of the innermost ``in_sequence``; "pass" outside."""
         mode = self._sequence[-1]
         return "pass" if mode == _PASS else mode == _ORDERED
+
+    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+        """Call ``fn`` with each op that a program makes from now on, in any graph; returns a handle.
+
+        Not with what transforms add.
+
+        Raises:
+            TypeError: ``fn`` cannot be called.
+        """
+        return self._op_hooks.register(fn)
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        """Remove a hook of the context.
+
+        Raises:
+            ValueError: the handle is unknown.
+        """
+        self._op_hooks.remove(handle)
 
     def scoped(self, name: str) -> str:
         """``name`` below the active name scopes."""
@@ -200,8 +230,18 @@ def stochastic_rounding(enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ipu(ipu: int) -> Iterator[None]:
-    """Accepted for PopXL programs: the simulator has one device a replica."""
-    before, _context._ipu_id = _context._ipu_id, ipu
+    """Place the ops made inside, and their results, on a device of the replica.
+
+    Places are recorded and checked: ops take inputs that are on one device, ``ops.ipu_copy`` moves a tensor to another.
+    Here one memory holds all devices, so no value depends on them.
+
+    Args:
+        ipu: number of the device. Outside it is 0.
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is negative.
+    """
+    before, _context._ipu_id = _context._ipu_id, read_ipu("ipu", "ipu", ipu)
     try:
         yield
     finally:
@@ -210,9 +250,90 @@ def ipu(ipu: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def io_tiles() -> Iterator[None]:
-    """Accepted for PopXL programs: the simulator has no tiles."""
+    """Place the ops made inside, and their results, on io tiles; ``ops.io_tile_copy`` moves a tensor.
+
+    As with ``ipu``, no value depends on it.
+    """
     before, _context._io_tile_set = _context._io_tile_set, True
     try:
         yield
     finally:
         _context._io_tile_set = before
+
+
+@contextlib.contextmanager
+def debug_context_frame_offset(i: int) -> Iterator[None]:
+    """Let ops made inside say that callers further out made them.
+
+    For functions that make ops for others: with 1 the location of an op is the line that calls the function. Nested
+    offsets add up. As decorator it counts from the decorated function.
+
+    Args:
+        i: how many functions of the program to leave out.
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is negative.
+    """
+    _check_offset("debug_context_frame_offset", "i", i)
+    _context._frame_offset += i
+    try:
+        yield
+    finally:
+        _context._frame_offset -= i
+
+
+def _check_offset(where: str, name: str, value: int) -> None:
+    if isinstance(value, bool) or not is_a(value, int):
+        raise ArgumentTypeError(f"{where}: {name} is not an int, got {value!r}")
+    if value < 0:
+        raise AttributeValueError(f"{where}: {name} is negative, got {value}, expected 0 or more")
+
+
+def get_source_location(offset: int) -> str:
+    """``file:line`` of the program, as ops that are made here have it.
+
+    Args:
+        offset: how many functions of the program to leave out; 0 is the line of this call.
+    Returns:
+        The location; that of the outermost function where there are fewer.
+    Raises:
+        TypeError: ``offset`` is no int.
+        ValueError: it is negative.
+    """
+    from popsr._location import describe_location
+
+    _check_offset("get_source_location", "offset", offset)
+    with debug_context_frame_offset(offset):
+        return describe_location()
+
+
+@overload
+def op_debug_context(name: str) -> Callable[[Fn], Fn]: ...
+@overload
+def op_debug_context(name: Fn) -> Fn: ...
+def op_debug_context(name: Any) -> Any:
+    """Decorate a function that makes ops: they have the location of its caller, and errors name it.
+
+    Args:
+        name: the name, ``@op_debug_context("name")``; or the function itself, which has one: ``@op_debug_context``.
+    Raises:
+        TypeError: ``name`` is neither.
+    """
+    if callable(name):
+        return _debugged(name, getattr(name, "__name__", type(name).__name__))
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"op_debug_context: name is not a str or function, got {name!r}")
+    return functools.partial(_debugged, name=name)
+
+
+def _debugged(fn: Fn, name: str) -> Fn:
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _context._debug_names.append(name)
+        try:
+            with debug_context_frame_offset(1):
+                return fn(*args, **kwargs)
+        finally:
+            _context._debug_names.pop()
+
+    return call  # type: ignore[return-value]

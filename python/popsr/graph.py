@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from popsr._op_hooks import OpHooks
 from popsr._popart_names import with_popart_names
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError
 from popsr.op import Op
 from popsr.utils import is_a
 
@@ -26,8 +27,7 @@ class Graph:
 
     _ir: Ir
     _id: int
-    _op_hooks: dict[int, Callable[[Op], Any]]
-    _next_hook: int
+    _op_hooks: OpHooks
 
     def __init__(self) -> None:
         raise ArgumentTypeError("Graph: cannot be constructed, use Ir.create_graph or Ir.create_empty_graph")
@@ -35,7 +35,7 @@ class Graph:
     @classmethod
     def _of(cls, ir: Ir, id_: int) -> Graph:
         self = cls.__new__(cls)
-        self._ir, self._id, self._op_hooks, self._next_hook = ir, id_, {}, 0
+        self._ir, self._id, self._op_hooks = ir, id_, OpHooks()
         return self
 
     @property
@@ -128,11 +128,14 @@ class Graph:
             return variable(data, name=name, variable_settings=settings)
 
     def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
-        """Call ``fn`` with each op that is appended to this graph from now on; returns a handle."""
-        handle = self._next_hook
-        self._next_hook += 1
-        self._op_hooks[handle] = fn
-        return handle
+        """Call ``fn`` with each op that a program appends to this graph from now on; returns a handle.
+
+        Not with what transforms add.
+
+        Raises:
+            TypeError: ``fn`` cannot be called.
+        """
+        return self._op_hooks.register(fn)
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Remove a hook.
@@ -140,12 +143,7 @@ class Graph:
         Raises:
             ValueError: the handle is unknown.
         """
-        if self._op_hooks.pop(handle, None) is None:
-            raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {handle!r}")
-
-    def _run_op_hooks(self, op_id: int) -> None:
-        for hook in list(self._op_hooks.values()):
-            hook(Op(self._ir, op_id))
+        self._op_hooks.remove(handle)
 
     def __contains__(self, value: Tensor) -> bool:
         from popsr.tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -76,6 +76,16 @@ class Op:
     def location(self) -> str:
         """``file:line`` in the user's program; a gradient op carries that of its forward op."""
         return self._ir._core.location_of(self._id)
+
+    @property
+    def ipu(self) -> int:
+        """Device of the replica that it was placed on; a gradient op carries that of its forward op."""
+        return int(self._info()["ipu"])
+
+    @property
+    def tile_set(self) -> Literal["compute", "io"]:
+        """Tiles of the device that it was placed on."""
+        return "io" if self._info()["tile_set"] == "io" else "compute"
 
     @property
     def seed_partition(self) -> Partition | None:

@@ -22,7 +22,7 @@ from popsr._host_data import (
 from popsr._host_rows import Rows, as_rows, host_array, keeps_all_replicas
 from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
 from popsr._popart_names import with_popart_names
-from popsr._printing import print_value
+from popsr._printing import print_values
 from popsr.errors import ArgumentTypeError, SessionError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
@@ -182,8 +182,10 @@ class Session:
             finally:
                 self._running = False
 
-    def _print(self, op: int, replicas: list[int], dtype: str, shape: tuple[int, ...], data: Any) -> None:
-        print_value(self._ir, op, replicas, host_array(data, dtype, shape))
+    def _print(
+        self, op: int, shown: list[tuple[int, int]], dtype: str, shape: tuple[int, ...], values: list[Any]
+    ) -> None:
+        print_values(self._ir, op, shown, [host_array(data, dtype, shape) for data in values])
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
         """The streams that ``run`` needs data for."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from popsr import dtypes
+from popsr._places import location_of, place_of
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, ShapeError
 from popsr.utils import (
@@ -15,6 +16,7 @@ from popsr.utils import (
     mapped_data,
     read_dtype,
     read_ints,
+    read_ipu,
     read_name,
     read_shape,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from popsr.graph import Graph
     from popsr.ir import Ir
     from popsr.replicas import ReplicaGrouping
+    from popsr.tensorlocation import TensorLocation
 
 __all__ = [
     "Constant",
@@ -171,10 +174,27 @@ class Tensor:
         return self._ir._in_sync
 
     @property
-    def location_info(self) -> str:
-        """``file:line`` of the op that makes it; empty when it has none."""
-        producer = self._ir._core.tensor(self._id)[8]
-        return "" if producer is None else self._ir._core.location_of(producer)
+    def location_info(self) -> TensorLocation:
+        """Where its value is kept between uses, and whether each replica has a part only."""
+        return location_of(self)
+
+    @property
+    def ipu(self) -> int:
+        """Device of the replica: where it is made; else, for a graph's input, what calls pass; else where it is used.
+
+        Raises:
+            UndefinedValue: there is none of these.
+        """
+        return place_of("ipu", self)[0]
+
+    @property
+    def tile_set(self) -> Literal["compute", "io"]:
+        """Tiles of the device, known where ``ipu`` is.
+
+        Raises:
+            UndefinedValue: as for ``ipu``.
+        """
+        return place_of("tile_set", self)[1]
 
     def strides(self, shape: Iterable[int] | None = None) -> tuple[int, ...]:
         """Strides in bytes of a C-contiguous array of this dtype.
@@ -251,6 +271,12 @@ class Tensor:
         from popsr import ops
 
         return ops.detach_(self)
+
+    def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
+        """See :func:`popsr.ops.ipu_copy`."""
+        from popsr import ops
+
+        return ops.ipu_copy(self, destination, source)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"
@@ -416,11 +442,19 @@ class Variable(Tensor):
         groups = self.replica_grouping.num_groups
         return self._shape if groups == 1 else (groups, *self._shape)
 
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
+        """See :func:`popsr.ops.ipu_copy`; where a variable is must be said."""
+        return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
+
 
 class Constant(Tensor):
     """A tensor whose value never changes."""
 
     __slots__ = ()
+
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
+        """See :func:`popsr.ops.ipu_copy`; where a constant is must be said."""
+        return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 
 
 TensorByRef = Annotated[Tensor, "by reference"]

@@ -232,3 +232,18 @@ def read_int(where: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
         raise AttributeValueError(f"{where}: got {value!r}, expected an int from {least} to {most}")
     return int(value)
+
+
+def read_ipu(where: str, name: str, value: Any) -> int:
+    """The number of a device.
+
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is negative, or beyond what a number of a device can be.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{where}: {name} is not an int, got {value!r}, expected a number of an IPU")
+    ipu = int(value.__index__())
+    if not 0 <= ipu < 2**31:
+        raise AttributeValueError(f"{where}: {name} is no IPU, got {value!r}, expected 0 to {2**31 - 1}")
+    return ipu

@@ -58,12 +58,15 @@ std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
 
 py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
                const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
-               int sequence, bool allow_stochastic) {
+               int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
   const OpDef& def = ir.registry().at(op);
-  const OpId id = ir.emit(checked_graph(ir, graph), op, read_inputs(ir, inputs),
+  std::vector<TensorId> tensors = read_inputs(ir, inputs);
+  if (takes_one_place(def)) check_places(ir, op, tensors);
+  const OpId id = ir.emit(checked_graph(ir, graph), op, std::move(tensors),
                           {.attrs = read_attributes(ir, def, attrs),
                            .output_names = std::move(output_names),
                            .location = location,
+                           .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
   return py::make_tuple(id, ir.op(id).outputs);
@@ -100,7 +103,8 @@ py::dict describe_op(const Ir& ir, OpId id) {
   using namespace py::literals;
   return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph.value, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
-                  "location"_a = ir.locations().to_string(op.location), "site"_a = op.site,
+                  "location"_a = ir.locations().to_string(op.location), "ipu"_a = op.place.ipu,
+                  "tile_set"_a = std::string(to_string(op.place.tiles)), "site"_a = op.site,
                   "rounds"_a = rounds(ir, op), "seeds"_a = seeds, "after"_a = op.after,
                   "modified"_a = op.modified, "parts"_a = op.parts, "position"_a = op.position);
 }
@@ -112,6 +116,13 @@ py::tuple describe_tensor(const Ir& ir, TensorId id) {
   return py::make_tuple(tensor.name, tensor.graph.value, std::string(info(tensor.type.dtype).name),
                         to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
                         static_cast<int>(tensor.kind), tensor.by_ref, tensor.storage, producer);
+}
+
+/// (ipu, tile set), else None.
+py::object describe_place(const Ir& ir, TensorId id) {
+  const std::optional<Place> place = place_of(ir, checked_tensor(ir, id));
+  if (!place) return py::none();
+  return py::make_tuple(place->ipu, std::string(to_string(place->tiles)));
 }
 
 py::tuple describe_stream(const Ir& ir, StreamId id) {
@@ -282,6 +293,11 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("tensor", &describe_tensor)
       .def("tensor_data", &data_of)
       .def("variable", &variable_of)
+      .def("place_of", &describe_place)
+      .def("check_places",
+           [](const Ir& self, const std::string& where, const py::list& tensors) {
+             check_places(self, where, read_inputs(self, tensors));
+           })
       .def("home", &home_of)
       .def("remote_buffer", &describe_remote)
       .def("op", &describe_op)

@@ -68,8 +68,10 @@ class SessionHandle {
 
   static void deliver(const py::object& print, const PrintRequest& request) {
     py::gil_scoped_acquire acquire;
-    print(request.op.id, request.replicas, std::string(info(request.type.dtype).name),
-          to_tuple(request.type.shape), copy_of_bytes(request.data, bytes_of(request.type)));
+    py::list values;
+    for (const std::byte* value : request.values) values.append(copy_of_bytes(value, bytes_of(request.type)));
+    print(request.op.id, request.shown, std::string(info(request.type.dtype).name),
+          to_tuple(request.type.shape), values);
   }
 
   Session session_;

@@ -200,6 +200,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   op.attrs = bind_attributes(def, args.attrs);
   op.inputs = std::move(inputs);
   op.location = args.location;
+  op.place = args.place;
   op.allow_stochastic = args.allow_stochastic;
   const std::vector<OutputDef> outputs = def.infer(InferContext{*this, op});
   for (const OutputDef& output : outputs) check_size(name, output.type);
@@ -215,6 +216,9 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     tensors_[id].meta_shape = outputs[k].meta_shape;
     op.outputs.push_back(id);
   }
+  for (const TensorId input : op.inputs) {
+    if (input != kNone) tensors_[input].first_use = std::min(tensors_[input].first_use, op.id);
+  }
   for (const Effect& effect : def.effects) {
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
@@ -224,6 +228,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   for (const CalledGraph& called : called_graphs(*this, op)) {
     Graph& callee = graphs_[called.graph.value];
     callee.called = true;
+    callee.first_call = std::min(callee.first_call, op.id);
     graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
   }
   if (def.control != Control::kNone) ops_with_graphs_.push_back(op.id);

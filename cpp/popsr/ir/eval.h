@@ -63,9 +63,9 @@ class ActiveReplicas {
 /// What the program prints; C++ never prints itself.
 struct PrintRequest {
   const Op& op;
-  std::vector<Replica> replicas;
   TensorType type;
-  const std::byte* data;
+  std::vector<const std::byte*> values;                ///< Distinct ones.
+  std::vector<std::pair<Replica, std::size_t>> shown;  ///< Ascending replicas and their indices of values.
 };
 
 /// The host's side of streams and prints during one run.

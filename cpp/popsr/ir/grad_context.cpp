@@ -35,10 +35,17 @@ std::vector<std::byte> scalar_bytes(double value, DType dtype) {
 
 TensorId GradContext::emit(std::string_view op, std::vector<TensorId> inputs,
                            std::vector<std::pair<std::string, Attribute>> attrs) {
-  const OpId id = ir_.emit(
-      graph_, op, std::move(inputs),
-      {.attrs = std::move(attrs), .location = op_.location, .allow_stochastic = op_.allow_stochastic});
-  return ir_.op(id).outputs.at(0);
+  return emit_all(op, std::move(inputs), std::move(attrs)).at(0);
+}
+
+std::vector<TensorId> GradContext::emit_all(std::string_view op, std::vector<TensorId> inputs,
+                                            std::vector<std::pair<std::string, Attribute>> attrs) {
+  const OpId id = ir_.emit(graph_, op, std::move(inputs),
+                           {.attrs = std::move(attrs),
+                            .location = op_.location,
+                            .place = op_.place,
+                            .allow_stochastic = op_.allow_stochastic});
+  return ir_.op(id).outputs;
 }
 
 TensorId GradContext::scalar(double value, DType dtype) {

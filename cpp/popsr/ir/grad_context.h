@@ -41,9 +41,12 @@ class GradContext {
   void set(std::size_t i, TensorId gradient) { gradients_[i] = gradient; }
   const std::vector<TensorId>& gradients() const { return gradients_; }
 
-  /// Emits an op into the gradient graph, at the forward op's location; returns output 0.
+  /// Emits an op into the gradient graph, at the forward op's location and place; returns output 0.
   TensorId emit(std::string_view op, std::vector<TensorId> inputs,
                 std::vector<std::pair<std::string, Attribute>> attrs = {});
+  /// The same; returns all outputs.
+  std::vector<TensorId> emit_all(std::string_view op, std::vector<TensorId> inputs,
+                                 std::vector<std::pair<std::string, Attribute>> attrs = {});
   /// A scalar constant of that dtype.
   TensorId scalar(double value, DType dtype);
   /// Undoes broadcasting: sums `t` to `shape` (NumPy rules).

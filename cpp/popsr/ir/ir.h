@@ -14,6 +14,7 @@
 #include "popsr/ir/host_bytes.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/location.h"
+#include "popsr/ir/place.h"
 #include "popsr/ir/sequence.h"
 #include "popsr/replica/partition.h"
 #include "popsr/replica/variable_settings.h"
@@ -59,6 +60,7 @@ struct Tensor {
   Shape meta_shape;
   TensorKind kind = TensorKind::kActivation;
   OpId producer = kNone;
+  OpId first_use = kNone;   ///< The first op that takes it.
   std::uint32_t index = 0;  ///< Position in Graph::tensors.
   TensorId storage =
       kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
@@ -89,6 +91,7 @@ struct Op {
   std::vector<TensorId> outputs;
   std::vector<Attribute> attrs;  ///< In the order of def->attrs.
   LocationId location = 0;
+  Place place = {};              ///< Of its operands, unless its definition says otherwise.
   std::uint32_t site = 0;        ///< Number among the graph's ops that round or draw, or among its calls.
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
   std::optional<SeedRule> seeds;
@@ -141,6 +144,7 @@ struct Graph {
   std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
   bool has_views = false;                         ///< Of ops that are there.
   bool called = false;                            ///< By an op of some graph: its inputs are fixed.
+  OpId first_call = kNone;                        ///< The first op that runs it.
   std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
 };
 
@@ -154,6 +158,7 @@ struct EmitArgs {
   std::vector<std::pair<std::string, Attribute>> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
   LocationId location = 0;
+  Place place = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
 };

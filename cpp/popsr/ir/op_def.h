@@ -99,6 +99,9 @@ using ViewFn = std::vector<ViewPart> (*)(const Ir&, const Op&);
 
 using GradFn = void (*)(GradContext&);
 
+/// Where an operand is, by its number among the inputs or the outputs.
+using PlaceFn = Place (*)(const Op&, std::size_t index);
+
 enum class Rounding : std::uint8_t {
   kNone,  ///< Exact: data movement, selection, integers.
   kOnce,  ///< Narrow outputs are rounded once.
@@ -130,7 +133,8 @@ struct OpDef {
   EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
   ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
   GradFn grad = nullptr;
-  NoGrad no_grad = NoGrad::kStops;  ///< What a missing gradient means.
+  NoGrad no_grad = NoGrad::kStops;            ///< What a missing gradient means.
+  bool (*refuses_grad)(const Op&) = nullptr;  ///< Has `grad` nothing for these attributes? Asking throws.
   PartitionFn partition = meet_of_inputs;
   WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
   Collective collective = Collective::kNone;
@@ -152,6 +156,8 @@ struct OpDef {
   ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
   RowsFn product_rows = nullptr;     ///< The same, some rows at a time.
   SinkFn sink = nullptr;             ///< Consumer that can fold a product.
+  PlaceFn input_place = nullptr;     ///< nullptr: where the op is, and all inputs must be in one place.
+  PlaceFn output_place = nullptr;    ///< nullptr: where the op is.
   bool internal = false;             ///< Made by transforms only: has no Python function.
 
   /// Index of the attribute; InternalError when it is not declared.

@@ -46,6 +46,8 @@ std::string print_op(const Ir& ir, OpId id) {
     text += fmt::format("{}{}={}", first ? "" : ", ", op.def->attrs[i].name, attr_text(ir, op.attrs[i]));
   }
   text += ")";
+  if (op.place.ipu != 0) text += fmt::format(" on IPU {}", op.place.ipu);
+  if (op.place.tiles == TileSet::kIo) text += " on io tiles";
   if (op.location != 0) text += "  # " + ir.locations().to_string(op.location);
   return text;
 }

@@ -79,6 +79,7 @@ OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
     merged.after.insert(merged.after.end(), part.after.begin(), part.after.end());
   }
   merged.location = ops_[merged.parts.front()].location;
+  merged.place = ops_[merged.parts.front()].place;
   ops_.push_back(std::move(merged));
   return ops_.back().id;
 }

@@ -49,11 +49,30 @@ void grad_by_identity(GradContext& g) {
 // --- tensors of one replica
 // --------------------------------------------------------------------------------------
 
+using Ipus = std::vector<std::int64_t>;
+
+void check_ipus(const InferContext& context) {
+  const auto ipus = context.op.optional_attr<Ipus>("ipus");
+  if (!ipus) return;
+  if (ipus->size() != context.op.inputs.size()) {
+    raise<AttributeValueError>("{}: not one of ipus for each tensor, got {}, expected {}", context.name(),
+                               ipus->size(), context.op.inputs.size());
+  }
+  for (const std::int64_t ipu : *ipus) check_ipu(context, "one of ipus", ipu);
+}
+
+/// Tensor k and what is made of it are on IPU k of the list.
+Place place_of_tensor(const Op& op, std::size_t index) {
+  const auto ipus = op.optional_attr<Ipus>("ipus");
+  return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.place.ipu, op.place.tiles};
+}
+
 /// One output per input, of its type; all inputs agree in dtype and shape.
 std::vector<OutputDef> infer_tensors(const InferContext& context) {
   if (context.op.inputs.empty()) {
     raise<GraphError>("{}: nothing to reduce, got no tensors, expected at least one", context.name());
   }
+  check_ipus(context);
   const OutputDef output = all_same(context).at(0);
   return std::vector<OutputDef>(context.op.inputs.size(), output);
 }
@@ -78,15 +97,28 @@ BlockKernel same_tensors(const EvalSpec& spec) {
   };
 }
 
-/// Gradient of each tensor: the sum of all outputs' gradients.
+/// Gradient of each tensor: the sum of the outputs' gradients, as far as they have one, on the tensor's IPU.
 void grad_tensors_by_sum(GradContext& g) {
-  TensorId sum = kNone;
+  const auto ipus = g.op().optional_attr<Ipus>("ipus");
+  std::vector<TensorId> terms;
+  Ipus places;
   for (std::size_t k = 0; k < g.op().outputs.size(); ++k) {
-    const TensorId next = g.cotangent(k);
-    if (next != kNone) sum = sum == kNone ? next : g.emit("add", {sum, next});
+    if (g.cotangent(k) == kNone) continue;
+    terms.push_back(g.cotangent(k));
+    if (ipus) places.push_back(ipus->at(k));
   }
+  if (terms.empty()) return;
+  const Attribute on = ipus ? Attribute(places) : Attribute();
+  const std::vector<TensorId> sums =
+      terms.size() == 1 ? terms : g.emit_all("all_reduce", terms, {{"ipus", on}});
+  std::size_t next = 0;
   for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
-    if (differentiates(g, i)) g.set(i, sum);
+    const bool has_sum = g.cotangent(i) != kNone;
+    TensorId sum = has_sum ? sums[next++] : sums[0];
+    if (!differentiates(g, i)) continue;
+    if (!has_sum && ipus)
+      sum = g.emit("ipu_copy", {sum}, {{"destination", ipus->at(i)}, {"source", places[0]}});
+    g.set(i, sum);
   }
 }
 
@@ -97,9 +129,7 @@ void grad_tensors_by_identity(GradContext& g) {
 }
 
 /// As PopXL: a gradient for "add" alone.
-void grad_all_reduce(GradContext& g) {
-  if (g.op().attr<std::string>("op") == "add") grad_tensors_by_sum(g);
-}
+bool is_no_sum(const Op& op) { return op.attr<std::string>("op") != "add"; }
 
 OpDef between_replicas(std::string_view name, GradFn grad) {
   return {.name = name,
@@ -114,11 +144,14 @@ OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad,
   const DTypeSet dtypes = infer == infer_paired_tensors ? kNumbers : kAnyDType;
   return {.name = name,
           .inputs = {{.name = "ts", .dtypes = dtypes, .variadic = true}},
-          .attrs = {optional("op", AttrType::kString, std::string("add"))},
+          .attrs = {optional("ipus", AttrType::kInts), optional("op", AttrType::kString, std::string("add"))},
           .infer = infer,
           .eval = eval,
           .grad = grad,
-          .rounding = rounding};
+          .refuses_grad = infer == infer_reduce_tensors ? is_no_sum : nullptr,
+          .rounding = rounding,
+          .input_place = place_of_tensor,
+          .output_place = place_of_tensor};
 }
 
 }  // namespace
@@ -138,7 +171,8 @@ std::vector<OpDef> collective_pair_ops() {
   return {
       std::move(identity),
       std::move(reduction),
-      of_tensors("all_reduce", infer_reduce_tensors, fold_tensors_kernel, grad_all_reduce, Rounding::kOnce),
+      of_tensors("all_reduce", infer_reduce_tensors, fold_tensors_kernel, grad_tensors_by_sum,
+                 Rounding::kOnce),
       of_tensors("all_reduce_identical_inputs", infer_paired_tensors, same_tensors, grad_tensors_by_sum,
                  Rounding::kNone),
       of_tensors("all_reduce_identical_grad_inputs", infer_paired_tensors, fold_tensors_kernel,

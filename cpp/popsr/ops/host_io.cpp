@@ -1,4 +1,5 @@
 // What a program exchanges with the host: streams, prints, and tensors that start from nothing.
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -89,8 +90,8 @@ ExchangeKernel host_store(const ExchangeSpec& spec) {
 // ------------------------------------------------------------------------------------------------
 
 void require_one_char(const InferContext& context, std::string_view attr) {
-  const auto& value = context.op.attr<std::string>(attr);
-  if (value.size() != 1) {
+  const auto& value = context.op.attr<std::string>(attr);  // UTF-8: bytes 10xxxxxx continue a character
+  if (std::ranges::count_if(value, [](char c) { return (c & 0xC0) != 0x80; }) != 1) {
     raise<AttributeValueError>("{}: {} is not one character, got '{}', expected one character",
                                context.name(), attr, value);
   }
@@ -101,8 +102,8 @@ std::vector<OutputDef> infer_print(const InferContext& context) {
     require_one_char(context, attr);
   const auto& format = context.op.attr<std::string>("float_format");
   if (format != "auto" && format != "fixed" && format != "scientific" && format != "none") {
-    raise<AttributeValueError>("{}: unknown float_format, got '{}', expected auto, fixed, scientific or none",
-                               context.name(), format);
+    raise<NameError>("{}: unknown float_format, got '{}', expected auto, fixed, scientific or none",
+                     context.name(), format);
   }
   for (const std::string_view attr : {"summarise_threshold", "edge_items", "max_line_width", "digits"}) {
     if (const auto value = context.op.attr<std::int64_t>(attr); value < 0) {
@@ -112,21 +113,20 @@ std::vector<OutputDef> infer_print(const InferContext& context) {
   return same_as_input(context);
 }
 
-/// Prints each distinct value once, with all replicas that hold it: what is printed depends on values, not on
-/// how blocks are stored.
+/// Hands out each distinct value once: what is printed depends on values, not on how blocks are stored.
 void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
                   const std::vector<std::uint32_t>& labels) {
   std::map<std::string_view, std::size_t> seen;
-  std::vector<PrintRequest> requests;
+  PrintRequest request{op, type, {}, {}};
   for (Replica r = 0; r < labels.size(); ++r) {
     if (!run.active(r)) continue;
     const std::byte* data = in_block(run, labels[r]);
     const std::string_view bytes(reinterpret_cast<const char*>(data), bytes_of(type));
-    const auto [it, is_new] = seen.try_emplace(bytes, requests.size());
-    if (is_new) requests.push_back({op, {}, type, data});
-    requests[it->second].replicas.push_back(r);
+    const auto [it, is_new] = seen.try_emplace(bytes, request.values.size());
+    if (is_new) request.values.push_back(data);
+    request.shown.emplace_back(r, it->second);
   }
-  for (const PrintRequest& request : requests) run.io.print(request);
+  if (!request.shown.empty()) run.io.print(request);
 }
 
 ExchangeKernel print_tensor(const ExchangeSpec& spec) {

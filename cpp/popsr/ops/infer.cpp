@@ -1,6 +1,7 @@
 #include "popsr/ops/infer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "popsr/base/error.h"
 
@@ -71,6 +72,12 @@ std::vector<OutputDef> all_same(const InferContext& context) {
     require_equal_shapes(context, 0, i);
   }
   return same_as_input(context);
+}
+
+void check_ipu(const InferContext& context, std::string_view what, std::int64_t ipu) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (ipu >= 0 && ipu <= kMost) return;
+  raise<AttributeValueError>("{}: {} is no IPU, got {}, expected 0 to {}", context.name(), what, ipu, kMost);
 }
 
 std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<std::int64_t>& axes,

@@ -30,6 +30,9 @@ std::vector<OutputDef> broadcast_binary_inplace(const InferContext& context);
 /// One output of the type of input 0; all inputs must have that dtype and shape.
 std::vector<OutputDef> all_same(const InferContext& context);
 
+/// AttributeValueError unless it is a number of a device.
+void check_ipu(const InferContext& context, std::string_view what, std::int64_t ipu);
+
 /// Ascending axes without duplicates (AttributeValueError); negative ones count from the end.
 std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<std::int64_t>& axes,
                                          std::size_t rank);

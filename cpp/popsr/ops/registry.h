@@ -31,6 +31,7 @@ std::vector<OpDef> replica_index_ops();    ///< replica_index.cpp
 std::vector<OpDef> collective_ops();       ///< collectives.cpp: reductions, gathers
 std::vector<OpDef> collective_move_ops();  ///< collective_moves.cpp: broadcast, all-to-all, permute, slices
 std::vector<OpDef> collective_pair_ops();  ///< collective_pairs.cpp: those with a declared gradient
+std::vector<OpDef> place_copy_ops();       ///< place_copies.cpp: ipu_copy, io_tile_copy
 std::vector<OpDef> merged_ops();           ///< merged.cpp: several exchanges as one op
 std::vector<OpDef> var_update_ops();       ///< var_updates.cpp
 

@@ -111,7 +111,9 @@ void Autodiff::check_not_modifying(GraphId graph) const {
 void Autodiff::check_no_throwing(GraphId graph) const {
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
-    if (op.def->control == Control::kCall || op.def->grad != nullptr) continue;
+    const bool has_grad =
+        op.def->grad != nullptr && !(op.def->refuses_grad != nullptr && op.def->refuses_grad(op));
+    if (op.def->control == Control::kCall || has_grad) continue;
     if (!is_active(ir_, op, activities_.at(graph.value))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
                       op.def->name, ir_.tensor(op.outputs[0]).name, ir_.locations().to_string(op.location));

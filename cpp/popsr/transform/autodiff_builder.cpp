@@ -114,8 +114,9 @@ std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::ve
     inputs.push_back(input.is_gradient ? cotangent_of_call(op, input.fwd_tensor, cotangents)
                                        : forward_of_call(op, input.fwd_tensor));
   }
-  const OpId call = ir_.emit(graph_, "call", std::move(inputs),
-                             {.attrs = {{"graph", callee.graph}}, .location = op.location});
+  const OpId call =
+      ir_.emit(graph_, "call", std::move(inputs),
+               {.attrs = {{"graph", callee.graph}}, .location = op.location, .place = op.place});
   for (std::size_t k = 0; k < targets.size(); ++k) {
     if (targets[k] < gradients.size()) gradients[targets[k]] = ir_.op(call).outputs[k];
   }
@@ -130,7 +131,7 @@ TensorId GradGraphBuilder::cotangent_of_call(const Op& op, TensorId callee_outpu
   for (std::size_t k = 0; k < cotangents.size() && k < outputs.size(); ++k) {
     if (outputs[k] == callee_output && cotangents[k] != kNone) terms.push_back(cotangents[k]);
   }
-  return terms.empty() ? zeros(ir_.tensor(callee_output), op.location) : add(terms, "add_out", op.location);
+  return terms.empty() ? zeros(ir_.tensor(callee_output), op) : add(terms, "add_out", op.location, op.place);
 }
 
 TensorId GradGraphBuilder::forward_of_call(const Op& op, TensorId callee_tensor) {
@@ -149,27 +150,32 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
   const auto it = sums_.find(forward);
   if (it == sums_.end()) return kNone;
   Sum& sum = it->second;
-  sum.terms = {add(sum.terms, "Gradient___" + local_name(forward), sum.location)};
+  if (sum.terms.size() > 1) {
+    const Place place = place_of(ir_, forward).value_or(Place{});
+    sum.terms = {add(sum.terms, "Gradient___" + local_name(forward), sum.location, place)};
+  }
   return sum.terms.front();
 }
 
 TensorId GradGraphBuilder::add(const std::vector<TensorId>& terms, const std::string& name,
-                               LocationId location) {
+                               LocationId location, Place place) {
   TensorId sum = terms.front();
   for (const TensorId term : terms | std::views::drop(1)) {
-    const OpId op = ir_.emit(graph_, "add", {sum, term}, {.output_names = {name}, .location = location});
+    const OpId op =
+        ir_.emit(graph_, "add", {sum, term}, {.output_names = {name}, .location = location, .place = place});
     sum = ir_.op(op).outputs[0];
   }
   return sum;
 }
 
-TensorId GradGraphBuilder::zeros(const Tensor& like, LocationId location) {
+TensorId GradGraphBuilder::zeros(const Tensor& like, const Op& forward) {
   const OpId op = ir_.emit(graph_, "init", {},
                            {.attrs = {{"shape", like.type.shape},
                                       {"dtype", like.type.dtype},
                                       {"init_type", std::string("zero")},
                                       {"meta_shape", like.meta_shape}},
-                            .location = location});
+                            .location = forward.location,
+                            .place = forward.place});
   return ir_.op(op).outputs[0];
 }
 
@@ -240,7 +246,7 @@ const Op* find_outside_access(const Ir& ir, const Op& op) {
 }  // namespace
 
 void GradGraphBuilder::clone(const Op& op) {
-  EmitArgs args{.location = op.location, .allow_stochastic = op.allow_stochastic};
+  EmitArgs args{.location = op.location, .place = op.place, .allow_stochastic = op.allow_stochastic};
   if (const Op* outside = find_outside_access(ir_, op)) {
     raise<GraphError>(
         "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",

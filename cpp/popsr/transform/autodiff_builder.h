@@ -41,8 +41,8 @@ class GradGraphBuilder {
 
   /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
   TensorId gradient(TensorId forward);
-  TensorId add(const std::vector<TensorId>& terms, const std::string& name, LocationId location);
-  TensorId zeros(const Tensor& like, LocationId location);
+  TensorId add(const std::vector<TensorId>& terms, const std::string& name, LocationId location, Place place);
+  TensorId zeros(const Tensor& like, const Op& forward);
 
   /// The value of a forward tensor in the gradient graph.
   TensorId value(TensorId forward);

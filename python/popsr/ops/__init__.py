@@ -3,6 +3,7 @@
 from popsr.ops import collectives, var_updates
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_
 from popsr.ops.cast import cast
+from popsr.ops.code_copy import remote_code_load
 from popsr.ops.comparisons import (
     equal,
     greater,
@@ -65,6 +66,8 @@ from popsr.ops.indexing import (
     scatter_reduce,
     tied_gather,
 )
+from popsr.ops.io_tile_copy import io_tile_copy
+from popsr.ops.ipu_copy import ipu_copy
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul
 from popsr.ops.order import argmax, argmin, cumsum, median, topk
@@ -134,6 +137,8 @@ __all__ = [
     "increment_mod",
     "increment_mod_",
     "init",
+    "io_tile_copy",
+    "ipu_copy",
     "isfinite",
     "isinf",
     "isnan",
@@ -163,6 +168,7 @@ __all__ = [
     "prod",
     "relu",
     "relu_",
+    "remote_code_load",
     "remote_load",
     "remote_load_",
     "remote_store",

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from popsr._emit import emit, emit_op
+from popsr._places import find_place
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 from popsr.utils import is_a
@@ -67,16 +68,18 @@ def replicated_all_reduce_identical_grad_inputs(
 def all_reduce(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
-    """Reduce tensors of one replica, which PopXL keeps on several processors of it.
+    """Reduce tensors on several IPUs of one replica.
 
     Args:
         ts: tensors of one shape and dtype; they fold in this order.
-        ipus: a processor for each tensor; changes nothing here.
+        ipus: the IPU of each tensor. Default: where they are.
         op: the reduction.
     Returns:
-        The result once for each tensor. Each gradient is the sum of theirs, for "add" alone.
+        The result once for each tensor, on its IPU. Each gradient is the sum of theirs, for "add"; other reductions
+        refuse to be differentiated.
     Raises:
-        ValueError: no tensors, unequal shapes, unknown ``op``, or another number of ``ipus``.
+        ValueError: no tensors, unequal shapes, unknown ``op``, another number of ``ipus``, or none
+            and it is unknown where a tensor is.
         TypeError: unequal dtypes.
     """
     return _of_tensors("all_reduce", ts, ipus, op)
@@ -89,12 +92,13 @@ def all_reduce_identical_inputs(
 
     Args:
         ts: identical tensors.
-        ipus: a processor for each tensor; changes nothing here.
+        ipus: the IPU of each tensor. Default: where they are.
         op: "add".
     Returns:
-        A copy of each tensor.
+        A copy of each tensor, on its IPU.
     Raises:
-        ValueError: no tensors, unequal shapes, another ``op``, or another number of ``ipus``.
+        ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
+            and it is unknown where a tensor is.
         TypeError: unequal dtypes.
     """
     return _of_tensors("all_reduce_identical_inputs", ts, ipus, op)
@@ -107,12 +111,13 @@ def all_reduce_identical_grad_inputs(
 
     Args:
         ts: tensors of one shape and dtype; they fold in this order.
-        ipus: a processor for each tensor; changes nothing here.
+        ipus: the IPU of each tensor. Default: where they are.
         op: "add".
     Returns:
-        The result once for each tensor.
+        The result once for each tensor, on its IPU.
     Raises:
-        ValueError: no tensors, unequal shapes, another ``op``, or another number of ``ipus``.
+        ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
+            and it is unknown where a tensor is.
         TypeError: unequal dtypes.
     """
     return _of_tensors("all_reduce_identical_grad_inputs", ts, ipus, op)
@@ -124,9 +129,23 @@ def _of_tensors(
     if is_a(ts, Tensor) or not is_a(ts, Iterable):
         raise ArgumentTypeError(f"{name}: ts is not a Tensor list, got {ts!r}, expected a list of Tensors")
     tensors = list(ts)
-    if ipus is not None and len(ipus) != len(tensors):
-        raise AttributeValueError(
-            f"{name}: not one of ipus for each tensor, got {len(ipus)}, expected {len(tensors)}"
-        )
-    ids = emit_op(name, {"ts": tensors}, {"op": op}, outputs=len(tensors))[1]
+    if ipus is None:
+        ipus = _places_of(name, tensors)
+    elif not is_a(ipus, Iterable):
+        raise ArgumentTypeError(f"{name}: ipus is not a list, got {ipus!r}, expected an int for each tensor")
+    ids = emit_op(name, {"ts": tensors}, {"op": op, "ipus": list(ipus)}, outputs=len(tensors))[1]
     return list(_context.ir._tensors_of(ids))
+
+
+def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:
+    ipus = []
+    for tensor in tensors:
+        if not is_a(tensor, Tensor):  # the op says so
+            continue
+        place = find_place(tensor)
+        if place is None:
+            raise GraphError(
+                f"{name}: the IPU of a tensor is unknown, got {tensor!r} that no op makes or takes, expected ipus"
+            )
+        ipus.append(place[0])
+    return ipus

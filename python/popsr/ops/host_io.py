@@ -69,25 +69,34 @@ def print_tensor(
     open_bracket: str = "[",
     close_bracket: str = "]",
 ) -> Tensor:
-    """Write a tensor to standard error each time that this point runs; changes no other result.
+    """Write a tensor to Python's ``sys.stderr`` each time that this point runs; changes no other result.
 
-    Replicas that hold one value share a line.
+    Every replica that runs it writes a block of its own, in their order, followed by an empty line: also where they
+    hold one value, so that the text does not depend on what others hold. With several replicas the title of a block
+    ends in ``_replica_<number>``. The last dimension is a row on one line; other dimensions have a line for each
+    bracket, and their parts are indented by one space. A scalar has no brackets.
 
     Args:
-        t: the tensor.
+        t: the tensor, any dtype.
         title: text before it. Default: ``print_<name>``.
         print_self: print the tensor.
-        print_gradient: print its gradient, as ``<title>_gradient``.
-        summarise_threshold: elements from which the middle is left out; 0 = never.
+        print_gradient: print its gradient as ``<title>_gradient``, where ``autodiff`` makes one.
+        summarise_threshold: a tensor of more elements is summarised: of each dimension longer than twice
+            ``edge_items`` the middle is left out; 0 = never.
         edge_items: how many elements are shown at each end then.
-        max_line_width: where lines are broken; 0 = nowhere.
-        digits: digits after the point.
-        float_format: how floats are written.
+        max_line_width: rows are broken where a line, with the title, would be longer; 0 = nowhere.
+        digits: significant digits of floats (in fixed notation, of the greatest one). Elements are aligned. 0 = not
+            aligned, and ``float_format`` is "none".
+        float_format: "fixed", "scientific", the shortest text that gives the value back ("none", not aligned), or
+            "auto": fixed where every element but 0 keeps at least half of its digits, else scientific.
         separator: character between elements.
         open_bracket: character that opens a dimension.
         close_bracket: character that closes a dimension.
     Returns:
-        A copy of ``t``.
+        A copy of ``t``. Its gradient is that of the copy.
+    Raises:
+        KeyError: unknown ``float_format``.
+        ValueError: a separator or bracket that is not one character, or a negative number.
     """
     if title is None:
         title = f"print_{t.name}" if is_a(t, Tensor) else "print"

@@ -6,6 +6,7 @@ from popsr.transforms.autodiff import (
     GradGraphInfo,
     autodiff,
 )
+from popsr.transforms.decompose_sum import decompose_sum
 from popsr.transforms.merge import io_tile_exchange, merge_collectives, merge_exchange
 from popsr.transforms.stochastic_rounding import stochastic_rounding
 
@@ -14,6 +15,7 @@ __all__ = [
     "ExpectedConnectionType",
     "GradGraphInfo",
     "autodiff",
+    "decompose_sum",
     "io_tile_exchange",
     "merge_collectives",
     "merge_exchange",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import overload
 
 from popsr import _core
-from popsr.context import _context, in_sequence
+from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
 
@@ -57,20 +57,24 @@ def merge_exchange(ir: Ir | None = None) -> int | contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
-    """``merge_exchange()`` of ops that are in no order of their own: ``in_sequence(False)``.
+    """``merge_exchange()`` inside ``io_tiles()`` and ``in_sequence(False)``.
 
     Args:
-        verify_overlap: refuse a block whose loads and stores do not become one op.
+        verify_overlap: refuse a block of which more than one op is left.
     Raises:
-        RuntimeError: they do not.
+        RuntimeError: there is more than one.
     """
     graph = _context.graph
     first = len(graph.ir._core.graph_ops(graph._id))
-    with in_sequence(False):
+    with io_tiles(), in_sequence(False):
         yield
-    left = _core.merge_exchange_since(graph.ir._core, graph._id, first)
+    _core.merge_exchange_since(graph.ir._core, graph._id, first)
+    left = len(graph.ir._core.graph_ops(graph._id)) - first
     if verify_overlap and left > 1:
-        raise StateError(f"io_tile_exchange: exchanges depend on each other, got {left} ops, expected one")
+        raise StateError(
+            f"io_tile_exchange: ops do not become one exchange, got {left} ops, expected one: loads and stores that "
+            "do not depend on each other, and no other op"
+        )
 
 
 @contextlib.contextmanager

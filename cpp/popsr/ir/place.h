@@ -1,0 +1,39 @@
+// Where values are: on which device of a replica, and on which of its tiles.
+//
+// A program declares places; here one memory holds them all, so they are checked and asked for, and change no
+// value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "popsr/ir/ids.h"
+
+namespace popsr {
+
+class Ir;
+struct OpDef;
+
+enum class TileSet : std::uint8_t { kCompute, kIo };
+std::string_view to_string(TileSet tiles);
+
+struct Place {
+  std::uint32_t ipu = 0;
+  TileSet tiles = TileSet::kCompute;
+  bool operator==(const Place&) const = default;
+};
+
+/// That of the op that makes the tensor; else of what a call passes, for an input of a graph; else of an op
+/// that takes it. nullopt where there is none of them. Calls have the places of the graphs that they run.
+std::optional<Place> place_of(const Ir& ir, TensorId tensor);
+
+/// Must all inputs be in one place? Not those of ops that run graphs, or that say themselves where they are.
+bool takes_one_place(const OpDef& def);
+
+/// GraphError when tensors whose places are known are on different devices or tiles. What transforms emit is
+/// not checked: an op may run elsewhere than its one input is, and then its gradient has inputs from both.
+void check_places(const Ir& ir, std::string_view where, const std::vector<TensorId>& tensors);
+
+}  // namespace popsr

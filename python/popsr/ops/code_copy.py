@@ -1,0 +1,59 @@
+"""Where the code of graphs is, which PopXL programs may move. Here code is where it is."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
+from popsr.graph import Graph
+from popsr.utils import is_a, read_choice
+
+__all__ = ["CODE_LOCATION", "code_copy", "remote_code_load"]
+
+CODE_LOCATION = Literal["executable", "compute_buffer", "io_buffer"]
+
+
+def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
+    """Load the code of a graph before it is called; there is nothing to load, so nothing is added to the program.
+
+    Args:
+        graph: the graph; not the current one.
+        destination: "executable".
+    Raises:
+        ValueError: ``graph`` is the current graph, or of another Ir; an unknown destination.
+        NotImplementedError: another destination.
+    """
+    _check("remote_code_load", graph, destination)
+
+
+def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -> None:
+    """Copy the code of a graph from one memory to another; nothing is added to the program.
+
+    Args:
+        graph: the graph; not the current one.
+        source: where its code is.
+        destination: "executable".
+    Raises:
+        ValueError: ``graph`` is the current graph, or of another Ir; an unknown source or destination.
+        NotImplementedError: another destination.
+    """
+    read_choice("code_copy", "source", source, get_args(CODE_LOCATION))
+    _check("code_copy", graph, destination)
+
+
+def _check(where: str, graph: Graph, destination: CODE_LOCATION) -> None:
+    current = _context.graph
+    if not is_a(graph, Graph):
+        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {graph!r}")
+    if graph.ir is not current.ir:
+        raise GraphError(f"{where}: graph of another Ir, got {graph!r}, expected one of {current.ir!r}")
+    if graph is current:
+        raise AttributeValueError(
+            f"{where}: a graph loads its own code, got {graph!r}, expected another graph"
+        )
+    read_choice(where, "destination", destination, get_args(CODE_LOCATION))
+    if destination != "executable":
+        raise UnsupportedError(
+            f"{where}: destination is not supported, got {destination!r}, expected 'executable'"
+        )

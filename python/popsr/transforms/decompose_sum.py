@@ -1,0 +1,27 @@
+"""Sums of many tensors as additions of two."""
+
+from __future__ import annotations
+
+from popsr.errors import ArgumentTypeError
+from popsr.graph import Graph
+from popsr.utils import is_a
+
+__all__ = ["decompose_sum"]
+
+
+def decompose_sum(graph: Graph) -> Graph:
+    """Split each op that adds more than two tensors into additions of two.
+
+    There is no such op: programs add two tensors at a time, and so does ``autodiff`` where several gradients
+    meet. So the graph is already as PopXL's transform would leave it.
+
+    Args:
+        graph: the graph.
+    Returns:
+        ``graph``.
+    Raises:
+        TypeError: it is no Graph.
+    """
+    if not is_a(graph, Graph):
+        raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {graph!r}")
+    return graph

@@ -1,0 +1,27 @@
+"""Rows of op_cases.py for copies between places, which move bits and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers import ALL_DTYPES, Array
+from op_inputs import Case, Row, normal, special
+
+
+def _copied(t: Array, **_: Any) -> Array:
+    return t
+
+
+def _row(attrs: dict[str, Any]) -> Row:
+    cases = (
+        Case(normal((2, 3)), _copied, attrs, dtypes=ALL_DTYPES),
+        Case(normal(()), _copied, attrs, "scalar", ("float32",)),
+        Case(normal((0, 3)), _copied, attrs, "empty", ("float32",)),
+        Case(special(1), _copied, attrs, "special"),
+    )
+    return Row(cases, "stops")
+
+
+def place_rows() -> dict[str, Row]:
+    """Rows by op."""
+    return {"ipu_copy": _row({"destination": 1, "source": 0}), "io_tile_copy": _row({})}
