@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import oracles
 from collective_cases import collective_rows, groups
+from conv_cases import conv_rows
 from elementwise_cases import elementwise_rows
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
 from indexing_cases import indexing_rows
@@ -581,6 +582,7 @@ OPS: dict[str, Row] = {
     **elementwise_rows(),
     **_shapes(),
     **view_rows(_shapes()),
+    **conv_rows(),
     **indexing_rows(),
     **_reductions(),
     **reduction_rows(),

@@ -113,6 +113,26 @@ struct MatmulArgs {
 /// and has at least matmul_scratch(args) bytes, one per thread.
 using MatmulFn = void (*)(const MatmulArgs& args, int part, int parts, void* scratch);
 
+/// A product whose right operand is addressed step by step: a convolution over an image as it lies in memory.
+///   chain(i, j) = fma-chain over k = 0..K-1, from +0, of A(i, k) * x[offset[k] + j]   (K > 4096: as above)
+///   C(i, j) = chain(i, j), or C(i, j) + chain(i, j) when `add`
+/// A is packed in ceil(m / conv_rows) tiles of rows: tile q holds rows [m*q/tiles, m*(q+1)/tiles) as
+/// [k][row], from element first_row * K on.
+struct ConvArgs {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t first_tile = 0, last_tile = 0;  ///< Tiles to compute; last_tile is not one of them.
+  const void* a = nullptr;                     ///< All tiles.
+  const void* x = nullptr;
+  const std::int64_t* offset = nullptr;
+  void* c = nullptr;  ///< Row 0 is the first row of first_tile.
+  std::int64_t c_row = 0;
+  bool add = false;
+};
+using ConvFn = void (*)(const ConvArgs& args);
+/// to[k*width + x] = from[k*from_k + x*from_x] for x < cols, 0 up to `width`.
+using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
+                        std::int64_t from_x, std::int64_t k, std::int64_t cols);
+
 struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
@@ -162,6 +182,12 @@ struct KernelTable {
   MatmulFn matmul_f32;
   MatmulFn matmul_f64;
   std::size_t (*matmul_scratch)(const MatmulArgs& args, int element_size);
+
+  ConvFn conv_f32;
+  ConvFn conv_f64;
+  PackFn pack_f32;
+  PackFn pack_f64;
+  std::int64_t conv_rows;  ///< Most rows of a tile of ConvArgs.
 };
 
 }  // namespace popsr::kernels

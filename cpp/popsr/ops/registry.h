@@ -23,6 +23,7 @@ std::vector<OpDef> softmax_ops();          ///< softmax.cpp: softmax, log_softma
 std::vector<OpDef> scan_ops();             ///< scans.cpp: cumsum
 std::vector<OpDef> order_ops();            ///< order.cpp: argmax, argmin, median, topk
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp
+std::vector<OpDef> conv_ops();             ///< conv.cpp: conv, conv_transpose
 std::vector<OpDef> loss_ops();             ///< losses.cpp
 std::vector<OpDef> host_io_ops();          ///< host_io.cpp: host_load, host_store, print_tensor, init
 std::vector<OpDef> remote_ops();           ///< remote.cpp: loads from and stores to remote buffers

@@ -17,6 +17,7 @@ from popsr.ops.comparisons import (
 )
 from popsr.ops.conditional import conditional, conditional_with_info
 from popsr.ops.control import CallSiteInfo, call, call_with_info, repeat, repeat_with_info
+from popsr.ops.conv import PadType, conv, conv_transpose, multi_conv_options
 from popsr.ops.dynamic import dynamic_slice, dynamic_update, dynamic_update_, subsample
 from popsr.ops.elementwise import (
     abs,
@@ -92,6 +93,7 @@ from popsr.ops.views import concat_, detach_, flatten_, reshape_, slice_, transp
 
 __all__ = [
     "CallSiteInfo",
+    "PadType",
     "abs",
     "add",
     "add_",
@@ -108,6 +110,8 @@ __all__ = [
     "concat_",
     "conditional",
     "conditional_with_info",
+    "conv",
+    "conv_transpose",
     "cos",
     "cumsum",
     "detach",
@@ -159,6 +163,7 @@ __all__ = [
     "median",
     "min",
     "mul",
+    "multi_conv_options",
     "negate",
     "nll_loss",
     "nll_loss_with_softmax_grad",

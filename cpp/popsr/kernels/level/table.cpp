@@ -11,6 +11,7 @@
 
 #include "popsr/kernels/level/ars.h"
 #include "popsr/kernels/level/cast-inl.h"
+#include "popsr/kernels/level/conv.h"
 #include "popsr/kernels/level/convert.h"
 #include "popsr/kernels/level/elementwise-inl.h"
 #include "popsr/kernels/level/exact-inl.h"
@@ -174,6 +175,11 @@ constexpr void fill_functions(KernelTable& table) {
   table.matmul_f32 = matmul_f32;
   table.matmul_f64 = matmul_f64;
   table.matmul_scratch = matmul_scratch;
+  table.conv_f32 = conv_f32;
+  table.conv_f64 = conv_f64;
+  table.pack_f32 = pack_f32;
+  table.pack_f64 = pack_f64;
+  table.conv_rows = kConvRows;
 }
 
 /// Everything one integer type has.

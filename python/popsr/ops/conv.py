@@ -1,0 +1,208 @@
+"""Convolutions over one, two or three spatial axes.
+
+Every element of a result is one chain of fused multiply-adds in float32 (float64 for float64), rounded once: over the
+input channels of its group and, for each of them, the elements of the kernel in ascending order. So a result depends
+neither on the number of threads nor on what else is in the batch. Positions outside the input count as zeros, also
+against infinite weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from popsr._emit import emit
+from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.tensor import Tensor
+from popsr.utils import is_a, read_choice, read_ints, read_mapping
+
+__all__ = ["PadType", "conv", "conv_transpose", "multi_conv_options"]
+
+PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
+
+_ONE = (1, 1)
+_ZERO = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class MultiConvOptions:
+    """Hints for convolutions, one entry each or one for all; none has an effect here."""
+
+    available_memory_proportions: tuple[float, ...] = ()
+    partials_types: tuple[str, ...] = ()
+    enable_conv_dithering: tuple[int, ...] = ()
+
+
+def conv(
+    t: Tensor,
+    weight: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    available_memory_proportions: list[float] | None = None,
+    partials_types: list[str] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """Convolution: ``out[n, o, p]`` is the sum of ``t[n, c, p * stride + k * dilation - begin] * weight[o, c, k]``.
+
+    The defaults of ``stride``, ``padding`` and ``dilation`` fit data of any number of spatial axes.
+
+    Args:
+        t: the operand, ``[N, C, spatial...]`` with one to three spatial axes.
+        weight: ``[O, C / groups, kernel...]``.
+        stride: steps between output positions, one per spatial axis.
+        padding: zeros around ``t``: before it for each spatial axis, then after it for each.
+        dilation: steps between elements of the kernel, one per spatial axis.
+        groups: parts into which both kinds of channels are cut; each sees its own input channels only.
+        pad_type: "not_set" takes ``padding``. The others ignore it: "valid" is no padding; "same_upper" and
+            "same_lower" pad to ``ceil(extent / stride)`` outputs, an odd zero after or before ``t``.
+        available_memory_proportions: accepted for PopXL programs; has no effect.
+        partials_types: accepted for PopXL programs, "half" or "float"; sums are kept in float32 or wider.
+        enable_conv_dithering: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
+    Raises:
+        ShapeError: the ranks or channels do not fit, or the kernel is larger than the padded operand.
+        AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
+        DTypeError: the dtypes differ or are not floating.
+    """
+    _read_hints("conv", available_memory_proportions, partials_types, enable_conv_dithering)
+    return emit(
+        "conv", {"t": t, "weight": weight}, **_attributes("conv", stride, padding, dilation, groups, pad_type)
+    )
+
+
+def conv_transpose(
+    t: Tensor,
+    weight: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    output_padding: tuple[int, ...] | None = (),
+    output_shape: tuple[int, ...] | None = (),
+    available_memory_proportions: list[float] | None = None,
+    partials_types: list[str] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """Transposed convolution: what ``conv`` takes from a position is added to that position instead.
+
+    ``t[n, c, p] * weight[c, o, k]`` is a term of ``out[n, o, p * stride + k * dilation - begin]``. The result reaches
+    ``stride * (extent - 1) + output_padding + (kernel - 1) * dilation + 1`` positions, from which padding is cut off.
+    It has no gradient.
+
+    Args:
+        t: the operand, ``[N, C, spatial...]`` with one to three spatial axes.
+        weight: ``[C, O / groups, kernel...]``.
+        stride: steps between what neighbours of ``t`` are added to, one per spatial axis.
+        padding: positions that are cut off: in front for each spatial axis, then at the end for each.
+        dilation: steps between elements of the kernel, one per spatial axis.
+        groups: parts into which both kinds of channels are cut; each sees its own input channels only.
+        pad_type: "not_set" takes ``padding``. The others ignore it: "valid" cuts nothing off; "same_upper" and
+            "same_lower" leave ``extent * stride`` positions, an odd one is cut off at the end or in front.
+        output_padding: positions added at the end, less than the stride or the dilation; one per spatial axis.
+        output_shape: the spatial extents of the result. Then padding follows from them, an odd position is cut off in
+            front unless ``pad_type`` is "same_upper".
+        available_memory_proportions: accepted for PopXL programs; has no effect.
+        partials_types: accepted for PopXL programs, "half" or "float"; sums are kept in float32 or wider.
+        enable_conv_dithering: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
+    Raises:
+        ShapeError: the ranks or channels do not fit, or padding cuts off more than there is.
+        AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
+        DTypeError: the dtypes differ or are not floating.
+    """
+    where = "conv_transpose"
+    _read_hints(where, available_memory_proportions, partials_types, enable_conv_dithering)
+    return emit(
+        where,
+        {"t": t, "weight": weight},
+        **_attributes(where, stride, padding, dilation, groups, pad_type),
+        output_padding=_numbers(where, "output_padding", output_padding, ()),
+        output_shape=_numbers(where, "output_shape", output_shape, ()),
+    )
+
+
+def multi_conv_options(
+    sess_opts: Any,
+    attr_param: Mapping[str, Any] | None,
+    available_memory_proportions: list[float] | None,
+    partials_types: list[str] | None,
+    enable_conv_dithering: list[int] | None,
+) -> MultiConvOptions:
+    """The checked hints of convolutions.
+
+    Args:
+        sess_opts: accepted for PopXL programs; has no effect.
+        attr_param: hints by name, for those that are None.
+        available_memory_proportions: numbers from 0 to 1.
+        partials_types: "half" or "float", in any case.
+        enable_conv_dithering: 0 or 1.
+    Returns:
+        The hints.
+    Raises:
+        AttributeValueError: an entry is none of these.
+        ArgumentTypeError: something is not a list.
+    """
+    del sess_opts
+    named = read_mapping("multi_conv_options", "attr_param", attr_param)
+    given = {
+        "available_memory_proportions": available_memory_proportions,
+        "partials_types": partials_types,
+        "enable_conv_dithering": enable_conv_dithering,
+    }
+    hints = {name: named.get(name) if value is None else value for name, value in given.items()}
+    return _read_hints("multi_conv_options", *hints.values())
+
+
+def _read_hints(where: str, proportions: Any, partials: Any, dithering: Any) -> MultiConvOptions:
+    hints = MultiConvOptions(
+        _entries(where, "available_memory_proportions", proportions),
+        _entries(where, "partials_types", partials),
+        _entries(where, "enable_conv_dithering", dithering),
+    )
+    for proportion in hints.available_memory_proportions:
+        number = is_a(proportion, (int, float)) and not is_a(proportion, bool)
+        if not number or not 0 <= proportion <= 1:
+            raise AttributeValueError(
+                f"{where}: available_memory_proportions has a wrong entry, got {proportion!r}, expected 0 to 1"
+            )
+    for partial in hints.partials_types:
+        name = partial.lower() if is_a(partial, str) else partial
+        read_choice(where, "partials_types entry", name, ("half", "float"))
+    for flag in hints.enable_conv_dithering:
+        read_choice(where, "enable_conv_dithering entry", flag, (0, 1))
+    return hints
+
+
+def _entries(where: str, name: str, values: Any) -> tuple[Any, ...]:
+    if values is None:
+        return ()
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"{where}: {name} is not a list, got {values!r}, expected a list")
+    return tuple(values)
+
+
+def _attributes(
+    where: str, stride: Any, padding: Any, dilation: Any, groups: int | None, pad_type: str | None
+) -> dict[str, Any]:
+    return {
+        "stride": _numbers(where, "stride", stride, _ONE),
+        "padding": _numbers(where, "padding", padding, _ZERO),
+        "dilation": _numbers(where, "dilation", dilation, _ONE),
+        "groups": groups,
+        "pad_type": pad_type,
+    }
+
+
+def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """None for the default, which is that of two spatial axes but serves any number of them."""
+    if values is None:
+        return None
+    read = read_ints(where, name, values)
+    return None if read == default else read
