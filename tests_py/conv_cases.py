@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 import numpy as np
-from helpers import FLOATS, Array, np_dtype
-from op_inputs import Case, Draw, Row, normal, small
+from float8_oracle import from_float8, to_float8
+from helpers import FLOAT8, FLOATS, Array, np_dtype
+from op_inputs import Case, Draw, Row, normal, small, together
 
 HINTS = ("available_memory_proportions", "partials_types", "enable_conv_dithering")
 _BY_RANK = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
@@ -225,10 +226,42 @@ def _row(
     return Row(tuple(cases), grad, python_only=HINTS, defaults={**_BY_RANK, **options})
 
 
+def _scaled(oracle: Any, shapes: tuple[Shapes, ...], **defaults: Any) -> Row:
+    """Float8 operands whose sums are exact in float32, and scales that keep the result or leave float16."""
+
+    def quarters(*extents: tuple[int, ...]) -> Draw:
+        return lambda rng, name: [to_float8(rng.integers(-6, 7, s) / 4, name) for s in extents]
+
+    def exact(t: Array, weight: Array, log2_scale: Array, **attrs: Any) -> Array:
+        result = oracle(from_float8(t).astype(np.float64), from_float8(weight).astype(np.float64), **attrs)
+        return np.ldexp(result, int(log2_scale))
+
+    cases = [
+        Case(
+            together(
+                (quarters(t), "float8_143"),
+                (quarters(w), FLOAT8[i % 2]),
+                (lambda rng, name, s=scale: [np.array(s, np.int32)], "int32"),
+            ),
+            exact,
+            attrs,
+            f"{label}-{scale}" if label else str(scale),
+            ("float8_143",),
+        )
+        for i, (label, t, w, attrs) in enumerate(shapes)
+        for scale in (0, -19, 14)
+    ]
+    return Row(tuple(cases), "throws", python_only=HINTS[:1] + HINTS[2:], defaults={**_BY_RANK, **defaults})
+
+
 def conv_rows() -> dict[str, Row]:
     """conv and conv_transpose."""
     empty_transposed = [(label, t, (w[1], w[0], *w[2:]), attrs) for label, t, w, attrs in NOTHING]
     return {
         "conv": _row(conv, CONVS, LARGE, NOTHING, "finite"),
         "conv_transpose": _row(conv_transpose, TRANSPOSED, LARGE_TRANSPOSED, empty_transposed, "stops"),
+        "conv_pow2scaled": _scaled(conv, CONVS[:8]),
+        "conv_transpose_pow2scaled": _scaled(
+            conv_transpose, TRANSPOSED[:8], output_padding=(), output_shape=()
+        ),
     }

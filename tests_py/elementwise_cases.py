@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from helpers import ALL_DTYPES, FLOATS, NUMBERS, Array, np_dtype
+from helpers import ALL_DTYPES, FLOAT8, FLOATS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
 from op_inputs import Case, Draw, Row, normal, positive, small, special, together
 
 import popsr
@@ -80,7 +80,10 @@ def _mixed(oracle: Oracle) -> list[Case]:
 
 
 def _comparison(oracle: Oracle) -> Row:
-    cases = [*_binary(oracle, ALL_DTYPES), Case(small((4, 50), (4, 50)), oracle, {}, "ties", ALL_DTYPES)]
+    cases = [
+        *_binary(oracle, NUMBERS_AND_BOOL),
+        Case(small((4, 50), (4, 50)), oracle, {}, "ties", NUMBERS_AND_BOOL),
+    ]
     return Row((*cases, *_mixed(oracle)), "bool")
 
 
@@ -90,8 +93,8 @@ def _logic(function: Oracle) -> Row:
 
     return Row(
         (
-            *_binary(oracle, ALL_DTYPES),
-            Case(small((4, 50), (4, 50)), oracle, {}, "zeros", ALL_DTYPES),
+            *_binary(oracle, NUMBERS_AND_BOOL),
+            Case(small((4, 50), (4, 50)), oracle, {}, "zeros", NUMBERS_AND_BOOL),
             Case(
                 together(small((9,)), (special(1), "float64")),
                 lambda a, b: oracle(a[:1], b),
@@ -149,10 +152,14 @@ def _where() -> Row:
     }
     return Row(
         (
-            Case(decided, oracle, {}, "", ALL_DTYPES),
+            Case(decided, oracle, {}, "", NUMBERS_AND_BOOL),
             *(
-                Case(chosen(*shapes), oracle, {}, f"of-{label}", ALL_DTYPES)
+                Case(chosen(*shapes), oracle, {}, f"of-{label}", NUMBERS_AND_BOOL)
                 for label, shapes in of_bool.items()
+            ),
+            *(
+                Case(lambda rng, _, of=of: chosen(*[(3, 40)] * 3)(rng, of), oracle, {}, of, ("bool",))
+                for of in FLOAT8
             ),
             Case(
                 chosen((2, 200), (200,), (2, 1), condition="float16"),
@@ -179,7 +186,7 @@ def _comparisons() -> dict[str, Row]:
         "isfinite": _class(np.isfinite),
         "logical_and": _logic(np.logical_and),
         "logical_or": _logic(np.logical_or),
-        "logical_not": Row(tuple(_unary(lambda t: t == 0, small((5, 7)), ALL_DTYPES)), "bool"),
+        "logical_not": Row(tuple(_unary(lambda t: t == 0, small((5, 7)), NUMBERS_AND_BOOL)), "bool"),
         "where": _where(),
     }
 

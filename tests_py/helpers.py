@@ -21,7 +21,9 @@ Array = NDArray[Any]
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = FLOATS + INTS
-ALL_DTYPES = (*NUMBERS, "bool")
+NUMBERS_AND_BOOL = (*NUMBERS, "bool")  # of what ops read values; others are only moved
+FLOAT8 = ("float8_143", "float8_152")
+ALL_DTYPES = (*NUMBERS_AND_BOOL, *FLOAT8)
 
 
 def dtype(name: str) -> Any:
@@ -30,8 +32,13 @@ def dtype(name: str) -> Any:
 
 
 def np_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of that name (bfloat16: of ml_dtypes)."""
-    return np.dtype(dtype(name).as_numpy())
+    """NumPy's dtype of that name with arithmetic (bfloat16, float8: of ml_dtypes)."""
+    return np.dtype(dtype(name).as_ml_dtypes())
+
+
+def plain(array: Array) -> Array:
+    """The same bits as array with arithmetic: what sessions return as float8 is structured."""
+    return array if array.dtype.names is None else array.view(np_dtype(array.dtype.names[0]))
 
 
 # --- comparison -----------------------------------------------------------------------------------------------------
@@ -39,7 +46,7 @@ def np_dtype(name: str) -> np.dtype[Any]:
 
 def bits(array: Array) -> Array:
     """The bits as unsigned integers; all NaNs are one value, -0 and +0 are two."""
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(plain(array))
     if array.dtype.kind == "b":
         return array.astype(np.uint8)
     as_ints: Array = array.view(f"u{array.dtype.itemsize}").copy()
@@ -50,11 +57,13 @@ def bits(array: Array) -> Array:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Equal shape, dtype and bits."""
+    a, b = plain(a), plain(b)
     return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(bits(a), bits(b)))
 
 
 def assert_same_bits(got: Array, expect: Array, what: str = "") -> None:
     """As ``same_bits``, with the first difference in the message."""
+    got, expect = plain(got), plain(expect)
     assert got.dtype == expect.dtype, f"{what}: dtype {got.dtype}, expected {expect.dtype}"
     assert got.shape == expect.shape, f"{what}: shape {got.shape}, expected {expect.shape}"
     differs = np.argwhere(bits(got) != bits(expect))
@@ -118,7 +127,7 @@ class Streams:
     def run(self, session: popsr.Session) -> list[Array]:
         """One run; outputs in the order of ``fetch``."""
         results = session.run(self.inputs, downcast_inputs=False)
-        return [results[stream] for stream in self.outputs]
+        return [plain(results[stream]) for stream in self.outputs]
 
 
 def evaluate(

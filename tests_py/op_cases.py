@@ -13,7 +13,8 @@ import oracles
 from collective_cases import collective_rows, groups
 from conv_cases import conv_rows
 from elementwise_cases import elementwise_rows
-from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array, np_dtype
+from fp8_cases import fp8_rows
+from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
 from indexing_cases import indexing_rows
 from op_inputs import (
     Case,
@@ -204,7 +205,7 @@ def _shapes() -> dict[str, Row]:
             _move((5,), _sliced(slice(2, 2)), "nothing", start=2, stop=2),
             grad="finite",
         ),
-        "cast": _row(*(case for target in ALL_DTYPES for case in _casts(target)), grad="finite"),
+        "cast": _row(*(case for target in NUMBERS_AND_BOOL for case in _casts(target)), grad="finite"),
     }
 
 
@@ -216,10 +217,10 @@ def _casts(target: str) -> list[Case]:
             oracles.cast,
             attrs,
             f"to-{target}",
-            ALL_DTYPES,
+            NUMBERS_AND_BOOL,
             smooth=target == "float64",
         ),
-        Case(special(1), oracles.cast, attrs, f"special-to-{target}", ALL_DTYPES),
+        Case(special(1), oracles.cast, attrs, f"special-to-{target}", NUMBERS_AND_BOOL),
     ]
 
 
@@ -580,6 +581,7 @@ def _var_updates() -> dict[str, Row]:
 OPS: dict[str, Row] = {
     **_elementwise(),
     **elementwise_rows(),
+    **fp8_rows(),
     **_shapes(),
     **view_rows(_shapes()),
     **conv_rows(),

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 import oracles
-from helpers import ALL_DTYPES, FLOATS, INTS, Array, dtype, np_dtype
+from helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, Array, dtype, np_dtype
 
 Draw = Callable[[np.random.Generator, str], list[Array]]
 
 
 def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Draw:
-    """Normal numbers; integers of the whole range for integer types."""
+    """Normal numbers; integers of the whole range for integer types, all bits for float8."""
 
     def draw(rng: np.random.Generator, name: str) -> list[Array]:
         if name == "bool":
@@ -22,6 +22,8 @@ def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Draw:
         if name in INTS:
             info = np.iinfo(name)
             return [rng.integers(info.min, info.max, shape, name, endpoint=True) for shape in shapes]
+        if name in FLOAT8:
+            return [rng.integers(0, 256, shape, np.uint8).view(np_dtype(name)) for shape in shapes]
         return [(scale * rng.standard_normal(shape)).astype(np_dtype(name)) for shape in shapes]
 
     return draw
@@ -44,6 +46,8 @@ def specials(name: str) -> Array:
     if name in INTS:
         info = np.iinfo(name)
         return np.array([info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, 3, 7], name)
+    if name in FLOAT8:
+        return np.arange(256, dtype=np.uint8).view(np_dtype(name))
     precision, place = oracles.PRECISION[name], oracles.LEAST_PLACE[name]
     least, normal_least = np.ldexp(1.0, place), np.ldexp(1.0, place + precision - 1)
     largest = float((2 - 2.0 ** (1 - precision)) * float(oracles._top_power(name)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import (
+    FLOAT8,
     PUBLIC,
     SCHEMAS,
     Array,
@@ -32,7 +33,7 @@ from popsr import TensorByRef, ops
 from popsr.ops import collectives, var_updates
 
 SIZES = (1, 2, 3, 4, 6, 8)
-NARROW = ("bfloat16", "float16")
+NARROW = ("bfloat16", "float16", *FLOAT8)
 
 
 def random_grouping(ir: popsr.Ir, rng: np.random.Generator) -> popsr.ReplicaGrouping:

@@ -431,7 +431,7 @@ def test_dtypes_are_singletons() -> None:
     for dtype in (F32, BF16, popsr.bool):
         assert pickle.loads(pickle.dumps(dtype)) is dtype
         assert copy.deepcopy(dtype) is dtype
-    for wrong in ("float31", None, 3, np.complex64):
+    for wrong in ("float31", None, 3, np.void):
         with pytest.raises(popsr.Error, match=r"_dtype: no such|from_name: unknown") as caught:
             popsr.dtype.as_dtype(wrong)
         assert isinstance(caught.value, ValueError)

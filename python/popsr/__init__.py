@@ -7,7 +7,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING
 
-from popsr import analysis, dtypes, errors, ops, replicas, sr, transforms
+from popsr import analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
 from popsr._core import __version__
 from popsr.context import (
     gcg,
@@ -25,9 +25,13 @@ from popsr.context import (
 from popsr.dtypes import (
     bfloat16,
     bool,
+    complex64,
+    complex128,
     double,
     dtype,
     float,
+    float8_143,
+    float8_152,
     float16,
     float32,
     float64,
@@ -105,6 +109,8 @@ __all__ = [
     "bfloat16",
     "bool",
     "build_info",
+    "complex64",
+    "complex128",
     "constant",
     "d2h_stream",
     "double",
@@ -112,9 +118,12 @@ __all__ = [
     "dtypes",
     "errors",
     "float",
+    "float8_143",
+    "float8_152",
     "float16",
     "float32",
     "float64",
+    "fp8_utils",
     "gcg",
     "get_current_graph",
     "get_ir",

@@ -33,8 +33,8 @@ def group_data(
         data: an array or what becomes one, or an iterator over the groups' values.
         dtype: element type. Default: that of the data.
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
-        log2_scale: for float8 types only.
-        nan_on_overflow: for float8 types only.
+        log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN, else the largest float8.
         num_groups: number of groups.
     Returns:
         A copy of the data, or the memory-mapped array itself.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._float8 import FLOAT8
 from popsr._host_rows import Array, host_array, keeps_all_replicas
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
@@ -82,6 +83,8 @@ def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
 def _keeps_kind(numpy_type: np.dtype[Any], target: dtypes.dtype) -> bool:
     if numpy_type.kind == "b":
         return target.name == "bool"
+    if target in FLOAT8:
+        return False  # numbers need a scale
     return target.is_floating_point or (numpy_type.kind in "iu" and target.is_int)
 
 
@@ -91,7 +94,7 @@ def output_array(plan: StreamPlan, array: Any) -> Array:
         raise ArgumentTypeError(
             f"run_with_outputs: not an array for stream '{plan.name}', got {type(array).__name__}"
         )
-    if array.dtype != plan.numpy:
+    if dtypes.dtype._of_numpy(array.dtype) is not plan.stream.dtype or not array.dtype.isnative:
         raise DTypeError(
             f"run_with_outputs: dtypes differ for stream '{plan.name}', got {array.dtype}, expected {plan.numpy}"
         )
@@ -122,7 +125,8 @@ def variable_data(tensor: Variable, data: Any) -> Array:
         raise UnsupportedError(
             f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"
         )
-    typed = hasattr(data, "dtype")  # numbers and lists take the variable's dtype
+    # Numbers and lists take the variable's dtype, but float8, which needs a scale.
+    typed = hasattr(data, "dtype") or tensor.dtype in FLOAT8
     array = host_data(
         f"{where} {tensor.id!r}", data, None if typed else tensor.dtype, downcast=False, copy=False
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr.dtypes import dtype
 from popsr.ir import Ir
 
 _ELLIPSIS = "..."
@@ -58,6 +59,9 @@ class _Form:
 
     def text(self, value: np.ndarray[Any, Any], used: int) -> str:
         """The value; ``used`` characters stand before it on its first line."""
+        kind = dtype.as_dtype(value.dtype)
+        if kind.as_ml_dtypes().kind == "V":
+            value = value.view(kind.as_ml_dtypes()).astype(np.float32)
         summarised = 0 < self.summarise_threshold < value.size
         edge = self.edge_items if summarised else None
         elements = [value[index] for index in _shown(value.shape, edge)]

@@ -172,8 +172,8 @@ def variable(
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         replica_grouping: replicas of a group start with the same value. Default: one group of all.
         retrieval_mode: what the host reads: the first replica of each group (default), or all replicas.
-        log2_scale: for float8 types only.
-        nan_on_overflow: for float8 types only.
+        log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
         variable_settings: PopART's form of ``replica_grouping`` and ``retrieval_mode``.
     Raises:
         GraphError: another graph than the main graph is current.
@@ -181,6 +181,8 @@ def variable(
             of different shapes.
         ReplicaError: groups that do not tile the replicas.
         ValueError: memory-mapped data that would have to be converted.
+        TypeError: ``data`` is not numeric, or not floating where ``dtype`` is float8.
+        RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.
         UnsupportedError: settings with AllReduceReplicas.
     """
     if variable_settings is None:

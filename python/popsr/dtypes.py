@@ -16,9 +16,13 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
 __all__ = [
     "bfloat16",
     "bool",
+    "complex64",
+    "complex128",
     "double",
     "dtype",
     "float",
+    "float8_143",
+    "float8_152",
     "float16",
     "float32",
     "float64",
@@ -27,25 +31,35 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "np_dtype_float8_143",
+    "np_dtype_float8_152",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
 ]
 
+np_dtype_float8_143 = np.dtype([("float8_143", "u1")])
+"""Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
+``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""
+
+np_dtype_float8_152 = np.dtype([("float8_152", "u1")])
+"""Host data of ``float8_152``; its numbers are those of ``ml_dtypes.float8_e5m2fnuz``."""
+
 
 class dtype:  # noqa: N801 - PopXL's spelling
     """An element type. Not constructible: use the instances of this module."""
 
-    __slots__ = ("_is_floating_point", "_is_int", "_is_signed", "_name", "_numpy")
+    __slots__ = ("_kind", "_name", "_numpy", "_plain")
 
-    _all: ClassVar[dict[str, dtype]] = {}
+    _all: ClassVar[dict[str, dtype]] = {}  # that tensors can have
+    _named: ClassVar[dict[str, dtype]] = {}  # and the complex ones
+    _by_numpy: ClassVar[dict[np.dtype[Any], dtype]] = {}
 
     _name: str
     _numpy: np.dtype[Any]
-    _is_int: builtins.bool
-    _is_floating_point: builtins.bool
-    _is_signed: builtins.bool
+    _plain: np.dtype[Any]  # the same, with arithmetic
+    _kind: str  # one of "biufc", as in NumPy
 
     def __init__(self) -> None:
         raise ArgumentTypeError(
@@ -53,15 +67,23 @@ class dtype:  # noqa: N801 - PopXL's spelling
         )
 
     @classmethod
-    def _make(cls, numpy_type: Any) -> dtype:
+    def _make(cls, numpy_type: Any, host: np.dtype[Any] | None = None) -> dtype:
+        """The type of a NumPy type with arithmetic; ``host``: of host data, if that is another one."""
         self = cls.__new__(cls)
-        self._numpy = np.dtype(numpy_type)
-        self._name = self._numpy.name
-        self._is_int = self._numpy.kind in "iu"
-        self._is_floating_point = self._numpy.kind == "f" or self._name == "bfloat16"
-        self._is_signed = self._numpy.kind == "i" or self._is_floating_point
-        cls._all[self._name] = self
+        self._plain = np.dtype(numpy_type)
+        self._numpy = self._plain if host is None else host
+        self._name = self._plain.name if host is None or host.names is None else host.names[0]
+        self._kind = "f" if self._plain.kind == "V" else self._plain.kind
+        cls._named[self._name] = self
+        cls._by_numpy[self._numpy] = cls._by_numpy[self._plain] = self
+        if self._kind != "c":
+            cls._all[self._name] = self
         return self
+
+    @classmethod
+    def _of_numpy(cls, numpy_type: np.dtype[Any]) -> dtype | None:
+        """The type of arrays of a NumPy type of any byte order."""
+        return cls._by_numpy.get(numpy_type) or cls._named.get(numpy_type.name)
 
     @property
     def name(self) -> str:
@@ -70,23 +92,23 @@ class dtype:  # noqa: N801 - PopXL's spelling
 
     @property
     def is_complex(self) -> builtins.bool:
-        """False: there are no complex types."""
-        return False
+        """True for complex64 and complex128, which no tensor can have."""
+        return self._kind == "c"
 
     @property
     def is_int(self) -> builtins.bool:
         """True for signed and unsigned integers."""
-        return self._is_int
+        return self._kind in "iu"
 
     @property
     def is_floating_point(self) -> builtins.bool:
         """True for floats of any width."""
-        return self._is_floating_point
+        return self._kind == "f"
 
     @property
     def is_signed(self) -> builtins.bool:
-        """True for signed integers and floats."""
-        return self._is_signed
+        """True for signed integers, floats and complex numbers."""
+        return self._kind in "ifc"
 
     @classmethod
     def from_name(cls, name: str) -> dtype:
@@ -95,10 +117,10 @@ class dtype:  # noqa: N801 - PopXL's spelling
         Raises:
             ValueError: there is none.
         """
-        found = cls._all.get(_ALIASES.get(str(name), str(name)))
+        found = cls._named.get(_ALIASES.get(str(name), str(name)))
         if found is None:
             raise AttributeValueError(
-                f"from_name: unknown dtype, got {name!r}, expected one of {', '.join(cls._all)}"
+                f"from_name: unknown dtype, got {name!r}, expected one of {', '.join(cls._named)}"
             )
         return found
 
@@ -118,28 +140,36 @@ class dtype:  # noqa: N801 - PopXL's spelling
         if not isinstance(type_value, (type, np.dtype)) and hasattr(type_value, "dtype"):
             return cls.as_dtype(type_value.dtype)
         try:
-            name = np.dtype(type_value).name
+            found = None if type_value is None else cls._of_numpy(np.dtype(type_value))
         except TypeError:
-            name = repr(type_value)
-        if type_value is None or name not in cls._all:
+            found = None
+        if found is None:
             raise AttributeValueError(
-                f"as_dtype: no such dtype, got {type_value!r}, expected one of {', '.join(cls._all)}"
+                f"as_dtype: no such dtype, got {type_value!r}, expected one of {', '.join(cls._named)}"
             )
-        return cls._all[name]
+        return found
 
     def as_numpy(self) -> np.dtype[Any]:
-        """The NumPy type (bfloat16: that of ml_dtypes)."""
+        """The NumPy type of host data (bfloat16: that of ml_dtypes; float8: bits in a structure)."""
         return self._numpy
+
+    def as_ml_dtypes(self) -> np.dtype[Any]:
+        """The NumPy type with arithmetic: that of ml_dtypes for bfloat16 and float8, else ``as_numpy()``.
+
+        Both have the same bits: ``array.view(popsr.float8_143.as_ml_dtypes()).astype(np.float32)`` are the numbers of
+        what ``session.get_tensor_data`` returns.
+        """
+        return self._plain
 
     def as_torch(self) -> Any:
         """The torch type; imports torch.
 
         Raises:
-            TypeError: torch has none.
+            TypeError: the installed torch has none.
         """
         import torch
 
-        found = getattr(torch, self._name, None)
+        found = getattr(torch, self._plain.name, None)
         if found is None:
             raise DTypeError(f"as_torch: torch has no such dtype, got {self!r}")
         return found
@@ -151,7 +181,14 @@ class dtype:  # noqa: N801 - PopXL's spelling
         return (dtype.from_name, (self._name,))
 
 
-_ALIASES = {"half": "float16", "float": "float32", "double": "float64", "bool_": "bool"}
+_ALIASES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bool_": "bool",
+    "float8_e4m3fnuz": "float8_143",
+    "float8_e5m2fnuz": "float8_152",
+}
 
 bool = dtype._make(np.bool_)
 int8 = dtype._make(np.int8)
@@ -166,6 +203,10 @@ float16 = dtype._make(np.float16)
 bfloat16 = dtype._make(ml_dtypes.bfloat16)
 float32 = dtype._make(np.float32)
 float64 = dtype._make(np.float64)
+float8_143 = dtype._make(ml_dtypes.float8_e4m3fnuz, np_dtype_float8_143)
+float8_152 = dtype._make(ml_dtypes.float8_e5m2fnuz, np_dtype_float8_152)
+complex64 = dtype._make(np.complex64)
+complex128 = dtype._make(np.complex128)
 half = float16
 float = float32
 double = float64

@@ -15,6 +15,7 @@ __all__ = ["Options"]
 _ALIASES = {
     "enableStochasticRounding": "enable_stochastic_rounding",
     "stochasticRoundingMode": "stochastic_rounding_mode",
+    "throwIfLog2ScaleTensorNotInRange": "throw_if_log2_scale_tensor_not_in_range",
 }
 # PopART's switch between two of the modes.
 _RNG_STATES = "_enableRngStateManagement"
@@ -30,17 +31,21 @@ class Options:
             PopART's own analysis decides. PopART's ``_enableRngStateManagement`` sets it: True is "popart", False is
             "identical", as PopART rounds without it.
         seed: seed of the random numbers, 0 <= seed < 2**64; ``Session(seed=...)`` goes first.
+        throw_if_log2_scale_tensor_not_in_range: float8 ops whose ``log2_scale`` is outside [-32, 32) when they run
+            raise AttributeValueError; else the scale is clamped to that range.
     """
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
     seed: int
+    throw_if_log2_scale_tensor_not_in_range: bool
 
     def __init__(self) -> None:
         """The defaults: rounding to nearest."""
         self.enable_stochastic_rounding = False
         self.stochastic_rounding_mode = "partition"
         self.seed = 0
+        self.throw_if_log2_scale_tensor_not_in_range = True
 
     def __getattr__(self, name: str) -> Any:
         if name in _ALIASES:
@@ -86,4 +91,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "enable_stochastic_rounding": partial(_check_bool, "enable_stochastic_rounding"),
     "stochastic_rounding_mode": check_mode,
     "seed": _check_seed,
+    "throw_if_log2_scale_tensor_not_in_range": partial(
+        _check_bool, "throw_if_log2_scale_tensor_not_in_range"
+    ),
 }

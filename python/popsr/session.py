@@ -91,7 +91,8 @@ class Session:
         _prepare_seeds(ir)
         refuse_lints(ir, errors)
         self._ir = ir
-        self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0)
+        clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
+        self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0, clamp_scales)
         ir._prepared = True
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._depth = 0

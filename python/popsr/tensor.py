@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from popsr import dtypes
 from popsr._places import location_of, place_of
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, GraphError, ShapeError
+from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.utils import (
     HostScalarTensor,
     host_data,
@@ -490,12 +490,19 @@ def constant(
         dtype: element type. Default: that of the data.
         name: its name. Default: "t".
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
-        log2_scale: for float8 types only.
-        nan_on_overflow: for float8 types only.
+        log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
+    Raises:
+        TypeError: ``data`` is not numeric, or a structured float8 array without ``dtype``.
+        RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.
     """
     graph = _context.graph
     ir = graph.ir
     name = read_name("constant", name)
+    if dtype is None and getattr(getattr(data, "dtype", None), "names", None) is not None:
+        raise DTypeError(
+            f"constant {name!r}: structured data without dtype, got {data.dtype}, expected a dtype"
+        )
     if is_mapped(data):
         array = mapped_data(data, dtype, downcast)
     else:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._float8 import FLOAT8, encode, float8_of, has_values
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, StateError
 
 __all__ = ["HostScalarTensor", "to_numpy"]
 
+Array = np.ndarray[Any, Any]
 HostScalarTensor = Any
 """Numbers, nested sequences, NumPy arrays and torch tensors."""
 
@@ -26,20 +28,22 @@ def to_numpy(
     copy: bool = True,
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """A C-contiguous array of the data.
 
     Args:
         x: numbers, nested sequences, arrays or torch tensors.
-        dtype: type of the result, by NumPy's cast (truncates, wraps). Default: inferred.
+        dtype: type of the result, by NumPy's cast (truncates, wraps); float8 takes floats, rounded to nearest, or
+            float8 data, kept as it is. Default: inferred.
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         copy: never share memory with ``x``.
-        log2_scale: for float8 types only.
-        nan_on_overflow: for float8 types only.
+        log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
     Returns:
-        The data; a memory-mapped array itself, which is never converted.
+        The data, float8 as structured array; a memory-mapped array itself, which is never converted.
     Raises:
-        TypeError: the data is not numeric.
+        TypeError: the data is not numeric, or complex, or not to be had as float8.
+        RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.
         ValueError: a memory-mapped array would have to be converted.
     """
     if is_mapped(x):
@@ -55,26 +59,29 @@ def host_data(
     copy: bool = True,
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """``to_numpy`` for the caller named ``where`` in messages."""
-    if log2_scale is not None or nan_on_overflow is not None:
+    array = as_array(where, x)
+    own = dtypes.dtype._of_numpy(array.dtype)
+    target = own if dtype is None else read_dtype(where, dtype)
+    if dtype is None and downcast and own is not None and own.name in _NARROWER:
+        target = dtypes.dtype._all[_NARROWER[own.name]]
+    if (log2_scale is not None or nan_on_overflow is not None) and target not in FLOAT8:
         raise StateError(
             f"{where}: log2_scale and nan_on_overflow are for float8 types only, got {log2_scale!r} and "
             f"{nan_on_overflow!r}, expected None"
         )
-    array = _as_array(where, x)
-    if dtype is not None:
-        name = read_dtype(where, dtype).name
-    elif downcast:
-        name = _NARROWER.get(array.dtype.name, array.dtype.name)
-    else:
-        name = array.dtype.name
-    # Kinds: numbers, and V for the types of ml_dtypes as opposed to structures.
-    target = dtypes.dtype._all.get(name)
-    if target is None or not (array.dtype.kind in "biuf" or array.dtype.name in dtypes.dtype._all):
+    if target is None or own is None or own.is_complex:
         raise DTypeError(
             f"{where}: data of no supported dtype, got {array.dtype} from {type(x).__name__}, "
             f"expected one of {', '.join(dtypes.dtype._all)}"
+        )
+    if target in FLOAT8:
+        return _float8_data(where, array, target, copy, log2_scale, nan_on_overflow)
+    if own in FLOAT8:
+        raise DTypeError(
+            f"{where}: float8 data has no plain conversion, got {own.name}, expected it as it is or "
+            f"fp8_utils.host_pow2scale_cast_from_fp8"
         )
     numpy_type = target.as_numpy()  # in the machine's byte order
     if copy or array.dtype != numpy_type or not array.flags.c_contiguous:
@@ -83,20 +90,41 @@ def host_data(
     return array
 
 
+def _float8_data(
+    where: str,
+    array: Array,
+    target: dtypes.dtype,
+    copy: bool,
+    log2_scale: int | None,
+    nan_on_overflow: bool | None,
+) -> Array:
+    """Float8 data as it is, whatever the scale, and wider floats converted."""
+    if float8_of(array) is target:
+        bits = np.array(array, order="C", copy=True) if copy else np.ascontiguousarray(array)
+        return bits.reshape(array.shape).view(target.as_numpy())
+    if not has_values(array):
+        raise DTypeError(
+            f"{where}: {target.name} of other data than floats, got {array.dtype}, expected float16, bfloat16, "
+            f"float32, float64 or {target.name}"
+        )
+    scale = 0 if log2_scale is None else read_scale(where, log2_scale)
+    return encode(array, target, scale, nan_on_overflow is None or bool(nan_on_overflow))
+
+
 def is_mapped(x: object) -> bool:
     """Is it an array in a file? Results of operations on such arrays are in memory."""
     return isinstance(x, np.memmap) and getattr(x, "_mmap", None) is not None
 
 
-def mapped_data(x: np.ndarray[Any, Any], dtype: dtypes.dtype | None, downcast: bool) -> np.ndarray[Any, Any]:
+def mapped_data(x: Array, dtype: dtypes.dtype | None, downcast: bool) -> Array:
     """A memory-mapped array, which is shared and so must not need a conversion.
 
     Raises:
         ValueError: it does.
     """
     what = "When passing a memory-mapped NumPy array"
-    kind = dtypes.dtype._all.get(x.dtype.name)
-    if kind is None or x.dtype != kind.as_numpy():
+    kind = dtypes.dtype._of_numpy(x.dtype)
+    if kind is None or kind.is_complex or x.dtype != kind.as_numpy():
         raise AttributeValueError(
             f"{what}, its dtype has to be one of popsr in the machine's byte order, got {x.dtype.str}, "
             f"expected one of {', '.join(dtypes.dtype._all)}"
@@ -117,7 +145,8 @@ def mapped_data(x: np.ndarray[Any, Any], dtype: dtypes.dtype | None, downcast: b
     return x
 
 
-def _as_array(where: str, x: Any) -> np.ndarray[Any, Any]:
+def as_array(where: str, x: Any) -> Array:
+    """Host data as an array of its own type."""
     if isinstance(x, np.ndarray):
         return x
     if type(x).__module__.startswith("popsr.") and hasattr(x, "shape"):
@@ -132,12 +161,21 @@ def _as_array(where: str, x: Any) -> np.ndarray[Any, Any]:
         raise kind(f"{where}: not an array, got {type(x).__name__}: {error}") from None
 
 
-def _from_torch(torch: Any, x: Any) -> np.ndarray[Any, Any]:
+TORCH_BITS = {
+    "torch.bfloat16": "bfloat16",
+    "torch.float8_e4m3fnuz": "float8_143",
+    "torch.float8_e5m2fnuz": "float8_152",
+}
+
+
+def _from_torch(torch: Any, x: Any) -> Array:
     x = x.detach().cpu()
-    if x.dtype == torch.bfloat16:
-        array: np.ndarray[Any, Any] = x.contiguous().view(torch.int16).numpy()
-        return array.view(dtypes.bfloat16.as_numpy())
-    plain: np.ndarray[Any, Any] = x.numpy()
+    kind = dtypes.dtype._named.get(TORCH_BITS.get(str(x.dtype), ""))
+    if kind is not None:  # NumPy does not know it: its bits
+        bits = torch.int16 if kind is dtypes.bfloat16 else torch.int8
+        array: Array = x.contiguous().view(bits).numpy()
+        return array.view(kind.as_numpy())
+    plain: Array = x.numpy()
     return plain
 
 
@@ -206,9 +244,23 @@ def read_dtype(where: str, value: Any) -> dtypes.dtype:
         TypeError: it stands for none.
     """
     try:
-        return dtypes.dtype.as_dtype(value)
+        found = dtypes.dtype.as_dtype(value)
     except ValueError as error:
         raise DTypeError(f"{where}: {error}") from None
+    if found.is_complex:
+        raise DTypeError(
+            f"{where}: tensors are not complex, got {found.name}, expected one of {', '.join(dtypes.dtype._all)}"
+        )
+    return found
+
+
+def read_scale(where: str, value: Any) -> int:
+    """The exponent of a scale of float8 data.
+
+    Raises:
+        ValueError: it is not an int.
+    """
+    return read_int(f"{where}: log2_scale", value, -(2**31), 2**31 - 1)
 
 
 def read_choice(where: str, name: str, value: Any, choices: Sequence[Any]) -> Any:

@@ -23,6 +23,8 @@ enum class DType : std::uint8_t {
   kBFloat16,
   kFloat32,
   kFloat64,
+  kFloat8_143,
+  kFloat8_152,
 };
 
 enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat };
@@ -36,7 +38,7 @@ struct DTypeInfo {
   DType compute;  ///< Type in which arithmetic runs; narrow floats widen to float32.
 };
 
-inline constexpr std::array<DTypeInfo, 13> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 15> kDTypes = {{
     {DType::kBool, "bool", "bool", 1, DTypeKind::kBool, DType::kBool},
     {DType::kInt8, "int8", "i8", 1, DTypeKind::kInt, DType::kInt8},
     {DType::kInt16, "int16", "i16", 2, DTypeKind::kInt, DType::kInt16},
@@ -50,6 +52,8 @@ inline constexpr std::array<DTypeInfo, 13> kDTypes = {{
     {DType::kBFloat16, "bfloat16", "bf16", 2, DTypeKind::kFloat, DType::kFloat32},
     {DType::kFloat32, "float32", "f32", 4, DTypeKind::kFloat, DType::kFloat32},
     {DType::kFloat64, "float64", "f64", 8, DTypeKind::kFloat, DType::kFloat64},
+    {DType::kFloat8_143, "float8_143", "f8_143", 1, DTypeKind::kFloat, DType::kFloat32},
+    {DType::kFloat8_152, "float8_152", "f8_152", 1, DTypeKind::kFloat, DType::kFloat32},
 }};
 inline constexpr std::size_t kNumDTypes = kDTypes.size();
 
@@ -85,6 +89,11 @@ inline constexpr DTypeSet kFloating = {DType::kFloat16, DType::kBFloat16, DType:
 inline constexpr DTypeSet kIntegers = {DType::kInt8,  DType::kInt16,  DType::kInt32,  DType::kInt64,
                                        DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
 inline constexpr DTypeSet kNumbers = kFloating | kIntegers;
-inline constexpr DTypeSet kAnyDType = kNumbers | DTypeSet{DType::kBool};
+inline constexpr DTypeSet kNumbersAndBool = kNumbers | DTypeSet{DType::kBool};
+/// Sign, 4 or 5 bits of exponent, 3 or 2 of mantissa; one NaN, 0x80, no infinity, no negative zero. Their
+/// values mean something together with a scale: ops move them, and those of ops/fp8.cpp convert them.
+inline constexpr DTypeSet kFloat8 = {DType::kFloat8_143, DType::kFloat8_152};
+/// What ops accept that only move elements. Ops that read values accept kNumbersAndBool at most.
+inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8;
 
 }  // namespace popsr

@@ -81,8 +81,9 @@ class SessionHandle {
 };
 
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
-                                            double check, int num_threads) {
-  const SessionOptions options{.seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads};
+                                            double check, int num_threads, bool clamp_scales) {
+  const SessionOptions options{
+      .seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads, .clamp_scales = clamp_scales};
   return std::make_unique<SessionHandle>(ir, options);
 }
 

@@ -28,7 +28,8 @@ struct EvalSpec {
   const kernels::KernelTable& kernels;
   std::vector<std::optional<TensorType>> inputs;  ///< Absent where an optional input is.
   std::vector<TensorType> outputs;
-  bool stochastic = false;  ///< Narrow outputs are rounded stochastically with BlockRun::noise.
+  bool stochastic = false;    ///< Narrow outputs are rounded stochastically with BlockRun::noise.
+  bool clamp_scales = false;  ///< Scales of float8 ops are clamped to their range; else they must be in it.
 };
 
 /// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all

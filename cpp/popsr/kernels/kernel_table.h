@@ -146,6 +146,12 @@ struct KernelTable {
   void (*widen_bf16)(float* out, const std::uint16_t* in, std::int64_t n);
   void (*narrow_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
   void (*narrow_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
+  // float8 of 3 or 2 bits of mantissa: NaN, infinity and what is too large become the one NaN, 0x80.
+  // Stochastic narrowing is sr_apply's.
+  void (*widen_f8_143)(float* out, const std::uint8_t* in, std::int64_t n);
+  void (*widen_f8_152)(float* out, const std::uint8_t* in, std::int64_t n);
+  void (*narrow_f8_143)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
+  void (*narrow_f8_152)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
   // Stochastic: element i of the call draws the noise of element first + i under `key`.
   void (*narrow_sr_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
                         std::uint64_t first);

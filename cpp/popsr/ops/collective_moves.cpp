@@ -279,7 +279,7 @@ std::vector<OpDef> broadcast_ops() {
        .collective = Collective::kBroadcast,
        .peers = Peers::kGroup},
       {.name = "replicated_broadcast_grad",
-       .inputs = {{"t"}},
+       .inputs = {{"t", kNumbersAndBool}},
        .attrs = {required("root", AttrType::kInt), optional("op", AttrType::kString, std::string("add")),
                  optional("group", AttrType::kGrouping)},
        .infer = infer_broadcast,

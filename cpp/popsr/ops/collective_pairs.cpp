@@ -141,7 +141,7 @@ OpDef between_replicas(std::string_view name, GradFn grad) {
 }
 
 OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad, Rounding rounding) {
-  const DTypeSet dtypes = infer == infer_paired_tensors ? kNumbers : kAnyDType;
+  const DTypeSet dtypes = infer == infer_paired_tensors ? kNumbers : kNumbersAndBool;
   return {.name = name,
           .inputs = {{.name = "ts", .dtypes = dtypes, .variadic = true}},
           .attrs = {optional("ipus", AttrType::kInts), optional("op", AttrType::kString, std::string("add"))},

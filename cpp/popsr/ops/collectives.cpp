@@ -133,7 +133,7 @@ ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spe
 
 OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
   return {.name = name,
-          .inputs = {{"t"}},
+          .inputs = {{"t", kNumbersAndBool}},
           .attrs = {optional("op", AttrType::kString, std::string("add")),
                     optional("group", AttrType::kGrouping)},
           .infer = infer_all_reduce,
@@ -178,7 +178,7 @@ std::vector<OpDef> collective_ops() {
        .witness = own_witness,
        .internal = true},
       {.name = "replicated_reduce_scatter",
-       .inputs = {{"t"}},
+       .inputs = {{"t", kNumbersAndBool}},
        .attrs = {optional("op", AttrType::kString, std::string("add")),
                  optional("group", AttrType::kGrouping),
                  optional("configure_output_for_replicated_tensor_sharding", AttrType::kBool, false)},

@@ -64,7 +64,7 @@ BlockKernel comparison(const EvalSpec& spec) {
 
 OpDef comparison_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
   return {.name = name,
-          .inputs = {{first}, {second}},
+          .inputs = {{first, kNumbersAndBool}, {second, kNumbersAndBool}},
           .infer = infer_comparison,
           .eval = eval,
           .no_grad = NoGrad::kThrows};
@@ -93,7 +93,7 @@ std::vector<OutputDef> infer_logic(const InferContext& context) {
 
 OpDef logic_op(std::string_view name, EvalFn eval) {
   return {.name = name,
-          .inputs = {{"lhs"}, {"rhs"}},
+          .inputs = {{"lhs", kNumbersAndBool}, {"rhs", kNumbersAndBool}},
           .infer = infer_logic,
           .eval = eval,
           .no_grad = NoGrad::kThrows};
@@ -138,12 +138,12 @@ std::vector<OpDef> comparison_ops() {
       logic_op("logical_and", elementwise<Ew::kMinimum>),
       logic_op("logical_or", elementwise<Ew::kMaximum>),
       {.name = "logical_not",
-       .inputs = {{"t"}},
+       .inputs = {{"t", kNumbersAndBool}},
        .infer = infer_class,
        .eval = elementwise<Ew::kLogicalNot>,
        .no_grad = NoGrad::kThrows},
       {.name = "where",
-       .inputs = {{"condition"}, {"lhs"}, {"rhs"}},
+       .inputs = {{"condition", kNumbersAndBool}, {"lhs"}, {"rhs"}},
        .infer = infer_where,
        .eval = eval_where,
        .grad = where_grad},

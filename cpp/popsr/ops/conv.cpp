@@ -1,7 +1,9 @@
-// Convolutions: conv, conv_transpose, and the two gradients of conv. See conv_kernel.h for the arithmetic.
+// Convolutions: conv, conv_transpose, the two gradients of conv, and the forms for float8. See conv_kernel.h
+// for the arithmetic.
 #include "popsr/ops/conv_kernel.h"
 #include "popsr/ops/conv_shape.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/pow2scale.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -77,6 +79,36 @@ OpDef gradient_op(std::string_view name, std::string_view first, std::string_vie
   return def;
 }
 
+// ---- float8: the result times 2^log2_scale, in float16
+
+constexpr std::size_t kScale = 2;
+
+template <ConvShape (*shape_of)(const Op&, const Shape&, const Shape&)>
+std::vector<OutputDef> infer_scaled(const InferContext& context) {
+  require_scalar_scale(context, kScale);
+  ConvShape shape = shape_of(context.op, context.type(0).shape, context.type(1).shape);
+  return {{{DType::kFloat16, std::move(shape.output)}, {}}};
+}
+
+using ConvKernelFn = BlockKernel (*)(const EvalSpec&, const ConvShape&, ConvOptions);
+
+template <ConvShape (*shape_of)(const Op&, const Shape&, const Shape&), ConvKernelFn kernel>
+BlockKernel eval_scaled(const EvalSpec& spec) {
+  const auto factor = [](const BlockRun& run, std::int64_t block) { return block_scale(run, kScale, block); };
+  const ConvShape shape = shape_of(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape);
+  return with_checked_scale(spec, kScale, kernel(spec, shape, {.factor = factor}));
+}
+
+OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
+  return {.name = name,
+          .inputs = {{"t", kFloat8}, {"weight", kFloat8}, log2_scale_input()},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .eval = eval,
+          .no_grad = NoGrad::kThrows,
+          .rounding = Rounding::kOnce};
+}
+
 }  // namespace
 
 std::vector<OpDef> conv_ops() {
@@ -86,6 +118,10 @@ std::vector<OpDef> conv_ops() {
       gradient_op("conv_weight_grad", "t", "dy", eval_conv_weight_grad),
       conv_op("conv_transpose", "t", "weight", conv_transpose_attrs(), infer_conv_transpose,
               eval_conv_transpose, nullptr),
+      scaled_op("conv_pow2scaled", conv_attrs(), infer_scaled<conv_shape>,
+                eval_scaled<conv_shape, conv_kernel>),
+      scaled_op("conv_transpose_pow2scaled", conv_transpose_attrs(), infer_scaled<conv_transpose_shape>,
+                eval_scaled<conv_transpose_shape, conv_transpose_kernel>),
   };
 }
 

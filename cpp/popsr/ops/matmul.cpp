@@ -1,12 +1,14 @@
-// matmul: NumPy's matrix product. Internal attributes transpose_lhs and transpose_rhs swap the last two axes
-// of an operand on reading, so that gradients need no transposed copies.
+// matmul: NumPy's matrix product, and that of scaled float8. Internal attributes transpose_lhs and
+// transpose_rhs swap the last two axes of an operand on reading, so that gradients need no transposed copies.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/matmul_kernel.h"
 #include "popsr/ops/matmul_shape.h"
+#include "popsr/ops/pow2scale.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -23,7 +25,7 @@ void check_partials(const InferContext& context) {
 
 DType output_dtype(const InferContext& context) {
   const auto dtype = context.op.optional_attr<DType>("output_type");
-  if (dtype && !is_float(*dtype)) {
+  if (dtype && !kFloating.contains(*dtype)) {
     raise<DTypeError>(
         "{}: output_type is no floating type, got {}, expected float16, bfloat16, float32 or float64",
         context.name(), info(*dtype).name);
@@ -31,22 +33,32 @@ DType output_dtype(const InferContext& context) {
   return dtype.value_or(context.type(0).dtype);
 }
 
-std::vector<OutputDef> infer_matmul(const InferContext& context) {
-  require_equal_dtypes(context, 0, 1);
-  check_partials(context);
+Shape product_shape(const InferContext& context, bool transpose_lhs, bool transpose_rhs) {
   const Shape& lhs = context.type(0).shape;
   const Shape& rhs = context.type(1).shape;
   if (lhs.empty() || rhs.empty()) {
     raise<ShapeError>("{}: operand is a scalar, got {} @ {}, expected at least one dimension", context.name(),
                       describe(context, 0), describe(context, 1));
   }
-  const MatmulOperands operands = matmul_operands(lhs, rhs, context.op.attr<bool>("transpose_lhs"),
-                                                  context.op.attr<bool>("transpose_rhs"));
+  const MatmulOperands operands = matmul_operands(lhs, rhs, transpose_lhs, transpose_rhs);
   if (operands.lhs.back() != operands.rhs[operands.rhs.size() - 2]) {
     raise<ShapeError>("{}: inner dimensions differ, got {} @ {}, expected lhs.shape[-1] == rhs.shape[-2]",
                       context.name(), describe(context, 0), describe(context, 1));
   }
-  return {{{output_dtype(context), matmul_output_shape(context.name(), operands)}}};
+  return matmul_output_shape(context.name(), operands);
+}
+
+std::vector<OutputDef> infer_matmul(const InferContext& context) {
+  require_equal_dtypes(context, 0, 1);
+  check_partials(context);
+  Shape shape =
+      product_shape(context, context.op.attr<bool>("transpose_lhs"), context.op.attr<bool>("transpose_rhs"));
+  return {{{output_dtype(context), std::move(shape)}}};
+}
+
+std::vector<OutputDef> infer_matmul_pow2scaled(const InferContext& context) {
+  require_scalar_scale(context, kMatmulScale);
+  return {{{DType::kFloat16, product_shape(context, false, false)}}};
 }
 
 // --- gradient
@@ -134,6 +146,13 @@ std::vector<OpDef> matmul_ops() {
        .rounding = Rounding::kOnce,
        .product = matmul_product,
        .product_rows = matmul_rows},
+      {.name = "matmul_pow2scaled",
+       .inputs = {{"lhs", kFloat8}, {"rhs", kFloat8}, log2_scale_input()},
+       .attrs = {optional("available_memory_proportion", AttrType::kFloat)},
+       .infer = infer_matmul_pow2scaled,
+       .eval = matmul_pow2scaled_kernel,
+       .no_grad = NoGrad::kThrows,
+       .rounding = Rounding::kOnce},
   };
 }
 

@@ -1,8 +1,10 @@
 #include "popsr/ops/matmul_kernel.h"
 
 #include <algorithm>
+#include <array>
 
 #include "popsr/ops/matmul_shape.h"
+#include "popsr/ops/pow2scale.h"
 #include "popsr/ops/tiles.h"
 
 namespace popsr {
@@ -17,25 +19,22 @@ constexpr std::int64_t kWorkPerThread = std::int64_t{1} << 20;
 /// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
 constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
 
-MatmulGeometry geometry_of(const EvalSpec& spec) {
-  return matmul_geometry(spec.inputs[0]->shape, spec.inputs[1]->shape, spec.op.attr<bool>("transpose_lhs"),
-                         spec.op.attr<bool>("transpose_rhs"));
-}
-
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct Matmul {
   const KernelTable& table;
   MatmulGeometry g;
-  DType in_dtype, out_dtype;
+  std::array<DType, 2> in_dtypes;  ///< Of one size.
+  DType out_dtype;
   Compute compute;
   bool stochastic;
+  bool scaled = false;  ///< Input kMatmulScale says by what the product is multiplied.
 
-  std::int64_t in_size() const { return static_cast<std::int64_t>(size_of(in_dtype)); }
+  std::int64_t in_size() const { return static_cast<std::int64_t>(size_of(in_dtypes[0])); }
   std::int64_t out_size() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
   std::size_t element_size() const { return size_of(compute); }
   /// No conversion on the way in or out.
-  bool is_direct() const { return !is_narrow_float(in_dtype) && in_dtype == out_dtype; }
+  bool is_direct() const { return !is_narrow_float(in_dtypes[0]) && in_dtypes[0] == out_dtype; }
 
   MatmulArgs args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
     return {.m = m,
@@ -156,20 +155,32 @@ void pieces(ThreadPool* pool, std::int64_t total, const Body& body) {
                [&](std::int64_t from, std::int64_t to) { body(from, to - from); });
 }
 
-void widen(const Matmul& op, ThreadPool* pool, std::byte* to, const std::byte* from, std::int64_t elements) {
+void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to, const std::byte* from,
+           std::int64_t elements) {
   const auto size = static_cast<std::int64_t>(op.element_size());
   pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
-    load_tile(op.table, op.in_dtype, op.compute, to + begin * size, from + begin * op.in_size(), n);
+    load_tile(op.table, op.in_dtypes[operand], op.compute, to + begin * size, from + begin * op.in_size(), n);
   });
 }
 
-/// Stores elements first, first + 1, ... of a block.
-void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, const std::byte* from, std::int64_t elements,
-            const kernels::NoiseKey* key, std::int64_t first) {
+/// What the product of a block is multiplied by: in the compute type that is exact.
+double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
+  return op.scaled ? block_scale(run, kMatmulScale, block) : 1.0;
+}
+
+/// Stores elements first, first + 1, ... of a block. Multiplies them by `scale` where they are.
+void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, std::byte* from, std::int64_t elements,
+            const kernels::NoiseKey* key, std::int64_t first, double scale = 1.0) {
   const auto size = static_cast<std::int64_t>(op.element_size());
+  const kernels::EwFn multiply =
+      op.table
+          .elementwise[static_cast<std::size_t>(kernels::Ew::kScale)][static_cast<std::size_t>(op.compute)];
   pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
-    store_tile(op.table, op.compute, op.out_dtype, to + begin * op.out_size(), from + begin * size, nullptr,
-               n, key, static_cast<std::uint64_t>(first + begin));
+    std::byte* const piece = from + begin * size;
+    const void* const in = piece;
+    if (scale != 1.0) multiply(piece, nullptr, &in, n, &scale);
+    store_tile(op.table, op.compute, op.out_dtype, to + begin * op.out_size(), piece, nullptr, n, key,
+               static_cast<std::uint64_t>(first + begin));
   });
 }
 
@@ -187,18 +198,18 @@ void run_stacked(const Matmul& op, const BlockRun& run) {
   const std::int64_t step =
       std::clamp<std::int64_t>(kStackElements / widest, 64, std::max<std::int64_t>(total, 64));
   const Buffers at = buffers(op, std::min(step, total), total % step);
-  widen(op, &run.pool, at.b, run.in[1], op.g.k * op.g.n);
+  widen(op, 1, &run.pool, at.b, run.in[1], op.g.k * op.g.n);
   for (std::int64_t row = 0; row < total; row += step) {
     const std::int64_t rows = std::min(step, total - row);
-    widen(op, &run.pool, at.a, run.in[0] + row * op.g.k * op.in_size(), rows * op.g.k);
+    widen(op, 0, &run.pool, at.a, run.in[0] + row * op.g.k * op.in_size(), rows * op.g.k);
     multiply(op, &run.pool, at, rows);
     for (std::int64_t r = row; r < row + rows;) {
       const std::int64_t block = r / op.g.m;
       const std::int64_t end = std::min((block + 1) * op.g.m, row + rows);
       std::byte* to = run.out[0] + r * op.g.n * op.out_size();
-      const std::byte* from = at.c + (r - row) * op.g.n * static_cast<std::int64_t>(op.element_size());
+      std::byte* from = at.c + (r - row) * op.g.n * static_cast<std::int64_t>(op.element_size());
       narrow(op, &run.pool, to, from, (end - r) * op.g.n, noise_key(run, op.stochastic, 0, block),
-             (r - block * op.g.m) * op.g.n);
+             (r - block * op.g.m) * op.g.n, scale_of(op, run, block));
       r = end;
     }
   }
@@ -207,12 +218,12 @@ void run_stacked(const Matmul& op, const BlockRun& run) {
 void convert_one(const Matmul& op, const BlockRun& run, ThreadPool* pool, std::int64_t i) {
   const Place from = place(op, run, i);
   const Buffers at = buffers(op, op.g.m, op.g.m);
-  widen(op, pool, at.a, from.a, op.g.m * op.g.k);
-  widen(op, pool, at.b, from.b, op.g.k * op.g.n);
+  widen(op, 0, pool, at.a, from.a, op.g.m * op.g.k);
+  widen(op, 1, pool, at.b, from.b, op.g.k * op.g.n);
   multiply(op, pool, at, op.g.m);
   const std::int64_t elements = op.g.m * op.g.n;
-  narrow(op, pool, from.c, at.c, elements, noise_key(run, op.stochastic, 0, from.block),
-         from.item * elements);
+  narrow(op, pool, from.c, at.c, elements, noise_key(run, op.stochastic, 0, from.block), from.item * elements,
+         scale_of(op, run, from.block));
 }
 
 void run_converted(const Matmul& op, const BlockRun& run) {
@@ -229,12 +240,12 @@ void run_converted(const Matmul& op, const BlockRun& run) {
 void widen_rows(const Matmul& op, std::byte* to, const RowsRun& run) {
   const std::int64_t rows = run.end - run.begin;
   if (op.g.a_col == 1) {
-    return widen(op, nullptr, to, run.lhs + run.begin * op.g.a_row * op.in_size(), rows * op.g.k);
+    return widen(op, 0, nullptr, to, run.lhs + run.begin * op.g.a_row * op.in_size(), rows * op.g.k);
   }
   const auto size = static_cast<std::int64_t>(op.element_size());
   for (std::int64_t k = 0; k < op.g.k; ++k) {
     const std::byte* from = run.lhs + (k * op.g.a_col + run.begin) * op.in_size();
-    widen(op, nullptr, to + k * rows * size, from, rows);
+    widen(op, 0, nullptr, to + k * rows * size, from, rows);
   }
 }
 
@@ -248,7 +259,7 @@ void run_rows(const Matmul& op, const RowsRun& run) {
   const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);
   auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + op.scratch(args)));
   widen_rows(op, base, run);
-  widen(op, nullptr, base + a, run.rhs, op.g.k * op.g.n);
+  widen(op, 1, nullptr, base + a, run.rhs, op.g.k * op.g.n);
   const void* lhs = base;
   const void* rhs = base + a;
   args.a = &lhs;
@@ -259,10 +270,19 @@ void run_rows(const Matmul& op, const RowsRun& run) {
          run.begin * op.g.n);
 }
 
-Matmul make_matmul(const EvalSpec& spec) {
-  const DType in = spec.inputs[0]->dtype;
+Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
+  const TensorType& lhs = *spec.inputs[0];
+  const TensorType& rhs = *spec.inputs[1];
   const DType out = spec.outputs[0].dtype;
-  return {spec.kernels, geometry_of(spec), in, out, compute_of(in), spec.stochastic && is_narrow_float(out)};
+  return {.table = spec.kernels,
+          .g = matmul_geometry(lhs.shape, rhs.shape, transpose_lhs, transpose_rhs),
+          .in_dtypes = {lhs.dtype, rhs.dtype},
+          .out_dtype = out,
+          .compute = compute_of(lhs.dtype),
+          .stochastic = spec.stochastic && is_narrow_float(out)};
+}
+Matmul make_matmul(const EvalSpec& spec) {
+  return make_matmul(spec, spec.op.attr<bool>("transpose_lhs"), spec.op.attr<bool>("transpose_rhs"));
 }
 
 }  // namespace
@@ -272,6 +292,14 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
     if (op.g.m * op.g.n * op.g.items * run.blocks == 0) return;
     op.is_direct() ? run_direct(op, run) : run_converted(op, run);
   };
+}
+
+BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec) {
+  Matmul op = make_matmul(spec, false, false);
+  op.scaled = true;
+  return with_checked_scale(spec, kMatmulScale, [op = std::move(op)](const BlockRun& run) {
+    if (op.g.m * op.g.n * op.g.items * run.blocks > 0) run_converted(op, run);
+  });
 }
 
 RowsKernel matmul_rows(const EvalSpec& spec) {

@@ -6,6 +6,9 @@
 namespace popsr {
 
 BlockKernel matmul_kernel(const EvalSpec& spec);
+inline constexpr std::size_t kMatmulScale = 2;  ///< Input of the scale of float8 operands.
+/// The product in float32 of operands of float8, times 2^scale, rounded once.
+BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec);
 /// Null unless both operands are float32 or float64 matrices with an output of the same dtype.
 ProductKernel matmul_product(const EvalSpec& spec);
 /// Null unless each block is one matrix whose columns are the last axis of the output.

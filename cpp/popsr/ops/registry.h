@@ -12,7 +12,8 @@ std::vector<OpDef> elementwise_ops();      ///< elementwise.cpp: arithmetic, and
 std::vector<OpDef> activation_ops();       ///< activations.cpp: activations, ops of gradients
 std::vector<OpDef> comparison_ops();       ///< comparisons.cpp: comparisons, logic, where
 std::vector<OpDef> elementary_ops();       ///< functions.cpp: sin, floor, clip, fmod, ...
-std::vector<OpDef> cast_ops();             ///< cast.cpp
+std::vector<OpDef> cast_ops();             ///< cast.cpp, and the next one
+std::vector<OpDef> fp8_ops();              ///< fp8.cpp: conversion to and from float8
 std::vector<OpDef> shape_ops();            ///< shape.cpp: transpose, reshape, flatten, squeeze, slice, detach
 std::vector<OpDef> concat_ops();           ///< concat.cpp
 std::vector<OpDef> indexing_ops();         ///< indexing.cpp: gather, scatter, scatter_reduce

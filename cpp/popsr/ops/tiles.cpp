@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "popsr/base/error.h"
+
 namespace popsr {
 
 using kernels::Compute;
@@ -14,20 +16,71 @@ namespace {
 constexpr std::array<std::size_t, kernels::kNumComputes> kComputeSize = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 std::size_t index(Compute compute) { return static_cast<std::size_t>(compute); }
 
+std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
+
 void widen(const KernelTable& kernels, DType dtype, float* dst, const std::byte* src, std::int64_t n) {
-  const auto* bits = reinterpret_cast<const std::uint16_t*>(src);
-  dtype == DType::kFloat16 ? kernels.widen_f16(dst, bits, n) : kernels.widen_bf16(dst, bits, n);
+  const auto* words = reinterpret_cast<const std::uint16_t*>(src);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(src);
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels.widen_f16(dst, words, n);
+    case DType::kBFloat16:
+      return kernels.widen_bf16(dst, words, n);
+    case DType::kFloat8_143:
+      return kernels.widen_f8_143(dst, bytes, n);
+    case DType::kFloat8_152:
+      return kernels.widen_f8_152(dst, bytes, n);
+    default:
+      raise<InternalError>("tiles: no narrow float, got {}", info(dtype).name);
+  }
+}
+
+void narrow_to_nearest(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi,
+                       const float* lo, std::int64_t n) {
+  auto* words = reinterpret_cast<std::uint16_t*>(dst);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(dst);
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels.narrow_f16(words, hi, lo, n);
+    case DType::kBFloat16:
+      return kernels.narrow_bf16(words, hi, lo, n);
+    case DType::kFloat8_143:
+      return kernels.narrow_f8_143(bytes, hi, lo, n);
+    case DType::kFloat8_152:
+      return kernels.narrow_f8_152(bytes, hi, lo, n);
+    default:
+      raise<InternalError>("tiles: no narrow float, got {}", info(dtype).name);
+  }
+}
+
+/// hi + lo to float8, stochastically: the general kernel adds exactly.
+void narrow_sr_f8(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi, const float* lo,
+                  std::int64_t n, const NoiseKey& key, std::uint64_t first) {
+  using kernels::SrFormat;
+  kernels::SrCall call;
+  call.op = lo == nullptr ? kernels::SrOp::kCast : kernels::SrOp::kAdd;
+  call.rounding.format = dtype == DType::kFloat8_143 ? SrFormat::kE4m3fnuz : SrFormat::kE5m2fnuz;
+  call.rounding.key = key;
+  call.rounding.first = first;
+  call.out = dst;
+  call.in[0] = hi;
+  call.in[1] = lo;
+  call.formats[0] = call.formats[1] = SrFormat::kF32;
+  call.n = n;
+  kernels.sr_apply(call);
 }
 
 void narrow(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi, const float* lo,
             std::int64_t n, const NoiseKey* key, std::uint64_t first) {
-  auto* bits = reinterpret_cast<std::uint16_t*>(dst);
-  const bool half = dtype == DType::kFloat16;
-  if (key == nullptr) {
-    half ? kernels.narrow_f16(bits, hi, lo, n) : kernels.narrow_bf16(bits, hi, lo, n);
-  } else {
-    half ? kernels.narrow_sr_f16(bits, hi, lo, n, *key, first)
-         : kernels.narrow_sr_bf16(bits, hi, lo, n, *key, first);
+  if (key == nullptr) return narrow_to_nearest(kernels, dtype, dst, hi, lo, n);
+  auto* words = reinterpret_cast<std::uint16_t*>(dst);
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels.narrow_sr_f16(words, hi, lo, n, *key, first);
+    case DType::kBFloat16:
+      return kernels.narrow_sr_bf16(words, hi, lo, n, *key, first);
+    default:
+      return narrow_sr_f8(kernels, dtype, dst, hi, lo, n, *key, first);
   }
 }
 
@@ -51,8 +104,9 @@ void split(const KernelTable& kernels, Compute compute, float* hi, float* lo, co
 
 Compute compute_of(DType dtype) {
   constexpr std::array<Compute, kNumDTypes> kComputes = {
-      Compute::kBool, Compute::kI8,  Compute::kI16, Compute::kI32, Compute::kI64, Compute::kU8, Compute::kU16,
-      Compute::kU32,  Compute::kU64, Compute::kF32, Compute::kF32, Compute::kF32, Compute::kF64};
+      Compute::kBool, Compute::kI8,  Compute::kI16, Compute::kI32, Compute::kI64,
+      Compute::kU8,   Compute::kU16, Compute::kU32, Compute::kU64, Compute::kF32,
+      Compute::kF32,  Compute::kF32, Compute::kF64, Compute::kF32, Compute::kF32};
   return kComputes[static_cast<std::size_t>(dtype)];
 }
 
@@ -70,7 +124,7 @@ void load_tile(const KernelTable& kernels, DType dtype, Compute compute, void* d
   alignas(64) std::array<float, kTile> wide;
   for (std::int64_t i = 0; i < n; i += kTile) {
     const std::int64_t count = std::min(kTile, n - i);
-    widen(kernels, dtype, wide.data(), src + i * 2, count);
+    widen(kernels, dtype, wide.data(), src + i * bytes_of(dtype), count);
     std::byte* to = static_cast<std::byte*>(dst) + i * static_cast<std::int64_t>(size_of(compute));
     kernels.cast[index(Compute::kF32)][index(compute)](to, wide.data(), count);
   }
@@ -94,7 +148,7 @@ void store_tile(const KernelTable& kernels, Compute compute, DType dtype, std::b
     const std::byte* from =
         static_cast<const std::byte*>(hi) + i * static_cast<std::int64_t>(size_of(compute));
     split(kernels, compute, high.data(), low.data(), from, count);
-    narrow(kernels, dtype, dst + i * 2, high.data(), low.data(), count, key,
+    narrow(kernels, dtype, dst + i * bytes_of(dtype), high.data(), low.data(), count, key,
            first + static_cast<std::uint64_t>(i));
   }
 }

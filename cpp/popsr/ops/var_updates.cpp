@@ -151,6 +151,14 @@ PartitionId scale_partition(const RuleContext& context, std::size_t output) {
 // --- copy_var_update_
 // --------------------------------------------------------------------------------------------
 
+/// float8 is only copied: a conversion needs a scale.
+std::vector<OutputDef> infer_copy(const InferContext& context) {
+  if (kFloat8.contains(context.type(0).dtype) || kFloat8.contains(context.type(1).dtype)) {
+    require_equal_dtypes(context, 0, 1);
+  }
+  return infer_update(context);
+}
+
 /// t = X; between equal dtypes the bits are kept.
 BlockKernel copy_update(const EvalSpec& spec) { return convert_kernel(spec, 1); }
 
@@ -198,7 +206,7 @@ std::vector<OpDef> var_update_ops() {
        .effects = modifies_t()},
       {.name = "copy_var_update_",
        .inputs = {{.name = "t", .influences = false}, {"X"}},
-       .infer = infer_update,
+       .infer = infer_copy,
        .eval = copy_update,
        .effects = modifies_t(),
        .rounding = Rounding::kOnce},

@@ -18,9 +18,10 @@
 namespace popsr {
 
 struct PlanOptions {
-  bool dedup = true;  ///< One buffer and one computation per block; false: per replica.
-  bool fold = true;   ///< Fold products into their consumers.
-  int threads = 1;    ///< That the plan will run on, for temporaries.
+  bool dedup = true;          ///< One buffer and one computation per block; false: per replica.
+  bool fold = true;           ///< Fold products into their consumers.
+  int threads = 1;            ///< That the plan will run on, for temporaries.
+  bool clamp_scales = false;  ///< As in EvalSpec.
 };
 
 /// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.

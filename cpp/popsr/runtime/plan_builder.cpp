@@ -181,7 +181,9 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   instruction.write_back = op.kind == LoweredOp::Kind::kWriteBack;
   const EvalFn eval = instruction.write_back ? op.op->def->write_back : op.op->def->eval;
   POPSR_CHECK(eval != nullptr);
-  instruction.kernel = eval(eval_spec(ir_, *op.op, kernels_));
+  EvalSpec spec = eval_spec(ir_, *op.op, kernels_);
+  spec.clamp_scales = options_.clamp_scales;
+  instruction.kernel = eval(spec);
   instruction.blocks = table_.num_blocks(exec);
   instruction.runs = bind_runs(op, exec);
   add_noise(op, instruction);

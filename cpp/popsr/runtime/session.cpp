@@ -51,8 +51,10 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : 
   const bool checks = options.check > 0;
   const bool dedup = options.dedup && !checks;
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
-  plan_ = std::make_unique<Plan>(*facts_,
-                                 PlanOptions{.dedup = dedup, .fold = options.check < 1, .threads = threads});
+  plan_ = std::make_unique<Plan>(*facts_, PlanOptions{.dedup = dedup,
+                                                      .fold = options.check < 1,
+                                                      .threads = threads,
+                                                      .clamp_scales = options.clamp_scales});
   state_ = std::make_unique<State>(*facts_, *plan_, threads, options.check);
   state_->seed = options.seed;
   for (const TensorId id : ir_->graph(kMainGraph).tensors) {

@@ -26,7 +26,8 @@ struct SessionOptions {
   /// op are compared after it ran; 1 compares all, also of products that else are folded into their
   /// consumers.
   double check = 0;
-  int num_threads = 0;  ///< 0 = the process default.
+  int num_threads = 0;        ///< 0 = the process default.
+  bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
 };
 
 struct SessionStats {
@@ -55,8 +56,8 @@ class Session {
 
   /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
-  /// (ReplicaError of an exchange that some members of a group skip, or an offset out of range) leaves what
-  /// was written so far.
+  /// (ReplicaError of an exchange that some members of a group skip, or an offset or a scale out of range)
+  /// leaves what was written so far.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print);
 
   std::uint64_t step() const { return step_; }

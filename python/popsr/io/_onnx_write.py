@@ -113,7 +113,7 @@ class _Tensor:
 
 
 def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
-    kind = variable.dtype.as_numpy()
+    kind = variable.dtype.as_ml_dtypes()
     code = next((name for name, known in ONNX_TYPES.items() if known == kind), None)
     if code is None:
         raise DTypeError(f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for '{variable.id}'")

@@ -53,7 +53,9 @@ def reset_host_weights(
         for variable, name in found.items():
             _refuse_misfit(variable, stored.tensors[name], stored.replication)
         arrays = stored.arrays(found.values())
-        session._set_rows({variable: arrays[name] for variable, name in found.items()})
+        session._set_rows(
+            {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()}
+        )
         if stored.step is not None:
             session.step = stored.step
 
@@ -74,7 +76,7 @@ def _refuse_misfit(variable: Variable, tensor: StoredTensor, replication: int | 
     grouping = variable.replica_grouping
     groups = grouping.num_groups
     dtype = tensor.known_dtype(_WHERE)
-    if dtype != variable.dtype.as_numpy():
+    if dtype != variable.dtype.as_ml_dtypes():
         raise DTypeError(
             f"{_WHERE}: dtypes differ for '{name}', got {dtype.name}, expected {variable.dtype.name}"
         )

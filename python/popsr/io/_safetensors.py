@@ -135,7 +135,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
 
 def _type_name(variable: Variable) -> str:
     for name, kind in _TYPES.items():
-        if kind == variable.dtype.as_numpy():
+        if kind == variable.dtype.as_ml_dtypes():
             return name
     raise DTypeError(
         f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for '{variable.id}'"

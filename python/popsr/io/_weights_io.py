@@ -21,7 +21,7 @@ from popsr.errors import (
     UnknownNameError,
 )
 from popsr.tensor import Variable
-from popsr.utils import read_mapping
+from popsr.utils import TORCH_BITS, read_mapping
 
 __all__ = ["PyWeightsIO"]
 
@@ -107,11 +107,13 @@ def _as_array(where: str, variable: Variable, buffer: Any) -> Array:
             f"{where}: buffer of '{variable.id}' is no array, got {type(buffer).__name__}, "
             "expected a NumPy array or a torch tensor"
         )
-    if buffer.dtype != variable.dtype.as_numpy():
+    kind = dtypes.dtype._of_numpy(buffer.dtype)
+    if kind is not variable.dtype or not buffer.dtype.isnative:
         raise DTypeError(
             f"{where}: dtypes differ for '{variable.id}', got {buffer.dtype}, expected {variable.dtype.name}"
         )
-    return buffer
+    own = kind.as_numpy()  # float8 may be that of ml_dtypes
+    return buffer if buffer.dtype == own else buffer.view(own)
 
 
 def _share_torch(where: str, variable: Variable, torch: Any, tensor: Any) -> Any:
@@ -121,13 +123,14 @@ def _share_torch(where: str, variable: Variable, torch: Any, tensor: Any) -> Any
             "expected a strided tensor on the CPU"
         )
     kind = str(tensor.dtype).removeprefix("torch.")
-    known = dtypes.dtype._all.get(kind)
+    known = dtypes.dtype._all.get(TORCH_BITS.get(str(tensor.dtype), kind))
     if known is None:
         raise DTypeError(
             f"{where}: dtypes differ for '{variable.id}', got {kind}, expected {variable.dtype.name}"
         )
-    if known is dtypes.bfloat16:
-        return tensor.detach().view(torch.int16).numpy().view(known.as_numpy())
+    if str(tensor.dtype) in TORCH_BITS:  # NumPy does not know it: its bits
+        bits = torch.int16 if known is dtypes.bfloat16 else torch.int8
+        return tensor.detach().view(bits).numpy().view(known.as_numpy())
     return tensor.detach().numpy()
 
 

@@ -2,7 +2,7 @@
 
 from popsr.ops import collectives, var_updates
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_
-from popsr.ops.cast import cast
+from popsr.ops.cast import cast, pow2scale_cast_from_fp8, pow2scale_cast_to_fp8
 from popsr.ops.code_copy import remote_code_load
 from popsr.ops.comparisons import (
     equal,
@@ -17,7 +17,14 @@ from popsr.ops.comparisons import (
 )
 from popsr.ops.conditional import conditional, conditional_with_info
 from popsr.ops.control import CallSiteInfo, call, call_with_info, repeat, repeat_with_info
-from popsr.ops.conv import PadType, conv, conv_transpose, multi_conv_options
+from popsr.ops.conv import (
+    PadType,
+    conv,
+    conv_pow2scaled,
+    conv_transpose,
+    conv_transpose_pow2scaled,
+    multi_conv_options,
+)
 from popsr.ops.dynamic import dynamic_slice, dynamic_update, dynamic_update_, subsample
 from popsr.ops.elementwise import (
     abs,
@@ -70,7 +77,7 @@ from popsr.ops.indexing import (
 from popsr.ops.io_tile_copy import io_tile_copy
 from popsr.ops.ipu_copy import ipu_copy
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
-from popsr.ops.matmul import matmul
+from popsr.ops.matmul import matmul, matmul_pow2scaled
 from popsr.ops.order import argmax, argmin, cumsum, median, topk
 from popsr.ops.reductions import (
     l1,
@@ -111,7 +118,9 @@ __all__ = [
     "conditional",
     "conditional_with_info",
     "conv",
+    "conv_pow2scaled",
     "conv_transpose",
+    "conv_transpose_pow2scaled",
     "cos",
     "cumsum",
     "detach",
@@ -157,6 +166,7 @@ __all__ = [
     "logsum",
     "logsumexp",
     "matmul",
+    "matmul_pow2scaled",
     "max",
     "maximum",
     "mean",
@@ -169,6 +179,8 @@ __all__ = [
     "nll_loss_with_softmax_grad",
     "onehot",
     "pow",
+    "pow2scale_cast_from_fp8",
+    "pow2scale_cast_to_fp8",
     "print_tensor",
     "prod",
     "relu",

@@ -7,7 +7,7 @@ from popsr._emit import emit
 from popsr.tensor import Tensor
 from popsr.utils import read_dtype
 
-__all__ = ["cast"]
+__all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
 
 
 def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
@@ -16,11 +16,55 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     Floats become integers by truncation; values out of range saturate and NaN becomes 0.
 
     Args:
-        t: the operand.
-        data_type: type of the result.
+        t: the operand, of any type but float8.
+        data_type: type of the result. Not float8: see :func:`pow2scale_cast_to_fp8`.
     Returns:
         Tensor of the shape of ``t``.
     Raises:
-        DTypeError: there is no such type.
+        DTypeError: there is no such type, or one of the two is float8.
     """
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)
+
+
+def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
+    """Convert ``t * 2**log2_scale`` to float8, rounded once.
+
+    What is too large becomes NaN, as do infinities; the least float8 are subnormal, smaller values become 0. The
+    rounding takes part in stochastic rounding. There is no gradient: autodiff refuses.
+
+    Args:
+        t: float16, bfloat16, float32 or float64, any shape.
+        log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
+        data_type: ``float8_143`` or ``float8_152``.
+    Returns:
+        Tensor of ``data_type`` and the shape of ``t``.
+    Raises:
+        DTypeError: other dtypes than these.
+        ShapeError: ``log2_scale`` is no scalar.
+        AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
+            ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    """
+    name = "pow2scale_cast_to_fp8"
+    return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
+
+
+def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
+    """Convert float8 to a wider float: ``t * 2**log2_scale``, rounded once.
+
+    To undo a scale, ``log2_scale`` is its negative. The conversion is exact but for float16 beyond its range. There is
+    no gradient: autodiff refuses.
+
+    Args:
+        t: ``float8_143`` or ``float8_152``, any shape.
+        log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
+        data_type: float16, bfloat16, float32 or float64.
+    Returns:
+        Tensor of ``data_type`` and the shape of ``t``.
+    Raises:
+        DTypeError: other dtypes than these.
+        ShapeError: ``log2_scale`` is no scalar.
+        AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
+            ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    """
+    name = "pow2scale_cast_from_fp8"
+    return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)

@@ -17,7 +17,14 @@ from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 from popsr.utils import is_a, read_choice, read_ints, read_mapping
 
-__all__ = ["PadType", "conv", "conv_transpose", "multi_conv_options"]
+__all__ = [
+    "PadType",
+    "conv",
+    "conv_pow2scaled",
+    "conv_transpose",
+    "conv_transpose_pow2scaled",
+    "multi_conv_options",
+]
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
 
@@ -122,6 +129,96 @@ def conv_transpose(
     return emit(
         where,
         {"t": t, "weight": weight},
+        **_attributes(where, stride, padding, dilation, groups, pad_type),
+        output_padding=_numbers(where, "output_padding", output_padding, ()),
+        output_shape=_numbers(where, "output_shape", output_shape, ()),
+    )
+
+
+def conv_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    available_memory_proportions: list[float] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """``conv`` of float8 operands, times ``2**log2_scale``; scaled and rounded once. Autodiff refuses.
+
+    Args:
+        t: the operand, ``float8_143`` or ``float8_152``.
+        weight: the weight, of either type.
+        log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
+        stride: as for :func:`conv`, like the next ones.
+        padding: zeros around ``t``, or positions that are cut off.
+        dilation: steps between elements of the kernel.
+        groups: parts into which channels are cut.
+        pad_type: "not_set", "same_upper", "same_lower" or "valid".
+        available_memory_proportions: accepted for PopXL programs; has no effect.
+        enable_conv_dithering: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor ``[N, O, spatial...]`` of float16.
+    Raises:
+        ShapeError: as there, or ``log2_scale`` is no scalar.
+        DTypeError: other dtypes than these.
+        AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
+            ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    """
+    where = "conv_pow2scaled"
+    _read_hints(where, available_memory_proportions, None, enable_conv_dithering)
+    return emit(
+        where,
+        {"t": t, "weight": weight, "log2_scale": log2_scale},
+        **_attributes(where, stride, padding, dilation, groups, pad_type),
+    )
+
+
+def conv_transpose_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    output_padding: tuple[int, ...] | None = (),
+    output_shape: tuple[int, ...] | None = (),
+    available_memory_proportions: list[float] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """``conv_transpose`` of float8 operands, times ``2**log2_scale``; scaled and rounded once. Autodiff refuses.
+
+    Args:
+        t: the operand, ``float8_143`` or ``float8_152``.
+        weight: the weight, of either type.
+        log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
+        stride: as for :func:`conv_transpose`, like the next ones.
+        padding: zeros around ``t``, or positions that are cut off.
+        dilation: steps between elements of the kernel.
+        groups: parts into which channels are cut.
+        pad_type: "not_set", "same_upper", "same_lower" or "valid".
+        output_padding: positions added at the end.
+        output_shape: the spatial extents of the result.
+        available_memory_proportions: accepted for PopXL programs; has no effect.
+        enable_conv_dithering: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor ``[N, O, spatial...]`` of float16.
+    Raises:
+        ShapeError: as there, or ``log2_scale`` is no scalar.
+        DTypeError: other dtypes than these.
+        AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
+            ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    """
+    where = "conv_transpose_pow2scaled"
+    _read_hints(where, available_memory_proportions, None, enable_conv_dithering)
+    return emit(
+        where,
+        {"t": t, "weight": weight, "log2_scale": log2_scale},
         **_attributes(where, stride, padding, dilation, groups, pad_type),
         output_padding=_numbers(where, "output_padding", output_padding, ()),
         output_shape=_numbers(where, "output_shape", output_shape, ()),

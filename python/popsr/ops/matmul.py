@@ -7,7 +7,7 @@ from popsr._emit import emit
 from popsr.tensor import Tensor
 from popsr.utils import read_dtype
 
-__all__ = ["matmul"]
+__all__ = ["matmul", "matmul_pow2scaled"]
 
 
 def matmul(
@@ -40,4 +40,32 @@ def matmul(
         available_memory_proportion=available_memory_proportion,
         output_type=None if output_type is None else read_dtype("matmul", output_type).name,
         partials_type=None if partials_type is None else read_dtype("matmul", partials_type).name,
+    )
+
+
+def matmul_pow2scaled(
+    lhs: Tensor, rhs: Tensor, log2_scale: Tensor, available_memory_proportion: float | None = None
+) -> Tensor:
+    """Matrix product of float8 operands, times ``2**log2_scale``.
+
+    The product is that of :func:`matmul` on the operands in float32, which is what sums are kept in; it is scaled and
+    rounded once. There is no gradient: autodiff refuses.
+
+    Args:
+        lhs: left operand, ``float8_143`` or ``float8_152``.
+        rhs: right operand, of either type.
+        log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
+        available_memory_proportion: accepted for PopXL programs; has no effect.
+    Returns:
+        Tensor of float16 and the shape that ``numpy.matmul`` gives.
+    Raises:
+        ShapeError: inner extents differ, batches do not broadcast, an operand is a scalar, or ``log2_scale`` is none.
+        DTypeError: other dtypes than these.
+        AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
+            ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    """
+    return emit(
+        "matmul_pow2scaled",
+        {"lhs": lhs, "rhs": rhs, "log2_scale": log2_scale},
+        available_memory_proportion=available_memory_proportion,
     )

@@ -91,7 +91,7 @@ def _name_of(dtype: Any) -> str | None:
     if dtype is float:
         return "float64"
     if type(dtype).__module__ == "popsr.dtypes":
-        return str(dtype.name)
+        return str(dtype.as_ml_dtypes().name)
     inner = getattr(dtype, "dtype", None)
     return inner.name if isinstance(inner, np.dtype) and not hasattr(dtype, "shape") else None
 

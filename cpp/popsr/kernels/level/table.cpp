@@ -158,6 +158,10 @@ constexpr void fill_functions(KernelTable& table) {
   table.widen_bf16 = widen_bf16;
   table.narrow_f16 = narrow_f16;
   table.narrow_bf16 = narrow_bf16;
+  table.widen_f8_143 = widen_f8_143;
+  table.widen_f8_152 = widen_f8_152;
+  table.narrow_f8_143 = narrow_f8_143;
+  table.narrow_f8_152 = narrow_f8_152;
   table.narrow_sr_f16 = narrow_sr_f16;
   table.narrow_sr_bf16 = narrow_sr_bf16;
   table.split_f64 = split_f64;
