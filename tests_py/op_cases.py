@@ -16,6 +16,7 @@ from elementwise_cases import elementwise_rows
 from fp8_cases import fp8_rows
 from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
 from indexing_cases import indexing_rows
+from norm_cases import norm_rows
 from op_inputs import (
     Case,
     Draw,
@@ -30,6 +31,7 @@ from op_inputs import (
     with_labels,
 )
 from place_cases import place_rows
+from random_cases import random_rows
 from reduction_cases import reduction_rows
 from view_cases import view_rows
 
@@ -587,6 +589,8 @@ OPS: dict[str, Row] = {
     **conv_rows(),
     **indexing_rows(),
     **_reductions(),
+    **norm_rows(),
+    **random_rows(),
     **reduction_rows(),
     **_losses(),
     **_others(),

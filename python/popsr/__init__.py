@@ -50,6 +50,7 @@ from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
 from popsr.op import StochasticRoundingMethod
+from popsr.random_seed import create_seeds
 from popsr.remote_buffer import RemoteBuffer, remote_buffer
 from popsr.replicas import ReplicaGrouping
 from popsr.session import Session
@@ -112,6 +113,7 @@ __all__ = [
     "complex64",
     "complex128",
     "constant",
+    "create_seeds",
     "d2h_stream",
     "double",
     "dtype",

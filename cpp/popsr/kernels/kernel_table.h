@@ -88,6 +88,26 @@ using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows,
 /// One row of softmax: exp(x - max) / sum, sum through the 16 lanes. float or double.
 using SoftmaxFn = void (*)(void* out, const void* in, std::int64_t n);
 
+/// Rows that are normalised, of float or double. `stats` of a row is its mean, sum / n, and its inverse
+/// deviation, 1 / sqrt(sum of (x - mean)^2 / n + eps), both sums through the 16 lanes. A unit is
+/// (x - mean) * inverse deviation. No multiplication is fused.
+struct NormKernels {
+  /// stats[2r], stats[2r + 1] of row r, which starts at x + r*n.
+  void (*stats)(void* stats, const void* x, std::int64_t rows, std::int64_t n, double eps);
+  /// out = unit * scale + shift, with arrays; `all`: with one number each. out may be x.
+  void (*each)(void* out, const void* x, const void* stats, const void* scale, const void* shift,
+               std::int64_t n);
+  void (*all)(void* out, const void* x, const void* stats, const void* scale, const void* shift,
+              std::int64_t n);
+  /// sums[0], sums[1] = sum of g, sum of g * unit, through the 16 lanes.
+  void (*sums)(void* sums, const void* x, const void* g, const void* stats, std::int64_t n);
+  /// out = ((g - sums[0] / n) - unit * (sums[1] / n)) * inverse deviation. out may be x or g.
+  void (*slope)(void* out, const void* x, const void* g, const void* stats, const void* sums, std::int64_t n);
+  /// scale += dy * unit, shift += dy, with arrays.
+  void (*accumulate)(void* scale, void* shift, const void* x, const void* dy, const void* stats,
+                     std::int64_t n);
+};
+
 /// One product (or a fold of products) of float or double matrices.
 ///   chain_p(i, j) = fma-chain over k = 0..K-1, from +0, of A_p(i, k) * B_p(k, j)
 ///   (K > 4096: chains over constant blocks of 1024, the partial results added in ascending order)
@@ -140,6 +160,8 @@ struct KernelTable {
   ReduceFn reduce[kNumReduces][kNumComputes];
   SoftmaxFn softmax_f32;
   SoftmaxFn softmax_f64;
+  NormKernels norm_f32;
+  NormKernels norm_f64;
 
   // Narrow floats. Widening is exact. narrow: hi + lo (lo may be null: 0) rounded once, to nearest even.
   void (*widen_f16)(float* out, const std::uint16_t* in, std::int64_t n);

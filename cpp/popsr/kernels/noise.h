@@ -41,6 +41,9 @@ enum class Domain : std::uint64_t {
   kAt = 0x204,
   kMoment = 0x205,  ///< The outputs of one step of an optimiser other than the weights.
   kValue = 0x206,   ///< Keys of the value form.
+  // Seeds that are tensors of a program: its words as one number, the first on top, then what is drawn.
+  kSeedTensor = 0x301,
+  kDrawn = 0x302,
 };
 
 inline NoiseKey fold(const KernelTable& table, NoiseKey key, Domain domain, std::uint64_t component) {

@@ -26,6 +26,11 @@ std::vector<OpDef> order_ops();            ///< order.cpp: argmax, argmin, media
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp
 std::vector<OpDef> conv_ops();             ///< conv.cpp: conv, conv_transpose
 std::vector<OpDef> loss_ops();             ///< losses.cpp
+std::vector<OpDef> norm_ops();             ///< norms.cpp: group_norm, layer_norm, batch_norm_inference
+std::vector<OpDef> random_ops();           ///< random.cpp: random_uniform, random_normal, and the next two
+std::vector<OpDef> random_seed_ops();      ///< random_seeds.cpp: split_random_seed, create_random_seed
+std::vector<OpDef> dropout_ops();          ///< dropout.cpp: dropout, shaped_dropout
+std::vector<OpDef> lamb_ops();             ///< lamb.cpp: lamb_square
 std::vector<OpDef> host_io_ops();          ///< host_io.cpp: host_load, host_store, print_tensor, init
 std::vector<OpDef> remote_ops();           ///< remote.cpp: loads from and stores to remote buffers
 std::vector<OpDef> control_ops();          ///< control.cpp: call, repeat, conditional

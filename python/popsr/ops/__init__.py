@@ -2,6 +2,7 @@
 
 from popsr.ops import collectives, var_updates
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_
+from popsr.ops.batch_norm import batch_norm_inference
 from popsr.ops.cast import cast, pow2scale_cast_from_fp8, pow2scale_cast_to_fp8
 from popsr.ops.code_copy import remote_code_load
 from popsr.ops.comparisons import (
@@ -25,6 +26,7 @@ from popsr.ops.conv import (
     conv_transpose_pow2scaled,
     multi_conv_options,
 )
+from popsr.ops.dropout import dropout
 from popsr.ops.dynamic import dynamic_slice, dynamic_update, dynamic_update_, subsample
 from popsr.ops.elementwise import (
     abs,
@@ -64,6 +66,7 @@ from popsr.ops.functions import (
     sign,
     sin,
 )
+from popsr.ops.group_norm import group_norm, layer_norm
 from popsr.ops.host_io import host_load, host_store, init, print_tensor
 from popsr.ops.indexing import (
     gather,
@@ -76,9 +79,12 @@ from popsr.ops.indexing import (
 )
 from popsr.ops.io_tile_copy import io_tile_copy
 from popsr.ops.ipu_copy import ipu_copy
+from popsr.ops.lamb import lamb_square
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul, matmul_pow2scaled
 from popsr.ops.order import argmax, argmin, cumsum, median, topk
+from popsr.ops.random import random_normal, random_uniform
+from popsr.ops.random_seed import create_random_seed, split_random_seed
 from popsr.ops.reductions import (
     l1,
     l2,
@@ -96,6 +102,7 @@ from popsr.ops.reductions import (
 from popsr.ops.remote import remote_load, remote_load_, remote_store
 from popsr.ops.replica_index import replica_index
 from popsr.ops.shape import concat, detach, flatten, reshape, slice, split, squeeze, transpose
+from popsr.ops.shaped_dropout import shaped_dropout
 from popsr.ops.views import concat_, detach_, flatten_, reshape_, slice_, transpose_
 
 __all__ = [
@@ -106,6 +113,7 @@ __all__ = [
     "add_",
     "argmax",
     "argmin",
+    "batch_norm_inference",
     "call",
     "call_with_info",
     "cast",
@@ -122,10 +130,12 @@ __all__ = [
     "conv_transpose",
     "conv_transpose_pow2scaled",
     "cos",
+    "create_random_seed",
     "cumsum",
     "detach",
     "detach_",
     "div",
+    "dropout",
     "dynamic_slice",
     "dynamic_update",
     "dynamic_update_",
@@ -142,6 +152,7 @@ __all__ = [
     "geluerf",
     "geluerf_",
     "greater",
+    "group_norm",
     "groupedgather",
     "histogram",
     "host_load",
@@ -157,6 +168,8 @@ __all__ = [
     "isnan",
     "l1",
     "l2",
+    "lamb_square",
+    "layer_norm",
     "log",
     "log2",
     "log_softmax",
@@ -183,6 +196,8 @@ __all__ = [
     "pow2scale_cast_to_fp8",
     "print_tensor",
     "prod",
+    "random_normal",
+    "random_uniform",
     "relu",
     "relu_",
     "remote_code_load",
@@ -200,6 +215,7 @@ __all__ = [
     "scaled_add_",
     "scatter",
     "scatter_reduce",
+    "shaped_dropout",
     "sigmoid",
     "sign",
     "sin",
@@ -207,6 +223,7 @@ __all__ = [
     "slice_",
     "softmax",
     "split",
+    "split_random_seed",
     "sqrt",
     "squeeze",
     "sub",

@@ -19,6 +19,7 @@
 #include "popsr/kernels/level/gather.h"
 #include "popsr/kernels/level/math.h"
 #include "popsr/kernels/level/matmul.h"
+#include "popsr/kernels/level/norm-inl.h"
 #include "popsr/kernels/level/reduce-inl.h"
 #include "popsr/kernels/level/sr.h"
 
@@ -154,6 +155,8 @@ constexpr void fill_casts(KernelTable& table, Compute from) {
 constexpr void fill_functions(KernelTable& table) {
   table.softmax_f32 = softmax_f32;
   table.softmax_f64 = softmax_f64;
+  table.norm_f32 = kNorm<float>;
+  table.norm_f64 = kNorm<double>;
   table.widen_f16 = widen_f16;
   table.widen_bf16 = widen_bf16;
   table.narrow_f16 = narrow_f16;

@@ -1,0 +1,21 @@
+"""What the LAMB optimiser compares."""
+
+from __future__ import annotations
+
+from popsr._emit import emit
+from popsr.tensor import Tensor
+
+__all__ = ["lamb_square"]
+
+
+def lamb_square(t: Tensor) -> Tensor:
+    """Sum of all squares, computed in float64 and rounded once. It has no gradient.
+
+    Args:
+        t: floating tensor of any shape.
+    Returns:
+        float32 scalar.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("lamb_square", {"t": t})

@@ -1,0 +1,61 @@
+"""Seeds made of seeds, inside the program."""
+
+from __future__ import annotations
+
+from popsr import dtypes
+from popsr._emit import emit, emit_op
+from popsr.context import _context
+from popsr.errors import DTypeError
+from popsr.tensor import Tensor
+from popsr.utils import is_a
+
+__all__ = ["create_random_seed", "split_random_seed"]
+
+
+class _SeedDTypeError(DTypeError, ValueError):
+    """A seed of another dtype: a ValueError too, as PopXL's."""
+
+
+def _check_seed(op: str, seed: Tensor) -> None:
+    if is_a(seed, Tensor) and seed.dtype != dtypes.uint32:
+        raise _SeedDTypeError(
+            f"{op}: input seed has the wrong dtype, got {seed.dtype.name}{list(seed.shape)}, expected one of uint32"
+        )
+
+
+def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
+    """Another seed: the first word stays, the second is drawn with the modifier added to it.
+
+    Args:
+        seed: uint32 ``[2]``, words ``(a, b)``.
+        modifier: an integer of one element, m; the sum wraps.
+    Returns:
+        Seed ``(a, h)``, where h is what seed ``(a, b + m)`` draws.
+    Raises:
+        ShapeError: the seed is not ``[2]`` or the modifier has not one element.
+        DTypeError: the seed is not uint32 (a ValueError too) or the modifier no integer.
+    """
+    _check_seed("create_random_seed", seed)
+    return emit("create_random_seed", {"seed": seed, "modifier": modifier})
+
+
+def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
+    """Several seeds made of one: number i is ``create_random_seed(seed, i)``.
+
+    The first word stays, so seeds of different first words never meet. Seeds ``(a, b)`` and ``(a, b + 1)`` have
+    children in common.
+
+    Args:
+        seed: uint32 ``[2]``.
+        n: how many, 1 or more.
+    Returns:
+        The n seeds.
+    Raises:
+        ShapeError: the seed is not ``[2]``.
+        DTypeError: the seed is not uint32 (a ValueError too).
+        AttributeValueError: ``n`` is not positive.
+    """
+    _check_seed("split_random_seed", seed)
+    count = n if is_a(n, int) else 1
+    ids = emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1]
+    return tuple(_context.graph.ir._tensor(id_) for id_ in ids)

@@ -1,0 +1,96 @@
+"""Seeds on the host: what programs are fed to draw with."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from popsr.errors import ArgumentTypeError, AttributeValueError
+
+__all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]
+
+MAX_UINT64 = 2**64 - 1
+
+
+def _read(where: str, name: str, value: Any, low: int, high: int | None) -> int:
+    """An integer in a range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{where}: {name} is not an int, got {type(value).__name__} {value!r}, expected an int"
+        ) from None
+    if number < low or (high is not None and number > high):
+        limit = f"{low} or more" if high is None else f"{low} to {high}"
+        raise AttributeValueError(f"{where}: {name} is out of range, got {number}, expected {limit}")
+    return number
+
+
+def create_seeds(
+    seed: int,
+    offset: int = 0,
+    batches_per_step: int = 1,
+    gradient_accumulation_factor: int = 1,
+    replicas: int = 1,
+) -> np.ndarray[Any, Any]:
+    """Seeds for every use of a step, from one number: draws of ``numpy.random.default_rng(seed + offset)``.
+
+    Args:
+        seed: the number.
+        offset: added to it, such as the number of the step.
+        batches_per_step: extent of the first dimension.
+        gradient_accumulation_factor: extent of the second.
+        replicas: extent of the third.
+    Returns:
+        uint32 array ``[batches_per_step, gradient_accumulation_factor, replicas, 2]`` without dimensions of extent
+        1: each draw as its high and low word.
+    Raises:
+        ArgumentTypeError: not an int.
+        AttributeValueError: ``seed + offset`` is negative, or an extent less than 1.
+    """
+    where = "create_seeds"
+    total = _read(where, "seed", seed, -MAX_UINT64, None) + _read(where, "offset", offset, -MAX_UINT64, None)
+    start = _read(where, "seed + offset", total, 0, None)
+    extents = (
+        _read(where, "batches_per_step", batches_per_step, 1, None),
+        _read(where, "gradient_accumulation_factor", gradient_accumulation_factor, 1, None),
+        _read(where, "replicas", replicas, 1, None),
+    )
+    draws = np.random.default_rng(start).integers(0, MAX_UINT64, extents, np.uint64, endpoint=True)
+    words = np.stack([draws >> np.uint64(32), draws & np.uint64(0xFFFFFFFF)], axis=-1)
+    return words.astype(np.uint32).squeeze()
+
+
+def uint64_to_two_uint32(num: int) -> tuple[int, int]:
+    """The high and the low 32 bits.
+
+    Args:
+        num: 0 to 2**64 - 1.
+    Returns:
+        Both words.
+    Raises:
+        ArgumentTypeError: not an int.
+        AttributeValueError: out of range.
+    """
+    number = _read("uint64_to_two_uint32", "num", num, 0, MAX_UINT64)
+    return number >> 32, number & 0xFFFFFFFF
+
+
+def two_uint32_to_uint64(a: int, b: int) -> int:
+    """``a * 2**32 + b``: what ``uint64_to_two_uint32`` takes apart.
+
+    Args:
+        a: the high word, 0 to 2**32 - 1.
+        b: the low word, likewise.
+    Returns:
+        The number.
+    Raises:
+        ArgumentTypeError: not an int.
+        AttributeValueError: out of range.
+    """
+    high, low = (
+        _read("two_uint32_to_uint64", name, word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
+    )
+    return high << 32 | low
