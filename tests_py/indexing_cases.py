@@ -231,6 +231,63 @@ def _scatter_reduces() -> Row:
     )
 
 
+def _grouped_scatter_reduce(
+    data: Array,
+    indices: Array,
+    initial_values: Array | None = None,
+    *,
+    axis: int = 0,
+    group_size: int = 1,
+    **options: Any,
+) -> Array:
+    if group_size == 1:
+        return _scatter_reduce(data, indices, initial_values, axis=axis, **options)
+    initial = [None] * group_size if initial_values is None else initial_values
+    inner = axis % data.ndim - 1
+    return np.stack(
+        [
+            _scatter_reduce(*operands, axis=inner, **options)
+            for operands in zip(data, indices, initial, strict=True)
+        ]
+    )
+
+
+def _grouped_scatter_reduces() -> Row:
+    def case(label: str, data: tuple[int, ...], indices: tuple[int, ...], size: int, **attrs: Any) -> Case:
+        parts: list[Any] = [normal(data), (_below(size, *indices), "int32")]
+        if attrs.pop("initial", False):
+            axis = attrs["axis"] % len(data)
+            parts.append(normal((*data[:axis], size, *data[axis + 1 :])))
+        else:
+            attrs["axis_size"] = size
+        return Case(
+            together(*parts), _grouped_scatter_reduce, attrs, label, NUMBERS, call=_reduces, smooth=True
+        )
+
+    groups = [
+        each
+        for reduction in _FOLDS
+        for each in (
+            case(reduction, (3, 6, 2), (3, 6), 4, reduction=reduction, axis=1, group_size=3),
+            case(f"{reduction}-last", (2, 3, 5), (2, 5), 4, reduction=reduction, axis=-1, group_size=2),
+            case(
+                f"{reduction}-initial",
+                (2, 5, 3),
+                (2, 5, 3),
+                4,
+                reduction=reduction,
+                axis=1,
+                group_size=2,
+                initial=True,
+            ),
+        )
+    ]
+    plain = _scatter_reduces()
+    names = [name for name in plain.parameters if name != "enable_index_broadcast"]
+    names[6:6] = ["group_size", "enable_index_broadcast"]
+    return Row((*plain.cases[:2], *groups), "finite", parameters=tuple(names))
+
+
 def _count(name: str) -> int:
     (values,) = special(1)(np.random.default_rng(0), name)
     return len(values)
@@ -373,6 +430,7 @@ def indexing_rows() -> dict[str, Row]:
         "groupedgather": Row(tuple(_grouped()), "finite"),
         "scatter": _scatters(),
         "scatter_reduce": _scatter_reduces(),
+        "grouped_scatter_reduce": _grouped_scatter_reduces(),
         "onehot": _onehots(),
         "histogram": _histograms(),
         "dynamic_slice": Row(_boxes(updates=False), "finite"),

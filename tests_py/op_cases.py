@@ -31,6 +31,7 @@ from op_inputs import (
     with_labels,
 )
 from place_cases import place_rows
+from pool_cases import pool_rows
 from random_cases import random_rows
 from reduction_cases import reduction_rows
 from view_cases import view_rows
@@ -592,6 +593,7 @@ OPS: dict[str, Row] = {
     **norm_rows(),
     **random_rows(),
     **reduction_rows(),
+    **pool_rows(),
     **_losses(),
     **_others(),
     **_collectives(),

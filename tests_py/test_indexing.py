@@ -33,6 +33,12 @@ BY_INDEX: list[tuple[str, Build]] = [
     ("scatter_reduce", lambda t, i, v: ops.scatter_reduce(v, i, "sum", t)),
     ("scatter_reduce", lambda t, i, v: ops.scatter_reduce(v, i, "max", axis_size=4)),
     ("scatter_reduce", lambda t, i, v: ops.scatter_reduce(v, i, "none", axis_size=4)),
+    (
+        "grouped_scatter_reduce",
+        lambda t, i, v: ops.grouped_scatter_reduce(
+            v, ops.reshape(i, (2, 1)), "max", axis=1, axis_size=4, group_size=2
+        )[0:1, 0:2],
+    ),
 ]
 
 
@@ -320,6 +326,42 @@ BAD: list[Bad] = [
         lambda t: ops.scatter_reduce(t(4), t.i(4), "sum", 0.0),
         Argument,
         r"scatter_reduce: initial_values is not a Tensor, got 0.0",
+    ),
+    (
+        "grouped-axis",
+        lambda t: ops.grouped_scatter_reduce(t(2, 3), t.i(2, 3), "sum", axis_size=2, group_size=2),
+        Attr,
+        r"grouped_scatter_reduce: axis is that of the groups, got 0, expected 1 or more",
+    ),
+    (
+        "grouped-number",
+        lambda t: ops.grouped_scatter_reduce(t(2, 3), t.i(3), "sum", axis=1, axis_size=2, group_size=2),
+        Shape,
+        r"grouped_scatter_reduce: operand has another number of groups, got i32\[3\], expected 2 on axis 0",
+    ),
+    (
+        "grouped-none",
+        lambda t: ops.grouped_scatter_reduce(t(2, 3), t.i(2), "sum", axis=1, axis_size=2, group_size=0),
+        Attr,
+        r"grouped_scatter_reduce: group_size is not positive, got 0",
+    ),
+    (
+        "grouped-indices",
+        lambda t: ops.grouped_scatter_reduce(t(2, 3), t.i(2, 4), "sum", axis=1, axis_size=2, group_size=2),
+        Shape,
+        r"grouped_scatter_reduce: indices do not match data, got i32\[2, 4\] and f32\[2, 3\], expected what",
+    ),
+    (
+        "grouped-reduction",
+        lambda t: ops.grouped_scatter_reduce(t(4), t.i(4), "mean", axis_size=2),
+        Attr,
+        r"grouped_scatter_reduce: unknown reduction, got 'mean', expected one of 'sum', 'min', 'max', 'none'",
+    ),
+    (
+        "grouped-type",
+        lambda t: ops.grouped_scatter_reduce(t(4), t.i(4), "sum", 0.0),
+        Argument,
+        r"grouped_scatter_reduce: initial_values is not a Tensor, got 0.0",
     ),
     (
         "onehot-variable",

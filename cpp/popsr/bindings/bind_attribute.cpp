@@ -27,13 +27,15 @@ bool read_float(py::handle value, double* result) {
   return true;
 }
 
-bool read_ints(py::handle value, std::vector<std::int64_t>* result) {
+/// A tuple or list whose items `read_item` reads.
+template <class T>
+bool read_items(py::handle value, bool (*read_item)(py::handle, T*), std::vector<T>* result) {
   if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) return false;
   const py::ssize_t size = PySequence_Fast_GET_SIZE(value.ptr());
   PyObject** items = PySequence_Fast_ITEMS(value.ptr());
   result->resize(static_cast<std::size_t>(size));
   for (py::ssize_t i = 0; i < size; ++i) {
-    if (!read_int(items[i], &(*result)[static_cast<std::size_t>(i)])) return false;
+    if (!read_item(items[i], &(*result)[static_cast<std::size_t>(i)])) return false;
   }
   return true;
 }
@@ -43,6 +45,7 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
   std::int64_t integer = 0;
   double number = 0;
   std::vector<std::int64_t> integers;
+  std::vector<double> numbers;
   switch (type) {
     case AttrType::kBool:
       return PyBool_Check(value.ptr()) ? Attribute(value.ptr() == Py_True) : Attribute();
@@ -53,7 +56,9 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
     case AttrType::kString:
       return py::isinstance<py::str>(value) ? Attribute(value.cast<std::string>()) : Attribute();
     case AttrType::kInts:
-      return read_ints(value, &integers) ? Attribute(std::move(integers)) : Attribute();
+      return read_items(value, read_int, &integers) ? Attribute(std::move(integers)) : Attribute();
+    case AttrType::kFloats:
+      return read_items(value, read_float, &numbers) ? Attribute(std::move(numbers)) : Attribute();
     case AttrType::kDType:
       return py::isinstance<py::str>(value) ? Attribute(dtype_from_name(value.cast<std::string>()))
                                             : Attribute();
@@ -89,6 +94,8 @@ std::string_view to_string(AttrType type) {
       return "str";
     case AttrType::kInts:
       return "ints";
+    case AttrType::kFloats:
+      return "floats";
     case AttrType::kDType:
       return "dtype";
     case AttrType::kGraph:
@@ -121,6 +128,7 @@ py::object to_python(const Attribute& value) {
     py::object operator()(double v) const { return py::float_(v); }
     py::object operator()(const std::string& v) const { return py::str(v); }
     py::object operator()(const std::vector<std::int64_t>& v) const { return to_tuple(v); }
+    py::object operator()(const std::vector<double>& v) const { return py::tuple(py::cast(v)); }
     py::object operator()(DType v) const { return py::str(std::string(info(v).name)); }
     py::object operator()(GraphId v) const { return py::int_(v.value); }
     py::object operator()(StreamRef v) const { return py::int_(v.id); }

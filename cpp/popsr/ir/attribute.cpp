@@ -25,6 +25,9 @@ std::string to_string(const Attribute& value) {
     std::string operator()(const std::vector<std::int64_t>& v) const {
       return fmt::format("[{}]", fmt::join(v, ", "));
     }
+    std::string operator()(const std::vector<double>& v) const {
+      return fmt::format("[{}]", fmt::join(v, ", "));
+    }
     std::string operator()(DType v) const { return std::string(info(v).name); }
     std::string operator()(GraphId v) const { return fmt::format("graph {}", v.value); }
     std::string operator()(StreamRef v) const { return fmt::format("stream {}", v.id); }

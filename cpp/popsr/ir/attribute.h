@@ -27,10 +27,22 @@ struct RemoteRef {
 
 /// std::monostate = absent (only as the value of an optional attribute).
 using Attribute =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, DType,
-                 GraphId, StreamRef, RemoteRef, ReplicaGrouping>;
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
+                 std::vector<double>, DType, GraphId, StreamRef, RemoteRef, ReplicaGrouping>;
 
-enum class AttrType { kBool, kInt, kFloat, kString, kInts, kDType, kGraph, kStream, kRemote, kGrouping };
+enum class AttrType {
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kInts,
+  kFloats,
+  kDType,
+  kGraph,
+  kStream,
+  kRemote,
+  kGrouping
+};
 
 struct AttrDef {
   std::string_view name;

@@ -47,6 +47,8 @@ bool matches(const Attribute& value, AttrType type) {
       return std::holds_alternative<std::string>(value);
     case AttrType::kInts:
       return std::holds_alternative<std::vector<std::int64_t>>(value);
+    case AttrType::kFloats:
+      return std::holds_alternative<std::vector<double>>(value);
     case AttrType::kDType:
       return std::holds_alternative<DType>(value);
     case AttrType::kGraph:

@@ -25,11 +25,11 @@ std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
 
 // ---- gather, tied_gather, groupedgather
 
-/// Only groupedgather has groups: they are dimension 0 of both operands when there is more than one.
+/// Of ops that have groups: dimension 0 of the operands when there is more than one.
 std::int64_t groups_of(const Op& op) {
-  if (op.def->name == "groupedgather" || op.def->name == "gather_grad")
-    return op.attr<std::int64_t>("group_size");
-  return 1;
+  const bool has_groups =
+      std::ranges::any_of(op.def->attrs, [](const AttrDef& attr) { return attr.name == "group_size"; });
+  return has_groups ? op.attr<std::int64_t>("group_size") : 1;
 }
 
 void check_groups(const InferContext& context, std::size_t axis, std::int64_t groups) {
@@ -100,11 +100,14 @@ BlockKernel eval_gather_grad(const EvalSpec& spec) {
 
 // ---- scatter, scatter_reduce
 
-/// The shape of indices with the rank of `loop`: a vector lies along the axis, other shapes are filled up at
-/// the end.
-Shape aligned(const Shape& indices, const Shape& loop, std::size_t axis) {
-  Shape shape(indices.size() == 1 ? axis : 0, 1);
-  shape.insert(shape.end(), indices.begin(), indices.end());
+/// The shape of indices with the rank of `loop`: a vector (in each group) lies along the axis, other shapes
+/// are filled up at the end.
+Shape aligned(const Op& op, const Shape& indices, const Shape& loop, std::size_t axis) {
+  const std::size_t skipped = groups_of(op) > 1 ? 1 : 0;
+  const auto first = indices.begin() + static_cast<std::ptrdiff_t>(skipped);
+  Shape shape(indices.begin(), first);
+  if (indices.size() == skipped + 1) shape.resize(axis, 1);
+  shape.insert(shape.end(), first, indices.end());
   if (shape.size() < loop.size()) shape.resize(loop.size(), 1);
   return shape;
 }
@@ -113,7 +116,7 @@ IndexedAxis element_walk(const Op& op, const Shape& loop, const Shape& indexed, 
   const std::size_t axis = axis_of(op, loop.size());
   return {.loop = loop,
           .indexed = indexed,
-          .index_strides = broadcast_strides(aligned(indices, loop, axis), loop),
+          .index_strides = broadcast_strides(aligned(op, indices, loop, axis), loop),
           .axis = axis};
 }
 
@@ -143,11 +146,14 @@ BlockKernel eval_scatter(const EvalSpec& spec) {
 /// Gradient of what is overwritten, and of what stays.
 TensorId cleared(GradContext& g, const Shape& loop) {
   return g.emit("scatter_clear", {g.cotangent(0), g.in(1)},
-                {{"axis", g.op().attribute("axis")}, {"shape", loop}});
+                {{"axis", g.op().attribute("axis")}, {"shape", loop}, {"group_size", groups_of(g.op())}});
 }
 TensorId taken(GradContext& g, TensorId from, const Shape& loop, bool last_only) {
   return g.emit("take_along", {from, g.in(1)},
-                {{"axis", g.op().attribute("axis")}, {"shape", loop}, {"last_only", last_only}});
+                {{"axis", g.op().attribute("axis")},
+                 {"shape", loop},
+                 {"last_only", last_only},
+                 {"group_size", groups_of(g.op())}});
 }
 
 void scatter_rule(GradContext& g) {
@@ -171,7 +177,7 @@ void check_indices(const InferContext& context, std::size_t axis) {
   const Shape& indices = context.type(1).shape;
   bool fits = indices == data;
   if (!fits && context.op.attr<bool>("enable_index_broadcast") && indices.size() <= data.size()) {
-    const Shape shape = aligned(indices, data, axis);
+    const Shape shape = aligned(context.op, indices, data, axis);
     fits = true;
     for (std::size_t d = 0; d < data.size() && fits; ++d) fits = shape[d] == data[d] || shape[d] == 1;
   }
@@ -188,6 +194,7 @@ std::vector<OutputDef> infer_scatter_reduce(const InferContext& context) {
   fold_of(context.op);
   Shape shape = context.type(0).shape;
   const std::size_t axis = axis_of(context.op, shape.size());
+  check_groups(context, axis, groups_of(context.op));
   check_indices(context, axis);
   const auto size = context.op.optional_attr<std::int64_t>("axis_size");
   const bool has_initial = context.has(kInitial);
@@ -260,6 +267,7 @@ BlockKernel eval_scatter_clear(const EvalSpec& spec) {
 
 AttrDef axis_attr() { return optional("axis", AttrType::kInt, std::int64_t{0}); }
 AttrDef memory_attr() { return optional("available_memory_proportion", AttrType::kFloat); }
+AttrDef groups_attr() { return optional("group_size", AttrType::kInt, std::int64_t{1}); }
 AttrDef zero_attr() { return optional("zero_OOR", AttrType::kBool, false); }
 InputDef indices_input() { return {.name = "indices", .dtypes = kIntegers}; }
 
@@ -273,7 +281,7 @@ std::vector<OpDef> gather_ops() {
   OpDef tied = gather, grouped = gather;
   tied.name = "tied_gather";
   grouped.name = "groupedgather";
-  grouped.attrs.insert(grouped.attrs.begin() + 1, optional("group_size", AttrType::kInt, std::int64_t{1}));
+  grouped.attrs.insert(grouped.attrs.begin() + 1, groups_attr());
   OpDef gradient{.name = "gather_grad",
                  .inputs = {{"dy", kFloating}, indices_input()},
                  .attrs = {required("shape", AttrType::kInts), axis_attr(),
@@ -286,32 +294,39 @@ std::vector<OpDef> gather_ops() {
 }
 
 std::vector<OpDef> scatter_ops() {
+  OpDef reduce{
+      .name = "scatter_reduce",
+      .inputs = {{"data", kNumbers},
+                 indices_input(),
+                 {.name = "initial_values", .dtypes = kNumbers, .optional = true}},
+      .attrs = {required("reduction", AttrType::kString), axis_attr(), optional("axis_size", AttrType::kInt),
+                optional("enable_index_broadcast", AttrType::kBool, true), memory_attr()},
+      .infer = infer_scatter_reduce,
+      .eval = eval_scatter_reduce,
+      .grad = scatter_reduce_rule,
+      .rounding = Rounding::kOnce};
+  OpDef grouped = reduce;
+  grouped.name = "grouped_scatter_reduce";
+  grouped.attrs.insert(grouped.attrs.begin() + 3, groups_attr());
   return {
+      std::move(reduce),
+      std::move(grouped),
       {.name = "scatter",
        .inputs = {{"t"}, indices_input(), {"values"}},
        .attrs = {axis_attr(), memory_attr()},
        .infer = infer_scatter,
        .eval = eval_scatter,
        .grad = scatter_rule},
-      {.name = "scatter_reduce",
-       .inputs = {{"data", kNumbers},
-                  indices_input(),
-                  {.name = "initial_values", .dtypes = kNumbers, .optional = true}},
-       .attrs = {required("reduction", AttrType::kString), axis_attr(), optional("axis_size", AttrType::kInt),
-                 optional("enable_index_broadcast", AttrType::kBool, true), memory_attr()},
-       .infer = infer_scatter_reduce,
-       .eval = eval_scatter_reduce,
-       .grad = scatter_reduce_rule,
-       .rounding = Rounding::kOnce},
       {.name = "take_along",
        .inputs = {{"t"}, indices_input()},
-       .attrs = {axis_attr(), required("shape", AttrType::kInts), required("last_only", AttrType::kBool)},
+       .attrs = {axis_attr(), required("shape", AttrType::kInts), required("last_only", AttrType::kBool),
+                 groups_attr()},
        .infer = infer_take_along,
        .eval = eval_take_along,
        .internal = true},
       {.name = "scatter_clear",
        .inputs = {{"dy"}, indices_input()},
-       .attrs = {axis_attr(), required("shape", AttrType::kInts)},
+       .attrs = {axis_attr(), required("shape", AttrType::kInts), groups_attr()},
        .infer = same_as_input,
        .eval = eval_scatter_clear,
        .internal = true},

@@ -25,6 +25,9 @@ std::vector<OpDef> scan_ops();             ///< scans.cpp: cumsum
 std::vector<OpDef> order_ops();            ///< order.cpp: argmax, argmin, median, topk
 std::vector<OpDef> matmul_ops();           ///< matmul.cpp
 std::vector<OpDef> conv_ops();             ///< conv.cpp: conv, conv_transpose
+std::vector<OpDef> pool_ops();             ///< pool.cpp: average_pool, max_pool
+std::vector<OpDef> interpolate_ops();      ///< interpolate.cpp
+std::vector<OpDef> roi_align_ops();        ///< roi_align.cpp
 std::vector<OpDef> loss_ops();             ///< losses.cpp
 std::vector<OpDef> norm_ops();             ///< norms.cpp: group_norm, layer_norm, batch_norm_inference
 std::vector<OpDef> random_ops();           ///< random.cpp: random_uniform, random_normal, and the next two

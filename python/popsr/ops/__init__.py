@@ -74,15 +74,16 @@ from popsr.ops.indexing import (
     histogram,
     onehot,
     scatter,
-    scatter_reduce,
     tied_gather,
 )
+from popsr.ops.interpolate import interpolate
 from popsr.ops.io_tile_copy import io_tile_copy
 from popsr.ops.ipu_copy import ipu_copy
 from popsr.ops.lamb import lamb_square
 from popsr.ops.losses import nll_loss, nll_loss_with_softmax_grad
 from popsr.ops.matmul import matmul, matmul_pow2scaled
 from popsr.ops.order import argmax, argmin, cumsum, median, topk
+from popsr.ops.pool import average_pool, max_pool
 from popsr.ops.random import random_normal, random_uniform
 from popsr.ops.random_seed import create_random_seed, split_random_seed
 from popsr.ops.reductions import (
@@ -101,6 +102,8 @@ from popsr.ops.reductions import (
 )
 from popsr.ops.remote import remote_load, remote_load_, remote_store
 from popsr.ops.replica_index import replica_index
+from popsr.ops.roialign import roi_align
+from popsr.ops.scatter_reduce import grouped_scatter_reduce, scatter_reduce
 from popsr.ops.shape import concat, detach, flatten, reshape, slice, split, squeeze, transpose
 from popsr.ops.shaped_dropout import shaped_dropout
 from popsr.ops.views import concat_, detach_, flatten_, reshape_, slice_, transpose_
@@ -113,6 +116,7 @@ __all__ = [
     "add_",
     "argmax",
     "argmin",
+    "average_pool",
     "batch_norm_inference",
     "call",
     "call_with_info",
@@ -153,6 +157,7 @@ __all__ = [
     "geluerf_",
     "greater",
     "group_norm",
+    "grouped_scatter_reduce",
     "groupedgather",
     "histogram",
     "host_load",
@@ -161,6 +166,7 @@ __all__ = [
     "increment_mod",
     "increment_mod_",
     "init",
+    "interpolate",
     "io_tile_copy",
     "ipu_copy",
     "isfinite",
@@ -181,6 +187,7 @@ __all__ = [
     "matmul",
     "matmul_pow2scaled",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "median",
@@ -210,6 +217,7 @@ __all__ = [
     "replica_index",
     "reshape",
     "reshape_",
+    "roi_align",
     "rsqrt",
     "scaled_add",
     "scaled_add_",

@@ -1,0 +1,26 @@
+// The walker of ops on dense planes: operands are equal numbers of planes, one after another, and plane i of
+// the output is made of plane i of the inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "popsr/ir/eval.h"
+
+namespace popsr {
+
+/// One plane of every operand, of the compute type.
+struct PlaneArgs {
+  std::span<const std::byte* const> in;
+  std::byte* out;
+  std::byte* scratch;
+};
+using PlaneBody = std::function<void(const PlaneArgs& args)>;
+
+/// Output 0 of a floating op. `scratch`: elements of the compute type that the body may use. Planes are
+/// shared among threads; narrow outputs are rounded as the op says.
+BlockKernel plane_kernel(const EvalSpec& spec, std::int64_t planes, std::int64_t scratch, PlaneBody body);
+
+}  // namespace popsr

@@ -1,0 +1,60 @@
+// Windows of pooling ops: which elements each of them meets, and how many windows there are.
+//
+// The meaning is that of ONNX. In each spatial dimension the operand is spread (in_dilations - 1 gaps between
+// elements), then padded; window o begins at position o * stride of that and has an element every `dilation`
+// positions. Gaps and padding hold nothing: a window meets real elements alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+/// Elements of a line that one tap of the windows meets: window first + i * step meets element
+/// from + i * from_step, for 0 <= i < count.
+struct TapRun {
+  std::int64_t first = 0, step = 1, from = 0, from_step = 1, count = 0;
+};
+
+/// One spatial dimension.
+struct PoolAxis {
+  std::int64_t in = 1, windows = 1;  ///< Extents.
+  std::int64_t kernel = 1, stride = 1, dilation = 1, spread = 1;
+  std::int64_t pad = 0;                ///< Before the first element.
+  std::int64_t before = 0, after = 0;  ///< Zeros around the results.
+
+  std::int64_t out() const { return before + windows + after; }
+  /// Positions of the spread operand.
+  std::int64_t reach() const { return in == 0 ? 0 : (in - 1) * spread + 1; }
+  /// The element that tap k of a window meets; -1 when there is none.
+  std::int64_t element(std::int64_t window, std::int64_t k) const {
+    const std::int64_t at = window * stride + k * dilation - pad;
+    if (at < 0 || at >= reach()) return -1;
+    if (spread == 1) return at;
+    return at % spread == 0 ? at / spread : -1;
+  }
+  TapRun run(std::int64_t k) const;
+};
+
+struct PoolWindows {
+  static constexpr std::size_t kDims = 3;
+  std::array<PoolAxis, kDims> axes = {};  ///< Leading ones are trivial where there are fewer dimensions.
+  std::int64_t planes = 1;                ///< Samples times channels.
+
+  /// Elements that each window meets along an axis.
+  std::vector<std::int64_t> counts(std::size_t axis) const;
+};
+
+/// Of an operand of shape `t`; the typed error when the attributes do not fit.
+PoolWindows pool_windows(const Op& op, const Shape& t);
+/// [N, C, windows...]
+Shape pooled_shape(const PoolWindows& windows, const Shape& t);
+
+std::vector<AttrDef> window_attrs();
+/// Those of `op`, for its gradient.
+std::vector<std::pair<std::string, Attribute>> window_attrs_of(const Op& op);
+
+}  // namespace popsr
