@@ -315,10 +315,10 @@ TEST_CASE("print: a program reads as it was written") {
         "  %y f32[4] = call(%w, graph='f_subgraph(0)')  # model.py:7\n"
         "  %replicated_all_reduce_out f32[4] = replicated_all_reduce(%y, op='mean')  # model.py:7\n"
         "}\n"
-        "graph 'f_subgraph(0)'(%f_subgraph(0)/a f32[4]) {\n"
-        "  constant %f_subgraph(0)/two f32[4]\n"
-        "  %f_subgraph(0)/mul_out f32[4] = mul(%f_subgraph(0)/a, %f_subgraph(0)/two)\n"
-        "  return %f_subgraph(0)/mul_out\n"
+        "graph 'f_subgraph(0)'(%a f32[4]) {\n"
+        "  constant %two f32[4]\n"
+        "  %mul_out f32[4] = mul(%a, %two)\n"
+        "  return %mul_out\n"
         "}\n");
 }
 

@@ -271,7 +271,7 @@ def _(w: World) -> None:
         w.watch(total, ALL, TOP)
 
 
-@case("P6 merged exchanges keep apart", transforms.merge_exchange)
+@case("P6 merged exchanges keep apart", lambda ir: transforms.merge_exchange(ir=ir))
 def _(w: World) -> None:
     index = w.io.feed(np.arange(4, dtype=np.int32), replicated=True)
     buffer = popsr.remote_buffer((8,), F32, entries=4)
@@ -315,7 +315,7 @@ def _(w: World) -> None:
     w.watch(collectives.replicated_all_reduce(w.own(), "add", w.strided), PART, STRIDED)
 
 
-@case("U7 parts of one tensor loaded by one exchange", transforms.merge_exchange)
+@case("U7 parts of one tensor loaded by one exchange", lambda ir: transforms.merge_exchange(ir=ir))
 def _(w: World) -> None:
     x = w.shared()
     halves = [ops.slice_(x, 0, 4), ops.slice_(x, 4, 8)]

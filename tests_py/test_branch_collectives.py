@@ -196,7 +196,7 @@ def test_merged_ops_run_on_replicas_that_take_the_branch(taken: list[int], mode:
     plain, _ = _program(np.array(taken, bool))
     merged, branch = _program(np.array(taken, bool))
     assert transforms.merge_collectives(merged.ir) == 1
-    transforms.merge_exchange(merged.ir)
+    transforms.merge_exchange(ir=merged.ir)
     assert [op.kind for op in branch.ops] == ["multi_replicated_all_reduce", "multi_exchange"]
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
     sums = np.repeat(x.reshape(2, 2, 2).sum(1), 2, axis=0)

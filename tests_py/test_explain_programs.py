@@ -220,7 +220,7 @@ def build_program(n: int, name: str, seed: int, steps: list[Step], *, merge: boo
                 program.append(step)
     if merge:
         popsr.transforms.merge_collectives(program.ir)
-        popsr.transforms.merge_exchange(program.ir)
+        popsr.transforms.merge_exchange(ir=program.ir)
     if name in NARROW:
         program.ir.options.stochastic_rounding_mode = MODES[seed % 3]
         popsr.transforms.stochastic_rounding(program.ir)

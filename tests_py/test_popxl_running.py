@@ -336,7 +336,8 @@ def test_fork_after_a_run() -> None:
 def test_reprs_for_notebooks() -> None:
     program = Counter()
     assert repr(program.session) == f"Session[Ir[id={program.ir.id}] detached]"
-    assert repr(program.out) == str(program.out) == "DeviceToHostStream[out popsr.dtypes.float32 (1,)]"
+    assert repr(program.out) == "DeviceToHostStream[out popsr.dtypes.float32 (1,)]"
+    assert str(program.out) == "out: float32[1] from device to host"
     assert "add_" in str(program.ir.main_graph)
     assert "add_" in str(program.ir)
     assert repr(program.ir.options).startswith("Options(enable_stochastic_rounding=False")

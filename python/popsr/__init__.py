@@ -7,7 +7,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING
 
-from popsr import analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
+from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
 from popsr._core import __version__
 from popsr.context import (
     gcg,
@@ -164,6 +164,7 @@ __all__ = [
     "variable",
 ]
 
+_module_paths.register()
 logging.getLogger("popsr").addHandler(logging.NullHandler())
 
 

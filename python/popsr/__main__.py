@@ -1,4 +1,4 @@
-"""``python -m popsr``: the demo and the version."""
+"""``python -m popsr``: the demo, the table of ops and the version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ USAGE = """usage: python -m popsr <command>
 
 commands:
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
+  ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   version                 print the version
 """
 
@@ -20,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = args[0] if args else "--help"
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
+    if command == "ops":
+        return int(importlib.import_module("popsr._ops_table").main(args[1:]))
     if command in ("version", "--version"):
         from popsr import __version__
 

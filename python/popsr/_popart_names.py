@@ -26,5 +26,5 @@ _Class = TypeVar("_Class", bound=type)
 def with_popart_names(cls: _Class) -> _Class:
     """Class decorator: the methods of the table can be called by PopART's names too."""
     for popart_name, name in POPART_NAMES[cls.__name__].items():
-        setattr(cls, popart_name, vars(cls)[name])
+        setattr(cls, popart_name, getattr(cls, name))
     return cls

@@ -152,6 +152,12 @@ class Graph:
             raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {value!r}")
         return value._ir is self._ir and value._graph_id == self._id
 
+    def __eq__(self, value: object) -> bool:
+        return self is value
+
+    def __hash__(self) -> int:
+        return hash((self._ir.id, self._id))
+
     def __enter__(self) -> Graph:
         _context.push_graph(self)
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError, S
 from popsr.graph import Graph
 from popsr.options import Options
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Constant, Tensor, Variable
+from popsr.tensor import Tensor, Variable
 from popsr.utils import HostScalarTensor, read_int, read_name
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ir"]
 
-# By the core's TensorKind; shards and entries of remote buffers are plain tensors.
-_KINDS: tuple[type[Tensor], ...] = (Tensor, Tensor, Variable, Constant, Tensor, Tensor)
+# Type of tensor by the core's TensorKind; shards and entries of remote buffers are plain tensors.
+_KINDS = ("", "", "Variable", "Const", "", "")
 _ids = itertools.count()
 
 
@@ -168,6 +169,23 @@ class Ir:
             )
         return ReplicaGrouping.from_assignment(groups)
 
+    def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+        """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
+
+        The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
+        a program is what was written: ``check`` says what to call the point of your program that this is.
+
+        Args:
+            check: name of the file, without ``.dot``.
+            save_dir: its folder. Default: the current one.
+        Raises:
+            ValueError: ``check`` cannot be the name of a file.
+            OSError: the file cannot be written.
+        """
+        from popsr._dot import write_dot
+
+        write_dot(self, check, save_dir)
+
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""
         from popsr.streams import HostToDeviceStream
@@ -193,7 +211,7 @@ class Ir:
         tensor = self._tensor_cache.get(id_)
         if tensor is None:
             name, graph, dtype_name, shape, meta_shape, kind, _, _, _ = self._core.tensor(id_)
-            cls = _KINDS[kind]
+            cls = Tensor._by_type.get(_KINDS[kind], Tensor)
             tensor = self._tensor_cache[id_] = cls.__new__(cls)
             tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, graph, name
             tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape

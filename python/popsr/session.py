@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,24 +14,18 @@ from popsr._host_copies import HostCopies
 from popsr._host_data import (
     StreamPlan,
     check_keys,
-    constant_data,
     input_array,
     output_array,
-    variable_data,
 )
-from popsr._host_rows import Rows, as_rows, host_array, keeps_all_replicas
+from popsr._host_rows import host_array
 from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
-from popsr.errors import ArgumentTypeError, SessionError, StateError
+from popsr._session_variables import SessionVariables
+from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import HostScalarTensor, is_a, read_choice, read_int, read_mapping
-
-if TYPE_CHECKING:
-    from popsr.io._weights_io import PyWeightsIO
-    from popsr.replicas import Partition
+from popsr.utils import HostScalarTensor, read_choice, read_int, read_mapping
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -41,7 +35,7 @@ StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
 @with_popart_names
-class Session:
+class Session(SessionVariables):
     """A compiled program with its host copy of the variables.
 
     The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
@@ -196,116 +190,6 @@ class Session:
         """Arrays for ``run_with_outputs``."""
         return {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
 
-    # --- variables --------------------------------------------------------------------------------------------------
-
-    def weights_to_host(self) -> None:
-        """Download all variables: the host copies become what the device holds, at no cost where that is possible.
-
-        Writable memory-mapped data is written through and flushed.
-
-        Raises:
-            SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
-            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
-        """
-        self._require_attached("weights_to_host")
-        with self._lock:
-            self._require_idle("weights_to_host")
-            if self._copies.read_only is not None:
-                raise SessionError(
-                    f"weights_to_host: '{self._copies.read_only.id}' is a read-only memory-mapped array, "
-                    "expected a writable one"
-                )
-            self._download("weights_to_host", may_raise=True)
-
-    def weights_from_host(self) -> None:
-        """Upload all variables; those that the device holds already cost nothing."""
-        self._require_attached("weights_from_host")
-        with self._lock:
-            self._require_idle("weights_from_host")
-            self._copies.upload()
-            self._set_stale(False)
-
-    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
-        """A copy of the data of a variable or constant; downloads first when the device has newer data.
-
-        Of a variable with memory-mapped data the result is the mapped array itself.
-
-        Raises:
-            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
-        """
-        return self.get_tensors_data([tensor])[tensor]
-
-    def get_tensors_data(
-        self, tensors: Iterable[Variable | Constant]
-    ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
-        """Copies of the data of several variables and constants.
-
-        Raises:
-            TypeError: something else than a variable or constant.
-            ReplicaError: as for ``get_tensor_data``.
-        """
-        if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
-            raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {tensors!r}")
-        tensors = list(tensors)
-        for tensor in tensors:
-            if not isinstance(tensor, (Variable, Constant)):
-                raise ArgumentTypeError(
-                    f"get_tensor_data: no variable or constant, got {tensor!r}, expected a Variable or Constant"
-                )
-            self._require_own("get_tensor_data", tensor)
-        with self._lock:
-            variables = [tensor for tensor in tensors if isinstance(tensor, Variable)]
-            newest = bool(variables) and self._refresh("get_tensor_data", variables)
-            return {tensor: self._data_of(tensor, newest) for tensor in tensors}
-
-    def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
-        """Set a variable on the host, and on the device when attached; other variables keep their values."""
-        self.write_variables_data({tensor: data})
-
-    def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
-        """Set several variables; nothing is written when one of them does not fit.
-
-        Raises:
-            TypeError: not a variable, or data of another dtype.
-            ValueError: data of another shape than ``shape_on_host``.
-            NotImplementedError: a variable that keeps all replicas.
-        """
-        read_mapping("write_variables_data", "tensors", tensors)
-        for tensor in tensors:
-            if isinstance(tensor, Variable):
-                self._require_own("write_variable_data", tensor)
-        arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
-        self._write("write_variable_data", [(t, as_rows(array, t), False) for t, array in arrays.items()])
-
-    def read_weights(self, io: PyWeightsIO) -> None:
-        """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
-
-        Downloads first when the device has newer data. All buffers are checked before the first is written to.
-
-        Raises:
-            UnknownNameError: no variable has that name.
-            TypeError: a buffer is no array, or of another dtype.
-            ShapeError: a buffer of another shape.
-            SessionError: a buffer is read-only, or a variable is of another Ir.
-            ReplicaError: as for ``get_tensor_data``.
-        """
-        buffers = self._buffers("read_weights", io)
-        with self._lock:
-            newest = self._refresh("read_weights", [variable for variable, _, _ in buffers])
-            for variable, rows, per_replica in buffers:
-                self._copies.read(variable, rows, per_replica, newest)
-
-    def write_weights(self, io: PyWeightsIO) -> None:
-        """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
-
-        All buffers are checked before the first variable is written to.
-
-        Raises:
-            UnknownNameError, TypeError, ShapeError, SessionError: as for ``read_weights``.
-            ReplicaError: rows of replicas of one group are not bitwise the same.
-        """
-        self._write("write_weights", self._buffers("write_weights", io))
-
     def reset_host_weights(self, path: str | os.PathLike[str], *, ignore_missing: bool = False) -> None:
         """Set all variables, and ``step`` if the file has it, from a checkpoint; see ``popsr.io``.
 
@@ -318,116 +202,6 @@ class Session:
         from popsr.io._reset import reset_host_weights
 
         reset_host_weights(self, path, ignore_missing=ignore_missing)
-
-    def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
-        """The newest value, one row per group, of ``shape_on_host``; callers must not write to it."""
-        with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
-            rows = None if newest else self._copies.group_rows(variable)
-            if rows is None:
-                rows = self._copies.room(variable, False)
-                self._copies.read(variable, rows, False, newest)
-            return np.asarray(rows).reshape(variable.shape_on_host)
-
-    def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
-        """The data of ``_current_rows`` in order, never copied: valid while the caller holds the lock."""
-        with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
-            if newest or self._copies.on_device(variable):
-                return self._core.row_views(variable._id)
-            return [self._current_rows(variable)]
-
-    def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
-        """Set variables from checked data of ``shape_on_host``, whatever their retrieval mode."""
-        self._write(
-            "load", [(variable, as_rows(array, variable), False) for variable, array in arrays.items()]
-        )
-
-    def _data_of(self, tensor: Tensor, newest: bool) -> np.ndarray[Any, Any]:
-        if not isinstance(tensor, Variable):
-            return constant_data(tensor)
-        mapped = self._copies.mapped(tensor)
-        if mapped is not None and not (newest and self._core.is_written(tensor._id)):
-            return mapped
-        per_replica = keeps_all_replicas(tensor)
-        rows = self._copies.room(tensor, per_replica)
-        self._copies.read(tensor, rows, per_replica, newest)
-        return rows if per_replica else rows.reshape(tensor.shape_on_host)
-
-    def _buffers(self, where: str, io: PyWeightsIO) -> list[Rows]:
-        from popsr.io._weights_io import PyWeightsIO
-
-        if not isinstance(io, PyWeightsIO):
-            raise ArgumentTypeError(f"{where}: io is not a PyWeightsIO, got {io!r}")
-        buffers = io._buffers(where, self._variables, reading=where == "read_weights")
-        for variable, _, _ in buffers:
-            self._require_own(where, variable)
-        return buffers
-
-    def _write(self, where: str, rows: list[Rows]) -> None:
-        with self._lock:
-            self._require_idle(where)
-            for variable, _, _ in rows:
-                mapped = self._copies.mapped(variable)
-                if mapped is not None and not mapped.flags.writeable:
-                    raise SessionError(f"{where}: '{variable.id}' is a read-only memory-mapped array")
-            self._refresh(where)  # others keep their values
-            for variable, array, per_replica in rows:
-                self._copies.write(variable, array, per_replica)
-
-    def _download(self, where: str, *, may_raise: bool) -> None:
-        unequal = self._copies.unequal()
-        for variable, divergence in unequal.items():
-            self._group_lint.report(where, variable, divergence, may_raise=may_raise)
-        self._copies.download(unequal)
-        self._set_stale(False)
-
-    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, always_one: bool = False) -> bool:
-        """Download what is newer, and report variables whose groups are not equal.
-
-        Args:
-            where: what needs it.
-            variables: those that the host wants to see.
-            always_one: it wants one value per group also of those that keep all replicas.
-        Returns:
-            True when the device has newer values that could not be downloaded, and has to be asked.
-        """
-        newest = False
-        if self._stale and self._depth > 0:
-            self._require_idle(where)
-            newest = self._copies.read_only is not None
-            if not newest:
-                self._copies.download(self._copies.unequal())
-                self._set_stale(False)
-        for variable in variables:
-            if always_one or not keeps_all_replicas(variable):
-                divergence = self._copies.divergence(variable, newest)
-                if divergence is not None:
-                    self._group_lint.report(where, variable, divergence)
-        return newest
-
-    def _set_stale(self, stale: bool) -> None:
-        self._stale = stale
-        self._ir._in_sync = not stale
-
-    def _require_attached(self, where: str) -> None:
-        if self._depth == 0:
-            raise SessionError(f"{where}: the session is detached, expected a call inside `with session:`")
-
-    def _require_idle(self, where: str) -> None:
-        """Refuse calls from what ``print_tensor`` writes to, in the middle of a run."""
-        if self._running:
-            raise SessionError(f"{where}: the session is running, expected a call after the run")
-
-    def _require_own(self, where: str, tensor: Tensor) -> None:
-        if tensor._ir is not self._ir:
-            raise SessionError(
-                f"{where}: tensor of another Ir, got {tensor!r} of {tensor._ir!r}, expected {self._ir!r}"
-            )
-        if isinstance(tensor, Variable) and tensor not in self._variables:
-            raise SessionError(
-                f"{where}: variable is newer than the session, got {tensor!r}, expected one of its program"
-            )
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -463,11 +237,6 @@ class Session:
     def memory(self) -> dict[str, int]:
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
-
-    def storage(self, tensor: Variable) -> Partition:
-        """Replicas that share one stored copy of a variable."""
-        self._require_own("storage", tensor)
-        return self._core.storage(tensor._id)
 
     def __enter__(self) -> Session:
         with self._lock:

@@ -63,6 +63,9 @@ class Stream:
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"
 
@@ -72,11 +75,17 @@ class HostToDeviceStream(Stream):
 
     __slots__ = ()
 
+    def __str__(self) -> str:
+        return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device"
+
 
 class DeviceToHostStream(Stream):
     """Data that the program stores to the host."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self._name}: {self._dtype.name}{list(self._shape)} from device to host"
 
 
 S = TypeVar("S", bound=Stream)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import popsr
 from popsr import dtypes
+from popsr._host_types import HostTensor, ScalarType, host_tensor_types
 from popsr._places import location_of, place_of
+from popsr._tensor_spec import TensorSpec
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
+from popsr.typing_ import NewAliasAnnotation
 from popsr.utils import (
     HostScalarTensor,
     host_data,
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Constant",
+    "HostScalarTensor",
+    "HostTensor",
+    "ScalarType",
     "Tensor",
     "TensorByRef",
     "TensorLike",
@@ -39,54 +46,13 @@ __all__ = [
     "constant",
     "graph_input",
     "graph_output",
+    "host_tensor_types",
     "remote_replica_sharded_variable",
     "remote_variable",
     "replica_sharded_buffer",
     "replica_sharded_variable",
     "variable",
 ]
-
-
-class TensorSpec(Mapping[str, Any]):
-    """Shape, dtype and meta shape of a tensor that is still to come; usable as ``**spec``."""
-
-    def __init__(self, shape: Iterable[int], dtype: dtypes.dtype, meta_shape: Iterable[int] = ()) -> None:
-        """The spec of a tensor.
-
-        Args:
-            shape: shape on one replica.
-            dtype: element type.
-            meta_shape: shape before sharding, if it is a shard.
-        """
-        self.shape = read_shape("TensorSpec", shape)
-        self.dtype = read_dtype("TensorSpec", dtype)
-        self.meta_shape = read_shape("TensorSpec", meta_shape)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Shape, dtype and meta shape by name."""
-        return {"shape": self.shape, "dtype": self.dtype, "meta_shape": self.meta_shape}
-
-    def to_tuple(self) -> tuple[tuple[int, ...], dtypes.dtype, tuple[int, ...]]:
-        """Shape, dtype and meta shape."""
-        return (self.shape, self.dtype, self.meta_shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
-
-    def __len__(self) -> int:
-        return len(self.to_dict())
-
-    def __getitem__(self, key: str) -> Any:
-        return self.to_dict()[key]
-
-    def __hash__(self) -> int:
-        return hash(self.to_tuple())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorSpec) and self.to_tuple() == other.to_tuple()
-
-    def __repr__(self) -> str:
-        return f"TensorSpec(shape={self.shape}, dtype={self.dtype}, meta_shape={self.meta_shape})"
 
 
 class Tensor:
@@ -107,8 +73,22 @@ class Tensor:
     _shape: tuple[int, ...]
     _meta_shape: tuple[int, ...]
 
+    _by_type: ClassVar[dict[str, type[Tensor]]] = {}
+    """Classes of tensors that have one of their own."""
+
     def __init__(self) -> None:
         raise ArgumentTypeError(f"{type(self).__name__}: cannot be constructed, use the functions of popsr")
+
+    def __init_subclass__(cls, tensor_type: str | None = None, **kwargs: Any) -> None:
+        """Register a subclass.
+
+        Args:
+            tensor_type: which tensors are of this class: "Variable" or "Const". Default: none.
+            **kwargs: of other bases.
+        """
+        super().__init_subclass__(**kwargs)
+        if tensor_type is not None:
+            cls._by_type[tensor_type] = cls
 
     @property
     def _graph(self) -> Graph:
@@ -217,9 +197,7 @@ class Tensor:
 
     def transpose(self, permutation: Iterable[int] | None = None) -> Tensor:
         """See :func:`popsr.ops.transpose`."""
-        from popsr import ops
-
-        return ops.transpose(
+        return popsr.ops.transpose(
             self, None if permutation is None else read_ints("transpose", "permutation", permutation)
         )
 
@@ -230,53 +208,49 @@ class Tensor:
 
     def transpose_(self, permutation: Iterable[int] | None = None) -> Tensor:
         """See :func:`popsr.ops.transpose_`."""
-        from popsr import ops
-
-        return ops.transpose_(
+        return popsr.ops.transpose_(
             self, None if permutation is None else read_ints("transpose_", "permutation", permutation)
         )
 
     def reshape(self, shape: Iterable[int]) -> Tensor:
         """See :func:`popsr.ops.reshape`."""
-        from popsr import ops
-
-        return ops.reshape(self, read_ints("reshape", "shape", shape))
+        return popsr.ops.reshape(self, read_ints("reshape", "shape", shape))
 
     def flatten(self) -> Tensor:
         """See :func:`popsr.ops.flatten`."""
-        from popsr import ops
-
-        return ops.flatten(self)
+        return popsr.ops.flatten(self)
 
     def reshape_(self, shape: Iterable[int]) -> Tensor:
         """See :func:`popsr.ops.reshape_`."""
-        from popsr import ops
-
-        return ops.reshape_(self, read_ints("reshape_", "shape", shape))
+        return popsr.ops.reshape_(self, read_ints("reshape_", "shape", shape))
 
     def flatten_(self) -> Tensor:
         """See :func:`popsr.ops.flatten_`."""
-        from popsr import ops
-
-        return ops.flatten_(self)
+        return popsr.ops.flatten_(self)
 
     def detach(self) -> Tensor:
         """See :func:`popsr.ops.detach`."""
-        from popsr import ops
-
-        return ops.detach(self)
+        return popsr.ops.detach(self)
 
     def detach_(self) -> Tensor:
         """See :func:`popsr.ops.detach_`."""
-        from popsr import ops
+        return popsr.ops.detach_(self)
 
-        return ops.detach_(self)
+    def diag(self) -> Tensor:
+        """The diagonal of a matrix: elements ``[i, i]``, as many as the shorter side has.
+
+        Raises:
+            ShapeError: it is no matrix.
+        """
+        if self.rank != 2:
+            raise ShapeError(f"diag: no matrix, got {self!r}, expected 2 dimensions")
+        rows, columns = self._shape
+        square = popsr.ops.slice(self, 0, columns, axis=0) if rows > columns else self
+        return popsr.ops.subsample(square.flatten(), columns + 1)
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
         """See :func:`popsr.ops.ipu_copy`."""
-        from popsr import ops
-
-        return ops.ipu_copy(self, destination, source)
+        return popsr.ops.ipu_copy(self, destination, source)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"
@@ -297,115 +271,71 @@ class Tensor:
         return _as_operand(other, self._dtype)
 
     def __add__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.add(self, self._operand(other))
+        return popsr.ops.add(self, self._operand(other))
 
     def __radd__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.add(self._operand(other), self)
+        return popsr.ops.add(self._operand(other), self)
 
     def __iadd__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        ops.add_(self, self._operand(other))
+        popsr.ops.add_(self, self._operand(other))
         return self
 
     def __sub__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.sub(self, self._operand(other))
+        return popsr.ops.sub(self, self._operand(other))
 
     def __rsub__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.sub(self._operand(other), self)
+        return popsr.ops.sub(self._operand(other), self)
 
     def __mul__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.mul(self, self._operand(other))
+        return popsr.ops.mul(self, self._operand(other))
 
     def __rmul__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.mul(self._operand(other), self)
+        return popsr.ops.mul(self._operand(other), self)
 
     def __truediv__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.div(self, self._operand(other))
+        return popsr.ops.div(self, self._operand(other))
 
     def __rtruediv__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.div(self._operand(other), self)
+        return popsr.ops.div(self._operand(other), self)
 
     def __mod__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.fmod(self, self._operand(other))
+        return popsr.ops.fmod(self, self._operand(other))
 
     def __rmod__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.fmod(self._operand(other), self)
+        return popsr.ops.fmod(self._operand(other), self)
 
     def __pow__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.pow(self, self._operand(other))
+        return popsr.ops.pow(self, self._operand(other))
 
     def __rpow__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.pow(self._operand(other), self)
+        return popsr.ops.pow(self._operand(other), self)
 
     def __matmul__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.matmul(self, self._operand(other))
+        return popsr.ops.matmul(self, self._operand(other))
 
     def __rmatmul__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.matmul(self._operand(other), self)
+        return popsr.ops.matmul(self._operand(other), self)
 
     def __and__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.logical_and(self, self._operand(other))
+        return popsr.ops.logical_and(self, self._operand(other))
 
     def __rand__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.logical_and(self._operand(other), self)
+        return popsr.ops.logical_and(self._operand(other), self)
 
     def __or__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.logical_or(self, self._operand(other))
+        return popsr.ops.logical_or(self, self._operand(other))
 
     def __ror__(self, other: TensorLike) -> Tensor:
-        from popsr import ops
-
-        return ops.logical_or(self._operand(other), self)
+        return popsr.ops.logical_or(self._operand(other), self)
 
     def __invert__(self) -> Tensor:
-        from popsr import ops
-
-        return ops.logical_not(self)
+        return popsr.ops.logical_not(self)
 
     def __neg__(self) -> Tensor:
-        from popsr import ops
-
-        return ops.negate(self)
+        return popsr.ops.negate(self)
 
     def __abs__(self) -> Tensor:
-        from popsr import ops
-
-        return ops.abs(self)
+        return popsr.ops.abs(self)
 
     def __getitem__(
         self, key: int | slice | tuple[int | slice, ...] | Tensor | list[Any] | NDArray[Any]
@@ -415,7 +345,7 @@ class Tensor:
         return index(self, key)
 
 
-class Variable(Tensor):
+class Variable(Tensor, tensor_type="Variable"):
     """A tensor of the main graph that keeps its value between runs and can be read and written by the host."""
 
     __slots__ = ()
@@ -447,7 +377,7 @@ class Variable(Tensor):
         return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 
 
-class Constant(Tensor):
+class Constant(Tensor, tensor_type="Const"):
     """A tensor whose value never changes."""
 
     __slots__ = ()
@@ -457,7 +387,10 @@ class Constant(Tensor):
         return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 
 
-TensorByRef = Annotated[Tensor, "by reference"]
+if TYPE_CHECKING:
+    TensorByRef = Annotated[Tensor, "by reference"]
+else:
+    TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
 """Annotation of a parameter that a graph may modify for its caller."""
 
 TensorLike = Tensor | HostScalarTensor
@@ -558,7 +491,7 @@ def graph_output(t: Tensor) -> None:
     graph.ir._core.add_output(graph._id, t._id)
 
 
-from popsr._remote_variables import (  # noqa: E402 - they need the classes above
+from popsr._remote_variables import (  # noqa: E402 - these need the classes above
     remote_replica_sharded_variable,
     remote_variable,
     replica_sharded_buffer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,15 +11,41 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._float8 import FLOAT8, encode, float8_of, has_values
+from popsr._text_table import table_to_string
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, StateError
 
-__all__ = ["HostScalarTensor", "to_numpy"]
+__all__ = [
+    "HW_DEVICE_CONNECTION_TIMEOUT",
+    "HostScalarTensor",
+    "downcast_np_dtypes",
+    "table_to_string",
+    "to_numpy",
+    "torch_imported",
+]
+
+HW_DEVICE_CONNECTION_TIMEOUT = 10_000
+"""PopXL's patience with hardware, in milliseconds; the simulator is always there."""
+
+torch_imported: bool
+"""Can torch's tensors be handed over? Looked up at first use: popsr does not import torch."""
 
 Array = np.ndarray[Any, Any]
 HostScalarTensor = Any
 """Numbers, nested sequences, NumPy arrays and torch tensors."""
 
 _NARROWER = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
+
+downcast_np_dtypes: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(wide): np.dtype(narrow) for wide, narrow in _NARROWER.items()
+}
+"""What ``downcast`` makes of 64-bit types."""
+
+
+def __getattr__(name: str) -> object:
+    """``torch_imported``."""
+    if name == "torch_imported":
+        return importlib.util.find_spec("torch") is not None
+    raise AttributeError(f"module 'popsr.utils' has no attribute {name!r}")
 
 
 def to_numpy(

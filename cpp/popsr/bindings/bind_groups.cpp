@@ -107,7 +107,7 @@ void bind_grouping(py::module_& m) {
           "First group of ``const_rg`` in each group; None when the stride is constant.")
       .def("transpose", &Class::transpose, "New group k holds the k-th member of every group.")
       .def("table", &Class::table, "Text with a row a group; the middle of long ones is left out.")
-      .def("__eq__", &equal_groupings)
+      .def("__eq__", &equal_groupings, py::arg("other"))
       .def("__hash__", [](const Class& self) { return py::hash(tuple_of(self.assignment())); })
       .def("__repr__", &Class::to_string);
 }

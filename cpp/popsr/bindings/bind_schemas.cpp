@@ -1,5 +1,8 @@
 // What the registry declares, as plain data: tests and tools enumerate it instead of keeping lists.
+#include <algorithm>
+
 #include "popsr/bindings/bindings.h"
+#include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr::bindings {
@@ -49,6 +52,32 @@ std::string control_of(const OpDef& def) {
   return "?";
 }
 
+/// What a gradient that is asked for becomes: its kernel, zeros, nothing (an error where nothing else flows),
+/// or an error at once.
+std::string gradient_of(const OpDef& def) {
+  if (def.grad == zero_gradient) return "zeros";
+  if (def.grad != nullptr || def.control == Control::kCall) return "yes";
+  return def.no_grad == NoGrad::kThrows ? "throws" : "none";
+}
+
+std::string meet_of(const OpDef& def) {
+  if (std::ranges::all_of(def.inputs, &InputDef::influences)) {
+    return def.inputs.empty() ? "equal everywhere" : "meet of inputs";
+  }
+  std::string names;
+  for (const InputDef& input : def.inputs) {
+    if (input.influences) names += (names.empty() ? "meet of " : ", ") + std::string(input.name);
+  }
+  return names.empty() ? "equal everywhere" : names;
+}
+
+std::string partition_of(const OpDef& def) {
+  if (!def.partition_says.empty()) return std::string(def.partition_says);
+  if (def.control != Control::kNone) return "that of the graphs it runs";
+  if (def.partition == meet_of_inputs) return meet_of(def);
+  return def.partition == equal_everywhere ? "equal everywhere" : "";
+}
+
 py::dict schema_of(const OpDef& def) {
   py::list effects;
   for (const Effect& effect : def.effects) effects.append(py::make_tuple(effect.input, effect.output));
@@ -56,6 +85,7 @@ py::dict schema_of(const OpDef& def) {
                   "internal"_a = def.internal, "effects"_a = effects, "view"_a = def.view != nullptr,
                   "rounding"_a = def.rounding != Rounding::kNone, "random"_a = def.random,
                   "has_grad"_a = def.grad != nullptr, "grad_throws"_a = def.no_grad == NoGrad::kThrows,
+                  "gradient"_a = gradient_of(def), "partition"_a = partition_of(def),
                   "exchange"_a = def.exchange != nullptr, "observable"_a = def.observable,
                   "control"_a = control_of(def));
 }

@@ -49,6 +49,14 @@ std::string Ir::unique_name(GraphId graph, std::string_view name) {
   return unique;
 }
 
+void Ir::rename(TensorId id, std::string_view name) {
+  Tensor& tensor = tensors_[id];
+  tensors_by_name_.erase(tensor.name);
+  tensor.name = unique_name(tensor.graph, name);
+  tensors_by_name_.emplace(tensor.name, id);
+  ++epoch_;
+}
+
 void Ir::check_size(std::string_view where, const TensorType& type) const {
   std::int64_t bytes = replication() * static_cast<std::int64_t>(size_of(type.dtype));
   bool fits = true;

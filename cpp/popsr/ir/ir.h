@@ -222,6 +222,8 @@ class Ir {
   /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see
   /// ir/rewrite.h.
   void replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule);
+  /// Gives a tensor another name in its graph, with a suffix when that is taken.
+  void rename(TensorId tensor, std::string_view name);
   /// Where a variable was made: for messages only.
   void set_location(TensorId tensor, LocationId location) { tensors_[tensor].location = location; }
 

@@ -136,6 +136,7 @@ struct OpDef {
   NoGrad no_grad = NoGrad::kStops;            ///< What a missing gradient means.
   bool (*refuses_grad)(const Op&) = nullptr;  ///< Has `grad` nothing for these attributes? Asking throws.
   PartitionFn partition = meet_of_inputs;
+  std::string_view partition_says = {};  ///< In words, for tables: what a rule of its own says.
   WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
   Collective collective = Collective::kNone;
   bool zero_fill = false;                  ///< Replicas that nothing is sent to receive zeros.

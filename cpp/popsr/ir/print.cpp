@@ -9,7 +9,16 @@
 namespace popsr {
 namespace {
 
-std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool types) {
+/// A tensor's name without that of `graph`, which is printed around it; all of it where there is none.
+std::string_view name_in(std::string_view graph, const Tensor& tensor) {
+  std::string_view name = tensor.name;
+  // Entries of remote buffers are the main graph's wherever they are used.
+  const bool inside = !graph.empty() && name.starts_with(graph) && name.substr(graph.size()).starts_with('/');
+  return inside ? name.substr(graph.size() + 1) : name;
+}
+
+std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool types,
+                        std::string_view graph) {
   std::string text;
   const auto given = [](TensorId id) { return id != kNone; };
   const auto end = std::find_if(tensors.rbegin(), tensors.rend(), given).base();  // without absent last ones
@@ -20,7 +29,7 @@ std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool
       text += "None";
       continue;
     }
-    text += fmt::format("%{}", ir.tensor(id).name);
+    text += fmt::format("%{}", name_in(graph, ir.tensor(id)));
     if (types) text += fmt::format(" {}", to_string(ir.tensor(id).type));
   }
   return text;
@@ -33,13 +42,12 @@ std::string attr_text(const Ir& ir, const Attribute& value) {
   return to_string(value);
 }
 
-}  // namespace
-
-std::string print_op(const Ir& ir, OpId id) {
+/// `graph`: the one that is printed around the op, if any.
+std::string op_text(const Ir& ir, OpId id, std::string_view graph) {
   const Op& op = ir.op(id);
   std::string text;
-  if (!op.outputs.empty()) text = tensor_list(ir, op.outputs, true) + " = ";
-  text += fmt::format("{}({}", op.def->name, tensor_list(ir, op.inputs, false));
+  if (!op.outputs.empty()) text = tensor_list(ir, op.outputs, true, graph) + " = ";
+  text += fmt::format("{}({}", op.def->name, tensor_list(ir, op.inputs, false, graph));
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     if (op.attrs[i] == op.def->attrs[i].default_value) continue;
     const bool first = text.back() == '(';
@@ -52,9 +60,14 @@ std::string print_op(const Ir& ir, OpId id) {
   return text;
 }
 
+}  // namespace
+
+std::string print_op(const Ir& ir, OpId id) { return op_text(ir, id, {}); }
+
 std::string print_graph(const Ir& ir, GraphId id) {
   const Graph& graph = ir.graph(id);
-  std::string text = fmt::format("graph '{}'({}) {{\n", graph.name, tensor_list(ir, graph.inputs, true));
+  std::string text =
+      fmt::format("graph '{}'({}) {{\n", graph.name, tensor_list(ir, graph.inputs, true, graph.name));
   for (const TensorId tensor : graph.tensors) {
     const Tensor& t = ir.tensor(tensor);
     if (t.kind == TensorKind::kVariable) {
@@ -63,14 +76,14 @@ std::string print_graph(const Ir& ir, GraphId id) {
     } else if (t.kind == TensorKind::kShard) {
       text += fmt::format("  shard %{} {} of %{}\n", t.name, to_string(t.type), ir.tensor(t.resident).name);
     } else if (t.kind == TensorKind::kConstant) {
-      text += fmt::format("  constant %{} {}\n", t.name, to_string(t.type));
+      text += fmt::format("  constant %{} {}\n", name_in(graph.name, t), to_string(t.type));
     }
   }
   for (const OpId op : graph.ops) {
-    text += "  " + print_op(ir, op) + "\n";
-    for (const OpId part : ir.op(op).parts) text += "    | " + print_op(ir, part) + "\n";
+    text += "  " + op_text(ir, op, graph.name) + "\n";
+    for (const OpId part : ir.op(op).parts) text += "    | " + op_text(ir, part, graph.name) + "\n";
   }
-  if (!graph.outputs.empty()) text += "  return " + tensor_list(ir, graph.outputs, false) + "\n";
+  if (!graph.outputs.empty()) text += "  return " + tensor_list(ir, graph.outputs, false, graph.name) + "\n";
   return text + "}\n";
 }
 

@@ -9,7 +9,7 @@ namespace popsr {
 
 /// One line: "%mul_out f32[4] = mul(%x, %w)  # model.py:12".
 std::string print_op(const Ir& ir, OpId op);
-/// The graph with its inputs, ops and outputs.
+/// The graph with its inputs, ops and outputs; names are those inside the graph.
 std::string print_graph(const Ir& ir, GraphId graph);
 std::string print_ir(const Ir& ir);
 

@@ -162,6 +162,7 @@ std::vector<OpDef> collective_pair_ops() {
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", grad_by_identity);
   reduction.exchange = all_reduce;
   reduction.partition = all_members_rule;
+  reduction.partition_says = "equal in a group, and in groups whose members agree in order";
   reduction.popart = popart_all_members;
   reduction.witness = members_witness;
   reduction.collective = Collective::kReduce;

@@ -276,7 +276,8 @@ std::vector<OpDef> dynamic_ops() {
                .infer = infer_dynamic_update,
                .eval = eval_dynamic_update,
                .grad = dynamic_update_rule,
-               .partition = update_rule};
+               .partition = update_rule,
+               .partition_says = "meet of inputs; of the update alone where it covers everything"};
   return {
       update,
       inplace_form(update, "dynamic_update_"),

@@ -39,15 +39,6 @@ void rsqrt_grad(GradContext& g) {
   g.set(0, g.emit("scale", {quotient}, {{"factor", -0.5}}));
 }
 
-// ---- floor, ceil, sign: their gradient is zero
-
-void zero_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const Shape& meta = g.ir().tensor(g.op().inputs[0]).meta_shape;
-  g.set(0, g.emit("init", {},
-                  {{"shape", g.in_type(0).shape}, {"dtype", g.in_type(0).dtype}, {"meta_shape", meta}}));
-}
-
 // ---- clip: the bounds are rounded to the dtype, so that the result is exact
 
 std::vector<OutputDef> infer_clip(const InferContext& context) {
@@ -138,9 +129,9 @@ std::vector<OpDef> elementary_ops() {
       unary_op("cos", kFloating, elementwise<Ew::kCos>, cos_grad, Rounding::kOnce),
       unary_op("log2", kFloating, elementwise<Ew::kLog2>, log2_grad, Rounding::kOnce),
       unary_op("rsqrt", kFloating, elementwise<Ew::kRsqrt>, rsqrt_grad, Rounding::kOnce),
-      unary_op("floor", kNumbers, elementwise<Ew::kFloor>, zero_grad, Rounding::kNone),
-      unary_op("ceil", kNumbers, elementwise<Ew::kCeil>, zero_grad, Rounding::kNone),
-      unary_op("sign", kNumbers, elementwise<Ew::kSign>, zero_grad, Rounding::kNone),
+      unary_op("floor", kNumbers, elementwise<Ew::kFloor>, zero_gradient, Rounding::kNone),
+      unary_op("ceil", kNumbers, elementwise<Ew::kCeil>, zero_gradient, Rounding::kNone),
+      unary_op("sign", kNumbers, elementwise<Ew::kSign>, zero_gradient, Rounding::kNone),
       {.name = "clip",
        .inputs = {{"t", kNumbers}},
        .attrs = bounds(),

@@ -235,6 +235,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_host_load,
        .exchange = host_load,
        .partition = host_load_partition,
+       .partition_says = "nothing in common; in broadcast mode by position",
        .popart = host_load_popart},
       {.name = "host_store",
        .inputs = {{"t"}},
@@ -249,6 +250,7 @@ std::vector<OpDef> host_io_ops() {
        .exchange = print_tensor,
        .grad = grad_print,
        .partition = print_partition,
+       .partition_says = "meet of inputs",
        .observable = true},
       {.name = "init",
        .attrs = {required("shape", AttrType::kInts), required("dtype", AttrType::kDType),
@@ -257,6 +259,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_init,
        .exchange = init,
        .partition = init_partition,
+       .partition_says = "equal everywhere; undefined memory: nothing in common",
        .undefined = is_undefined},
   };
 }

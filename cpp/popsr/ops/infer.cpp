@@ -111,4 +111,11 @@ bool differentiates(const GradContext& g, std::size_t input) {
   return g.wants(input) && is_float(g.in_type(input).dtype);
 }
 
+void zero_gradient(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  const Shape& meta = g.ir().tensor(g.op().inputs[0]).meta_shape;
+  g.set(0, g.emit("init", {},
+                  {{"shape", g.in_type(0).shape}, {"dtype", g.in_type(0).dtype}, {"meta_shape", meta}}));
+}
+
 }  // namespace popsr

@@ -44,5 +44,7 @@ OpDef inplace_form(OpDef def, std::string_view name);
 
 /// Is the gradient of that input needed, and can it have one (floating)?
 bool differentiates(const GradContext& g, std::size_t input);
+/// For ops of one input that are constant almost everywhere: zeros.
+void zero_gradient(GradContext& g);
 
 }  // namespace popsr

@@ -376,6 +376,7 @@ std::vector<OpDef> loss_ops() {
        .infer = infer_with_softmax_grad,
        .eval = nll_loss_with_softmax_grad,
        .partition = with_softmax_grad_rule,
+       .partition_says = "meet of inputs; of the loss without loss_grad",
        .rounding = Rounding::kOnce},
   };
 }

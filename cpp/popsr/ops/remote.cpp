@@ -140,6 +140,8 @@ std::vector<OpDef> remote_ops() {
        .infer = infer_store,
        .eval = store,
        .partition = store_partition,
+       .partition_says =
+           "the entry: what is stored; at an offset that is a tensor also that and the old value",
        .observable = true,
        .remote = Remote::kStores},
   };

@@ -66,7 +66,8 @@ std::vector<OpDef> replica_index_ops() {
                      optional("dtype", AttrType::kDType, DType::kUInt32)},
            .infer = infer_replica_index,
            .exchange = replica_index,
-           .partition = replica_index_rule}};
+           .partition = replica_index_rule,
+           .partition_says = "the index itself"}};
 }
 
 }  // namespace popsr

@@ -63,7 +63,18 @@ GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
     ir_.add_output(graph_, sum);
     result_.outputs.push_back({true, t});
   }
+  name_gradients();
   return std::move(result_);
+}
+
+/// Sums have their names; a single contribution was named after its op.
+void GradGraphBuilder::name_gradients() {
+  for (const auto& [forward, sum] : std::map(sums_.begin(), sums_.end())) {
+    const Tensor& gradient = ir_.tensor(sum.terms.front());
+    if (sum.terms.size() > 1 || gradient.producer == kNone) continue;
+    const std::string name = "Gradient___" + local_name(forward);
+    if (gradient.name.find("/Gradient___") == std::string::npos) ir_.rename(gradient.id, name);
+  }
 }
 
 void GradGraphBuilder::differentiate(const Op& op) {

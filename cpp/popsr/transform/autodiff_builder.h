@@ -44,6 +44,8 @@ class GradGraphBuilder {
   TensorId add(const std::vector<TensorId>& terms, const std::string& name, LocationId location, Place place);
   TensorId zeros(const Tensor& like, const Op& forward);
 
+  void name_gradients();
+
   /// The value of a forward tensor in the gradient graph.
   TensorId value(TensorId forward);
   TensorId connect(TensorId forward);

@@ -1,6 +1,7 @@
 """The ops: one function each, in files by family. Most append one op to the current graph and return its output."""
 
 from popsr.ops import collectives, var_updates
+from popsr.ops import utils as utils
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_
 from popsr.ops.batch_norm import batch_norm_inference
 from popsr.ops.cast import cast, pow2scale_cast_from_fp8, pow2scale_cast_to_fp8

@@ -5,6 +5,7 @@ Reductions fold in ascending replica order, so results are bitwise reproducible 
 
 from __future__ import annotations
 
+import enum
 from typing import Literal
 
 from popsr._emit import emit
@@ -24,8 +25,10 @@ from popsr.ops.collective_pairs import (
 )
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
+from popsr.utils import read_choice
 
 __all__ = [
+    "CollectiveOperator",
     "CollectiveOps",
     "CommGroup",
     "CommGroupType",
@@ -43,9 +46,34 @@ __all__ = [
     "replicated_permute",
     "replicated_reduce_scatter",
     "replicated_slice",
+    "to_collective_op",
 ]
 
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
+
+
+class CollectiveOperator(enum.Enum):
+    """What values of several replicas are folded with."""
+
+    Add = "add"
+    Mean = "mean"
+    Mul = "mul"
+    Min = "min"
+    Max = "max"
+    LogicalAnd = "and"
+    LogicalOr = "or"
+    SquareAdd = "square_add"
+
+
+def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
+    """The operator of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return CollectiveOperator(
+        read_choice("to_collective_op", "op", op, [each.value for each in CollectiveOperator])
+    )
 
 
 def replicated_all_reduce(

@@ -9,7 +9,7 @@ from popsr._emit import emit_op
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
-from popsr.ir import Ir
+from popsr.op import Op
 from popsr.ops._sites import Site, checked_index, require_modifiable
 from popsr.tensor import Tensor, TensorLike, _as_operand
 from popsr.utils import is_a, read_mapping
@@ -18,12 +18,20 @@ __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info
 
 
 class CallSiteInfo(Site):
-    """A ``call`` or ``repeat`` op, seen from both sides. Outputs are live: autodiff may add some."""
+    """A ``call`` or ``repeat`` op, seen from both sides. Outputs are live: autodiff may add some.
 
-    def __init__(self, ir: Ir, op: int, called: Graph) -> None:
-        """Of an op; made by ``call_with_info`` and ``repeat_with_info``."""
-        super().__init__(ir, op)
-        self._called = called
+    Args:
+        subgraph_op: the op, as in ``graph.ops``; ``call_with_info`` and ``repeat_with_info`` make it and return this.
+    Raises:
+        TypeError: another op.
+    """
+
+    def __init__(self, subgraph_op: Op) -> None:
+        """The sides of an op."""
+        if not is_a(subgraph_op, Op) or subgraph_op.kind not in ("call", "repeat"):
+            raise ArgumentTypeError(f"CallSiteInfo: not a call or repeat op, got {subgraph_op!r}")
+        super().__init__(subgraph_op._ir, subgraph_op.id)
+        self._called = self._ir._graph(subgraph_op.attributes["graph"])
 
     @property
     def called_graph(self) -> Graph:
@@ -210,7 +218,7 @@ def _emit_call(
     )
     for i in modified:
         graph.ir._core.mark_modified(op, i)
-    return CallSiteInfo(graph.ir, op, graph)
+    return CallSiteInfo(Op(graph.ir, op))
 
 
 def _bind_graph(

@@ -16,6 +16,10 @@ from popsr.utils import is_a, read_dtype, read_name, read_shape
 __all__ = ["host_load", "host_store", "init", "print_tensor"]
 
 
+FloatFormat = Literal["auto", "fixed", "scientific", "none"]
+"""How ``print_tensor`` writes floats."""
+
+
 def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     if not isinstance(stream, cls):
         raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {stream!r}")
@@ -64,7 +68,7 @@ def print_tensor(
     edge_items: int = 3,
     max_line_width: int = 75,
     digits: int = 8,
-    float_format: Literal["auto", "fixed", "scientific", "none"] = "auto",
+    float_format: FloatFormat = "auto",
     separator: str = " ",
     open_bracket: str = "[",
     close_bracket: str = "]",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from popsr import dtypes
@@ -18,6 +19,8 @@ from popsr.tensor import Tensor, constant
 from popsr.utils import is_a, read_choice, read_ints
 
 __all__ = [
+    "ScatterReductionType",
+    "check_increment",
     "gather",
     "groupedgather",
     "histogram",
@@ -250,8 +253,7 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
         numbers = tuple(float(each) for each in numbers)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"histogram: levels are not numbers, got {levels!r}") from None
-    if not all(a <= b for a, b in itertools.pairwise((*numbers, math.inf))):
-        raise AttributeValueError(f"histogram: levels do not ascend, got {list(numbers)}")
+    check_increment(numbers)
     # Levels are rounded as elements are: those of narrow floats are compared as float32.
     kind = dtypes.float64 if t.dtype == dtypes.float64 else dtypes.float32
     return emit(
@@ -259,3 +261,13 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
         {"t": t, "levels": constant(builtins.list(numbers), kind, "levels")},
         absolute_of_input=absolute_of_input,
     )
+
+
+def check_increment(levels: Sequence[float]) -> None:
+    """Check that the levels of a histogram ascend.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if not all(a <= b for a, b in itertools.pairwise((*levels, math.inf))):
+        raise AttributeValueError(f"histogram: levels do not ascend, got {builtins.list(levels)}")

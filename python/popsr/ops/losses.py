@@ -9,16 +9,16 @@ from popsr._emit import emit, emit_op
 from popsr.context import _context
 from popsr.tensor import Tensor, _as_operand
 
-__all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
+__all__ = ["REDUCTION_TYPE", "nll_loss", "nll_loss_with_softmax_grad"]
 
-Reduction = Literal["mean", "sum", "none"]
+REDUCTION_TYPE = Literal["mean", "sum", "none"]
 
 
 def nll_loss(
     probs: Tensor,
     labels: Tensor,
     ignore_index: int | None = None,
-    reduction: Reduction = "mean",
+    reduction: REDUCTION_TYPE = "mean",
     log_prob: bool = False,
 ) -> Tensor:
     """Negative log-likelihood of the labels.
@@ -49,7 +49,7 @@ def nll_loss_with_softmax_grad(
     labels: Tensor,
     loss_grad: float | Tensor = 1,
     ignore_index: int | None = None,
-    reduction: Reduction = "mean",
+    reduction: REDUCTION_TYPE = "mean",
 ) -> tuple[Tensor, Tensor]:
     """Negative log-likelihood together with its gradient with respect to the input of the softmax.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from popsr._emit import emit_op, tensor
@@ -12,7 +14,7 @@ from popsr.remote_buffer import RemoteBuffer
 from popsr.tensor import Tensor
 from popsr.utils import read_name
 
-__all__ = ["remote_load", "remote_load_", "remote_store"]
+__all__ = ["multiply_tuple", "remote_load", "remote_load_", "remote_store"]
 
 
 def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dict[str, Any]:
@@ -91,3 +93,8 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     """
     attrs = _attrs("remote_store", remote_buffer, offset)
     emit_op("remote_store", {"t": t, "offset": tensor(offset)}, attrs)
+
+
+def multiply_tuple(tup: Iterable[int]) -> int:
+    """The product of the extents of a shape; 1 for a scalar's."""
+    return math.prod(tup)

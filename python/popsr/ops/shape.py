@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import math
 import operator
 from collections.abc import Iterable, Sequence
 
@@ -12,9 +13,25 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 from popsr.utils import is_a, read_ints
 
-__all__ = ["concat", "detach", "flatten", "reshape", "slice", "split", "squeeze", "transpose"]
+__all__ = [
+    "INT_MAX",
+    "INT_MIN",
+    "concat",
+    "detach",
+    "flatten",
+    "process_args",
+    "reshape",
+    "reshape_handle_negative_axis",
+    "slice",
+    "split",
+    "squeeze",
+    "transpose",
+]
 
-_FIRST, _LAST = -(2**63), 2**63 - 1  # bounds that are left out: clamped by the op
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+"""Bounds that ``process_args`` puts where one is left out; an op clamps them to the axis."""
+
+_FIRST, _LAST = -(2**63), 2**63 - 1  # those of the ops: also beyond the longest axis
 
 
 def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
@@ -44,6 +61,31 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     """
     return emit("reshape", {"t": t}, shape=read_ints("reshape", "shape", shape))
+
+
+def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that ``reshape`` gives: -1 is worked out.
+
+    Args:
+        t: the operand.
+        shape: as for ``reshape``.
+    Raises:
+        ValueError: an extent is 0 or below -1, -1 is there twice, or the numbers of elements differ.
+    """
+    where = "reshape_handle_negative_axis"
+    if not is_a(t, Tensor):
+        raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}, expected a Tensor")
+    extents = read_ints(where, "shape", shape)
+    if any(each == 0 or each < -1 for each in extents) or extents.count(-1) > 1:
+        raise AttributeValueError(
+            f"{where}: bad shape, got {builtins.list(extents)}, expected positive extents and -1 at most once"
+        )
+    known = math.prod(each for each in extents if each != -1)
+    if -1 in extents:
+        extents = tuple(t.nelms // known if each == -1 else each for each in extents)
+    if math.prod(extents) != t.nelms:
+        raise ShapeError(f"{where}: not the elements of {t!r}, got {shape}, expected {t.nelms} elements")
+    return extents
 
 
 def flatten(t: Tensor) -> Tensor:
@@ -176,12 +218,39 @@ def read_tensors(op: str, ts: Iterable[Tensor]) -> list[Tensor]:
     return builtins.list(ts)
 
 
+def process_args(
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
+    axis: int | Sequence[int] | None = None,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The arguments of ``slice`` as lists of one length.
+
+    Args:
+        start: first position along each axis. Default: ``INT_MIN``, or ``INT_MAX`` where the step is negative.
+        stop: position after the last. Default: the other of these.
+        step: the steps. Default: 1.
+        axis: the axes. Default: the first ones.
+    Returns:
+        Starts, stops, steps and axes.
+    Raises:
+        ValueError: lists of different lengths.
+    """
+    given = slice_attributes("process_args", start, stop, step, axis, first=INT_MIN, last=INT_MAX)
+    return (
+        ([], [], [], []) if given is None else (given["start"], given["stop"], given["step"], given["axis"])
+    )
+
+
 def slice_attributes(
     op: str,
     start: int | Sequence[int | None] | None,
     stop: int | Sequence[int | None] | None,
     step: int | Sequence[int | None] | None,
     axis: int | Sequence[int] | None,
+    *,
+    first: int = _FIRST,
+    last: int = _LAST,
 ) -> dict[str, list[int]] | None:
     """Attributes of a slice; None when nothing is given."""
     given = [_as_list(op, each) for each in (start, stop, step, axis)]
@@ -195,8 +264,8 @@ def slice_attributes(
     size = sizes.pop()
     steps = [1 if each is None else each for each in given[2] or [None] * size]
     down = [each < 0 for each in steps]
-    starts = _bounds(given[0], [_LAST if d else _FIRST for d in down])
-    stops = _bounds(given[1], [_FIRST if d else _LAST for d in down])
+    starts = _bounds(given[0], [last if d else first for d in down])
+    stops = _bounds(given[1], [first if d else last for d in down])
     axes = _bounds(given[3], builtins.list(range(size)))
     return {"start": starts, "stop": stops, "step": steps, "axis": axes}
 

@@ -31,10 +31,17 @@ class ExpectedConnection:
 
     __slots__ = ("_fwd_tensor", "_type")
 
-    def __init__(self, connection_type: ExpectedConnectionType, fwd_tensor: Tensor) -> None:
-        """Made by ``autodiff``."""
-        self._type = connection_type
-        self._fwd_tensor = fwd_tensor
+    _type: ExpectedConnectionType
+    _fwd_tensor: Tensor
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("ExpectedConnection: cannot be constructed, use autodiff()")
+
+    @classmethod
+    def _of(cls, connection_type: ExpectedConnectionType, fwd_tensor: Tensor) -> ExpectedConnection:
+        self = cls.__new__(cls)
+        self._type, self._fwd_tensor = connection_type, fwd_tensor
+        return self
 
     @property
     def fwd_tensor(self) -> Tensor:
@@ -63,14 +70,23 @@ class ExpectedConnection:
 class GradGraphInfo:
     """A gradient graph and how to call it."""
 
-    __slots__ = ("_expected_inputs", "_expected_outputs", "_forward", "_graph", "_ir")
+    __slots__ = ("_expected_inputs", "_expected_outputs", "_forward", "_graph")
 
-    def __init__(self, ir: Ir, grad: _core.GradTuple) -> None:
-        """Made by ``autodiff``."""
-        self._ir = ir
+    _forward: Graph
+    _graph: Graph
+    _expected_inputs: tuple[ExpectedConnection, ...]
+    _expected_outputs: tuple[ExpectedConnection, ...]
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("GradGraphInfo: cannot be constructed, use autodiff()")
+
+    @classmethod
+    def _of(cls, ir: Ir, grad: _core.GradTuple) -> GradGraphInfo:
+        self = cls.__new__(cls)
         self._forward, self._graph = ir._graph(grad[0]), ir._graph(grad[1])
         self._expected_inputs = _connections(ir, grad[2])
         self._expected_outputs = _connections(ir, grad[3])
+        return self
 
     @property
     def graph(self) -> Graph:
@@ -160,15 +176,18 @@ class GradGraphInfo:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"GradGraphInfo[graph={self._graph!r} forward_graph={self._forward!r} "
-            f"expected_inputs={list(self._expected_inputs)} expected_outputs={list(self._expected_outputs)}]"
-        )
+        lines = [f"GradGraphInfo[graph={self._graph!r} forward_graph={self._forward!r}"]
+        for name, each in (("inputs", self._expected_inputs), ("outputs", self._expected_outputs)):
+            lines.append(f"  {name}:")
+            lines += [f"    {i}: {connection!r}" for i, connection in enumerate(each)]
+        return "\n".join(lines) + "]"
 
 
 def _connections(ir: Ir, pairs: list[tuple[bool, int]]) -> tuple[ExpectedConnection, ...]:
     kinds = (ExpectedConnectionType.Fwd, ExpectedConnectionType.FwdGrad)
-    return tuple(ExpectedConnection(kinds[is_gradient], ir._tensor(tensor)) for is_gradient, tensor in pairs)
+    return tuple(
+        ExpectedConnection._of(kinds[is_gradient], ir._tensor(tensor)) for is_gradient, tensor in pairs
+    )
 
 
 def _pair(each: ExpectedConnection) -> tuple[bool, int]:
@@ -236,7 +255,7 @@ def autodiff(
         _ids("grads_required", graph, grads_required),
         called,
     )
-    infos = {ir._graph(forward): GradGraphInfo(ir, grad) for forward, grad in result.items()}
+    infos = {ir._graph(forward): GradGraphInfo._of(ir, grad) for forward, grad in result.items()}
     return infos if return_all_grad_graphs else infos[graph]
 
 

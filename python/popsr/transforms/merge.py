@@ -33,10 +33,10 @@ def merge_collectives(ir: Ir) -> int:
 
 
 @overload
-def merge_exchange(ir: Ir) -> int: ...
+def merge_exchange(*, ir: Ir) -> int: ...
 @overload
-def merge_exchange(ir: None = None) -> contextlib.AbstractContextManager[None]: ...
-def merge_exchange(ir: Ir | None = None) -> int | contextlib.AbstractContextManager[None]:
+def merge_exchange(*, ir: None = None) -> contextlib.AbstractContextManager[None]: ...
+def merge_exchange(*, ir: Ir | None = None) -> int | contextlib.AbstractContextManager[None]:
     """Merge loads and stores of streams and remote buffers that do not depend on each other.
 
     With a program: in all its graphs, as ``merge_collectives`` does. Without: a context manager, as in PopXL, that

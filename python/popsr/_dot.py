@@ -1,0 +1,79 @@
+"""A program as a file of Graphviz: a box an op, an edge a tensor, a frame a graph."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from popsr.errors import AttributeValueError
+from popsr.utils import is_a
+
+if TYPE_CHECKING:
+    from popsr.graph import Graph
+    from popsr.ir import Ir
+    from popsr.op import Op
+    from popsr.tensor import Tensor
+
+__all__ = ["dot_text", "write_dot"]
+
+
+def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
+    """See :meth:`popsr.Ir.dot_checkpoint`."""
+    from popsr.io._files import file_errors, read_path
+
+    where = "dot_checkpoint"
+    if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
+        raise AttributeValueError(f"{where}: check is no name of a file, got {check!r}")
+    path = read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+    with file_errors(where, "write", path):
+        path.write_text(dot_text(ir), encoding="utf-8")
+
+
+def dot_text(ir: Ir) -> str:
+    """The program in Graphviz's language."""
+    lines = ["digraph popsr {", "  compound=true;", "  node [shape=box];"]
+    for number in range(ir._core.num_graphs):
+        lines += _graph_lines(ir._graph(number))
+    return "\n".join([*lines, "}", ""])
+
+
+def _graph_lines(graph: Graph) -> list[str]:
+    title = f"graph {graph.id}" if graph.id else "main graph"
+    nodes = [f"graph{graph._id} [label={_quoted(title)}, shape=plaintext];"]
+    edges = []
+    sources: dict[Tensor, str] = {}
+    for t in (*graph.inputs, *graph.variables, *graph.constants):
+        sources[t] = f"tensor{t._id}"
+        nodes.append(f"tensor{t._id} [label={_quoted(_type(t))}, shape=ellipse];")
+    for op in graph.ops:
+        place = f"\n{op.location.rpartition(os.sep)[2]}" if op.location else ""
+        nodes.append(f"op{op.id} [label={_quoted(op.kind + place)}];")
+        edges += _edges(op, sources)
+        sources |= dict.fromkeys(op.outputs, f"op{op.id}")
+    for i, t in enumerate(graph.outputs):
+        nodes.append(f"output{graph._id}_{i} [label={_quoted(f'output {i}')}, shape=ellipse];")
+        edges.append(_edge(sources, t, f"output{graph._id}_{i}"))
+    body = [f"    {node}" for node in nodes] + [f"    {edge}" for edge in edges]
+    return [f"  subgraph cluster{graph._id} {{", *body, "  }"]
+
+
+def _edges(op: Op, sources: dict[Tensor, str]) -> list[str]:
+    edges = [_edge(sources, t, f"op{op.id}") for t in op.inputs if t is not None]
+    for name in ("graph", "then_branch", "else_branch"):  # the attributes of call, repeat and conditional
+        called = op.attributes.get(name)
+        if called is not None:
+            edges.append(f"op{op.id} -> graph{called} [style=dashed, label={_quoted(name)}];")
+    return edges
+
+
+def _edge(sources: dict[Tensor, str], t: Tensor, end: str) -> str:
+    return f"{sources.get(t, f'tensor{t._id}')} -> {end} [label={_quoted(_type(t))}];"
+
+
+def _type(t: Tensor) -> str:
+    return f"{t.name}\n{t.dtype.name}{list(t.shape)}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,163 @@
+"""What functions that make ops share: checks and conversions of their arguments."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from popsr import dtypes
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
+from popsr.graph import Graph
+from popsr.ops.cast import cast
+from popsr.tensor import Tensor
+from popsr.utils import is_a, read_dtype
+
+__all__ = [
+    "cast_if_needed",
+    "check_in_graph",
+    "check_tensor_ipu_and_tile_set",
+    "convert_optional_dtype",
+    "convert_optional_float",
+    "convert_optional_int",
+    "convert_optional_int64_list",
+    "handle_negative_axis",
+]
+
+
+def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
+    """The tensor in another dtype: itself if it is of that dtype, else a cast.
+
+    Args:
+        t: the tensor.
+        data_type: the dtype.
+    """
+    ((_, tensor),) = _named("cast_if_needed", (), {"t": t}).items()
+    return tensor if tensor.dtype is read_dtype("cast_if_needed", data_type) else cast(tensor, data_type)
+
+
+def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
+    """Check that tensors are of a graph.
+
+    Args:
+        graph: the graph.
+        *args: tensors that messages call by position.
+        **tensors: tensors that messages call by name.
+    Raises:
+        TypeError: one is no tensor.
+        ValueError: one is of another graph.
+    """
+    if not is_a(graph, Graph):
+        raise ArgumentTypeError(f"check_in_graph: graph is not a Graph, got {graph!r}")
+    for name, t in _named("check_in_graph", args, tensors).items():
+        if t not in graph:
+            raise GraphError(f"check_in_graph: {name} is of another graph, got {t!r}, expected {graph!r}")
+
+
+def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
+    """Check that tensors are on one IPU and one tile set, as far as these are known.
+
+    Args:
+        *args: tensors that messages call by position.
+        **tensors: tensors that messages call by name.
+    Raises:
+        TypeError: one is no tensor.
+        ValueError: two are at different places.
+    """
+    named = _named("check_tensor_ipu_and_tile_set", args, tensors)
+    for what in ("ipu", "tile_set"):
+        places = {name: place for name, t in named.items() if (place := _place(t, what)) is not None}
+        if len(set(places.values())) > 1:
+            raise GraphError(
+                f"check_tensor_ipu_and_tile_set: tensors are apart, got {what} {places}, expected one {what}"
+            )
+
+
+def handle_negative_axis(t: Tensor, axis: int) -> int:
+    """The axis counted from the front.
+
+    Args:
+        t: the tensor.
+        axis: one of its axes; negative ones count from the end.
+    Raises:
+        ValueError: it has no such axis.
+    """
+    ((_, tensor),) = _named("handle_negative_axis", (), {"t": t}).items()
+    number = convert_optional_int(axis)
+    if number is None or not -tensor.rank <= number < tensor.rank:
+        raise AttributeValueError(
+            f"handle_negative_axis: axis is out of range, got {axis!r}, expected one of {tensor!r}"
+        )
+    return number % tensor.rank
+
+
+def convert_optional_float(v: float | None) -> float | None:
+    """A number as float; None stays.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    if v is None:
+        return None
+    try:
+        return float(v)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"convert_optional_float: not a number, got {v!r}") from None
+
+
+def convert_optional_int(v: int | None) -> int | None:
+    """An integer as int; None stays.
+
+    Raises:
+        TypeError: it is no integer.
+    """
+    if v is None:
+        return None
+    try:
+        return operator.index(v)
+    except TypeError:
+        raise ArgumentTypeError(f"convert_optional_int: not an integer, got {v!r}") from None
+
+
+def convert_optional_dtype(dt: dtypes.dtype | None) -> dtypes.dtype | None:
+    """A dtype, or what stands for one; None stays.
+
+    Raises:
+        TypeError: it stands for none.
+    """
+    return None if dt is None else read_dtype("convert_optional_dtype", dt)
+
+
+def convert_optional_int64_list(l: Iterable[int] | None) -> list[int] | None:  # noqa: E741 - PopXL's name
+    """Integers as list of int; None stays.
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: one does not fit into 64 bits.
+    """
+    if l is None:
+        return None
+    if not is_a(l, Iterable):
+        raise ArgumentTypeError(f"convert_optional_int64_list: not a sequence of integers, got {l!r}")
+    numbers = [convert_optional_int(each) or 0 for each in l]
+    if any(not -(2**63) <= each < 2**63 for each in numbers):
+        raise AttributeValueError(
+            f"convert_optional_int64_list: beyond 64 bits, got {numbers}, expected -2**63 to 2**63 - 1"
+        )
+    return numbers
+
+
+def _named(where: str, args: tuple[Any, ...], tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    named = {**{f"tensor {i}": t for i, t in enumerate(args)}, **tensors}
+    for name, t in named.items():
+        if not isinstance(t, Tensor):
+            raise ArgumentTypeError(f"{where}: {name} is not a Tensor, got {t!r}, expected a Tensor")
+    return named
+
+
+def _place(t: Tensor, what: str) -> object:
+    try:
+        place: object = getattr(t, what)
+    except UndefinedValue:
+        return None
+    return place

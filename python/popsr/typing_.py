@@ -1,0 +1,21 @@
+"""Annotations that mean something to ``Ir.create_graph``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar, cast
+
+__all__ = ["NewAliasAnnotation", "T"]
+
+T = TypeVar("T")
+
+
+def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
+    """Another name of a type that can be told apart from it in annotations.
+
+    Args:
+        name: the name.
+        tp: the type; type checkers take the result for it.
+    Returns:
+        The type, annotated with the name: aliases of one type and name are equal.
+    """
+    return cast(T, Annotated[cast(Any, tp), name])
