@@ -184,14 +184,14 @@ PartitionId nowhere(const RuleContext& context, std::size_t) { return context.ta
 TEST_CASE("popart: P2, a step that is counted in place spoils itself and then the weights") {
   for (const bool has_output : {false, true}) {
     // Output 1 is the step, counted up; the reference's op writes its input, but has no such output.
-    Program p(4, with({.name = "adam_updater",
+    Program p(4, with({.name = "counting_updater",
                        .inputs = {{"moment"}, {"step"}},
                        .infer = two_outputs,
                        .effects = {{.input = 1, .output = 1, .in_popart = has_output}}}));
     const TensorId step = p.variable("step");
     const TensorId w = p.variable("w");
     const TensorId g = p("replicated_all_reduce", {p.load("x")});
-    const OpId updater = p.emit("adam_updater", {g, step});
+    const OpId updater = p.emit("counting_updater", {g, step});
     const TensorId updated = p("accumulate_", {w, p.ir.op(updater).outputs[0]});
     const PopartAnalysis facts(p.ir);
     CHECK(facts.is_equal(g));

@@ -34,6 +34,7 @@ from place_cases import place_rows
 from pool_cases import pool_rows
 from random_cases import random_rows
 from reduction_cases import reduction_rows
+from update_cases import update_rows
 from view_cases import view_rows
 
 import popsr
@@ -434,11 +435,12 @@ def _others() -> dict[str, Row]:
                     label,
                     numbers,
                     call=_conditional,
+                    smooth=True,
                 )
                 for label, value in (("", True), ("else", False), ("one-element", [True]))
                 for numbers in [(*FLOATS, *INTS)]
             ),
-            grad="throws",
+            grad="finite",
             parameters=("cond", "then_branch", "else_branch", "then_inputs"),
             python_only=("else_inputs", "then_inputs_dict", "else_inputs_dict"),
             renamed={"inputs": "then_inputs"},
@@ -601,4 +603,5 @@ OPS: dict[str, Row] = {
     **place_rows(),
     **_remote(),
     **_var_updates(),
+    **update_rows(),
 }

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import oracles
-from helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, Array, dtype, np_dtype
+from helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, SCHEMAS, Array, dtype, np_dtype
 
 Draw = Callable[[np.random.Generator, str], list[Array]]
 
@@ -120,6 +120,7 @@ class Case:
     group: tuple[int, int] | None = None  # stride and size over 4 replicas: inputs have a row a replica
     call: Callable[..., Any] | None = None  # called with the op's function, tensors and attributes
     smooth: bool = False  # differentiated at these inputs
+    written: tuple[int, ...] | None = None  # inputs that are modified, where they are not the schema's
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,11 @@ class Row:
     listed: bool = False  # Python takes the variadic input as a list
     gives: tuple[str, ...] = ALL_DTYPES  # dtypes that an op without inputs can give
     required: tuple[str, ...] = ()  # factors without a default: a number or a tensor must be given
+
+
+def written_inputs(op: str, case: Case) -> tuple[int, ...]:
+    """Positions among a case's inputs of those that the op modifies."""
+    return tuple(i for i, _ in SCHEMAS[op]["effects"]) if case.written is None else case.written
 
 
 def call_arguments(case: Case) -> dict[str, Any]:

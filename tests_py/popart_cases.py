@@ -353,6 +353,19 @@ def _(w: World) -> None:
     w.watch(weight, PART, TOP)
 
 
+@case("P2 a step that an optimiser counts in place")
+def _(w: World) -> None:
+    counter, weight = make_variable(np.zeros((), np.float32)), w.variable()
+    m, v = w.variable(), w.variable()
+    x = var_updates.adam_updater(m, v, weight, counter, 0.01, 0.9, 0.99)
+    var_updates.accumulate_(weight, x, -0.1)
+    w.watch(counter, PART, TOP)
+    w.watch(x, PART, TOP)
+    w.watch(weight, PART, TOP)
+    w.watch(m, ALL, TOP)
+    w.watch(var_updates.adam_updater(m, m), ALL, TOP)  # counts nothing
+
+
 @case("P4 both halves reduced in place")
 def _(w: World) -> None:
     x = w.own()

@@ -292,7 +292,7 @@ OPS: list[Bad] = [
         "update-factor",
         lambda t: var_updates.accumulate_(t(2), t(2), t(2)),
         Shape,
-        r"accumulate_: factor is not a scalar",
+        r"accumulate_: f is not a scalar, got f32\[2\], expected one element",
     ),
     (
         "no-step",

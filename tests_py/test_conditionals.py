@@ -16,7 +16,6 @@ from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives
 from popsr.ops.conditional import ConditionalSiteInfo
-from popsr.transforms import autodiff
 
 # --- PopXL's behaviour ------------------------------------------------------------------------------------------------
 
@@ -422,26 +421,3 @@ def test_order_of_a_branch_that_writes_must_be_given() -> None:
         errors.GraphError, match=r"^Inplacing ambiguity detected\. conditional: 'v' is modified here"
     ):
         popsr.Session(m.ir)
-
-
-def test_gradients_through_a_conditional_are_refused() -> None:
-    def body(x: popsr.Tensor, c: popsr.Tensor) -> popsr.Tensor:
-        graphs = popsr.gir().create_graph(negate, x), popsr.gir().create_graph(double, x)
-        return ops.conditional(c, *graphs, [x], [x])[0]
-
-    def beside(x: popsr.Tensor, c: popsr.Tensor) -> Any:
-        return ops.mul(x, x), body(x, c)
-
-    m = Machine()
-    with m.ir.main_graph:
-        graph = m.graph(body, m.x, m.taken)
-        with pytest.raises(
-            errors.GraphError, match=r"^autodiff: conditional has no gradient, got '.*' made at .*py"
-        ):
-            autodiff(graph, grads_required=graph.inputs[:1])
-        graph = m.graph(beside, m.x, m.taken)
-        info = autodiff(graph, grads_provided=graph.outputs[:1], grads_required=graph.inputs[:1])
-        assert len(info.graph.outputs) == 1
-        inner = m.graph(double, m.x)  # differentiated though a branch somewhere
-        ops.conditional(m.taken, inner, m.graph(negate, m.x), [m.x], [m.x])
-        assert len(autodiff(inner).graph.outputs) == 1

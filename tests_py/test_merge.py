@@ -28,6 +28,8 @@ def kinds(graph: popsr.Graph) -> list[str]:
 
 EXCHANGES = ["reduce", "reduce", "gather", "scatter", "reduce_inplace", "store", "load", "store_anywhere"]
 WRITES = {
+    "adam",
+    "sparse",
     "add_inplace",
     "accumulate",
     "copy",

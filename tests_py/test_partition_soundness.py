@@ -26,7 +26,7 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import OPS
-from op_inputs import Case, call_arguments
+from op_inputs import Case, call_arguments, written_inputs
 
 import popsr
 from popsr import TensorByRef, ops
@@ -106,7 +106,7 @@ def _build(op: str, case: Case, name: str, n: int, rng: np.random.Generator) -> 
             if attr["type"] == "ReplicaGrouping" and not attr["required"]:
                 choices = list(groupings(ir))
                 attrs[attr["name"]] = choices[rng.integers(len(choices))]
-        modified = {i for i, _ in schema["effects"]}
+        modified = written_inputs(op, case)
 
         def one(i: int) -> Array:
             array = case.draw(rng, name)[i]
@@ -176,6 +176,10 @@ class Program:
             self.pool.append(tensor)
             if i >= 3:
                 self.variables.append(tensor)
+
+        self.counter = random_input(
+            self.ir, self.io, self.rng, lambda: np.array(self.rng.integers(3), np.float32), variable=True
+        )
 
     def append(self, step: Step) -> None:
         """One more step."""
@@ -255,6 +259,24 @@ class Program:
 
     def _copy(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
         var_updates.copy_var_update_(variable, y)
+
+    def _adam(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        """A step whose counter agrees on other replicas than the moments."""
+        counted = {"time_step": self.counter, "beta1": 0.5, "beta2": 0.75} if k % 3 else {}
+        moments = ops.tanh(x), ops.mul(y, y)
+        return ops.tanh(
+            var_updates.adam_updater(*moments, variable, weight_decay=(0.0, 0.1)[k % 2], **counted)
+        )
+
+    def _sparse(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
+        indices = random_input(
+            self.ir,
+            self.io,
+            self.rng,
+            lambda: self.rng.integers(0, 4, 3).astype(np.int32),
+            variable=k % 2 == 0,
+        )
+        var_updates.sparse_accumulate_(variable, ops.slice(y, 0, 3, axis=k % 2), indices, k % 2, 0.5)
 
     def _clear(self, x: Any, y: Any, variable: Any, *_: Any) -> Any:
         var_updates.accumulator_scale_(variable, 0.0)

@@ -57,7 +57,9 @@ MODULES = {
     "popsr.ops": "CallSiteInfo call repeat add add_ print_tensor collectives var_updates",
     "popsr.ops.conditional": "ConditionalSiteInfo conditional conditional_with_info",
     "popsr.ops.collectives": "CollectiveOps replicated_all_reduce replicated_all_reduce_ replicated_all_gather",
-    "popsr.ops.var_updates": "accumulate_ accumulate_mean_ accumulator_scale_ accumulator_zero_ copy_var_update_",
+    "popsr.ops.var_updates": "accumulate_ accumulate_mean_ accumulator_scale_ accumulator_zero_ copy_var_update_ "
+    "accumulate_square_ accumulate_moving_average_ accumulate_moving_average_square_ sparse_accumulate_ adam_updater "
+    "lamb_updater adamax_updater create_adamupdater weight_decay_is_required adam_var_update handle_optimizer_value",
     "popsr.session": "Session d2hStreamBufferMaps h2dStreamBufferMaps StreamBufferMaps",
     "popsr.streams": "Stream HostToDeviceStream DeviceToHostStream h2d_stream d2h_stream",
     "popsr.tensor": "Tensor TensorSpec Variable Constant variable constant graph_input TensorByRef TensorLike",

@@ -163,10 +163,14 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
   // inside it.
   PartitionId seeds = *op.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
   if (*op.seeds == SeedRule::kPartition) {
-    for (const PartitionId output : outputs_) seeds = table_.join(seeds, output);
+    for (std::size_t k = 0; k < outputs; ++k) {
+      if (rounds(ir_, op, k)) seeds = table_.join(seeds, outputs_[k]);
+    }
   }
-  for (PartitionId& output : outputs_) {
-    const PartitionId deterministic = output;
+  for (std::size_t k = 0; k < outputs; ++k) {
+    if (!rounds(ir_, op, k)) continue;
+    const PartitionId deterministic = outputs_[k];
+    PartitionId& output = outputs_[k];
     output = table_.meet(output, seeds);
     POPSR_CHECK(*op.seeds != SeedRule::kPartition || output == deterministic);
   }

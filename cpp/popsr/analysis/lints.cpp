@@ -245,7 +245,9 @@ void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>&
   for (const ContextId id : facts.contexts(op.graph)) {
     const FactView here = facts_of(facts.ir(), facts.context(id), op);
     PartitionId needed = table.bottom();
-    for (const PartitionId output : here.outputs) needed = table.join(needed, output);
+    for (std::size_t k = 0; k < here.outputs.size(); ++k) {
+      if (rounds(facts.ir(), op, k)) needed = table.join(needed, here.outputs[k]);
+    }
     const std::int64_t more = table.num_blocks(needed) - table.num_blocks(here.seeds);
     if (more > lost) std::tie(lost, used) = std::pair(more, table.num_blocks(here.seeds));
   }

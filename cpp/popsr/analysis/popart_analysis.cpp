@@ -13,12 +13,12 @@ namespace {
 
 /// Of an op, or of the parts of a merged one, in terms of the operands of the whole.
 std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
-  if (op.parts.empty()) return op.def->effects;
+  if (op.parts.empty()) return effects_of(op);
   std::vector<Effect> effects;
   std::size_t input = 0, output = 0;
   for (const OpId id : op.parts) {
     const Op& part = ir.op(id);
-    for (Effect effect : part.def->effects) {
+    for (Effect effect : effects_of(part)) {
       effect.input += input;
       effect.output += output;
       effects.push_back(effect);

@@ -221,7 +221,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   for (const TensorId input : op.inputs) {
     if (input != kNone) tensors_[input].first_use = std::min(tensors_[input].first_use, op.id);
   }
-  for (const Effect& effect : def.effects) {
+  for (const Effect& effect : effects_of(op)) {
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }

@@ -15,9 +15,15 @@ std::string to_string(const TensorType& type) { return to_string(type.dtype, typ
 const Attribute& Op::attribute(std::string_view name) const { return attrs[def->attr_index(name)]; }
 
 bool rounds(const Ir& ir, const Op& op) {
-  return op.def->rounding != Rounding::kNone && std::ranges::any_of(op.outputs, [&ir](TensorId t) {
-           return is_narrow_float(ir.tensor(t).type.dtype);
-         });
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+    if (rounds(ir, op, k)) return true;
+  }
+  return false;
+}
+
+bool rounds(const Ir& ir, const Op& op, std::size_t output) {
+  return op.def->rounding != Rounding::kNone && output < op.outputs.size() &&
+         is_narrow_float(ir.tensor(op.outputs[output]).type.dtype);
 }
 
 Ir::Ir(std::int64_t replication, std::shared_ptr<const Registry> registry)

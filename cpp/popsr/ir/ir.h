@@ -282,5 +282,7 @@ class Ir {
 
 /// True when the op takes part in stochastic rounding: it rounds and an output is a narrow float.
 bool rounds(const Ir& ir, const Op& op);
+/// The same of one output.
+bool rounds(const Ir& ir, const Op& op, std::size_t output);
 
 }  // namespace popsr

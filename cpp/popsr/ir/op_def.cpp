@@ -30,6 +30,14 @@ std::size_t OpDef::attr_index(std::string_view attr) const {
   raise<InternalError>("{}: asks for an attribute that it does not declare, got '{}'", name, attr);
 }
 
+std::vector<Effect> effects_of(const Op& op) {
+  std::vector<Effect> effects = op.def->effects;
+  std::erase_if(effects, [&op](const Effect& effect) {
+    return effect.input >= op.inputs.size() || op.inputs[effect.input] == kNone;
+  });
+  return effects;
+}
+
 bool OpDef::writes(std::size_t input) const {
   return std::ranges::any_of(effects, [input](const Effect& effect) { return effect.input == input; });
 }

@@ -30,7 +30,8 @@ struct InputDef {
   bool seed = false;       ///< Seeds the random numbers that the op draws.
 };
 
-/// Output `output` is the allocation of input `input` after this op wrote it.
+/// Output `output` is the allocation of input `input` after this op wrote it. Where an optional input is not
+/// given, there is neither the effect nor the output, which is the last one.
 struct Effect {
   std::size_t input = 0;
   std::size_t output = 0;
@@ -174,6 +175,8 @@ struct OpDef {
 
 /// The op's "group" attribute; one group of all replicas where it is absent.
 ReplicaGrouping group_of(const Ir& ir, const Op& op);
+/// The effects on inputs that the op has.
+std::vector<Effect> effects_of(const Op& op);
 
 /// The groups whose members must run the op together, because it exchanges values between them; nullopt for
 /// an op that a replica can run without others.

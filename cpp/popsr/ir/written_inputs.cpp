@@ -19,7 +19,7 @@ const std::vector<bool>& WrittenInputs::of(GraphId id) {
   };
   for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
-    for (const Effect& effect : op.def->effects) write(op.inputs[effect.input]);
+    for (const Effect& effect : effects_of(op)) write(op.inputs[effect.input]);
     for (const std::uint32_t i : op.modified) {
       if (by_call(op, i)) write(op.inputs[i]);
     }

@@ -163,7 +163,6 @@ std::vector<OpDef> control_ops() {
        .inputs = {{.name = "cond", .dtypes = {DType::kBool}}, {.name = "inputs", .variadic = true}},
        .attrs = {required("then_branch", AttrType::kGraph), required("else_branch", AttrType::kGraph)},
        .infer = infer_conditional,
-       .no_grad = NoGrad::kThrows,
        .control = Control::kConditional},
   };
 }

@@ -157,7 +157,7 @@ class Walk {
   std::int64_t work_;  ///< Of one element, in additions.
   std::vector<Operand> operands_;
   std::vector<std::pair<ScalarParam, DType>> params_;
-  void (*prepare_)(double* p);
+  std::function<void(double* p)> prepare_;
   std::size_t output_;
   Nest nest_;
 };
@@ -362,7 +362,7 @@ void Walk::read_params(const BlockRun& run, std::int64_t block, double* p) const
                ? read_scalar(kernels_, dtype, run.in[*param.input] + block * run.in_stride[*param.input])
                : param.value;
   }
-  if (prepare_ != nullptr) prepare_(p);
+  if (prepare_) prepare_(p);
 }
 
 /// Tries to make the blocks the outermost dimension of the nest, so that they run as one flat loop.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -46,8 +47,8 @@ struct ElementwiseOptions {
   std::vector<std::size_t> operands =
       {};  ///< Inputs that are arrays; empty: all that are present and no parameter.
   std::vector<ScalarParam> params = {};  ///< p[0], p[1], ...; at most kMaxParams.
-  void (*prepare)(double* p) =
-      nullptr;  ///< Changes p in place before it is used, e.g. step -> 1 / (step + 1).
+  std::function<void(double* p)> prepare =
+      {};  ///< Changes p in place before it is used, e.g. step -> 1 / (step + 1).
   std::size_t output = 0;
   bool residual = false;              ///< Does a TileFn write lo? (Known for the kernels of the table.)
   std::optional<DType> compute = {};  ///< Compute in the type of this dtype instead of the output's.

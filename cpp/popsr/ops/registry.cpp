@@ -31,7 +31,9 @@ std::shared_ptr<const Registry> default_registry() {
                               collective_pair_ops,
                               place_copy_ops,
                               merged_ops,
-                              var_update_ops}) {
+                              var_update_ops,
+                              optimiser_ops,
+                              sparse_update_ops}) {
       for (OpDef& def : family()) all->add(std::move(def));
     }
     return all;

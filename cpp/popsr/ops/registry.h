@@ -44,6 +44,8 @@ std::vector<OpDef> collective_pair_ops();  ///< collective_pairs.cpp: those with
 std::vector<OpDef> place_copy_ops();       ///< place_copies.cpp: ipu_copy, io_tile_copy
 std::vector<OpDef> merged_ops();           ///< merged.cpp: several exchanges as one op
 std::vector<OpDef> var_update_ops();       ///< var_updates.cpp
+std::vector<OpDef> optimiser_ops();        ///< optimisers.cpp: adam_updater, adam_var_update, ...
+std::vector<OpDef> sparse_update_ops();    ///< sparse_accumulate.cpp
 
 /// The product's registry, built once.
 std::shared_ptr<const Registry> default_registry();

@@ -4,71 +4,48 @@
 // a bf16 t) and the result is rounded once. Formulas are sums of rounded products, so they fuse with matrix
 // products.
 #include <algorithm>
+#include <array>
 
-#include "popsr/base/error.h"
 #include "popsr/ops/elementwise_walk.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
+#include "popsr/ops/scalar_params.h"
 
 namespace popsr {
 namespace {
 
 using kernels::Ew;
 
-constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor in accumulate_ and accumulate_mean_.
+constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor beside t and X.
 
 std::vector<OutputDef> infer_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
   return {{context.type(0), context.tensor(0).meta_shape}};
 }
 
-/// A factor is a float attribute or a one-element tensor, not both.
-void check_factor(const InferContext& context, std::string_view name, std::size_t input, bool is_required) {
-  const bool is_tensor = context.has(input);
-  const bool is_constant = context.op.optional_attr<double>(name).has_value();
-  if (is_tensor && is_constant) {
-    raise<AttributeValueError>("{}: {} is given twice, got a number and a tensor, expected one of them",
-                               context.name(), name);
-  }
-  if (is_required && !is_tensor && !is_constant) {
-    raise<AttributeValueError>("{}: {} is missing, got neither a number nor a tensor, expected one of them",
-                               context.name(), name);
-  }
-  require_one_element(context, input);
-}
-
-ScalarParam factor(const EvalSpec& spec, std::string_view name, std::size_t input, double absent = 1.0) {
-  if (input < spec.inputs.size() && spec.inputs[input]) return {.input = input};
-  return {.value = spec.op.optional_attr<double>(name).value_or(absent)};
-}
-
 // --- accumulate_, accumulate_mean_
 // -------------------------------------------------------------------------------
 
 std::vector<OutputDef> infer_accumulate(const InferContext& context) {
-  check_factor(context, "f", kFactor, false);
+  check_scalar(context, "f", kFactor, false);
   return infer_update(context);
-}
-
-bool is_zero(const Op& op) {
-  const auto f = op.optional_attr<double>("f");
-  return f && *f == 0.0;
 }
 
 /// t = 1*t + f*X; a product with 1 is exact. A constant 0 leaves t alone, whatever X holds.
 BlockKernel accumulate(const EvalSpec& spec) {
-  if (is_zero(spec.op)) return copy_kernel(spec);
-  return elementwise_kernel(spec, Ew::kScaledAdd,
-                            {.operands = {0, 1}, .params = {{.value = 1.0}, factor(spec, "f", kFactor)}});
+  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  return elementwise_kernel(
+      spec, Ew::kScaledAdd,
+      {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)}});
 }
 
 PartitionId accumulate_partition(const RuleContext& context, std::size_t output) {
-  if (is_zero(context.op)) return context.table.meet(context.inputs[0], context.exec);
+  if (is_zero(context.op, "f")) return context.table.meet(context.inputs[0], context.exec);
   return meet_of_inputs(context, output);
 }
 
 std::vector<OutputDef> infer_accumulate_mean(const InferContext& context) {
-  check_factor(context, "step", kFactor, true);
+  check_scalar(context, "step", kFactor, true);
   return infer_update(context);
 }
 
@@ -91,7 +68,7 @@ Prepare mean_factors(DType dtype) {
 BlockKernel accumulate_mean(const EvalSpec& spec) {
   return elementwise_kernel(spec, Ew::kScaledAdd,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, factor(spec, "step", kFactor)},
+                             .params = {{.value = 0.0}, scalar_param(spec, "step", kFactor, 0.0)},
                              .prepare = mean_factors(spec.outputs[0].dtype)});
 }
 
@@ -113,18 +90,83 @@ std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, 
 }
 
 std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
-  if (is_zero(spec.op)) return std::nullopt;
-  return accumulate_into(spec, factor(spec, "f", kFactor), nullptr);
+  if (is_zero(spec.op, "f")) return std::nullopt;
+  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 1.0), nullptr);
 }
 std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, factor(spec, "step", kFactor), mean_factors(spec.outputs[0].dtype));
+  return accumulate_into(spec, scalar_param(spec, "step", kFactor, 0.0), mean_factors(spec.outputs[0].dtype));
+}
+
+// --- squares and moving averages
+// -------------------------------------------------------------------------------
+
+/// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
+void add_square(const TileArgs& args) {
+  alignas(64) std::array<std::byte, kTile * sizeof(double)> square;
+  const auto kernel = [&args](Ew ew) {
+    return args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)];
+  };
+  const void* const twice[] = {args.in[1], args.in[1]};
+  kernel(Ew::kMul)(square.data(), nullptr, twice, args.n, nullptr);
+  const void* const terms[] = {args.in[0], square.data()};
+  kernel(Ew::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
+}
+
+/// t = t + f*X^2. A constant 0 leaves t alone, whatever X holds.
+BlockKernel accumulate_square(const EvalSpec& spec) {
+  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  return elementwise_kernel(spec, add_square,
+                            {.operands = {0, 1},
+                             .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)},
+                             .residual = true,
+                             .work = 2});
+}
+
+std::vector<OutputDef> infer_moving_average(const InferContext& context) {
+  check_scalar(context, "f", kFactor, true);
+  return infer_update(context);
+}
+
+/// alpha = f, beta = 1 - f.
+void average_factors_f32(double* p) {
+  p[0] = static_cast<double>(static_cast<float>(p[1]));
+  p[1] = static_cast<double>(1.0F - static_cast<float>(p[0]));
+}
+void average_factors_f64(double* p) {
+  p[0] = p[1];
+  p[1] = 1.0 - p[0];
+}
+Prepare average_factors(DType dtype) {
+  return info(dtype).compute == DType::kFloat64 ? average_factors_f64 : average_factors_f32;
+}
+
+/// t = f*t + (1-f)*X.
+BlockKernel moving_average(const EvalSpec& spec) {
+  return elementwise_kernel(spec, Ew::kScaledAdd,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .prepare = average_factors(spec.outputs[0].dtype)});
+}
+
+std::optional<FoldSink> moving_average_sink(const EvalSpec& spec) {
+  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 0.0), average_factors(spec.outputs[0].dtype));
+}
+
+/// t = f*t + (1-f)*X^2.
+BlockKernel moving_average_square(const EvalSpec& spec) {
+  return elementwise_kernel(spec, add_square,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .prepare = average_factors(spec.outputs[0].dtype),
+                             .residual = true,
+                             .work = 2});
 }
 
 // --- accumulator_scale_, accumulator_zero_
 // -----------------------------------------------------------------------
 
 std::vector<OutputDef> infer_scale(const InferContext& context) {
-  check_factor(context, "f", 1, true);
+  check_scalar(context, "f", 1, true);
   return {{context.type(0), context.tensor(0).meta_shape}};
 }
 
@@ -140,12 +182,12 @@ BlockKernel fill_zeros(const EvalSpec& spec) {
 
 /// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
 BlockKernel accumulator_scale(const EvalSpec& spec) {
-  if (is_zero(spec.op)) return fill_zeros(spec);
-  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {factor(spec, "f", 1)}});
+  if (is_zero(spec.op, "f")) return fill_zeros(spec);
+  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {scalar_param(spec, "f", 1, 1.0)}});
 }
 
 PartitionId scale_partition(const RuleContext& context, std::size_t output) {
-  return is_zero(context.op) ? equal_everywhere(context, output) : meet_of_inputs(context, output);
+  return is_zero(context.op, "f") ? equal_everywhere(context, output) : meet_of_inputs(context, output);
 }
 
 // --- copy_var_update_
@@ -163,9 +205,8 @@ std::vector<OutputDef> infer_copy(const InferContext& context) {
 BlockKernel copy_update(const EvalSpec& spec) { return convert_kernel(spec, 1); }
 
 /// Accumulators have to be numbers; factors may be of any of these dtypes.
-InputDef target() { return {.name = "t", .dtypes = kNumbers}; }
+InputDef target(DTypeSet dtypes = kNumbers) { return {.name = "t", .dtypes = dtypes}; }
 InputDef source() { return {.name = "X", .dtypes = kNumbers}; }
-InputDef scalar(std::string_view name) { return {.name = name, .dtypes = kNumbers, .optional = true}; }
 
 std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
 
@@ -174,7 +215,7 @@ std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
 std::vector<OpDef> var_update_ops() {
   return {
       {.name = "accumulate_",
-       .inputs = {target(), source(), scalar("f")},
+       .inputs = {target(), source(), scalar_input("f")},
        .attrs = {optional("f", AttrType::kFloat)},
        .infer = infer_accumulate,
        .eval = accumulate,
@@ -183,8 +224,31 @@ std::vector<OpDef> var_update_ops() {
        .effects = modifies_t(),
        .rounding = Rounding::kOnce,
        .sink = accumulate_sink},
+      {.name = "accumulate_square_",
+       .inputs = {target(), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_accumulate,
+       .eval = accumulate_square,
+       .partition = accumulate_partition,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
+      {.name = "accumulate_moving_average_",
+       .inputs = {target(kFloating), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_moving_average,
+       .eval = moving_average,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce,
+       .sink = moving_average_sink},
+      {.name = "accumulate_moving_average_square_",
+       .inputs = {target(kFloating), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_moving_average,
+       .eval = moving_average_square,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
       {.name = "accumulate_mean_",
-       .inputs = {{.name = "t", .dtypes = kFloating}, source(), scalar("step")},
+       .inputs = {target(kFloating), source(), scalar_input("step")},
        .attrs = {optional("step", AttrType::kFloat)},
        .infer = infer_accumulate_mean,
        .eval = accumulate_mean,
@@ -192,7 +256,7 @@ std::vector<OpDef> var_update_ops() {
        .rounding = Rounding::kOnce,
        .sink = accumulate_mean_sink},
       {.name = "accumulator_scale_",
-       .inputs = {target(), scalar("f")},
+       .inputs = {target(), scalar_input("f")},
        .attrs = {optional("f", AttrType::kFloat)},
        .infer = infer_scale,
        .eval = accumulator_scale,

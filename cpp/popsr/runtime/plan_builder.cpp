@@ -186,8 +186,32 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   instruction.kernel = eval(spec);
   instruction.blocks = table_.num_blocks(exec);
   instruction.runs = bind_runs(op, exec);
+  stage_shared(op, exec, instruction);
   add_noise(op, instruction);
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
+}
+
+/// An operand that is overwritten, in fewer blocks than the op has, since another output has more: all of
+/// them read it, so it is written when the last has run.
+void PlanBuilder::stage_shared(const LoweredOp& op, PartitionId exec, Instruction& instruction) const {
+  if (op.out.size() < 2 || instruction.write_back) return;  // to write back twice changes nothing
+  for (std::size_t k = 0; k < op.out.size(); ++k) {
+    const PartitionId storage = plan_.program_.buffers[op.out[k]].storage;
+    const bool overwrites = std::ranges::find(op.in, op.out[k]) != op.in.end();
+    if (!overwrites || table_.num_blocks(storage) >= table_.num_blocks(exec)) continue;
+    const std::size_t nbytes = plan_.memory_.placements[op.out[k]].nbytes;
+    const Slab& slab =
+        instruction.staging.emplace_back(nbytes * static_cast<std::size_t>(table_.num_blocks(exec)));
+    plan_.memory_.activations += slab.size();
+    for (BoundRun& run : instruction.runs) {
+      run.out[k] = slab.data() + static_cast<std::size_t>(run.first) * nbytes;
+      run.out_stride[k] = static_cast<std::ptrdiff_t>(nbytes);
+    }
+    for (const Replica replica : table_.representatives(storage)) {
+      const std::byte* const from = slab.data() + table_.labels(exec)[replica] * nbytes;
+      add_copy(op, instruction.copies, {plan_.block(op.out[k], replica), from, nbytes, replica});
+    }
+  }
 }
 
 std::vector<Replica> PlanBuilder::leaders(const Op& op) const {

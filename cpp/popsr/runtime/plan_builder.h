@@ -32,6 +32,8 @@ class PlanBuilder {
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.
   void spread(const LoweredOp& op, BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  /// Lets an output wait that would overwrite what other blocks of the op still read.
+  void stage_shared(const LoweredOp& op, PartitionId exec, Instruction& instruction) const;
   /// Appends a copy, merging it with the one before when both sides continue and the same replicas run both.
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
   /// For each replica the smallest one of the group with which it exchanges values; empty when alone.

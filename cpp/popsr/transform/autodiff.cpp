@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 #include "popsr/transform/autodiff_activity.h"
@@ -63,7 +64,7 @@ class Autodiff {
            (graph == root_ || !it->second.provided.empty());
   }
   void plan(GraphId graph);
-  void ask(const Op& call, const Activity& activity);
+  void ask(const Op& call, const CalledGraph& called, const Activity& activity);
   void build(GraphId graph);
 
   Ir& ir_;
@@ -101,7 +102,7 @@ void Autodiff::resolve_options() {
 void Autodiff::check_not_modifying(GraphId graph) const {
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
-    if (op.def->effects.empty() && op.modified.empty()) continue;
+    if (effects_of(op).empty() && op.modified.empty()) continue;
     raise<GraphError>(
         "The graph {} contains a modifying op, got {} at {}, expected only ops that modify nothing",
         ir_.graph(graph).name, op.def->name, ir_.locations().to_string(op.location));
@@ -113,7 +114,7 @@ void Autodiff::check_no_throwing(GraphId graph) const {
     const Op& op = ir_.op(id);
     const bool has_grad =
         op.def->grad != nullptr && !(op.def->refuses_grad != nullptr && op.def->refuses_grad(op));
-    if (op.def->control == Control::kCall || has_grad) continue;
+    if (is_call(op) || has_grad) continue;
     if (!is_active(ir_, op, activities_.at(graph.value))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
                       op.def->name, ir_.tensor(op.outputs[0]).name, ir_.locations().to_string(op.location));
@@ -142,7 +143,8 @@ void Autodiff::visit(GraphId graph) {
     return;
   }
   for (const OpId id : single_ops(ir_, graph)) {
-    if (ir_.op(id).def->control == Control::kCall) visit(ir_.op(id).attr<GraphId>("graph"));
+    if (!is_call(ir_.op(id))) continue;
+    for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) visit(called.graph);
   }
   flows_.emplace(graph.value, flow_of(graph));
   order_.push_back(graph);
@@ -178,17 +180,17 @@ void Autodiff::plan(GraphId graph) {
   check_no_throwing(graph);
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
-    if (op.def->control == Control::kCall && is_active(ir_, op, activity)) ask(op, activity);
+    if (!is_call(op) || !is_active(ir_, op, activity)) continue;
+    for (const CalledGraph& called : called_graphs(ir_, op)) ask(op, called, activity);
   }
 }
 
 /// One gradient graph serves all calls: it takes and gives what any of them needs, in the callee's order.
-void Autodiff::ask(const Op& call, const Activity& activity) {
-  const auto graph = call.attr<GraphId>("graph");
-  if (options_.called.contains(graph.value)) return;
-  const Graph& callee = ir_.graph(graph);
-  const CallFlow& flow = flows_.at(graph.value);
-  Demand& demand = demands_[graph.value];
+void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& activity) {
+  if (options_.called.contains(called.graph.value)) return;
+  const Graph& callee = ir_.graph(called.graph);
+  const CallFlow& flow = flows_.at(called.graph.value);
+  Demand& demand = demands_[called.graph.value];
   const auto merge = [](const std::vector<TensorId>& all, const std::vector<TensorId>& old, auto&& asked) {
     std::vector<TensorId> merged;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -200,7 +202,7 @@ void Autodiff::ask(const Op& call, const Activity& activity) {
     return flow.outputs[i] && activity.reaches_provided(ir_, call.outputs[i]);
   });
   demand.required = merge(callee.inputs, demand.required, [&](std::size_t i) {
-    return flow.inputs[i] && activity.depends_on_required(ir_, call.inputs[i]);
+    return flow.inputs[i] && activity.depends_on_required(ir_, call.inputs[called.first + i]);
   });
 }
 

@@ -32,10 +32,11 @@ struct AutodiffOptions {
 ///
 /// Inputs: one gradient for each of grads_provided, in order, then the forward tensors that are needed.
 /// Outputs: the gradients of grads_required, in order. A called graph is differentiated once, for what any of
-/// its calls needs. Constants are copied. Needed intermediates become extra outputs of the forward graph, and
-/// every call of it gains them; when it is also repeated somewhere, they are computed again in the gradient
-/// graph instead. Sums: the provided gradient of a tensor first, then its consumers from the last to the
-/// first.
+/// its calls needs. The gradient of a conditional is one on the same condition, whose branches call the
+/// gradient graphs of its branches and give zeros for what only the other one takes. Constants are copied.
+/// Needed intermediates become extra outputs of the forward graph, and every call of it gains them; when it
+/// is also repeated or a branch somewhere, they are computed again in the gradient graph instead. Sums: the
+/// provided gradient of a tensor first, then its consumers from the last to the first.
 ///
 /// Throws GraphError: a modifying op, an op whose gradient throws, a required gradient that does not exist,
 /// tensors of other graphs.

@@ -1,24 +1,37 @@
 #include "popsr/transform/autodiff_activity.h"
 
 #include <algorithm>
+#include <optional>
 #include <ranges>
 
+#include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {
 
-/// Null unless the op is a call.
-const CallFlow* flow_of(const Op& op, const CallFlows& flows) {
-  return op.def->control == Control::kCall ? &flows.at(op.attr<GraphId>("graph").value) : nullptr;
+/// Of the operands of an op that calls graphs; nullopt of others. What one branch lets through, a conditional
+/// does.
+std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flows) {
+  if (!is_call(op)) return std::nullopt;
+  CallFlow flow{std::vector<bool>(op.inputs.size()), std::vector<bool>(op.outputs.size())};
+  for (const CalledGraph& called : called_graphs(ir, op)) {
+    const CallFlow& callee = flows.at(called.graph.value);
+    std::copy(callee.inputs.begin(), callee.inputs.end(), flow.inputs.begin() + called.first);
+    for (std::size_t k = 0; k < std::min(flow.outputs.size(), callee.outputs.size()); ++k) {
+      flow.outputs[k] = flow.outputs[k] || callee.outputs[k];
+    }
+  }
+  return flow;
 }
 
 /// What is refused on the way (a missing gradient that throws, an op that modifies) lets flags through, so
 /// that the error is raised. Gradients stop at a repeat.
-bool passes_gradients(const OpDef& def) {
-  if (def.control == Control::kCall) return true;
-  return def.grad != nullptr || def.no_grad == NoGrad::kThrows || !def.effects.empty();
+bool passes_gradients(const Op& op) {
+  const OpDef& def = *op.def;
+  if (is_call(op)) return true;
+  return def.grad != nullptr || def.no_grad == NoGrad::kThrows || !effects_of(op).empty();
 }
 
 /// Outputs that a call gained after its flow was found carry no gradient.
@@ -54,23 +67,27 @@ Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>&
   const std::vector<OpId> ops = single_ops(ir, graph);
   for (const OpId id : ops) {
     const Op& op = ir.op(id);
-    if (!passes_gradients(*op.def)) continue;
-    const CallFlow* flow = flow_of(op, flows);
+    if (!passes_gradients(op)) continue;
+    const std::optional<CallFlow> flow = flow_of(ir, op, flows);
     spread(ir, activity.depends, op.inputs, flow ? &flow->inputs : nullptr, op.outputs,
            flow ? &flow->outputs : nullptr);
   }
   for (const OpId id : std::views::reverse(ops)) {
     const Op& op = ir.op(id);
-    if (!passes_gradients(*op.def)) continue;
-    const CallFlow* flow = flow_of(op, flows);
+    if (!passes_gradients(op)) continue;
+    const std::optional<CallFlow> flow = flow_of(ir, op, flows);
     spread(ir, activity.reaches, op.outputs, flow ? &flow->outputs : nullptr, op.inputs,
            flow ? &flow->inputs : nullptr);
   }
   return activity;
 }
 
+bool is_call(const Op& op) {
+  return op.def->control == Control::kCall || op.def->control == Control::kConditional;
+}
+
 bool is_active(const Ir& ir, const Op& op, const Activity& activity) {
-  return passes_gradients(*op.def) &&
+  return passes_gradients(op) &&
          std::ranges::any_of(op.inputs, [&](TensorId t) { return activity.depends_on_required(ir, t); }) &&
          std::ranges::any_of(op.outputs, [&](TensorId t) { return activity.reaches_provided(ir, t); });
 }

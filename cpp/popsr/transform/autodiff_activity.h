@@ -8,6 +8,9 @@
 
 namespace popsr {
 
+/// Is the op differentiated through the graphs that it calls? A loop is not.
+bool is_call(const Op& op);
+
 /// What calls of one graph let through: inputs that can get a gradient, outputs that can pass one on.
 struct CallFlow {
   std::vector<bool> inputs;

@@ -81,14 +81,24 @@ void GradGraphBuilder::differentiate(const Op& op) {
   std::vector<TensorId> cotangents;
   for (const TensorId output : op.outputs) cotangents.push_back(gradient(output));
   if (std::ranges::all_of(cotangents, [](TensorId t) { return t == kNone; })) return;
-  const bool is_call = op.def->control == Control::kCall;
-  const std::vector<TensorId> gradients = is_call ? grad_of_call(op, cotangents) : grad_of_op(op, cotangents);
+  const std::vector<TensorId> gradients = grad_of(op, cotangents);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i] == kNone || !wants(op.inputs[i])) continue;
     POPSR_CHECK(ir_.tensor(gradients[i]).type == ir_.tensor(op.inputs[i]).type);
     Sum& sum = sums_[op.inputs[i]];
     sum.terms.push_back(gradients[i]);
     sum.location = op.location;
+  }
+}
+
+std::vector<TensorId> GradGraphBuilder::grad_of(const Op& op, const std::vector<TensorId>& cotangents) {
+  switch (op.def->control) {
+    case Control::kCall:
+      return grad_of_call(op, cotangents);
+    case Control::kConditional:
+      return grad_of_conditional(op, cotangents);
+    default:
+      return grad_of_op(op, cotangents);
   }
 }
 
@@ -101,7 +111,7 @@ std::vector<TensorId> GradGraphBuilder::grad_of_op(const Op& op, const std::vect
   return context.gradients();
 }
 
-/// Index of the forward call's input that each output of the callee's gradient graph is the gradient of.
+/// Index of the forward graph's input that each output of the callee's gradient graph is the gradient of.
 std::vector<std::size_t> GradGraphBuilder::inputs_of_outputs(const GradGraph& callee) const {
   const std::vector<TensorId>& inputs = ir_.graph(callee.forward).inputs;
   std::vector<std::size_t> indices;
@@ -120,18 +130,25 @@ std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::ve
   const std::vector<std::size_t> targets = inputs_of_outputs(callee);
   const auto wanted = [&](std::size_t i) { return i < op.inputs.size() && wants(op.inputs[i]); };
   if (std::ranges::none_of(targets, wanted)) return gradients;
-  std::vector<TensorId> inputs;
-  for (const ExpectedConnection& input : callee.inputs) {
-    inputs.push_back(input.is_gradient ? cotangent_of_call(op, input.fwd_tensor, cotangents)
-                                       : forward_of_call(op, input.fwd_tensor));
-  }
   const OpId call =
-      ir_.emit(graph_, "call", std::move(inputs),
+      ir_.emit(graph_, "call", arguments(op, 0, callee, cotangents),
                {.attrs = {{"graph", callee.graph}}, .location = op.location, .place = op.place});
   for (std::size_t k = 0; k < targets.size(); ++k) {
     if (targets[k] < gradients.size()) gradients[targets[k]] = ir_.op(call).outputs[k];
   }
   return gradients;
+}
+
+/// What the gradient graph of one of the graphs that `op` calls takes; that graph's inputs are the op's from
+/// `first` on.
+std::vector<TensorId> GradGraphBuilder::arguments(const Op& op, std::size_t first, const GradGraph& callee,
+                                                  const std::vector<TensorId>& cotangents) {
+  std::vector<TensorId> inputs;
+  for (const ExpectedConnection& input : callee.inputs) {
+    inputs.push_back(input.is_gradient ? cotangent_of_call(op, input.fwd_tensor, cotangents)
+                                       : forward_of_call(op, first, input.fwd_tensor));
+  }
+  return inputs;
 }
 
 /// A graph may return one tensor several times: its gradient is the sum.
@@ -142,13 +159,13 @@ TensorId GradGraphBuilder::cotangent_of_call(const Op& op, TensorId callee_outpu
   for (std::size_t k = 0; k < cotangents.size() && k < outputs.size(); ++k) {
     if (outputs[k] == callee_output && cotangents[k] != kNone) terms.push_back(cotangents[k]);
   }
-  return terms.empty() ? zeros(ir_.tensor(callee_output), op) : add(terms, "add_out", op.location, op.place);
+  return terms.empty() ? zeros(graph_, callee_output, where(op)) : add(graph_, terms, "add_out", where(op));
 }
 
-TensorId GradGraphBuilder::forward_of_call(const Op& op, TensorId callee_tensor) {
-  const Graph& callee = ir_.graph(op.attr<GraphId>("graph"));
+TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, TensorId callee_tensor) {
+  const Graph& callee = ir_.graph(ir_.tensor(callee_tensor).graph);
   if (const auto it = std::ranges::find(callee.inputs, callee_tensor); it != callee.inputs.end()) {
-    return value(op.inputs[static_cast<std::size_t>(it - callee.inputs.begin())]);
+    return value(op.inputs[first + static_cast<std::size_t>(it - callee.inputs.begin())]);
   }
   if (const auto it = std::ranges::find(callee.outputs, callee_tensor); it != callee.outputs.end()) {
     return value(op.outputs[static_cast<std::size_t>(it - callee.outputs.begin())]);
@@ -163,30 +180,31 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
   Sum& sum = it->second;
   if (sum.terms.size() > 1) {
     const Place place = place_of(ir_, forward).value_or(Place{});
-    sum.terms = {add(sum.terms, "Gradient___" + local_name(forward), sum.location, place)};
+    sum.terms = {add(graph_, sum.terms, "Gradient___" + local_name(forward), {sum.location, place})};
   }
   return sum.terms.front();
 }
 
-TensorId GradGraphBuilder::add(const std::vector<TensorId>& terms, const std::string& name,
-                               LocationId location, Place place) {
+TensorId GradGraphBuilder::add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name,
+                               Where where) {
   TensorId sum = terms.front();
   for (const TensorId term : terms | std::views::drop(1)) {
-    const OpId op =
-        ir_.emit(graph_, "add", {sum, term}, {.output_names = {name}, .location = location, .place = place});
+    const OpId op = ir_.emit(graph, "add", {sum, term},
+                             {.output_names = {name}, .location = where.location, .place = where.place});
     sum = ir_.op(op).outputs[0];
   }
   return sum;
 }
 
-TensorId GradGraphBuilder::zeros(const Tensor& like, const Op& forward) {
-  const OpId op = ir_.emit(graph_, "init", {},
+TensorId GradGraphBuilder::zeros(GraphId graph, TensorId forward, Where where) {
+  const Tensor& like = ir_.tensor(forward);
+  const OpId op = ir_.emit(graph, "init", {},
                            {.attrs = {{"shape", like.type.shape},
                                       {"dtype", like.type.dtype},
                                       {"init_type", std::string("zero")},
                                       {"meta_shape", like.meta_shape}},
                             .location = forward.location,
-                            .place = forward.place});
+                            .place = where.place});
   return ir_.op(op).outputs[0];
 }
 

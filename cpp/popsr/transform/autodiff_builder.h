@@ -30,19 +30,33 @@ class GradGraphBuilder {
     LocationId location = 0;
   };
 
+  /// What new ops take from the forward op that they are for.
+  struct Where {
+    LocationId location = 0;
+    Place place = {};
+  };
+  static Where where(const Op& op) { return {op.location, op.place}; }
+
   void find_call_sites();
   void differentiate(const Op& op);
+  std::vector<TensorId> grad_of(const Op& op, const std::vector<TensorId>& cotangents);
   std::vector<TensorId> grad_of_op(const Op& op, const std::vector<TensorId>& cotangents);
   std::vector<TensorId> grad_of_call(const Op& op, const std::vector<TensorId>& cotangents);
+  std::vector<TensorId> grad_of_conditional(const Op& op, const std::vector<TensorId>& cotangents);
+  std::vector<TensorId> targets_of_conditional(const Op& op) const;
+  GraphId gradient_branch(const Op& op, std::size_t first, const GradGraph* callee, GraphId branch,
+                          const std::vector<TensorId>& targets);
+  std::vector<TensorId> arguments(const Op& op, std::size_t first, const GradGraph& callee,
+                                  const std::vector<TensorId>& cotangents);
   std::vector<std::size_t> inputs_of_outputs(const GradGraph& callee) const;
   TensorId cotangent_of_call(const Op& op, TensorId callee_output, const std::vector<TensorId>& cotangents);
-  TensorId forward_of_call(const Op& op, TensorId callee_tensor);
+  TensorId forward_of_call(const Op& op, std::size_t first, TensorId callee_tensor);
   bool wants(TensorId forward) const { return activity_.depends_on_required(ir_, forward); }
 
   /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
   TensorId gradient(TensorId forward);
-  TensorId add(const std::vector<TensorId>& terms, const std::string& name, LocationId location, Place place);
-  TensorId zeros(const Tensor& like, const Op& forward);
+  TensorId add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name, Where where);
+  TensorId zeros(GraphId graph, TensorId forward, Where where);
 
   void name_gradients();
 

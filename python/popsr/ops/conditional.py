@@ -173,7 +173,10 @@ def conditional_with_info(
     """As ``conditional``, but return both sides of it.
 
     A collective in a branch needs all members of a group or none: when the program runs and some of them take the
-    other branch, ``Session.run`` raises ReplicaError before anything is exchanged. Gradients through it are refused.
+    other branch, ``Session.run`` raises ReplicaError before anything is exchanged.
+
+    Its gradient is a conditional on the same condition: each replica runs the gradient of the branch that it ran, in
+    which needed intermediate values of the branch are computed again. What only the other branch takes gets zeros.
 
     Args:
         cond: the condition, bool of one element.

@@ -1,0 +1,198 @@
+"""What asking for the gradient of each op gives: a table of PopXL's and popsr's outcomes against behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import FLOATS, PUBLIC, SCHEMAS, Array, Streams, assert_same_bits, dtype, python_op
+from op_cases import OPS
+from op_inputs import Case, call_arguments
+
+import popsr
+from popsr import TensorSpec, errors, ops, transforms
+
+EVERY, FIRST, OTHERS, ZEROS, NONE, THROWS, MODIFIES, NOTHING = (
+    "of every floating input",
+    "of the first input",
+    "of all but the first input",
+    "zeros",
+    "stops",
+    "throws",
+    "the op modifies",
+    "no floating tensor on both sides",
+)
+
+# PopXL's, with the places where popsr's name is the same.
+POPXL: dict[str, str] = {
+    EVERY: """
+        add sub mul div pow maximum abs cos sin exp log sqrt tanh negate log2 relu gelu geluerf swish clip cast
+        sum mean max min prod sumsquare l1 l2 logsum logsumexp median topk cumsum matmul softmax nll_loss
+        group_norm layer_norm dropout shaped_dropout reshape flatten squeeze transpose slice subsample concat concat_
+        gather tied_gather groupedgather scatter scatter_reduce onehot dynamic_slice dynamic_update
+        conv average_pool max_pool interpolate roi_align identity print_tensor call conditional
+        replicated_all_gather replica_sharded_slice replicated_slice all_reduce all_reduce_identical_inputs
+        all_reduce_identical_grad_inputs replicated_all_reduce_identical_inputs
+        replicated_all_reduce_identical_grad_inputs
+    """,
+    FIRST: "fmod",
+    OTHERS: "where",
+    ZEROS: "ceil floor sign",
+    NONE: """
+        isnan isinf isfinite increment_mod scaled_add argmax argmin nll_loss_with_softmax_grad histogram
+        conv_transpose ipu_copy io_tile_copy lamb_square repeat detach detach_ reshape_ flatten_ transpose_
+        replicated_all_reduce
+    """,
+    THROWS: """
+        equal greater logical_and logical_or logical_not slice_ batch_norm_inference replicated_reduce_scatter
+        pow2scale_cast_to_fp8 pow2scale_cast_from_fp8 matmul_pow2scaled conv_pow2scaled conv_transpose_pow2scaled
+    """,
+    MODIFIES: """
+        add_ exp_ relu_ gelu_ geluerf_ swish_ increment_mod_ scaled_add_ dynamic_update_ remote_load_
+        replicated_all_reduce_ accumulate_ accumulate_square_ accumulate_mean_ accumulate_moving_average_
+        accumulate_moving_average_square_ accumulator_scale_ accumulator_zero_ sparse_accumulate_ copy_var_update_
+        adam_updater lamb_updater adamax_updater adam_var_update
+    """,
+    NOTHING: """
+        host_load host_store init remote_load remote_store random_uniform random_normal split_random_seed
+    """,
+}
+OWN: dict[str, str] = {
+    EVERY: "sigmoid rsqrt log_softmax replicated_all_to_all replicated_broadcast replicated_permute",
+    NOTHING: "replica_index",
+}
+TABLE = {op: outcome for table in (POPXL, OWN) for outcome, names in table.items() for op in names.split()}
+MESSAGES = {
+    "unable to provide required gradient": NONE,
+    "has no gradient": THROWS,
+    "contains a modifying op": MODIFIES,
+}
+
+
+def _arrays(case: Case) -> list[Array]:
+    """Inputs, of float64 where the case has them."""
+    name = "float64" if "float64" in case.dtypes else case.dtypes[0]
+    arrays = case.draw(np.random.default_rng(0), name)
+    return [array[0] for array in arrays] if case.group else arrays
+
+
+def _case(op: str) -> Case:
+    """The case with most floating inputs."""
+
+    def floats(case: Case) -> int:
+        return sum(array.dtype.name in FLOATS for array in _arrays(case))
+
+    return max(OPS[op].cases, key=floats)
+
+
+def _graph(op: str, case: Case) -> popsr.Graph:
+    """The op on inputs of that case."""
+    ir = popsr.Ir(replication=4 if case.group else 1)
+    attrs = call_arguments(case)
+    if case.group:
+        attrs["group"] = ir.replica_grouping(*case.group)
+    fn = python_op(op)
+
+    def body(*xs: popsr.Tensor) -> Any:
+        return case.call(fn, *xs, **attrs) if case.call else fn(*xs, **attrs)
+
+    specs = [TensorSpec(array.shape, dtype(array.dtype.name)) for array in _arrays(case)]
+    with ir.main_graph:
+        return ir.create_graph(body, *specs)
+
+
+def _outcome_of(graph: popsr.Graph, required: popsr.Tensor) -> str:
+    """EVERY for a gradient, else which error it is."""
+    try:
+        transforms.autodiff(graph, grads_required=[required])
+    except errors.GraphError as error:
+        return next(outcome for text, outcome in MESSAGES.items() if text in str(error))
+    return EVERY
+
+
+def _outcome(op: str) -> str:
+    graph = _graph(op, _case(op))
+    wanted = [t for t in graph.inputs if t.dtype.name in FLOATS]
+    found = [_outcome_of(graph, t) for t in wanted]
+    if len(set(found)) == 1:
+        return found[0]
+    assert {found[0], *found[1:]} == {EVERY, NONE}
+    assert len(set(found[1:])) == 1
+    return FIRST if found[0] == EVERY else OTHERS
+
+
+@pytest.mark.parametrize("op", PUBLIC)
+def test_every_op_has_an_outcome(op: str) -> None:
+    assert op in TABLE, f"say in this table what the gradient of {op!r} is"
+
+
+@pytest.mark.parametrize("op", [op for op in PUBLIC if TABLE.get(op, NOTHING) != NOTHING])
+def test_outcome_is_that_of_the_table(op: str) -> None:
+    stated, found = TABLE[op], _outcome(op)
+    if stated == ZEROS:
+        assert found == EVERY
+        assert OPS[op].grad == "zeros"
+    elif stated == THROWS and OPS[op].grad == "bool":
+        assert found == NONE  # what it gives can have no gradient: whoever asks gets an error
+        assert SCHEMAS[op]["grad_throws"]
+    else:
+        assert found == stated
+
+
+@pytest.mark.parametrize("op", [op for op in PUBLIC if TABLE.get(op) == NOTHING])
+def test_nothing_to_differentiate(op: str) -> None:
+    schema = SCHEMAS[op]
+    takes = any(set(each["dtypes"]) & set(FLOATS) for each in schema["inputs"])
+    assert not schema["has_grad"]
+    assert not takes or schema["observable"]
+
+
+# --- what the outcomes mean -------------------------------------------------------------------------------------------
+
+F64 = popsr.float64
+BESIDE: dict[str, tuple[Callable[[popsr.Tensor], popsr.Tensor], bool]] = {
+    # what is added to x * x, and whether it throws
+    "scaled_add": (lambda x: ops.scaled_add(x, x, 2.0, 3.0), False),
+    "detach": (ops.detach, False),
+    "reshape_": (lambda x: ops.reshape_(x, (3,)), False),
+    "repeat": (lambda x: ops.repeat(popsr.gir().create_graph(ops.exp, x), 2, x)[0], False),
+    "replicated_all_reduce": (ops.collectives.replicated_all_reduce, False),
+    "integers": (lambda x: ops.cast(ops.cast(x, popsr.int32), F64), False),
+    "equal": (lambda x: ops.cast(ops.equal(x, x), F64), False),
+    "sign": (ops.sign, False),
+    "slice_": (lambda x: ops.slice_(x, 0, 3), True),
+    "replicated_reduce_scatter": (ops.collectives.replicated_reduce_scatter, True),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_an_op_that_differentiates(name: str) -> None:
+    """An op without gradient adds nothing; one that throws does so although there is another way."""
+    build, throws = BESIDE[name]
+    ir, io = popsr.Ir(), Streams()
+    data = np.array([1.5, -2.0, 3.0])
+    with ir.main_graph, popsr.in_sequence():
+        x = io.feed(data)
+        graph = ir.create_graph(lambda x: ops.add(ops.mul(x, x), build(x)), x)
+        if throws:
+            with pytest.raises(errors.GraphError, match=f"{name} has no gradient"):
+                transforms.autodiff(graph)
+            return
+        info = transforms.autodiff(graph)
+        call = ops.call_with_info(graph, x)
+        seed = popsr.constant(np.ones(3), F64)
+        io.fetch(ops.call(info.graph, seed, inputs_dict=info.inputs_dict(call))[0])
+    with popsr.Session(ir) as session:
+        assert_same_bits(io.run(session)[0], 2 * data)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_casts_between_floats_alone_have_gradients(name: str) -> None:
+    for source, target in ((name, "float32"), (name, "float64"), (name, "int32"), ("int32", name)):
+        with popsr.Ir().main_graph:
+            spec = TensorSpec((2,), dtype(source))
+            graph = popsr.gir().create_graph(lambda x: ops.cast(x, dtype(target)), spec)  # noqa: B023
+        has = source in FLOATS and target in FLOATS
+        assert (_outcome_of(graph, graph.inputs[0]) == EVERY) == has
