@@ -239,14 +239,14 @@ def _scaled(oracle: Any, shapes: tuple[Shapes, ...], **defaults: Any) -> Row:
     cases = [
         Case(
             together(
-                (quarters(t), "float8_143"),
+                quarters(t),
                 (quarters(w), FLOAT8[i % 2]),
                 (lambda rng, name, s=scale: [np.array(s, np.int32)], "int32"),
             ),
             exact,
             attrs,
             f"{label}-{scale}" if label else str(scale),
-            ("float8_143",),
+            FLOAT8,
         )
         for i, (label, t, w, attrs) in enumerate(shapes)
         for scale in (0, -19, 14)

@@ -240,7 +240,8 @@ def test_printing_shows_numbers() -> None:
     err = text_io.StringIO()
     with popsr.Session(ir) as session, redirect_stderr(err):
         session.run()
-    assert err.getvalue().split() == ["x:", "[", "0.5", "-240.", "nan]"]
+    title, *elements = err.getvalue().replace("[", " ").replace("]", " ").split()
+    assert (title, [float(x) for x in elements[:2]], elements[2:]) == ("x:", [0.5, -240.0], ["nan"])
 
 
 # --- dtype objects --------------------------------------------------------------------------------------------------

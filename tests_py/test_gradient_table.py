@@ -32,12 +32,12 @@ POPXL: dict[str, str] = {
         sum mean max min prod sumsquare l1 l2 logsum logsumexp median topk cumsum matmul softmax nll_loss
         group_norm layer_norm dropout shaped_dropout reshape flatten squeeze transpose slice subsample concat concat_
         gather tied_gather groupedgather scatter scatter_reduce onehot dynamic_slice dynamic_update
-        conv average_pool max_pool interpolate roi_align identity print_tensor call conditional
+        conv average_pool max_pool interpolate identity grouped_scatter_reduce print_tensor call conditional
         replicated_all_gather replica_sharded_slice replicated_slice all_reduce all_reduce_identical_inputs
         all_reduce_identical_grad_inputs replicated_all_reduce_identical_inputs
         replicated_all_reduce_identical_grad_inputs
     """,
-    FIRST: "fmod",
+    FIRST: "fmod roi_align",
     OTHERS: "where",
     ZEROS: "ceil floor sign",
     NONE: """
@@ -57,6 +57,7 @@ POPXL: dict[str, str] = {
     """,
     NOTHING: """
         host_load host_store init remote_load remote_store random_uniform random_normal split_random_seed
+        create_random_seed
     """,
 }
 OWN: dict[str, str] = {
@@ -114,7 +115,7 @@ def _outcome_of(graph: popsr.Graph, required: popsr.Tensor) -> str:
 
 def _outcome(op: str) -> str:
     graph = _graph(op, _case(op))
-    wanted = [t for t in graph.inputs if t.dtype.name in FLOATS]
+    wanted = [t for t in graph.inputs if t.dtype.is_floating_point]
     found = [_outcome_of(graph, t) for t in wanted]
     if len(set(found)) == 1:
         return found[0]

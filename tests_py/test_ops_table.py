@@ -50,7 +50,7 @@ def test_text_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("add", "numbers", "yes", "meet of inputs", "add_"),
         ("floor", "numbers", "zeros", "meet of inputs", ""),
-        ("equal", "all", "throws", "meet of inputs", ""),
+        ("equal", "numbers, bool", "throws", "meet of inputs", ""),
         ("gather", "t: all; indices: ints", "yes", "meet of inputs", ""),
         ("slice", "all", "yes", "meet of inputs", "slice_: a view"),
         ("repeat", "all", "none", "that of the graphs it runs", ""),
@@ -58,7 +58,7 @@ def test_text_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
         ("var_updates.accumulator_zero_", "all", "none", "equal everywhere", "itself"),
         (
             "collectives.replicated_all_reduce",
-            "all",
+            "numbers, bool",
             "none",
             "equal in a group, and in groups whose members agree in order",
             "replicated_all_reduce_",

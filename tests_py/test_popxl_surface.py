@@ -119,6 +119,8 @@ def _signature_problem(module: Any, owner: Any, name: str, line: str) -> str:
         return ""
     if not callable(function):
         return "no function"
+    if function is getattr(object, name, None):  # what every object has cannot be called by keyword
+        return ""
     try:
         got = list(inspect.signature(function).parameters.values())
     except ValueError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 __all__ = ["HostTensor", "ScalarType", "host_tensor_types"]
 
-ScalarType = int | float | bool
+ScalarType = Union[int, float, bool]  # noqa: UP007 - as PopXL has it
 """Numbers of Python."""
 
 

@@ -56,7 +56,8 @@ std::string control_of(const OpDef& def) {
 /// or an error at once.
 std::string gradient_of(const OpDef& def) {
   if (def.grad == zero_gradient) return "zeros";
-  if (def.grad != nullptr || def.control == Control::kCall) return "yes";
+  if (def.grad != nullptr || (def.control == Control::kCall || def.control == Control::kConditional))
+    return "yes";
   return def.no_grad == NoGrad::kThrows ? "throws" : "none";
 }
 

@@ -199,6 +199,7 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
           .eval = eval,
           .grad = dropout_grad,
           .partition = dropout_rule,
+          .partition_says = "meet of inputs; where nothing is dropped that of t",
           .rounding = Rounding::kOnce};
 }
 

@@ -291,6 +291,7 @@ OpDef updater(std::string_view name, bool adamax) {
             .infer = adamax ? infer_updater<true> : infer_updater<false>,
             .eval = adamax ? eval_updater<true> : eval_updater<false>,
             .partition = updater_partition,
+            .partition_says = "meet of inputs; of the step that of time_step",
             .effects = {{.input = kTimeStep, .output = 1, .in_popart = false}},
             .rounding = Rounding::kOnce};
   if (adamax) def.inputs.erase(def.inputs.begin() + kBeta1 + 1);
@@ -318,6 +319,7 @@ std::vector<OpDef> optimiser_ops() {
        .infer = infer_var_update,
        .eval = eval_var_update,
        .partition = var_update_partition,
+       .partition_says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent",
        .effects = {{.input = 0, .output = 0}},
        .rounding = Rounding::kOnce}};
 }

@@ -193,6 +193,7 @@ std::vector<OpDef> sparse_update_ops() {
            .infer = infer_sparse,
            .eval = eval_sparse,
            .partition = sparse_partition,
+           .partition_says = "meet of inputs; with a constant factor 0 that of t",
            .effects = {{.input = 0, .output = 0}},
            .rounding = Rounding::kOnce}};
 }

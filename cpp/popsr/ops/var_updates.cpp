@@ -230,6 +230,7 @@ std::vector<OpDef> var_update_ops() {
        .infer = infer_accumulate,
        .eval = accumulate_square,
        .partition = accumulate_partition,
+       .partition_says = "meet of inputs; with a constant factor 0 that of t",
        .effects = modifies_t(),
        .rounding = Rounding::kOnce},
       {.name = "accumulate_moving_average_",

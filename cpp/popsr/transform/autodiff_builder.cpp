@@ -203,7 +203,7 @@ TensorId GradGraphBuilder::zeros(GraphId graph, TensorId forward, Where where) {
                                       {"dtype", like.type.dtype},
                                       {"init_type", std::string("zero")},
                                       {"meta_shape", like.meta_shape}},
-                            .location = forward.location,
+                            .location = where.location,
                             .place = where.place});
   return ir_.op(op).outputs[0];
 }

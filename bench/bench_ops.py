@@ -1,0 +1,240 @@
+"""Each class of ops beside PyTorch on the same arrays. See README.md here.
+
+Both sides run one op by turns, on one thread and on two: popsr as a program of that op on variables, PyTorch eagerly,
+into a buffer that is already there wherever the function has an ``out``. Results are compared before they are timed.
+The table is also written to bench/results/ops.md.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from compare import by_turns
+
+import popsr
+from popsr import ops
+
+torch = pytest.importorskip("torch")
+RESULTS = Path(__file__).parent / "results/ops.md"
+ROUNDS = 11
+ELEMENTS = 1 << 21
+rows: list[str] = []
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op on both sides; ``goal`` is the least speed against PyTorch's."""
+
+    name: str
+    goal: float
+    shapes: tuple[tuple[int, ...], ...]
+    ours: Callable[..., object]
+    theirs: Callable[..., object]
+    dtype: str = "float32"
+    out: bool = True  # has PyTorch's function a parameter `out`?
+    indices: tuple[tuple[int, ...], int] | None = None  # shape, and the end of their range
+    near: float = 1e-3
+
+
+def _elementwise() -> list[Op]:
+    def op(name: str, count: int, ours: Callable[..., object], theirs: Callable[..., object]) -> list[Op]:
+        shapes = ((ELEMENTS,),) * count
+        out = name not in ("relu", "gelu", "swish")
+        return [
+            Op(name, 1.0, shapes, ours, theirs, dtype, out, near=2e-2 if dtype == "bfloat16" else 1e-3)
+            for dtype in ("float32", "bfloat16")
+        ]
+
+    function = torch.nn.functional
+    return [
+        *op("add", 2, ops.add, torch.add),
+        *op("mul", 2, ops.mul, torch.mul),
+        *op("div", 2, ops.div, torch.div),
+        *op("relu", 1, ops.relu, function.relu),
+        *op("exp", 1, ops.exp, torch.exp),
+        *op("tanh", 1, ops.tanh, torch.tanh),
+        *op("sin", 1, ops.sin, torch.sin),
+        *op("sqrt", 1, ops.sqrt, torch.sqrt),
+        *op("gelu", 1, ops.gelu, lambda x: function.gelu(x, approximate="tanh")),
+        *op("swish", 1, ops.swish, function.silu),
+        *op("sigmoid", 1, ops.sigmoid, torch.sigmoid),
+    ]
+
+
+def _products() -> list[Op]:
+    shapes = {
+        "qkv": ((1024, 768), (768, 2304)),
+        "projection": ((1024, 768), (768, 768)),
+        "feed-forward in": ((1024, 768), (768, 3072)),
+        "feed-forward out": ((1024, 3072), (3072, 768)),
+        "scores": ((12, 1024, 64), (12, 64, 1024)),
+        "values": ((12, 1024, 1024), (12, 1024, 64)),
+    }
+    return [Op(f"matmul, {name}", 0.5, both, ops.matmul, torch.matmul) for name, both in shapes.items()]
+
+
+def _convolutions() -> list[Op]:
+    def op(channels: int, extent: int, stride: int) -> Op:
+        x, w = (8, channels // stride, extent * stride, extent * stride), (channels, channels // stride, 3, 3)
+
+        def ours(t: popsr.Tensor, weight: popsr.Tensor) -> object:
+            return ops.conv(t, weight, stride=(stride, stride), padding=(1, 1, 1, 1))
+
+        def theirs(t: object, weight: object) -> object:
+            return torch.nn.functional.conv2d(t, weight, stride=stride, padding=1)
+
+        name = f"conv 3x3, {channels} channels, {extent}x{extent}" + (", stride 2" if stride == 2 else "")
+        return Op(name, 0.5, (x, w), ours, theirs, out=False)
+
+    return [op(64, 56, 1), op(128, 28, 2), op(128, 28, 1), op(256, 14, 2), op(256, 14, 1)]
+
+
+def _rows() -> list[Op]:
+    def norm(t: popsr.Tensor, weight: popsr.Tensor, bias: popsr.Tensor) -> object:
+        return ops.layer_norm(t, weight, bias, 1e-5)
+
+    def their_norm(t: object, weight: object, bias: object) -> object:
+        return torch.nn.functional.layer_norm(t, (768,), weight, bias, 1e-5)
+
+    def take(t: popsr.Tensor, indices: popsr.Tensor) -> object:
+        return ops.gather(t, indices, axis=0)
+
+    found = []
+    for dtype, near in (("float32", 1e-3), ("bfloat16", 5e-2)):
+        found += [
+            Op(
+                "softmax, 12x1024x1024",
+                0.7,
+                ((12, 1024, 1024),),
+                lambda t: ops.softmax(t, -1),
+                lambda t, out: torch.softmax(t, -1, out=out),
+                dtype,
+                near=near,
+            ),
+            Op(
+                "layer_norm, 2048x768",
+                0.7,
+                ((2048, 768), (768,), (768,)),
+                norm,
+                their_norm,
+                dtype,
+                False,
+                near=near,
+            ),
+            Op(
+                "gather, 8192 rows of 32768x768",
+                0.7,
+                ((32768, 768),),
+                take,
+                lambda t, i, out: torch.index_select(t, 0, i, out=out),
+                dtype,
+                indices=((8192,), 32768),
+            ),
+        ]
+    return found
+
+
+def _reductions() -> list[Op]:
+    shape = (128, 128, 256)
+
+    def op(name: str, axis: int, dtype: str) -> Op:
+        ours, theirs = getattr(ops, name), torch.amax if name == "max" else getattr(torch, name)
+        return Op(
+            f"{name}, axis {axis} of 128x128x256",
+            0.7,
+            (shape,),
+            lambda t: ours(t, axis),
+            lambda t, out: theirs(t, axis, out=out),
+            dtype,
+            near=5e-2 if dtype == "bfloat16" else 1e-3,
+        )
+
+    return [
+        op(name, axis, dtype)
+        for name, dtype in (("sum", "float32"), ("max", "float32"), ("sum", "bfloat16"))
+        for axis in range(3)
+    ]
+
+
+OPS = [*_elementwise(), *_products(), *_convolutions(), *_rows(), *_reductions()]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def results():
+    """Writes what the module measured, when it is done; the threads are as before then."""
+    before = popsr.num_threads(), torch.get_num_threads()
+    yield
+    popsr.set_num_threads(before[0])
+    torch.set_num_threads(before[1])
+    head = [
+        "| op | dtype | threads | time | against PyTorch: best | median | must reach |",
+        "|" + " --- |" * 7,
+    ]
+    RESULTS.write_text("\n".join([*head, *rows]) + "\n")
+
+
+def _arrays(op: Op) -> list[np.ndarray]:
+    rng = np.random.default_rng(20261121)
+    kind = ml_dtypes.bfloat16 if op.dtype == "bfloat16" else np.dtype(op.dtype)
+    arrays = [rng.uniform(0.1, 1.0, shape).astype(np.float32).astype(kind) for shape in op.shapes]
+    if op.indices is not None:
+        arrays.append(rng.integers(0, op.indices[1], op.indices[0], np.int32))
+    return arrays
+
+
+def _ours(op: Op, arrays: list[np.ndarray], threads: int, stored: bool) -> tuple[popsr.Session, object]:
+    ir = popsr.Ir()
+    with ir.main_graph:
+        result = op.ours(*(popsr.variable(array) for array in arrays))
+        stream = popsr.d2h_stream(result.shape, result.dtype) if stored else None
+        if stream is not None:
+            ops.host_store(stream, result)
+    return popsr.Session(ir, num_threads=threads), stream
+
+
+def _theirs(op: Op, arrays: list[np.ndarray]) -> tuple[Callable[[], object], object]:
+    tensors = [
+        torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
+        if a.dtype == ml_dtypes.bfloat16
+        else torch.from_numpy(a)
+        for a in arrays
+    ]
+    if not op.out:
+        return lambda: op.theirs(*tensors), op.theirs(*tensors)
+    shape = op.theirs(*tensors, out=None).shape
+    out = torch.empty(shape, dtype=tensors[0].dtype)
+    return lambda: op.theirs(*tensors, out=out), op.theirs(*tensors, out=out)
+
+
+def _assert_near(op: Op, arrays: list[np.ndarray], theirs: object) -> None:
+    session, stream = _ours(op, arrays, 1, stored=True)
+    with session:
+        got = session.run()[stream].astype(np.float64)
+    expected = theirs.double().numpy()
+    assert np.max(np.abs(got - expected) / (1 + np.abs(expected))) < op.near
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}-{op.dtype}")
+def test_op(benchmark, op, threads):
+    arrays = _arrays(op)
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        run, expected = _theirs(op, arrays)
+        _assert_near(op, arrays, expected)
+        session, _ = _ours(op, arrays, threads, stored=False)
+        with session:
+            times = by_turns(benchmark, {"popsr": session.run, "PyTorch": run}, ROUNDS)
+    own, other = times["popsr"], times["PyTorch"]
+    best, median = other.best / own.best, other.median / own.median
+    assert math.isfinite(best)
+    unit, scale = ("ms", 1e3) if own.best >= 1e-3 else ("µs", 1e6)
+    rows.append(
+        f"| {op.name} | {op.dtype} | {threads} | {own.best * scale:.3g} {unit} | {best:.2f} | {median:.2f} "
+        f"| {op.goal} |"
+    )
+    print(f"\n{rows[-1]}")
