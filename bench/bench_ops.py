@@ -228,7 +228,7 @@ def test_op(benchmark, op, threads):
         _assert_near(op, arrays, expected)
         session, _ = _ours(op, arrays, threads, stored=False)
         with session:
-            times = by_turns(benchmark, {"popsr": session.run, "PyTorch": run}, ROUNDS)
+            times = by_turns(benchmark, {"popsr": session.run, "PyTorch": run}, ROUNDS, calls=8, rest=0.02)
     own, other = times["popsr"], times["PyTorch"]
     best, median = other.best / own.best, other.median / own.median
     assert math.isfinite(best)

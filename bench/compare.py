@@ -16,22 +16,44 @@ class Times:
     median: float
 
 
-def by_turns(benchmark, sides: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, Times]:
-    """Best and median of each side; the first is the one that pytest-benchmark records."""
+def by_turns(
+    benchmark,
+    sides: Mapping[str, Callable[[], object]],
+    rounds: int = ROUNDS,
+    *,
+    calls: int = 1,
+    rest: float = 0.0,
+) -> dict[str, Times]:
+    """Best and median time of a call of each side; the first is the one that pytest-benchmark records.
+
+    ``calls``: one after the other in each turn. ``rest``: seconds before each turn, and then a call that is not timed:
+    threads of one side that wait for work by spinning would take a core from the other side.
+    """
     (first, target), *others = sides.items()
     for side in sides.values():
         side()
     taken: dict[str, list[float]] = {name: [] for name, _ in others}
 
+    def turn(side: Callable[[], object]) -> None:
+        for _ in range(calls):
+            side()
+
+    def rest_first(side: Callable[[], object]) -> None:
+        if rest:
+            time.sleep(rest)
+            side()
+
     def run_the_others() -> None:
         for name, side in others:
+            rest_first(side)
             start = time.perf_counter()
-            side()
+            turn(side)
             taken[name].append(time.perf_counter() - start)
+        rest_first(target)
 
-    benchmark.pedantic(target, setup=run_the_others, rounds=rounds, iterations=1)
+    benchmark.pedantic(turn, args=(target,), setup=run_the_others, rounds=rounds, iterations=1)
     return {
-        name: Times(min(t), statistics.median(t))
+        name: Times(min(t) / calls, statistics.median(t) / calls)
         for name, t in ({first: benchmark.stats.stats.data} | taken).items()
     }
 
