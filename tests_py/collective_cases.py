@@ -230,9 +230,38 @@ def _replica_index() -> Row:
     return Row(tuple(cases), "nothing", gives=("int32", "uint32"), defaults={"dtype": popsr.uint32})
 
 
+def _reduced_and_gathered() -> dict[str, Row]:
+    reduced = [
+        case
+        for op in oracles.STEPS
+        for case in groups(
+            oracles.all_reduce, (300,), {"op": op}, op, (*INTS, "bool") if op in ("and", "or") else NUMBERS
+        )
+    ]
+    gathered = [
+        *groups(oracles.all_gather, (2, 3), {}, "", ALL_DTYPES),
+        *groups(oracles.all_gather, (), {}, "scalar", ALL_DTYPES),
+        *groups(oracles.all_gather, (2, 3), {"axis": -1}, "last", ALL_DTYPES),
+        *groups(oracles.all_gather, (2, 3), {"axis": 1, "output_shape": "new_axis"}, "new", ALL_DTYPES),
+    ]
+    scattered = [
+        *groups(oracles.reduce_scatter, (5,), {"op": "or"}, "or", (*INTS, "bool")),
+        *groups(oracles.reduce_scatter, (7,), {}, "", NUMBERS),
+        *groups(oracles.reduce_scatter, (2, 4), {"op": "max"}, "max", NUMBERS),
+        *groups(oracles.reduce_scatter, (1,), {"op": "mean"}, "mean", NUMBERS),
+    ]
+    return {
+        "replicated_all_reduce": Row(tuple(reduced), "stops"),
+        "replicated_all_reduce_": Row(tuple(reduced), "modifies", inplace_of="replicated_all_reduce"),
+        "replicated_all_gather": Row(tuple(gathered), "own part"),
+        "replicated_reduce_scatter": Row(tuple(scattered), "throws"),
+    }
+
+
 def collective_rows() -> dict[str, Row]:
     """Rows by op."""
     return {
+        **_reduced_and_gathered(),
         "replicated_broadcast": _broadcast(),
         "replicated_all_to_all": _along_an_axis(_all_to_all, "finite"),
         "replicated_slice": _along_an_axis(_part, "stated"),

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 import oracles
-from collective_cases import collective_rows, groups
+from collective_cases import collective_rows
+from control_cases import control_rows
 from conv_cases import conv_rows
 from elementwise_cases import elementwise_rows
 from fp8_cases import fp8_rows
-from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
+from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
 from indexing_cases import indexing_rows
 from norm_cases import norm_rows
 from op_inputs import (
     Case,
     Draw,
     Row,
-    integers_below,
     losses,
     normal,
     positive,
@@ -36,8 +36,6 @@ from random_cases import random_rows
 from reduction_cases import reduction_rows
 from update_cases import update_rows
 from view_cases import view_rows
-
-import popsr
 
 
 def _row(*cases: Case, grad: Any, **options: Any) -> Row:
@@ -348,241 +346,6 @@ def _losses() -> dict[str, Row]:
     }
 
 
-# --- host, control, collectives, variables --------------------------------------------------------------------------
-
-
-def _same(t: Array, **_: Any) -> Array:
-    return t
-
-
-def _call(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor) -> Any:
-    def body(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
-        return popsr.ops.sub(b, a)
-
-    return fn(popsr.gir().create_graph(body, x, y), x, y)
-
-
-def _repeat(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor) -> Any:
-    def body(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
-        return popsr.ops.sub(b, a)
-
-    return fn(popsr.gir().create_graph(body, x, y), 3, x, y)
-
-
-def _conditional(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor, condition: popsr.Tensor) -> Any:
-    def then_branch(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
-        return popsr.ops.sub(b, a)
-
-    def else_branch(a: popsr.Tensor) -> popsr.Tensor:
-        return popsr.ops.negate(a)
-
-    ir = popsr.gir()
-    graphs = (ir.create_graph(then_branch, x, y), ir.create_graph(else_branch, y))
-    return fn(condition, *graphs, [x, y], [y])
-
-
-def _choose(a: Array, b: Array, condition: Array) -> Array:
-    return b - a if condition else -b
-
-
-def _condition(value: Any) -> Draw:
-    return lambda rng, name: [np.array(value)]
-
-
-def _others() -> dict[str, Row]:
-    zeros = [
-        Case(
-            lambda *_: [],
-            lambda shape, dtype: np.zeros(shape, np_dtype(dtype)),
-            {"shape": (2, 3), "dtype": name},
-            dtypes=(name,),
-        )
-        for name in ALL_DTYPES
-    ]
-    return {
-        # Tests feed and fetch tensors through these two.
-        "host_load": _row(
-            Case(normal((2, 3)), _same, dtypes=ALL_DTYPES, call=lambda fn, t: t),
-            grad="nothing",
-            python_only=("name",),
-        ),
-        "host_store": _row(
-            Case(normal((2, 3)), _same, dtypes=ALL_DTYPES, call=lambda fn, t: t), grad="nothing"
-        ),
-        "print_tensor": _row(
-            Case(normal((2, 3)), _same, dtypes=ALL_DTYPES, smooth=True),
-            Case(normal((2, 3)), _same, {"title": "x", "print_self": False}, "silent", smooth=True),
-            grad="finite",
-        ),
-        "init": _row(*zeros, grad="nothing", python_only=("name",)),
-        "call": _row(
-            Case(normal((3,), (3,)), lambda a, b: oracles.sub(b, a), call=_call, smooth=True),
-            grad="finite",
-            python_only=("inputs_dict",),
-        ),
-        "repeat": _row(
-            Case(small((3,), (3,)), lambda a, b: b - a, dtypes=(*FLOATS, *INTS), call=_repeat),
-            grad="stops",
-            python_only=("inputs_dict",),
-            renamed={"count": "repeat_count"},
-        ),
-        "conditional": _row(
-            *(
-                Case(
-                    together(small((3,), (3,)), _condition(value)),
-                    _choose,
-                    {},
-                    label,
-                    numbers,
-                    call=_conditional,
-                    smooth=True,
-                )
-                for label, value in (("", True), ("else", False), ("one-element", [True]))
-                for numbers in [(*FLOATS, *INTS)]
-            ),
-            grad="finite",
-            parameters=("cond", "then_branch", "else_branch", "then_inputs"),
-            python_only=("else_inputs", "then_inputs_dict", "else_inputs_dict"),
-            renamed={"inputs": "then_inputs"},
-            listed=True,
-            defaults={"then_inputs": None},
-        ),
-    }
-
-
-def _remote() -> dict[str, Row]:
-    at = integers_below(3)
-
-    def load(fn: Any, value: Any, offset: Any = 1) -> Any:
-        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
-        popsr.ops.remote_store(buffer, offset, value)
-        return fn(buffer, offset)
-
-    def load_into(fn: Any, t: Any, value: Any, offset: Any = 2) -> Any:
-        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
-        popsr.ops.remote_store(buffer, offset, value)
-        return fn(buffer, offset, t)
-
-    def store(fn: Any, value: Any, offset: Any = 0) -> Any:
-        buffer = popsr.remote_buffer(value.shape, value.dtype, 3)
-        fn(buffer, offset, value)
-        return popsr.ops.remote_load(buffer, offset)
-
-    def first(value: Array, offset: Any = None) -> Array:
-        return value
-
-    def second(t: Array, value: Array, offset: Any = None) -> Array:
-        return value
-
-    def row(oracle: Any, call: Any, arrays: int, dtypes: Any, **options: Any) -> Row:
-        values = [normal((2, 3))] * arrays
-        return _row(
-            Case(together(*values), oracle, dtypes=dtypes, call=call),
-            *(Case(together(*values, (at, i)), oracle, {}, f"at-{i}", ("float32",), call=call) for i in INTS),
-            Case(together(*[normal((0, 3))] * arrays), oracle, {}, "empty", ("float32",), call=call),
-            Case(together(*[special(1)] * arrays), oracle, {}, "special", ("float16",), call=call),
-            required=("offset",),
-            **options,
-        )
-
-    return {
-        # The dtypes of a row are those of the first input, here of the offset.
-        "remote_load": _row(
-            Case(together(normal((2, 3)), at), first, dtypes=INTS, call=load),
-            Case(normal((4,)), first, {}, "known", ("int32",), call=load),
-            grad="nothing",
-            python_only=("name",),
-            required=("offset",),
-        ),
-        "remote_load_": row(
-            second, load_into, 2, ALL_DTYPES, grad="modifies", parameters=("remote_buffer", "offset", "t")
-        ),
-        "remote_store": row(
-            first, store, 1, ALL_DTYPES, grad="nothing", parameters=("remote_buffer", "offset", "t")
-        ),
-    }
-
-
-def _collectives() -> dict[str, Row]:
-    reduced = [
-        case
-        for op in oracles.STEPS
-        for case in groups(
-            oracles.all_reduce, (300,), {"op": op}, op, (*INTS, "bool") if op in ("and", "or") else NUMBERS
-        )
-    ]
-    gathered = [
-        *groups(oracles.all_gather, (2, 3), {}, "", ALL_DTYPES),
-        *groups(oracles.all_gather, (), {}, "scalar", ALL_DTYPES),
-        *groups(oracles.all_gather, (2, 3), {"axis": -1}, "last", ALL_DTYPES),
-        *groups(oracles.all_gather, (2, 3), {"axis": 1, "output_shape": "new_axis"}, "new", ALL_DTYPES),
-    ]
-    scattered = [
-        *groups(oracles.reduce_scatter, (5,), {"op": "or"}, "or", (*INTS, "bool")),
-        *groups(oracles.reduce_scatter, (7,), {}, "", NUMBERS),
-        *groups(oracles.reduce_scatter, (2, 4), {"op": "max"}, "max", NUMBERS),
-        *groups(oracles.reduce_scatter, (1,), {"op": "mean"}, "mean", NUMBERS),
-    ]
-    return {
-        "replicated_all_reduce": _row(*reduced, grad="stops"),
-        "replicated_all_reduce_": _row(*reduced, grad="modifies", inplace_of="replicated_all_reduce"),
-        "replicated_all_gather": _row(*gathered, grad="own part"),
-        "replicated_reduce_scatter": _row(*scattered, grad="throws"),
-    }
-
-
-def _mean_update(t: Array, x: Array, step: Any) -> Array:
-    wide = t.dtype.type
-    b = wide(1) / (wide(step) + wide(1))
-    return oracles.scaled_add(t, x, wide(1) - b, b)
-
-
-def _accumulate(t: Array, x: Array, f: Any = 1.0) -> Array:
-    return oracles.scaled_add(t, x.astype(t.dtype), 1.0, f)
-
-
-def _var_updates() -> dict[str, Row]:
-    pair = normal((3, 5), (3, 5))
-    mixed = together(normal((300,)), (normal((300,)), "float32"))
-    factor = together(normal((9,), (9,)), (positive(()), "float32"))
-
-    def row(*cases: Case, required: tuple[str, ...] = ()) -> Row:
-        return _row(*cases, grad="modifies", required=required)
-
-    def scaled(t: Array, f: Any) -> Array:
-        with np.errstate(all="ignore"):
-            return t * t.dtype.type(f)
-
-    return {
-        "accumulate_": row(
-            Case(pair, _accumulate, dtypes=NUMBERS),
-            Case(pair, _accumulate, {"f": 3.0}, "factor", NUMBERS),
-            Case(pair, _accumulate, {"f": 0.3}, "fraction"),
-            Case(mixed, _accumulate, {"f": 1e-3}, "mixed"),
-            Case(factor, _accumulate, {}, "tensor"),
-            Case(special(2), lambda t, x, f: t, {"f": 0.0}, "nothing", NUMBERS),
-        ),
-        "accumulate_mean_": row(
-            Case(pair, _mean_update, {"step": 0.0}),
-            Case(pair, _mean_update, {"step": 6.0}, "later"),
-            Case(factor, _mean_update, {}, "tensor"),
-            required=("step",),
-        ),
-        "accumulator_scale_": row(
-            Case(normal((3, 5)), scaled, {"f": 3.0}, "", NUMBERS),
-            Case(normal((3, 5)), scaled, {"f": 0.3}, "fraction"),
-            Case(together(normal((9,)), (positive(()), "float32")), scaled, {}, "tensor"),
-            Case(special(1), lambda t, f: np.zeros_like(t), {"f": 0.0}, "clear", NUMBERS),
-            required=("f",),
-        ),
-        "accumulator_zero_": row(Case(special(1), np.zeros_like, dtypes=ALL_DTYPES)),
-        "copy_var_update_": row(
-            Case(pair, lambda t, x: x, dtypes=ALL_DTYPES),
-            Case(mixed, lambda t, x: x, {}, "mixed", ("float16", "bfloat16", "float32")),
-        ),
-    }
-
-
 OPS: dict[str, Row] = {
     **_elementwise(),
     **elementwise_rows(),
@@ -597,11 +360,8 @@ OPS: dict[str, Row] = {
     **reduction_rows(),
     **pool_rows(),
     **_losses(),
-    **_others(),
-    **_collectives(),
+    **control_rows(),
     **collective_rows(),
     **place_rows(),
-    **_remote(),
-    **_var_updates(),
     **update_rows(),
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import oracles
-from helpers import FLOATS, INTS, NUMBERS, Array
+from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
 from op_inputs import Case, Draw, Row, normal, positive, special, together
 
 _ONE = ("float32",)
@@ -22,6 +22,61 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arrays, **attrs)
 
     return call
+
+
+# --- sums, means, scales, copies -----------------------------------------------------------------------------------
+
+
+def _mean_update(t: Array, x: Array, step: Any) -> Array:
+    wide = t.dtype.type
+    b = wide(1) / (wide(step) + wide(1))
+    return oracles.scaled_add(t, x, wide(1) - b, b)
+
+
+def _accumulate(t: Array, x: Array, f: Any = 1.0) -> Array:
+    return oracles.scaled_add(t, x.astype(t.dtype), 1.0, f)
+
+
+def _plain_updates() -> dict[str, Row]:
+    pair = normal((3, 5), (3, 5))
+    mixed = together(normal((300,)), (normal((300,)), "float32"))
+    factor = together(normal((9,), (9,)), (positive(()), "float32"))
+
+    def row(*cases: Case, required: tuple[str, ...] = ()) -> Row:
+        return Row(cases, "modifies", required=required)
+
+    def scaled(t: Array, f: Any) -> Array:
+        with np.errstate(all="ignore"):
+            return t * t.dtype.type(f)
+
+    return {
+        "accumulate_": row(
+            Case(pair, _accumulate, dtypes=NUMBERS),
+            Case(pair, _accumulate, {"f": 3.0}, "factor", NUMBERS),
+            Case(pair, _accumulate, {"f": 0.3}, "fraction"),
+            Case(mixed, _accumulate, {"f": 1e-3}, "mixed"),
+            Case(factor, _accumulate, {}, "tensor"),
+            Case(special(2), lambda t, x, f: t, {"f": 0.0}, "nothing", NUMBERS),
+        ),
+        "accumulate_mean_": row(
+            Case(pair, _mean_update, {"step": 0.0}),
+            Case(pair, _mean_update, {"step": 6.0}, "later"),
+            Case(factor, _mean_update, {}, "tensor"),
+            required=("step",),
+        ),
+        "accumulator_scale_": row(
+            Case(normal((3, 5)), scaled, {"f": 3.0}, "", NUMBERS),
+            Case(normal((3, 5)), scaled, {"f": 0.3}, "fraction"),
+            Case(together(normal((9,)), (positive(()), "float32")), scaled, {}, "tensor"),
+            Case(special(1), lambda t, f: np.zeros_like(t), {"f": 0.0}, "clear", NUMBERS),
+            required=("f",),
+        ),
+        "accumulator_zero_": row(Case(special(1), np.zeros_like, dtypes=ALL_DTYPES)),
+        "copy_var_update_": row(
+            Case(pair, lambda t, x: x, dtypes=ALL_DTYPES),
+            Case(mixed, lambda t, x: x, {}, "mixed", ("float16", "bfloat16", "float32")),
+        ),
+    }
 
 
 # --- squares, moving averages ---------------------------------------------------------------------------------------
@@ -400,6 +455,7 @@ def _var_update() -> Row:
 def update_rows() -> dict[str, Row]:
     """Rows by op."""
     return {
+        **_plain_updates(),
         **_accumulations(),
         "sparse_accumulate_": _sparse(),
         "adam_updater": _updater(),
