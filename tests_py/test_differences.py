@@ -1,9 +1,14 @@
-"""docs/differences.md: each row has a test that exists, and what no other file tests is tested here."""
+"""docs/differences.md: each row names tests that exist, and what no other file tests is tested here.
+
+The last cell of a row has names of tests as pytest gives them: ``file.py::test_name``, or ``file.py::test_name[id]``
+for one case of a table; several are separated by commas.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +23,34 @@ from popsr.ops import collectives
 F32 = popsr.float32
 TESTS = Path(__file__).parent
 PAGE = (TESTS.parent / "docs/differences.md").read_text()
-ROWS = [re.split(r" \| ", line.strip("| ")) for line in PAGE.splitlines() if line.startswith("| ")][2:]
+ROWS = [
+    re.split(r" \| ", line.strip("| "))
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and not line.startswith(("| ---", "| PopXL does"))
+]
+NAMES = list(dict.fromkeys(name for row in ROWS for name in re.findall(r"`(.*?)`", row[-1])))
 
 
 def test_rows_have_four_cells_and_are_different() -> None:
-    assert len(ROWS) > 40
+    assert len(ROWS) > 90
     assert [row for row in ROWS if len(row) != 4 or not all(row)] == []
+    assert [row for row in ROWS if not re.fullmatch(r"`[^`]+`(, `[^`]+`)*", row[3])] == []
     assert len({(row[0], row[1]) for row in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(row[3] for row in ROWS))
-def test_tests_of_rows_exist(name: str) -> None:
-    file, _, function = name.strip("`").partition("::")
-    found = ast.parse((TESTS / file).read_text()).body
-    assert function.startswith("test_")
-    assert function in {each.name for each in found if isinstance(each, ast.FunctionDef)}
+@pytest.fixture(scope="module")
+def collected() -> list[str]:
+    """The tests of all files that the page names."""
+    files = sorted({name.partition("::")[0] for name in NAMES})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    result = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-1000:]
+    return [line.removeprefix("tests_py/") for line in result.stdout.splitlines() if "::" in line]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tests_of_rows_exist(name: str, collected: list[str]) -> None:
+    assert any(test == name or test.startswith(f"{name}[") for test in collected)
 
 
 # --- rows that no other file tests ----------------------------------------------------------------------------------
@@ -43,15 +61,36 @@ def test_abs_is_an_operator() -> None:
     assert result.tolist() == [1.5, 2.0]
 
 
+def test_ops_run_in_the_order_in_which_they_were_made(capfd: pytest.CaptureFixture[str]) -> None:
+    order = [3, 0, 7, 1, 5, 2, 6, 4]
+    ir = popsr.Ir()
+    with ir.main_graph:
+        numbers = [popsr.constant(k) for k in range(len(order))]
+        for k in order:
+            ops.print_tensor(numbers[k], "made")
+    with popsr.Session(ir) as session:
+        session.run()
+    assert [int(k) for k in re.findall(r"made: (\d)", capfd.readouterr().err)] == order
+
+
+def test_variables_of_the_environment_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POPXL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("POPXL_OFFLINE_DEVICE", "no such device")
+    (result,) = evaluate(ops.relu, [np.array([-1.0, 2.0], np.float32)])
+    assert result.tolist() == [0.0, 2.0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("assignment", [[0, 0, 1, 1], [0, 1, 1, 0]])
-def test_rows_beyond_the_groups_are_refused(assignment: list[int]) -> None:
+def test_rows_that_are_not_those_of_the_groups_are_refused(assignment: list[int], rows: int) -> None:
     ir = popsr.Ir(replication=4)
     grouping = ir.replica_grouping_from_assignments(assignment)
     with (
         ir.main_graph,
-        pytest.raises(popsr.errors.ShapeError, match=r"got shape \(3, 5\), expected \(2, ...\)"),
+        pytest.raises(popsr.errors.ShapeError, match=rf"got shape \({rows}, 5\), expected \(2, ...\)"),
     ):
-        popsr.variable(np.zeros((3, 5)), F32, replica_grouping=grouping)
+        popsr.variable(np.zeros((rows, 5)), F32, replica_grouping=grouping)
     assert ir.main_graph.variables == ()
 
 
@@ -64,6 +103,24 @@ def test_unused_variables_are_kept() -> None:
         session.run()
         session.write_variable_data(unused, np.array([3.0, 4.0], np.float32))
         assert session.get_tensor_data(unused).tolist() == [3.0, 4.0]
+
+
+def test_remote_variables_are_no_operands() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph:
+        remote = popsr.remote_variable(np.ones(2, np.float32), popsr.remote_buffer((2,), F32))
+        sharded, _ = popsr.replica_sharded_variable(np.ones(2, np.float32))
+        for each in (remote, sharded):
+            with pytest.raises(popsr.errors.GraphError, match=r"^relu: input t is for the host only"):
+                ops.relu(each)
+    assert ir.main_graph.ops == ()
+
+
+@pytest.mark.parametrize("assignment", [[0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]])
+def test_sizes_of_groups_are_ints(assignment: list[int]) -> None:
+    grouping = popsr.Ir(replication=4).replica_grouping_from_assignments(assignment)
+    assert type(grouping.group_size) is type(grouping.num_groups) is int
+    assert grouping.group_size * grouping.num_groups == 4
 
 
 def _of_replicas(data: np.ndarray[Any, Any], fn: Any) -> list[Any]:
@@ -157,3 +214,28 @@ def test_constants_stay_constants() -> None:
     info = popsr.transforms.autodiff(graph)
     assert len(graph.outputs) == len(info.expected_inputs) == 1
     assert [t.name for t in info.graph.constants] == ["c"]
+
+
+def test_gradients_that_nothing_needs_are_inputs() -> None:
+    """And there is no warning, which would fail this test."""
+    ir = popsr.Ir()
+    graph = ir.create_graph(lambda t: [t * t, ops.detach(t)], popsr.TensorSpec((2,), F32))
+    info = popsr.transforms.autodiff(graph)
+    assert [each.fwd_tensor for each in info.expected_inputs[:2]] == list(graph.outputs)
+
+
+@pytest.mark.parametrize("name", ["float16", "float32"])
+def test_partial_sums_are_float32(name: str) -> None:
+    """Sums of ones in float16 would stop at 2048."""
+    ones = np.ones(4096, np.float16)
+    partials = popsr.dtypes.dtype.from_name(name)
+    (result,) = evaluate(lambda a, b: ops.matmul(a, b, partials_type=partials), [ones, ones])
+    assert float(result) == 4096.0
+
+
+def test_torch_has_all_types() -> None:
+    torch = pytest.importorskip("torch")
+    names = {"uint16": "uint16", "uint32": "uint32", "uint64": "uint64"}
+    names |= {"float8_143": "float8_e4m3fnuz", "float8_152": "float8_e5m2fnuz"}
+    for name, other in names.items():
+        assert popsr.dtypes.dtype.from_name(name).as_torch() is getattr(torch, other)
