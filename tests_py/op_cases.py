@@ -123,6 +123,7 @@ def _elementwise() -> dict[str, Row]:
             Case(normal((3, 4), (3, 4)), oracles.maximum, dtypes=NUMBERS, smooth=True),
             many,
             Case(normal((3,)), oracles.maximum, label="one", dtypes=NUMBERS),
+            Case(normal((4, 1), (5,), (2, 1, 1)), oracles.maximum, {}, "broadcast", NUMBERS, smooth=True),
             Case(special(2), oracles.maximum, label="special", dtypes=NUMBERS),
             grad="finite",
         ),

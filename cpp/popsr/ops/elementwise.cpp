@@ -1,5 +1,6 @@
 // Arithmetic and functions, element by element. Activations and the ops that only gradients use:
 // activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
+#include "popsr/base/error.h"
 #include "popsr/ops/elementwise_walk.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
@@ -101,22 +102,39 @@ std::vector<OpDef> arithmetic_ops() {
 /// Pairwise from the left; exact, so that narrow intermediate results lose nothing.
 BlockKernel eval_maximum(const EvalSpec& spec) {
   if (spec.inputs.size() == 1) return copy_kernel(spec);
-  return [fold = elementwise_kernel(spec, Ew::kMaximum, {.operands = {0, 1}}),
-          count = spec.inputs.size()](const BlockRun& run) {
-    fold(run);
-    for (std::size_t i = 2; i < count; ++i) {
-      const std::array<const std::byte*, 2> in = {run.out[0], run.in[i]};
-      const std::array<std::ptrdiff_t, 2> in_stride = {run.out_stride[0], run.in_stride[i]};
-      fold({in.data(), in_stride.data(), run.out, run.out_stride, run.blocks, run.noise, run.pool});
+  std::vector<BlockKernel> folds;
+  for (std::size_t i = 1; i < spec.inputs.size(); ++i) {
+    EvalSpec fold = spec;
+    fold.inputs = {spec.inputs[0], spec.inputs[i]};
+    if (i > 1) fold.inputs[0] = spec.outputs[0];
+    folds.push_back(elementwise_kernel(fold, Ew::kMaximum));
+  }
+  return [folds = std::move(folds)](const BlockRun& run) {
+    folds[0](run);
+    for (std::size_t i = 1; i < folds.size(); ++i) {
+      const std::array<const std::byte*, 2> in = {run.out[0], run.in[i + 1]};
+      const std::array<std::ptrdiff_t, 2> in_stride = {run.out_stride[0], run.in_stride[i + 1]};
+      folds[i]({in.data(), in_stride.data(), run.out, run.out_stride, run.blocks, run.noise, run.pool});
     }
   };
+}
+
+std::vector<OutputDef> infer_maximum(const InferContext& context) {
+  if (context.op.inputs.empty()) raise<GraphError>("{}: no operands, expected at least one", context.name());
+  Shape shape = context.type(0).shape;
+  for (std::size_t i = 1; i < context.op.inputs.size(); ++i) {
+    require_equal_dtypes(context, 0, i);
+    shape = broadcast_shapes(context.name(), shape, context.type(i).shape);
+  }
+  return {{{context.type(0).dtype, std::move(shape)}, common_meta_shape(context)}};
 }
 
 /// Every input that equals the output receives the whole gradient, ties included.
 void maximum_grad(GradContext& g) {
   for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
     if (!differentiates(g, i)) continue;
-    g.set(i, g.emit("mul", {g.cotangent(0), g.emit("equal_mask", {g.in(i), g.out(0)})}));
+    const TensorId mask = g.emit("equal_mask", {g.in(i), g.out(0)});
+    g.set(i, g.sum_to(g.emit("mul", {g.cotangent(0), mask}), g.in_type(i).shape));
   }
 }
 
@@ -174,7 +192,7 @@ std::vector<OpDef> function_ops() {
        .rounding = Rounding::kOnce},
       {.name = "maximum",
        .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
-       .infer = all_same,
+       .infer = infer_maximum,
        .eval = eval_maximum,
        .grad = maximum_grad},
   };

@@ -135,11 +135,11 @@ def maximum(*ts: Tensor) -> Tensor:
     """The greatest of several tensors, element by element.
 
     Args:
-        *ts: tensors of one shape and dtype.
+        *ts: tensors of one dtype.
     Returns:
-        Tensor of the operands' shape and dtype.
+        Tensor of the broadcast shape and the operands' dtype.
     Raises:
-        ShapeError: the shapes differ.
+        ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
         GraphError: there is no operand.
     """
