@@ -81,7 +81,7 @@ from popsr.tensorlocation import (
 )
 
 if TYPE_CHECKING:
-    from popsr import io
+    from popsr import compat, io
 
 __all__ = [
     "Constant",
@@ -110,6 +110,7 @@ __all__ = [
     "bfloat16",
     "bool",
     "build_info",
+    "compat",
     "complex64",
     "complex128",
     "constant",
@@ -169,7 +170,7 @@ logging.getLogger("popsr").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> object:
-    """``popsr.io`` is imported at the first use: most programs save nothing."""
-    if name == "io":
-        return importlib.import_module("popsr.io")
+    """``popsr.io`` and ``popsr.compat`` are imported at the first use: most programs need neither."""
+    if name in ("compat", "io"):
+        return importlib.import_module(f"popsr.{name}")
     raise AttributeError(f"module 'popsr' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""``python -m popsr``: the demo, the table of ops and the version."""
+"""``python -m popsr``: the demo, programs written for PopXL, the table of ops and the version."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 USAGE = """usage: python -m popsr <command>
 
 commands:
+  run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module
+  check script.py ...     list what programs use of popxl, popxl_addons and popart and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   version                 print the version
@@ -21,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = args[0] if args else "--help"
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
+    if command in ("check", "run"):
+        return int(importlib.import_module(f"popsr.compat._{command}").main(args[1:]))
     if command == "ops":
         return int(importlib.import_module("popsr._ops_table").main(args[1:]))
     if command in ("version", "--version"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import _core
-from popsr._popart_names import with_popart_names
+from popsr._popart_names import PopartIr, with_popart_names
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError, StateError
 from popsr.graph import Graph
@@ -200,6 +200,10 @@ class Ir:
 
     def _streams_with_ops(self) -> list[Any]:
         return [self._stream_cache[id_] for id_ in self._core.streams_with_ops()]
+
+    @property
+    def _pb_ir(self) -> PopartIr:
+        return PopartIr(self.options)
 
     def _graph(self, id_: int) -> Graph:
         graph = self._graph_cache.get(id_)

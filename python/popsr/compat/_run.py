@@ -1,0 +1,80 @@
+"""``python -m popsr run``: a script or module as its own program, with PopXL's imports."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from popsr.compat._finder import install
+from popsr.errors import Error, FileError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the program; returns the exit status, unless the program raises SystemExit itself."""
+    parser = argparse.ArgumentParser(
+        "python -m popsr run", description="Run a program whose imports of PopXL find popsr."
+    )
+    parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, help="script.py, or the module, and its arguments"
+    )
+    options = parser.parse_args(argv)
+    if not options.program:
+        parser.error("a script or a module is needed")
+    try:
+        _prepare(options.program, options.is_module, options.force)
+    except Error as error:
+        print(f"popsr: {error}", file=sys.stderr)
+        return 2
+    if options.is_module:
+        runpy.run_module(options.program[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(options.program[0], run_name="__main__")
+    return 0
+
+
+def _prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
+    """What the interpreter does before a program starts, and the aliases. Nothing is undone: threads may go on."""
+    name = program[0]
+    if not is_module and not _is_program(name):
+        raise _not_found(f"run: no such program, got {name!r}, expected a Python script")
+    if not is_module and not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(name))
+    install(force=force)
+    if is_module and not _is_module(name):
+        raise _not_found(f"run: no such module, got {name!r}, expected a module that can run")
+    sys.argv = list(program)
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
+
+
+def _is_module(name: str) -> bool:
+    if name.startswith("."):
+        return False
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # by the code of a package above
+        return False
+    except ValueError:
+        return False
+    return spec is not None
+
+
+def _not_found(text: str) -> FileError:
+    error = FileError(text)
+    error.errno = errno.ENOENT
+    return error

@@ -1,0 +1,5 @@
+"""StochasTorch's name."""
+
+from popsr.stochastic_adder import StochasticAdder
+
+__all__ = ["StochasticAdder"]
