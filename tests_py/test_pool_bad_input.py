@@ -122,6 +122,12 @@ BAD: list[Bad] = [
         Attr,
         r"interpolate: scale_factor has the wrong length, got 1 numbers, expected 2",
     ),
+    (
+        "scale-number",
+        _resize(2, scale_factor=2),
+        Argument,
+        r"interpolate: scale_factor is not a .*floats, got 2",
+    ),
     ("scale-default", _resize(2, 3), Attr, r"interpolate: scale_factor has .*got 4 numbers, expected 2"),
     ("scale-zero", _resize(2, scale_factor=(0.0,)), Attr, r"interpolate: scale_factor is .*got 0 on axis 0"),
     ("scale-low", _resize(2, scale_factor=(-1,)), Attr, r"interpolate: scale_factor is .*got -1 on axis 0"),

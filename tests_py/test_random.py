@@ -368,6 +368,14 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         DType,
         r"random_uniform: dtype is not floating, got int32, expected one of float16",
     ),
+    *(
+        (
+            lambda f8=f8: ops.random_normal(_seed(), (3,), dtype=f8),
+            DType,
+            r"random_normal: dtype is not floating, got float8_1.., expected one of float16",
+        )
+        for f8 in (popsr.float8_143, popsr.float8_152)
+    ),
     (lambda: ops.random_normal(_seed(), (3,), dtype="x"), errors.Error, r"random_normal: .*x"),
     *(
         (lambda a=a, b=b: _uniform(a, b), Attr, r"random_uniform: range holds no number of float32, got low=")

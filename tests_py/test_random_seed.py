@@ -202,6 +202,14 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         )
         for n in (0, -1)
     ),
+    *(
+        (
+            lambda n=n: ops.split_random_seed(_t(2), n),
+            errors.AttributeValueError,
+            rf"split_random_seed: too many seeds, got {n}, expected at most 65536",
+        )
+        for n in (65537, 2**62)
+    ),
     (lambda: ops.split_random_seed(_t(2), "x"), errors.Error, r"split_random_seed: .*n .*'x'"),  # type: ignore[arg-type]
     (
         lambda: ops.create_random_seed(_t(1, 2), _t()),

@@ -207,3 +207,42 @@ def test_shard_of_another_tensor_is_not_stored() -> None:
             ops.remote_store(buffer, 0, shard)
         with pytest.raises(ShapeError, match=r"keeps shards, got meta_shape \(4,\)"):
             popsr.remote_variable(np.zeros(2, np.float32), buffer)
+
+
+@pytest.mark.parametrize("options", [*MODES, {"num_threads": 1}])
+@pytest.mark.parametrize("view", [False, True])
+def test_rows_of_a_tensor_are_added_to_itself_as_they_were(options: dict[str, Any], view: bool) -> None:
+    rng = np.random.default_rng(0)
+    start = rng.integers(-99, 99, (2, 500, 3)).astype(np.float32)
+    indices = rng.integers(0, 500, 500).astype(np.int32)
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        t = popsr.variable(start, replica_grouping=ir.replica_grouping(group_size=1))
+        rows = ops.reshape_(t, (500, 3)) if view else t
+        var_updates.sparse_accumulate_(t, rows, popsr.constant(indices))
+    with popsr.Session(ir, **options) as session:
+        session.run()
+        got = session.get_tensor_data(t)
+    for replica in range(2):
+        expect = start[replica].copy()
+        np.add.at(expect, indices, start[replica])
+        np.testing.assert_array_equal(got[replica], expect)
+
+
+def test_the_op_where_a_required_gradient_stops_is_named() -> None:
+    graph = popsr.Ir().create_empty_graph("g")
+    with graph:
+        x = popsr.graph_input((1, 1, 4), popsr.float32, "x")
+        popsr.graph_output(ops.tanh(ops.conv_transpose(ops.exp(x), x)))
+    with pytest.raises(
+        GraphError, match=r"gradient of '.*/x' f32\[1, 1, 4\], got conv_transpose at .*\.py:\d+ "
+    ):
+        transforms.autodiff(graph)
+
+
+def test_what_does_not_fit_into_memory_is_said_with_its_size() -> None:
+    ir = popsr.Ir()
+    with ir.main_graph:
+        _store(ops.sum(ops.random_normal(popsr.constant([1, 2], popsr.uint32), (2**57,))))
+    with pytest.raises(MemoryError, match=r"^session: not enough memory, got a need of \d{18} bytes at once"):
+        _run(ir)

@@ -227,14 +227,14 @@ def read_shape(where: str, shape: Iterable[int]) -> tuple[int, ...]:
     return extents
 
 
-def read_ints(where: str, name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+def read_ints(where: str, name: str, values: Iterable[Any], *, kind: str = "ints") -> tuple[Any, ...]:
     """A sequence as tuple; the core checks its elements.
 
     Raises:
         TypeError: not an iterable.
     """
     if not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"{where}: {name} is not a sequence of ints, got {values!r}")
+        raise ArgumentTypeError(f"{where}: {name} is not a sequence of {kind}, got {values!r}")
     return tuple(values)
 
 

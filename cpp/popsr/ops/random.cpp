@@ -173,7 +173,7 @@ BlockKernel eval_random(const EvalSpec& spec) {
 OutputDef random_output(const InferContext& context) {
   check_seed(context, 0);
   const auto dtype = context.op.attr<DType>("dtype");
-  if (!is_float(dtype)) {
+  if (!kFloating.contains(dtype)) {
     raise<DTypeError>(
         "{}: dtype is not floating, got {}, expected one of float16, bfloat16, float32, float64",
         context.name(), info(dtype).name);

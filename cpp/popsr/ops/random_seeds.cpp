@@ -49,6 +49,9 @@ void write_modified(const kernels::KernelTable& kernels, const std::byte* seed, 
   std::memcpy(out, result.data(), sizeof(result));
 }
 
+/// Each is an output of its own; more would be memory, not randomness.
+constexpr std::int64_t kMostSeeds = 1 << 16;
+
 OutputDef seed_output() { return {{DType::kUInt32, {2}}, {}}; }
 
 std::vector<OutputDef> infer_split(const InferContext& context) {
@@ -57,6 +60,10 @@ std::vector<OutputDef> infer_split(const InferContext& context) {
   if (n < 1) {
     raise<AttributeValueError>("{}: number of seeds is not positive, got {}, expected 1 or more",
                                context.name(), n);
+  }
+  if (n > kMostSeeds) {
+    raise<AttributeValueError>("{}: too many seeds, got {}, expected at most {}", context.name(), n,
+                               kMostSeeds);
   }
   return std::vector<OutputDef>(static_cast<std::size_t>(n), seed_output());
 }

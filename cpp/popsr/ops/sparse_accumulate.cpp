@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "popsr/base/error.h"
 #include "popsr/ops/positions.h"
@@ -123,22 +124,27 @@ class SparseAccumulate {
     const auto targets = static_cast<std::int64_t>(meetings.all.size());
     const std::int64_t work = before_ * count_ * after_;
     if (work == 0) return;
+    const std::byte* values = run.in[kValues] + b * run.in_stride[kValues];
+    std::vector<std::byte> before;
+    if (values == run.out[0] + b * run.out_stride[0]) {  // t is added to itself, as it was
+      before.assign(values, values + work * static_cast<std::int64_t>(size_of(value_dtype_)));
+      values = before.data();
+    }
     parallel_for(run.pool, before_ * targets, 1, work, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
         const Meeting& meeting = meetings.all[static_cast<std::size_t>(part % targets)];
         const std::span members =
             std::span(meetings.order).subspan(meeting.begin, meeting.end - meeting.begin);
-        row(run, b, part / targets, meeting.target, members, p.data());
+        row(run, b, values, part / targets, meeting.target, members, p.data());
       }
     });
   }
 
-  void row(const BlockRun& run, std::int64_t b, std::int64_t outer, std::int64_t target,
-           std::span<const std::int64_t> members, const double* p) const {
+  void row(const BlockRun& run, std::int64_t b, const std::byte* values, std::int64_t outer,
+           std::int64_t target, std::span<const std::int64_t> members, const double* p) const {
     alignas(64) std::array<std::byte, kTile * sizeof(double)> sum, value;
     alignas(64) std::array<float, kTile> rest;
     float* const lo = is_narrow_float(dtype_) ? rest.data() : nullptr;
-    const std::byte* const values = run.in[kValues] + b * run.in_stride[kValues];
     const std::int64_t first = (outer * extent_ + target) * after_;
     for (std::int64_t i = 0; i < after_; i += kTile) {
       const std::int64_t n = std::min(kTile, after_ - i);

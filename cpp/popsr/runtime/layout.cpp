@@ -1,10 +1,13 @@
 #include "popsr/runtime/layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <new>
+#include <string>
 
 #include "popsr/ir/op_def.h"
 
@@ -14,6 +17,24 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// MemoryError in Python, with the size.
+class NoMemory final : public std::bad_alloc {
+ public:
+  explicit NoMemory(std::size_t bytes)
+      : text_(fmt::format("session: not enough memory, got a need of {} bytes at once, expected less",
+                          bytes)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+std::byte* allocate(std::size_t bytes) {
+  void* const data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
+  if (data == nullptr) throw NoMemory(bytes);
+  return static_cast<std::byte*>(data);
+}
 
 /// Instructions (numbered in program text) between which a buffer holds a value.
 struct Lifetime {
@@ -127,12 +148,7 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
 
 }  // namespace
 
-Slab::Slab(std::size_t bytes)
-    : size_(bytes),
-      data_(static_cast<std::byte*>(
-          ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}))) {
-  std::memset(data_.get(), 0, bytes);
-}
+Slab::Slab(std::size_t bytes) : size_(bytes), data_(allocate(bytes)) { std::memset(data_.get(), 0, bytes); }
 
 void Slab::Free::operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{kAlignment}); }
 

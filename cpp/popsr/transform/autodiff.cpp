@@ -1,7 +1,11 @@
 #include "popsr/transform/autodiff.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
 #include <ranges>
+#include <string>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
@@ -122,10 +126,14 @@ void Autodiff::check_no_throwing(GraphId graph) const {
 }
 
 void Autodiff::raise_missing(TensorId required) const {
+  const std::optional<OpId> stop = where_gradients_stop(ir_, required);
+  const std::string got = !stop ? ""
+                                : fmt::format(", got {} at {} that passes none on", ir_.op(*stop).def->name,
+                                              ir_.locations().to_string(ir_.op(*stop).location));
   raise<GraphError>(
-      "autodiff: unable to provide required gradient of '{}' {}, expected a floating tensor on the way to a "
-      "provided gradient",
-      ir_.tensor(required).name, to_string(ir_.tensor(required).type));
+      "autodiff: unable to provide required gradient of '{}' {}{}, expected a floating tensor on the way to "
+      "a provided gradient",
+      ir_.tensor(required).name, to_string(ir_.tensor(required).type), got);
 }
 
 void Autodiff::check_required() const {

@@ -86,6 +86,19 @@ bool is_call(const Op& op) {
   return op.def->control == Control::kCall || op.def->control == Control::kConditional;
 }
 
+std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t) {
+  const GraphId graph = ir.tensor(t).graph;
+  std::vector<bool> made = seeds(ir, graph, {t});
+  for (const OpId id : single_ops(ir, graph)) {
+    const Op& op = ir.op(id);
+    const bool takes = std::ranges::any_of(
+        op.inputs, [&](TensorId input) { return input != kNone && made[ir.tensor(input).index]; });
+    if (takes && !passes_gradients(op)) return id;
+    spread(ir, made, op.inputs, nullptr, op.outputs, nullptr);
+  }
+  return std::nullopt;
+}
+
 bool is_active(const Ir& ir, const Op& op, const Activity& activity) {
   return passes_gradients(op) &&
          std::ranges::any_of(op.inputs, [&](TensorId t) { return activity.depends_on_required(ir, t); }) &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "popsr/ir/ir.h"
@@ -36,6 +37,9 @@ struct Activity {
 /// `flows` holds every graph that `graph` calls.
 Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
                        const std::vector<TensorId>& required, const CallFlows& flows);
+
+/// The first op that takes what is made from `t` and passes no gradient on.
+std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t);
 
 /// Must a gradient go through this op, from an output that reaches a provided tensor to a wanted input?
 bool is_active(const Ir& ir, const Op& op, const Activity& activity);

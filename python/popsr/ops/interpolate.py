@@ -72,7 +72,11 @@ def interpolate(
     ):
         if value is not None:
             read_choice(where, name, value, choices)
-    factors = (1.0,) * t.rank if scale_factor is None else read_ints(where, "scale_factor", scale_factor)
+    factors = (
+        (1.0,) * t.rank
+        if scale_factor is None
+        else read_ints(where, "scale_factor", scale_factor, kind="floats")
+    )
     return emit(
         where,
         {"t": t},
