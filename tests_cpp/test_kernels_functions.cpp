@@ -279,6 +279,16 @@ TEST_CASE("rsqrt stays within its bounds") {
         "rsqrt", Ew::kRsqrt, x, [](Wide v) { return 1 / std::sqrt(v); }, 1.5);
   }
 }
+TEST_CASE("NaN stays NaN whatever its payload") {
+  std::vector<float> x;
+  for (const std::uint32_t bits :
+       {0x7fc00000U, 0x7fc00001U, 0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffc00155U}) {
+    x.push_back(__builtin_bit_cast(float, bits));
+  }
+  for (const Ew op : {Ew::kExp, Ew::kGelu, Ew::kSigmoid, Ew::kSwish, Ew::kTanh, Ew::kSin}) {
+    for (const float y : apply(op, x, x)) CHECK(std::isnan(y));
+  }
+}
 TEST_CASE("special values of the functions") {
   check_special_values<float>();
   check_special_values<double>();

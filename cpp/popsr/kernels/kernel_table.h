@@ -157,7 +157,11 @@ struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
   EwFn elementwise[kNumEw][kNumComputes];
+  /// Of arrays of bfloat16, rounded to nearest: the bits of widen_bf16, the kernel of float and narrow_bf16
+  /// of its hi and lo. `lo` is not written. nullptr: only by those three.
+  EwFn elementwise_bf16[kNumEw];
   ReduceFn reduce[kNumReduces][kNumComputes];
+  ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
   SoftmaxFn softmax_f32;
   SoftmaxFn softmax_f64;
   NormKernels norm_f32;

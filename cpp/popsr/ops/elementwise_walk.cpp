@@ -34,6 +34,7 @@ struct Operand {
   bool truth = false;     ///< Loaded as 0 or 1.
 };
 
+bool has_words(const ElementwiseOptions& options) { return options.words || options.condition.has_value(); }
 /// The unsigned integer of that size.
 DType word_of(DType dtype) {
   switch (popsr::size_of(dtype)) {
@@ -50,7 +51,7 @@ DType word_of(DType dtype) {
 
 DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
   const DType dtype = spec.outputs[options.output].dtype;
-  return options.condition ? word_of(dtype) : dtype;
+  return has_words(options) ? word_of(dtype) : dtype;
 }
 
 /// Adds an outermost dimension, merged into the one below where all operands allow it.
@@ -190,7 +191,7 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
   for (const std::size_t i : options.operands) {
     const TensorType& type = *spec.inputs[i];
     const bool truth = i == options.condition;
-    const DType dtype = options.condition && !truth ? word_of(type.dtype) : type.dtype;
+    const DType dtype = has_words(options) && !truth ? word_of(type.dtype) : type.dtype;
     const bool direct = !truth && !is_narrow_float(dtype) && compute_of(dtype) == compute_;
     operands_.push_back({i, dtype, static_cast<std::int64_t>(popsr::size_of(dtype)), direct, truth});
     strides.push_back(broadcast_strides(type.shape, shape));
@@ -461,14 +462,25 @@ bool has_residual(kernels::Ew ew) {
   return ew == kernels::Ew::kAdd || ew == kernels::Ew::kSub || ew == kernels::Ew::kScaledAdd;
 }
 
+/// A kernel that takes and gives bfloat16, or null: it rounds to nearest and takes no parameters.
+kernels::EwFn bf16_kernel(const EvalSpec& spec, kernels::Ew ew, const ElementwiseOptions& options) {
+  bool fits = !spec.stochastic && options.params.empty() && !options.compute && !options.condition;
+  fits = fits && spec.outputs[options.output].dtype == DType::kBFloat16;
+  for (const auto& input : spec.inputs) fits = fits && input && input->dtype == DType::kBFloat16;
+  return fits ? spec.kernels.elementwise_bf16[static_cast<std::size_t>(ew)] : nullptr;
+}
+
 }  // namespace
 
 BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, ElementwiseOptions options) {
-  const Compute compute = Walk::compute(spec, options);
-  const kernels::EwFn function =
-      spec.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
-  POPSR_CHECK(function != nullptr);
   options.work = work_of(ew);
+  if (const kernels::EwFn function = bf16_kernel(spec, ew, options)) {
+    options.words = true;
+    return Walk(spec, function, nullptr, false, std::move(options));
+  }
+  const auto compute = static_cast<std::size_t>(Walk::compute(spec, options));
+  const kernels::EwFn function = spec.kernels.elementwise[static_cast<std::size_t>(ew)][compute];
+  POPSR_CHECK(function != nullptr);
   return Walk(spec, function, nullptr, has_residual(ew), std::move(options));
 }
 

@@ -55,6 +55,7 @@ struct ElementwiseOptions {
   /// This input is loaded as 0 or 1 (is it not zero?); the other operands and the output are words of their
   /// size, which keeps all bits.
   std::optional<std::size_t> condition = {};
+  bool words = false;  ///< All operands and the output are words of their size: the kernel knows their dtype.
   std::int64_t work = 1;  ///< Of one element, in additions; known for the kernels of the table.
 };
 

@@ -2,7 +2,7 @@
 // multiply-add. T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
 #pragma once
 
-#include "popsr/kernels/level/common-inl.h"
+#include "popsr/kernels/level/vector_types-inl.h"
 
 namespace popsr::kernels {
 namespace {

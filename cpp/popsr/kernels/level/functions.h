@@ -5,8 +5,8 @@
 //                 float                  double
 //   sin, cos      0.501 (bound 0.55)     0.77 (bound 1)
 //   log2          0.501 (bound 0.51)     0.501 (bound 0.51)
-//   sigmoid       2.24 (bound 3)         2.13 (bound 3)
-//   swish         2.87 (bound 4)         2.58 (bound 4)
+//   sigmoid       2.38 (bound 3)         2.13 (bound 3)
+//   swish         2.31 (bound 4)         2.58 (bound 4)
 //   geluerf       5.43 (bound 6)         4.37 (bound 5)
 //   slopes        1.9e-7 (bound 4e-7)    3.1e-16 (bound 1e-15)   absolute, for dy = 1
 //

@@ -33,10 +33,14 @@ inline constexpr double kGeluCubic = 0x1.2444f2a4d8b4bp-4;   // 2 sqrt(2/pi) * 0
 }
 
 /// In double without the double-double exponent: |2u| < 130 where a float result is not zero.
-[[gnu::always_inline]] inline float gelu_of(float value) {
-  const double x = static_cast<double>(value);
-  const double result = x / (1.0 + exp_of(-(x * (kGeluLinear + kGeluCubic * (x * x)))));
-  return static_cast<float>(x == -kInfF64 ? -0.0 : result);
+template <class F>
+[[gnu::always_inline]] inline F gelu_in_double(const F& x) {
+  return at_least(x, -40.0) / (1.0 + exp_of(-(x * (kGeluLinear + kGeluCubic * (x * x)))));
+}
+[[gnu::always_inline]] inline Floats gelu_of(const Floats& x) {
+  Floats out;
+  for (int part = 0; part < 2; ++part) narrow_into(out, part, gelu_in_double(widened(x, part)));
+  return out;
 }
 
 /// gelu'(x) = s + x s (1 - s) 2u', s = 1 / (1 + e^(-2u)), 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2).

@@ -96,12 +96,12 @@ template <class T>
   return exp_parts_within(-0.5 * square.hi, -0.5 * square.lo);
 }
 
-[[gnu::always_inline]] inline ScaledExpF32 bell(float a) {
+[[gnu::always_inline]] inline ScaledExpF32<float> bell(float a) {
   const float high = from_bits(bits_of(a) & 0xfffff000U);  // 12 bits: the products below are exact.
   const float low = a - high;
   const float square = a * a;
   const float rest = ((high * high - square) + 2.0F * high * low) + low * low;
-  const ScaledExpF32 e = scaled_exp(-0.5F * square);
+  const ScaledExpF32<float> e = scaled_exp(-0.5F * square);
   return {e.mantissa * (1.0F - 0.5F * rest), e.scale1, e.scale2};
 }
 

@@ -5,19 +5,12 @@
 // no order.
 #pragma once
 
-#include "popsr/kernels/level/common-inl.h"
+#include "popsr/kernels/level/vector_types-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
 inline constexpr int kLanes = 16;
-#if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-inline constexpr int kVectorBytes = 32;
-#else
-inline constexpr int kVectorBytes = 16;
-#endif
 
 template <class T>
 struct Sum {
@@ -46,28 +39,91 @@ struct NativeVector<double> {
   typedef double type __attribute__((vector_size(kVectorBytes)));
 };
 
-/// Sum of x, or of x * x with every product rounded.
-template <class T, bool kSquare>
-Sum<T> lane_sum(const T* x, std::int64_t n) {
-  if (n == 0) return {0, 0};
+/// Four numbers: the lanes fold by fours.
+template <class T>
+struct QuadVector;
+template <>
+struct QuadVector<float> {
+  typedef float type __attribute__((vector_size(4 * sizeof(float))));
+};
+template <>
+struct QuadVector<double> {
+  typedef double type __attribute__((vector_size(4 * sizeof(double))));
+};
+
+/// Elements that fill a vector, and one; the words are bfloat16.
+template <class T>
+[[gnu::always_inline]] inline void load_row_vector(typename NativeVector<T>::type& to, const T* x) {
+  __builtin_memcpy(&to, x, sizeof(to));
+}
+[[gnu::always_inline]] inline void load_row_vector(FloatVector& to, const std::uint16_t* x) {
+  to = bf16_to_floats(x);
+}
+template <class T>
+[[gnu::always_inline]] inline T load_one(const T* x) {
+  return *x;
+}
+[[gnu::always_inline]] inline float load_one(const std::uint16_t* x) { return bf16_to_float(*x); }
+
+/// lanes[r*16 ..] = the 16 lanes of row r of x, or of x * x with every product rounded. The rows' additions
+/// do not wait for each other.
+template <int kRows, class T, bool kSquare, class Stored>
+[[gnu::always_inline]] inline void sum_lanes(T* lanes, const Stored* x, std::int64_t n,
+                                             std::int64_t row_stride) {
   using Vector = typename NativeVector<T>::type;
   constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(T));
   constexpr int kVectors = kLanes / kPerVector;
-  Vector sums[kVectors];
-  alignas(64) T lanes[kLanes];
-  for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<T>(-0.0);
-  __builtin_memcpy(sums, lanes, sizeof(lanes));
+  Vector sums[kRows * kVectors];
+  for (int i = 0; i < kRows * kLanes; ++i) lanes[i] = static_cast<T>(-0.0);
+  __builtin_memcpy(sums, lanes, sizeof(sums));
   const std::int64_t whole = n - n % kLanes;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kRows * kVectors; ++v) {
       Vector value;
-      __builtin_memcpy(&value, x + i + v * kPerVector, sizeof(value));
+      load_row_vector(value, x + v / kVectors * row_stride + i + v % kVectors * kPerVector);
       sums[v] += kSquare ? value * value : value;
     }
   }
-  __builtin_memcpy(lanes, sums, sizeof(lanes));
-  for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] += kSquare ? x[i] * x[i] : x[i];
+  __builtin_memcpy(lanes, sums, sizeof(sums));
+  for (int r = 0; r < kRows; ++r) {
+    for (std::int64_t i = whole; i < n; ++i) {
+      const T value = load_one(x + r * row_stride + i);
+      lanes[r * kLanes + i - whole] += kSquare ? value * value : value;
+    }
+  }
+}
+
+/// Sum of x, or of x * x.
+template <class T, bool kSquare, class Stored = T>
+Sum<T> lane_sum(const Stored* x, std::int64_t n) {
+  if (n == 0) return {0, 0};
+  alignas(64) T lanes[kLanes];
+  sum_lanes<1, T, kSquare>(lanes, x, n, 0);
   return fold_lanes(lanes);
+}
+
+/// The same for four rows; lo may be null.
+template <class T, bool kSquare, class Stored = T>
+void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t row_stride) {
+  using Quad = typename QuadVector<T>::type;
+  alignas(64) T lanes[4 * kLanes];
+  sum_lanes<4, T, kSquare>(lanes, x, n, row_stride);
+  Quad row[4];
+  for (int r = 0; r < 4; ++r) {
+    Quad q[4];
+    __builtin_memcpy(q, lanes + r * kLanes, sizeof(q));
+    row[r] = (q[0] + q[2]) + (q[1] + q[3]);
+  }
+  // Of two rows: lanes 0 and 2, 1 and 3 meet; then their sums of all four rows.
+  const Quad early = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5) +
+                     __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Quad late = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5) +
+                    __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Quad first = __builtin_shufflevector(early, late, 0, 1, 4, 5);
+  const Quad second = __builtin_shufflevector(early, late, 2, 3, 6, 7);
+  const Quad sums = first + second;
+  __builtin_memcpy(hi, &sums, sizeof(sums));
+  for (int r = 0; lo != nullptr && r < 4; ++r) lo[r] = sum_residual(sums[r], first[r], second[r]);
 }
 
 /// Product of x in the order of sums; the padding lanes' 1 is its identity.

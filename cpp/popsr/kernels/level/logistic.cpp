@@ -1,22 +1,28 @@
 #include "popsr/kernels/level/logistic-inl.h"
 
+#include "popsr/kernels/level/bf16.h"
 #include "popsr/kernels/level/functions.h"
 #include "popsr/kernels/level/loops-inl.h"
+#include "popsr/kernels/level/vectors-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
-template <class T>
 struct Sigmoid {
-  [[gnu::always_inline]] static T apply(T x) { return sigmoid_of(x); }
+  template <class T>
+  [[gnu::always_inline]] static T apply(T x) {
+    return sigmoid_of(x);
+  }
 };
 template <class T>
 struct SigmoidGrad {
   [[gnu::always_inline]] static T apply(T x, T dy) { return dy * sigmoid_derivative(x); }
 };
-template <class T>
 struct Swish {
-  [[gnu::always_inline]] static T apply(T x) { return swish_of(x); }
+  template <class T>
+  [[gnu::always_inline]] static T apply(T x) {
+    return swish_of(x);
+  }
 };
 template <class T>
 struct SwishGrad {
@@ -30,13 +36,19 @@ struct Log2 {
 }  // namespace
 
 void sigmoid_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<float, Sigmoid<float>>(hi, lo, in, n, p);
+  unary_packs<float, Sigmoid>(hi, lo, in, n, p);
 }
 void sigmoid_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   binary_loop<float, SigmoidGrad<float>>(hi, lo, in, n, p);
 }
+void sigmoid_bf16(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_packs<std::uint16_t, Sigmoid>(hi, lo, in, n, p);
+}
+void swish_bf16(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_packs<std::uint16_t, Swish>(hi, lo, in, n, p);
+}
 void swish_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<float, Swish<float>>(hi, lo, in, n, p);
+  unary_packs<float, Swish>(hi, lo, in, n, p);
 }
 void swish_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   binary_loop<float, SwishGrad<float>>(hi, lo, in, n, p);
@@ -46,13 +58,13 @@ void log2_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const d
 }
 
 void sigmoid_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<double, Sigmoid<double>>(hi, lo, in, n, p);
+  unary_loop<double, Sigmoid>(hi, lo, in, n, p);
 }
 void sigmoid_grad_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   binary_loop<double, SigmoidGrad<double>>(hi, lo, in, n, p);
 }
 void swish_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<double, Swish<double>>(hi, lo, in, n, p);
+  unary_loop<double, Swish>(hi, lo, in, n, p);
 }
 void swish_grad_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   binary_loop<double, SwishGrad<double>>(hi, lo, in, n, p);

@@ -1,10 +1,10 @@
 // exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
-// every level agrees. Polynomials and the splitting of ln 2 are those of Cephes (S. L. Moshier, netlib
-// cephes/single). Measured worst errors against a wide reference are in math.h;
+// every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are those of Cephes
+// (S. L. Moshier, netlib cephes/single). Measured worst errors against a wide reference are in math.h;
 // tests_cpp/test_kernels_math.cpp checks them.
 #pragma once
 
-#include "popsr/kernels/level/common-inl.h"
+#include "popsr/kernels/level/vector_types-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -14,17 +14,18 @@ inline constexpr float kLn2High = 0.693359375F;  // 10 bits: products with the e
 inline constexpr float kLn2Low = -2.12194440e-4F;
 
 /// e^r and the integer n with x = n ln 2 + r, n as an unsigned bit pattern; |x| < 2^21.
+template <class F>
 struct ExpPartsF32 {
-  float mantissa;
-  std::uint32_t exponent;
+  F mantissa;
+  typename WordsOf<F>::type exponent;
 };
-[[gnu::always_inline]] inline ExpPartsF32 exp_parts(float x) {
+template <class F>
+[[gnu::always_inline]] inline ExpPartsF32<F> exp_parts(F x) {
   const float magic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer in the low bits.
-  const float shifted = x * kLog2E + magic;
-  const float n = shifted - magic;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  float q = 1.9875691500E-4F;
-  q = q * r + 1.3981999507E-3F;
+  const F shifted = x * kLog2E + magic;
+  const F n = shifted - magic;
+  const F r = (x - n * kLn2High) - n * kLn2Low;
+  F q = 1.9875691500E-4F * r + 1.3981999507E-3F;
   q = q * r + 8.3334519073E-3F;
   q = q * r + 4.1665795894E-2F;
   q = q * r + 1.6666665459E-1F;
@@ -34,22 +35,44 @@ struct ExpPartsF32 {
 
 /// e^x = mantissa * scale1 * scale2, -170 < x < 90: 2^n in two factors, because n reaches 128 and -245 and
 /// only the last product may round a subnormal.
+template <class F>
 struct ScaledExpF32 {
-  float mantissa;
-  float scale1;
-  float scale2;
+  F mantissa;
+  F scale1;
+  F scale2;
 };
-[[gnu::always_inline]] inline ScaledExpF32 scaled_exp(float x) {
-  const ExpPartsF32 e = exp_parts(x);
-  const std::uint32_t half = ((e.exponent + 256U) >> 1) - 128U;
+template <class F>
+[[gnu::always_inline]] inline ScaledExpF32<F> scaled_exp(F x) {
+  const ExpPartsF32<F> e = exp_parts(x);
+  const typename WordsOf<F>::type half = ((e.exponent + 256U) >> 1) - 128U;
   return {e.mantissa, from_bits((half + 127U) << 23), from_bits((e.exponent - half + 127U) << 23)};
 }
 
-[[gnu::always_inline]] inline float exp_of(float x) {
-  x = x > 89.0F ? 89.0F : x;  // Both limits lie beyond overflow and underflow; NaN passes.
-  x = x < -104.0F ? -104.0F : x;
-  const ScaledExpF32 e = scaled_exp(x);
+template <class F>
+[[gnu::always_inline]] inline F exp_of(F x) {
+  // Both limits lie beyond overflow and underflow; NaN passes.
+  x = at_least(at_most(x, 89.0F), -104.0F);
+  const ScaledExpF32<F> e = scaled_exp(x);
   return e.mantissa * e.scale1 * e.scale2;
+}
+
+/// Of a bfloat16: rounded to bfloat16, all results are those of exp_of, with fewer steps
+/// (tests_cpp/test_kernels_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error of
+/// 2^-21.
+template <class F>
+[[gnu::always_inline]] inline F exp_of_bf16(F x) {
+  x = at_least(at_most(x, 89.0F), -104.0F);
+  const float magic = 12582912.0F + 127.0F;  // The low bits are the exponent of 2^m.
+  const F shifted = x * (0.5F * kLog2E) + magic;
+  const F m = shifted - magic;
+  const F r = (x - m * (2.0F * kLn2High)) - m * (2.0F * kLn2Low);
+  F q = r * 0x1.64a0a0p-10F + 0x1.15af1cp-7F;
+  q = q * r + 0x1.558d7ap-5F;
+  q = q * r + 0x1.554954p-3F;
+  q = q * r + 0x1.fffeeep-2F;
+  q = q * r + 1.0F;
+  const F scale = from_bits(bits_of(shifted) << 23);
+  return (q * r + 1.0F) * scale * scale;
 }
 
 [[gnu::always_inline]] inline float log_of(float x) {
@@ -86,7 +109,7 @@ struct ScaledExpF32 {
   p = p * z - 3.33332819422E-1F;
   const float near = p * z * x + x;
   const float doubled = 2.0F * (a > 20.0F ? 20.0F : a);  // tanh rounds to 1 from 9.02 on.
-  const ExpPartsF32 e = exp_parts(doubled);
+  const ExpPartsF32<float> e = exp_parts(doubled);
   const float exponential = e.mantissa * from_bits((e.exponent + 127U) << 23);
   const float far = 1.0F - 2.0F / (exponential + 1.0F);
   return with_sign(a < 0.625F ? near : far, x);  // tanh(-0) = -0

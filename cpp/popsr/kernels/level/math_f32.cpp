@@ -1,14 +1,22 @@
+#include "popsr/kernels/level/bf16.h"
 #include "popsr/kernels/level/gelu-inl.h"
 #include "popsr/kernels/level/loops-inl.h"
 #include "popsr/kernels/level/math.h"
 #include "popsr/kernels/level/math_f32-inl.h"
 #include "popsr/kernels/level/pow-inl.h"
+#include "popsr/kernels/level/vectors-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
 struct Exp {
-  static float apply(float x) { return exp_of(x); }
+  template <class F>
+  [[gnu::always_inline]] static F apply(F x) {
+    return exp_of(x);
+  }
+};
+struct ExpBf16 {
+  [[gnu::always_inline]] static Floats apply(Floats x) { return exp_of_bf16(x); }
 };
 struct Log {
   static float apply(float x) { return log_of(x); }
@@ -17,7 +25,7 @@ struct Tanh {
   static float apply(float x) { return tanh_of(x); }
 };
 struct Gelu {
-  static float apply(float x) { return gelu_of(x); }
+  [[gnu::always_inline]] static Floats apply(const Floats& x) { return gelu_of(x); }
 };
 struct GeluGrad {  // The product in double, rounded once.
   static float apply(float x, float dy) {
@@ -37,7 +45,10 @@ struct PowGradExponent {
 }  // namespace
 
 void exp_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<float, Exp>(hi, lo, in, n, p);
+  unary_packs<float, Exp>(hi, lo, in, n, p);
+}
+void exp_bf16(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_packs<std::uint16_t, ExpBf16>(hi, lo, in, n, p);
 }
 void log_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   unary_loop<float, Log>(hi, lo, in, n, p);
@@ -46,7 +57,10 @@ void tanh_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const d
   unary_loop<float, Tanh>(hi, lo, in, n, p);
 }
 void gelu_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<float, Gelu>(hi, lo, in, n, p);
+  unary_packs<float, Gelu>(hi, lo, in, n, p);
+}
+void gelu_bf16(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+  unary_packs<std::uint16_t, Gelu>(hi, lo, in, n, p);
 }
 void gelu_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   binary_loop<float, GeluGrad>(hi, lo, in, n, p);

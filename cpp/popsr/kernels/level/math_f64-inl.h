@@ -14,22 +14,24 @@ inline constexpr double kLn2High64 = 6.93147180369123816490e-01;  // 33 bits: ex
 inline constexpr double kLn2Low64 = 1.90821492927058770002e-10;
 
 /// e^(x + tail) = mantissa * scale1 * scale2; multiply in that order, only the last product may round.
-struct ExpParts {
-  double mantissa;
-  double scale1;
-  double scale2;
+template <class F>
+struct ScaledExpF64 {
+  F mantissa;
+  F scale1;
+  F scale2;
 };
-/// -800 <= x <= 710.
-[[gnu::always_inline]] inline ExpParts exp_parts_within(double x, double tail) {
+using ExpParts = ScaledExpF64<double>;
+/// -800 <= x <= 710. F: see vector_types-inl.h.
+template <class F>
+[[gnu::always_inline]] inline ScaledExpF64<F> exp_parts_within(F x, F tail) {
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
-  const double shifted = x * kLog2E64 + magic;
-  const double n = shifted - magic;
-  const double r_hi = x - n * kLn2High64;
-  const double r_lo = n * kLn2Low64;
-  const double r = r_hi - r_lo;
-  const double correction = ((r_hi - r) - r_lo) + tail;
-  double q = 0x1.1f7340dbc337ep-29;
-  q = q * r + 0x1.af4e554377204p-26;
+  const F shifted = x * kLog2E64 + magic;
+  const F n = shifted - magic;
+  const F r_hi = x - n * kLn2High64;
+  const F r_lo = n * kLn2Low64;
+  const F r = r_hi - r_lo;
+  const F correction = ((r_hi - r) - r_lo) + tail;
+  F q = 0x1.1f7340dbc337ep-29 * r + 0x1.af4e554377204p-26;
   q = q * r + 0x1.27e4db46cddd1p-22;
   q = q * r + 0x1.71de01fdbf9cap-19;
   q = q * r + 0x1.a01a01a6e1e2ap-16;
@@ -39,10 +41,10 @@ struct ExpParts {
   q = q * r + 0x1.5555555555556p-5;
   q = q * r + 0x1.5555555555557p-3;
   q = q * r + 0.5;
-  const double curve = q * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
-  const double mantissa = 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
-  const std::uint64_t exponent = bits_of(shifted) - bits_of(magic);
-  const std::uint64_t half = ((exponent + 2048U) >> 1) - 1024U;
+  const F curve = q * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
+  const F mantissa = 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
+  const typename WordsOf<F>::type exponent = bits_of(shifted) - bits_of(magic);
+  const typename WordsOf<F>::type half = ((exponent + 2048U) >> 1) - 1024U;
   return {mantissa, from_bits((half + 1023U) << 52), from_bits((exponent - half + 1023U) << 52)};
 }
 
@@ -55,6 +57,10 @@ struct ExpParts {
 
 [[gnu::always_inline]] inline double exp_of(double x) {
   const ExpParts e = exp_parts(x, 0.0);
+  return e.mantissa * e.scale1 * e.scale2;
+}
+[[gnu::always_inline]] inline Doubles exp_of(const Doubles& x) {
+  const ScaledExpF64<Doubles> e = exp_parts_within(at_least(at_most(x, 710.0), -800.0), Doubles(0.0));
   return e.mantissa * e.scale1 * e.scale2;
 }
 

@@ -6,18 +6,35 @@
 namespace popsr::kernels {
 namespace {
 
+/// Rows of floats; `Stored` is T, or a word that holds a bfloat16.
+template <class T, bool kSquare, class Stored>
+void sum_float_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
+                    std::int64_t row_stride) {
+  T* out = static_cast<T*>(hi);
+  T* rest = static_cast<T*>(lo);
+  const Stored* x = static_cast<const Stored*>(in);
+  std::int64_t r = 0;
+  for (; n != 0 && r + 4 <= rows; r += 4) {
+    four_lane_sums<T, kSquare>(out + r, rest == nullptr ? nullptr : rest + r, x + r * row_stride, n,
+                               row_stride);
+  }
+  for (; r < rows; ++r) {
+    const Sum<T> sum = lane_sum<T, kSquare>(x + r * row_stride, n);
+    out[r] = sum.hi;
+    if (rest != nullptr) rest[r] = sum.lo;
+  }
+}
+
 template <class T, bool kSquare>
 void sum_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
               std::int64_t row_stride) {
-  T* out = static_cast<T*>(hi);
-  T* rest = static_cast<T*>(lo);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* x = static_cast<const T*>(in) + r * row_stride;
-    if constexpr (Traits<T>::kFloat) {
-      const Sum<T> sum = lane_sum<T, kSquare>(x, n);
-      out[r] = sum.hi;
-      if (rest != nullptr) rest[r] = sum.lo;
-    } else {
+  if constexpr (Traits<T>::kFloat) {
+    sum_float_rows<T, kSquare, T>(hi, lo, in, rows, n, row_stride);
+  } else {
+    T* out = static_cast<T*>(hi);
+    T* rest = static_cast<T*>(lo);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const T* x = static_cast<const T*>(in) + r * row_stride;
       Word<T> sum = 0;
       for (std::int64_t i = 0; i < n; ++i) {
         const Word<T> value = static_cast<Word<T>>(x[i]);

@@ -10,6 +10,8 @@
 #include "popsr/kernels/kernel_table.h"
 
 #include "popsr/kernels/level/ars.h"
+#include "popsr/kernels/level/bf16-inl.h"
+#include "popsr/kernels/level/bf16.h"
 #include "popsr/kernels/level/cast-inl.h"
 #include "popsr/kernels/level/conv.h"
 #include "popsr/kernels/level/convert.h"
@@ -125,6 +127,21 @@ constexpr void fill_polynomials(KernelTable& table) {
   ew[index(Ew::kGeluErfGrad)][d] = geluerf_grad_f64;
 }
 
+constexpr void fill_bf16(KernelTable& table) {
+  auto& ew = table.elementwise_bf16;
+  ew[index(Ew::kAdd)] = binary_bf16<Add<float>>;
+  ew[index(Ew::kSub)] = binary_bf16<Subtract<float>>;
+  ew[index(Ew::kMul)] = binary_bf16<Multiply<float>>;
+  ew[index(Ew::kDiv)] = binary_bf16<Divide<float>>;
+  ew[index(Ew::kSqrt)] = unary_bf16<Sqrt<float>>;
+  ew[index(Ew::kExp)] = exp_bf16;
+  ew[index(Ew::kGelu)] = gelu_bf16;
+  ew[index(Ew::kSigmoid)] = sigmoid_bf16;
+  ew[index(Ew::kSwish)] = swish_bf16;
+  ew[index(Ew::kSin)] = sin_bf16;
+  ew[index(Ew::kCos)] = cos_bf16;
+}
+
 constexpr void fill_bool(KernelTable& table) {
   const int c = index(Compute::kBool);
   table.elementwise[index(Ew::kMaximum)][c] = binary_loop<std::uint8_t, Maximum<std::uint8_t>>;
@@ -157,6 +174,7 @@ constexpr void fill_functions(KernelTable& table) {
   table.softmax_f64 = softmax_f64;
   table.norm_f32 = kNorm<float>;
   table.norm_f64 = kNorm<double>;
+  table.sum_bf16 = sum_float_rows<float, false, std::uint16_t>;
   table.widen_f16 = widen_f16;
   table.widen_bf16 = widen_bf16;
   table.narrow_f16 = narrow_f16;
@@ -212,6 +230,7 @@ constexpr KernelTable make_table() {
   fill_integer_and_casts<std::uint16_t>(table, Compute::kU16);
   fill_integer_and_casts<std::uint32_t>(table, Compute::kU32);
   fill_integer_and_casts<std::uint64_t>(table, Compute::kU64);
+  fill_bf16(table);
   fill_bool(table);
   fill_casts<Bool>(table, Compute::kBool);
   fill_functions(table);

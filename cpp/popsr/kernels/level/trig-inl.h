@@ -101,5 +101,31 @@ template <int kQuarter>
   return static_cast<float>(kQuarter == 0 && x == 0.0 ? x : result);
 }
 
+/// Below, trig_near_bf16 rounded to bfloat16 is the exact sine or cosine rounded to float and then to
+/// bfloat16; tests_cpp/test_kernels_bf16.cpp compares all of them.
+inline constexpr float kTrigNearBf16 = 512.0F;
+
+/// Of a bfloat16, in float: pi/2 in pieces of 15, 15 and 24 bits; the first two have exact products with n.
+/// The polynomials are those of Cephes (sinf.c).
+template <int kQuarter>
+[[gnu::always_inline]] inline float trig_near_bf16(float x) {
+  const float magic = 12582912.0F;
+  const float shifted = x * 0x1.45f306p-1F + magic;
+  const float n = shifted - magic;
+  const float r = ((x - n * 0x1.921cp+0F) - n * 0x1.daa0p-15F) - n * 0x1.10b462p-30F;
+  const float z = r * r;
+  float s = -1.9515295891E-4F;
+  s = s * z + 8.3321608736E-3F;
+  s = s * z - 1.6666654611E-1F;
+  const float sine = (s * z + 1.0F) * r;
+  float c = 2.443315711809948E-5F;
+  c = c * z - 1.388731625493765E-3F;
+  c = c * z + 4.166664568298827E-2F;
+  const float cosine = (c * z - 0.5F) * z + 1.0F;
+  const std::uint32_t quadrant = bits_of(shifted) + kQuarter;
+  const std::uint32_t odd = 0 - (quadrant & 1U);
+  return from_bits(((bits_of(cosine) & odd) | (bits_of(sine) & ~odd)) ^ ((quadrant & 2U) << 30));
+}
+
 }  // namespace
 }  // namespace popsr::kernels

@@ -1,3 +1,5 @@
+#include "popsr/kernels/level/bf16-inl.h"
+#include "popsr/kernels/level/bf16.h"
 #include "popsr/kernels/level/functions.h"
 #include "popsr/kernels/level/trig-inl.h"
 
@@ -106,8 +108,40 @@ void trig_loop(void* hi, void*, const void* const* in, std::int64_t n, const dou
   }
 }
 
+/// As above; the rest through float.
+template <int kQuarter>
+void trig_loop_bf16(void* hi, const void* const* in, std::int64_t n) {
+  constexpr std::int64_t kPiece = 256;
+  const std::uint16_t* x = static_cast<const std::uint16_t*>(in[0]);
+  std::uint16_t* out = static_cast<std::uint16_t*>(hi);
+  for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+    const std::int64_t count = n - begin < kPiece ? n - begin : kPiece;
+    std::uint16_t piece[kPiece];
+    std::uint32_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float value = bf16_to_float(x[begin + i]);
+      const std::uint32_t size = bits_of(magnitude(value));
+      largest = size > largest ? size : largest;
+      piece[i] = to_bf16(trig_near_bf16<kQuarter>(value));
+    }
+    for (std::int64_t i = 0; largest >= bits_of(kTrigNearBf16) && i < count; ++i) {
+      const float value = bf16_to_float(x[begin + i]);
+      if (magnitude(value) < kTrigNearBf16) continue;
+      const bool near = magnitude(value) < static_cast<float>(kTrigNear);
+      piece[i] = to_bf16(near ? trig_near<kQuarter>(value) : trig_far<kQuarter>(value));
+    }
+    __builtin_memcpy(out + begin, piece, static_cast<std::size_t>(count) * sizeof(piece[0]));
+  }
+}
+
 }  // namespace
 
+void sin_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+  trig_loop_bf16<0>(hi, in, n);
+}
+void cos_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+  trig_loop_bf16<1>(hi, in, n);
+}
 void sin_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
   trig_loop<0, float>(hi, lo, in, n, p);
 }
