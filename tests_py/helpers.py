@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import popsr
@@ -191,3 +192,14 @@ def run_python(code: str, **env: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def assert_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
+    """``build`` raises a typed error of one line, which ``match`` is found in, and appends nothing to its graph."""
+    with popsr.Ir().create_empty_graph() as graph:
+        with pytest.raises(error, match=match) as caught:
+            build()
+        assert isinstance(caught.value, popsr.Error)
+        assert "\n" not in str(caught.value)
+        assert not str(caught.value).endswith(".")
+        assert not graph.ops, "nothing was appended"
