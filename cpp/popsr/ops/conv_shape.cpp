@@ -1,4 +1,5 @@
 #include "popsr/ops/conv_shape.h"
+#include "popsr/ops/pad_rule.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,19 +14,6 @@ using Ints = std::vector<std::int64_t>;
 
 /// Bounds every attribute, so that positions fit into 64 bits.
 constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
-
-enum class PadType : std::uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
-
-PadType pad_type_of(const Op& op) {
-  const auto& name = op.attr<std::string>("pad_type");
-  if (name == "not_set") return PadType::kNotSet;
-  if (name == "same_upper") return PadType::kSameUpper;
-  if (name == "same_lower") return PadType::kSameLower;
-  if (name == "valid") return PadType::kValid;
-  raise<AttributeValueError>(
-      "{}: unknown pad_type, got '{}', expected not_set, same_upper, same_lower or valid", op.def->name,
-      name);
-}
 
 /// The attribute, `size` numbers of at least `least`; all `absent` where it is not given.
 Ints read(const Op& op, std::string_view attr, std::size_t size, std::int64_t least, std::int64_t absent) {
@@ -46,14 +34,14 @@ Ints read(const Op& op, std::string_view attr, std::size_t size, std::int64_t le
 struct Parts {
   std::string_view name;
   std::size_t rank;  ///< Spatial axes.
-  PadType pad_type;
+  PadRule pad_type;
   Ints in, kernel, stride, dilation, begin, end;
 
   /// Input positions that the kernel spans.
   std::int64_t span(std::size_t d) const { return (kernel[d] - 1) * dilation[d] + 1; }
   /// Splits padding that pad_type asks for; an odd one goes to the end with same_upper.
   void split(std::size_t d, std::int64_t total) {
-    begin[d] = pad_type == PadType::kSameUpper ? total / 2 : total - total / 2;
+    begin[d] = pad_type == PadRule::kSameUpper ? total / 2 : total - total / 2;
     end[d] = total - begin[d];
   }
 };
@@ -78,7 +66,7 @@ Parts read_parts(const Op& op, const Shape& t, const Shape& weight) {
   const auto middle = padding.begin() + static_cast<std::ptrdiff_t>(rank);
   Parts parts{name,
               rank,
-              pad_type_of(op),
+              pad_rule_of(op, "pad_type"),
               spatial(t),
               spatial(weight),
               read(op, "stride", rank, 1, 1),
@@ -90,7 +78,7 @@ Parts read_parts(const Op& op, const Shape& t, const Shape& weight) {
     raise<ShapeError>("{}: the kernel has no elements, got weight {}, expected positive extents", name,
                       to_string(weight));
   }
-  if (parts.pad_type != PadType::kNotSet) parts.begin = parts.end = Ints(rank, 0);
+  if (parts.pad_type != PadRule::kNotSet) parts.begin = parts.end = Ints(rank, 0);
   return parts;
 }
 
@@ -167,14 +155,14 @@ ConvShape conv_shape(const Op& op, const Shape& t, const Shape& weight) {
   require_channels(parts.name, t, weight, groups, false);
   Ints out(parts.rank);
   for (std::size_t d = 0; d < parts.rank; ++d) {
-    if (parts.pad_type == PadType::kSameUpper || parts.pad_type == PadType::kSameLower) {
+    if (is_same(parts.pad_type)) {
       const std::int64_t extent = (parts.in[d] + parts.stride[d] - 1) / parts.stride[d];
       const std::int64_t total = (extent - 1) * parts.stride[d] + parts.span(d) - parts.in[d];
       parts.split(d, extent == 0 ? 0 : std::max<std::int64_t>(total, 0));
     }
     const std::int64_t padded = parts.in[d] + parts.begin[d] + parts.end[d];
-    const bool same_of_nothing = parts.in[d] == 0 && parts.pad_type != PadType::kNotSet;
-    if (padded < parts.span(d) && !(same_of_nothing && parts.pad_type != PadType::kValid)) {
+    const bool same_of_nothing = parts.in[d] == 0 && parts.pad_type != PadRule::kNotSet;
+    if (padded < parts.span(d) && !(same_of_nothing && parts.pad_type != PadRule::kValid)) {
       raise<ShapeError>(
           "{}: the kernel is larger than the padded input, got {} positions for {} along spatial axis {}, "
           "expected at most as many",
@@ -201,7 +189,7 @@ ConvShape conv_transpose_shape(const Op& op, const Shape& t, const Shape& weight
           "{}: output_padding is too large, got {}, expected less than stride or dilation", parts.name,
           to_string(extra));
     }
-    const bool same = parts.pad_type == PadType::kSameUpper || parts.pad_type == PadType::kSameLower;
+    const bool same = is_same(parts.pad_type);
     const std::int64_t full =
         parts.in[d] == 0 ? 0 : parts.stride[d] * (parts.in[d] - 1) + extra[d] + parts.span(d);
     out[d] = !output_shape.empty() ? output_shape[d]

@@ -1,4 +1,5 @@
 #include "popsr/ops/pool_windows.h"
+#include "popsr/ops/pad_rule.h"
 
 #include <algorithm>
 #include <limits>
@@ -33,30 +34,17 @@ Ints numbers(const Op& op, std::string_view name, std::size_t count, std::int64_
   return given;
 }
 
-enum class AutoPad : std::uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
-
-AutoPad auto_pad_of(const Op& op) {
-  const auto& name = op.attr<std::string>("auto_pad");
-  if (name == "not_set") return AutoPad::kNotSet;
-  if (name == "same_upper") return AutoPad::kSameUpper;
-  if (name == "same_lower") return AutoPad::kSameLower;
-  if (name == "valid") return AutoPad::kValid;
-  raise<AttributeValueError>(
-      "{}: unknown auto_pad, got '{}', expected not_set, same_upper, same_lower or valid", op.def->name,
-      name);
-}
-
 struct Padding {
-  AutoPad rule;
+  PadRule rule;
   Ints values;  ///< Begins, then ends.
   bool ceil;
 };
 
 Padding padding_of(const Op& op, std::size_t dims) {
-  Padding padding{.rule = auto_pad_of(op),
+  Padding padding{.rule = pad_rule_of(op, "auto_pad"),
                   .values = numbers(op, "padding", 2 * dims, 0, 0),
                   .ceil = op.attr<bool>("ceil_mode")};
-  if (padding.rule != AutoPad::kNotSet) std::ranges::fill(padding.values, 0);  // a rule takes its place
+  if (padding.rule != PadRule::kNotSet) std::ranges::fill(padding.values, 0);  // a rule takes its place
   return padding;
 }
 
@@ -67,11 +55,11 @@ void place_windows(const Op& op, const Padding& padding, std::size_t d, PoolAxis
                       op.def->name, axis.in, d + kLeading, kMost);
   }
   const std::int64_t window = (axis.kernel - 1) * axis.dilation + 1;
-  if (padding.rule == AutoPad::kSameUpper || padding.rule == AutoPad::kSameLower) {
+  if (is_same(padding.rule)) {
     axis.windows = ceil_div(axis.reach(), axis.stride);
     const std::int64_t total =
         std::max<std::int64_t>((axis.windows - 1) * axis.stride + window - axis.reach(), 0);
-    axis.pad = padding.rule == AutoPad::kSameUpper ? total / 2 : total - total / 2;
+    axis.pad = padding.rule == PadRule::kSameUpper ? total / 2 : total - total / 2;
     return;
   }
   axis.pad = padding.values[d];
@@ -82,7 +70,7 @@ void place_windows(const Op& op, const Padding& padding, std::size_t d, PoolAxis
         op.def->name, window, padded, d + kLeading);
   }
   axis.windows = (padded - window) / axis.stride + 1;
-  if (!padding.ceil || padding.rule == AutoPad::kValid) return;
+  if (!padding.ceil || padding.rule == PadRule::kValid) return;
   // One more that reaches beyond the padding, unless it begins behind the operand.
   const bool rest = (padded - window) % axis.stride != 0;
   if (rest && axis.windows * axis.stride < axis.pad + axis.reach()) ++axis.windows;

@@ -46,30 +46,16 @@ void conv_micro(const ConvTile<typename X::T>& tile) {
 template <class X>
 using ConvMicroFn = void (*)(const ConvTile<typename X::T>&);
 
-/// Kernels by panel shape (two vectors, one, part of one) and number of rows.
 template <class X>
-struct ConvTable {
-  ConvMicroFn<X> two[X::kRows + 1] = {}, one[X::kRows + 1] = {}, partial[X::kRows + 1] = {};
-};
-
-template <class X, int Rows>
-constexpr void fill(ConvTable<X>& table) {
-  if constexpr (Rows > 0) {
-    table.two[Rows] = conv_micro<X, Rows, 2, false>;
-    table.one[Rows] = conv_micro<X, Rows, 1, false>;
-    table.partial[Rows] = conv_micro<X, Rows, 1, true>;
-    fill<X, Rows - 1>(table);
+struct ConvKernels {
+  using Fn = ConvMicroFn<X>;
+  template <int Rows, int Vecs, bool Partial>
+  static constexpr Fn get() {
+    return conv_micro<X, Rows, Vecs, Partial>;
   }
-}
-
+};
 template <class X>
-constexpr ConvTable<X> make_conv_table() {
-  ConvTable<X> table;
-  fill<X, X::kRows>(table);
-  return table;
-}
-template <class X>
-constexpr ConvTable<X> kConv = make_conv_table<X>();
+constexpr auto kConv = make_micro_table<X, ConvKernels<X>>();
 
 /// The chains of one tile, one block of steps after the other.
 template <class X>

@@ -10,30 +10,40 @@ namespace {
 template <class X>
 using MicroFn = void (*)(const Tile<typename X::T>&, const Finish<typename X::T>&);
 
-/// Kernels by panel shape (two vectors, one, part of one) and number of rows.
 template <class X>
-struct MicroTable {
-  MicroFn<X> two[X::kRows + 1] = {}, one[X::kRows + 1] = {}, partial[X::kRows + 1] = {};
+struct ProductKernels {
+  using Fn = MicroFn<X>;
+  template <int Rows, int Vecs, bool Partial>
+  static constexpr Fn get() {
+    return micro<X, Rows, Vecs, Partial>;
+  }
 };
 
-template <class X, int Rows>
-constexpr void fill(MicroTable<X>& table) {
+/// Kernels by panel shape (two vectors, one, part of one) and number of rows. `Kernels` as ProductKernels.
+template <class X, class Kernels>
+struct MicroTable {
+  using Fn = typename Kernels::Fn;
+  Fn two[X::kRows + 1] = {}, one[X::kRows + 1] = {}, partial[X::kRows + 1] = {};
+};
+
+template <int Rows, class X, class Kernels>
+constexpr void fill(MicroTable<X, Kernels>& table) {
   if constexpr (Rows > 0) {
-    table.two[Rows] = micro<X, Rows, 2, false>;
-    table.one[Rows] = micro<X, Rows, 1, false>;
-    table.partial[Rows] = micro<X, Rows, 1, true>;
-    fill<X, Rows - 1>(table);
+    table.two[Rows] = Kernels::template get<Rows, 2, false>();
+    table.one[Rows] = Kernels::template get<Rows, 1, false>();
+    table.partial[Rows] = Kernels::template get<Rows, 1, true>();
+    fill<Rows - 1>(table);
   }
 }
 
-template <class X>
-constexpr MicroTable<X> make_micro_table() {
-  MicroTable<X> table;
-  fill<X, X::kRows>(table);
+template <class X, class Kernels>
+constexpr MicroTable<X, Kernels> make_micro_table() {
+  MicroTable<X, Kernels> table;
+  fill<X::kRows>(table);
   return table;
 }
 template <class X>
-constexpr MicroTable<X> kMicro = make_micro_table<X>();
+constexpr auto kMicro = make_micro_table<X, ProductKernels<X>>();
 
 /// Number of columns of the panel that starts `left` columns before the end.
 template <class X>
