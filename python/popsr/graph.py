@@ -28,6 +28,9 @@ class Graph:
     _ir: Ir
     _id: int
     _op_hooks: OpHooks
+    _is_recursively_differentiable: bool = (
+        True  # False: graphs that call it need to be told its gradient graph
+    )
 
     def __init__(self) -> None:
         raise ArgumentTypeError("Graph: cannot be constructed, use Ir.create_graph or Ir.create_empty_graph")

@@ -8,6 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from popsr.graph import Graph
     from popsr.ir import Ir
     from popsr.replicas import Partition
     from popsr.tensor import Tensor
@@ -66,6 +67,16 @@ class Op:
         """Attributes by name."""
         attrs: dict[str, Any] = dict(self._info()["attrs"])
         return attrs
+
+    @property
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Graphs that it runs: of a call or loop one, of a conditional its branches."""
+        attributes = self._info()["attrs"]
+        return tuple(
+            self._ir._graph(attributes[name])
+            for name in ("graph", "then_branch", "else_branch")
+            if name in attributes
+        )
 
     @property
     def parts(self) -> tuple[Op, ...]:

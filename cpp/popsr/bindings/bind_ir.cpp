@@ -218,6 +218,10 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, std::uint32_t graph, TensorId tensor) {
              self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
            })
+      .def("is_called",
+           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).called; })
+      .def("remove_output", [](Ir& self, std::uint32_t graph,
+                               std::size_t index) { self.remove_output(checked_graph(self, graph), index); })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
               const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep) {

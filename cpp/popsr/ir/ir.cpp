@@ -117,6 +117,18 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
   ++epoch_;
 }
 
+void Ir::remove_output(GraphId graph, std::size_t index) {
+  Graph& g = graphs_[graph.value];
+  if (g.called) {
+    raise<GraphError>(
+        "graph_output: an output of a graph that is called, got graph '{}', expected one that is not",
+        g.name);
+  }
+  POPSR_CHECK(index < g.outputs.size());
+  g.outputs.erase(g.outputs.begin() + static_cast<std::ptrdiff_t>(index));
+  ++epoch_;
+}
+
 TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                           ReplicaGrouping grouping, VariableRetrievalMode retrieval) {
   if (grouping.replicas() != replication()) {

@@ -189,6 +189,8 @@ class Ir {
                      bool by_ref = false);
   /// GraphError when the tensor is of another graph.
   void add_output(GraphId graph, TensorId tensor);
+  /// Takes back output `index`; the tensor stays. GraphError when the graph is called already.
+  void remove_output(GraphId graph, std::size_t index);
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                         ReplicaGrouping grouping, VariableRetrievalMode retrieval);
   TensorId add_constant(GraphId graph, std::string_view name, TensorType type,

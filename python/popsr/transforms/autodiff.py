@@ -131,7 +131,8 @@ class GradGraphInfo:
         self._check_call("inputs_dict", fwd_call_info, self._forward)
         values = {
             theirs: each.fwd_tensor
-            for theirs, each in zip(self._graph.inputs, self._expected_inputs, strict=True)
+            # Whoever adds inputs to a gradient graph, for state, passes them too.
+            for theirs, each in zip(self._graph.inputs, self._expected_inputs, strict=False)
             if each.connection_type is ExpectedConnectionType.Fwd
         }
         return dict(zip(values, fwd_call_info._graph_to_parents(values.values()), strict=True))
@@ -248,6 +249,7 @@ def autodiff(
                 f"autodiff: called_graphs_grad_info has no GradGraphInfo of {key!r}, got {info!r}"
             )
         called.append(info._to_tuple())
+    _refuse_unsafe(graph, read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info))
     result = _core.autodiff(
         ir._core,
         graph._id,
@@ -257,6 +259,21 @@ def autodiff(
     )
     infos = {ir._graph(forward): GradGraphInfo._of(ir, grad) for forward, grad in result.items()}
     return infos if return_all_grad_graphs else infos[graph]
+
+
+def _refuse_unsafe(graph: Graph, known: Mapping[Graph, GradGraphInfo]) -> None:
+    """Graphs below that have a gradient graph of their own, which was not given."""
+    seen: set[Graph] = {graph, *known}
+    todo = [called for called in graph.called_graphs if called not in seen]
+    while todo:
+        called = todo.pop()
+        seen.add(called)
+        if not called._is_recursively_differentiable:
+            raise GraphError(
+                f"autodiff: a called graph is marked as unsafe to autodiff, got {called!r} with a gradient graph "
+                "written by hand, expected that in called_graphs_grad_info"
+            )
+        todo.extend(each for each in called.called_graphs if each not in seen)
 
 
 def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int] | None:

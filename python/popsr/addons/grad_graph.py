@@ -1,0 +1,240 @@
+"""Gradient graphs that are written by hand, as ``build_grad`` of a module."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import popsr
+from popsr.addons.graph import GraphWithNamedArgs
+from popsr.addons.utils import duplicate_items, suffix_graph_name
+from popsr.context import gir
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    GraphError,
+    ShapeError,
+    StateError,
+    UnknownNameError,
+)
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.tensor import Tensor
+from popsr.transforms import GradGraphInfo
+
+if TYPE_CHECKING:
+    from popsr.addons.module import Module
+
+__all__ = ["Aux", "VarGrad", "create", "create_grad_graph_info"]
+
+
+class Aux:
+    """What ``build`` leaves for ``build_grad``, by key."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None, is_readable: bool = False) -> None:
+        """With values, as ``build_grad`` sees them."""
+        self._values = dict(values or {})
+        self._is_readable = is_readable
+        self._inputs: dict[Tensor, Tensor] = {}  # of the forward graph to those of the gradient graph
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if self._is_readable:
+            raise StateError(f"aux: written in build_grad, got {key!r}, expected build to do so")
+        self._values[key] = value
+
+    def __getitem__(self, key: str) -> Any:
+        if not self._is_readable:
+            raise StateError(f"aux: read in build, got {key!r}, expected build_grad to do so")
+        if key not in self._values:
+            raise UnknownNameError(f"aux: no such key, got {key!r}, expected one of {list(self._values)}")
+        value = self._values[key]
+        if not isinstance(value, Tensor):
+            return value
+        if value not in self._inputs:
+            name = value.name.rpartition("/")[2]
+            self._inputs[value] = popsr.graph_input(value.shape, value.dtype, name, False, value.meta_shape)
+        return self._inputs[value]
+
+    def _for_grad(self) -> Aux:
+        return Aux(self._values, True)
+
+    def __repr__(self) -> str:
+        return f"Aux({self._values!r})"
+
+
+class VarGrad:
+    """Gradients of variables by dotted name, checked as they are set."""
+
+    def __init__(self, variables: Mapping[str, Tensor] | None = None) -> None:
+        """Of the given variables."""
+        self._variables = dict(variables or {})
+        self._gradients: dict[str, Tensor] = {}
+
+    def __setitem__(self, key: str, value: Tensor) -> None:
+        if key not in self._variables:
+            raise UnknownNameError(
+                f"var_grad: no such variable, got {key!r}, expected one of {list(self._variables)}"
+            )
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"var_grad: the gradient of {key!r} is not a Tensor, got {value!r}")
+        _check_shape(f"the gradient of {key!r}", value, self._variables[key])
+        self._gradients[key] = value
+
+    def __getitem__(self, key: str) -> Tensor:
+        if key not in self._gradients:
+            raise UnknownNameError(
+                f"var_grad: no gradient yet, got {key!r}, expected one of {list(self._gradients)}"
+            )
+        return self._gradients[key]
+
+
+def create_grad_graph_info(
+    ir: Ir,
+    fwd_graph: Graph,
+    grad_graph: Graph,
+    grad_input_to_fwd_output: OrderedDict[Tensor, Tensor],
+    grad_output_to_fwd_input: OrderedDict[Tensor, Tensor],
+    fwd_tensors: set[Tensor],
+) -> GradGraphInfo:
+    """What ``popsr.transforms.autodiff`` would return for a gradient graph that was made by hand.
+
+    Args:
+        ir: the Ir.
+        fwd_graph: the forward graph.
+        grad_graph: the gradient graph.
+        grad_input_to_fwd_output: inputs of the gradient graph, in order, to tensors of the forward graph: inputs or
+            outputs that callers see.
+        grad_output_to_fwd_input: outputs of the gradient graph, in order, to what they are the gradients of.
+        fwd_tensors: tensors of the forward graph whose values the gradient graph takes, not their gradients.
+    """
+    inputs = [(tensor not in fwd_tensors, tensor) for tensor in grad_input_to_fwd_output.values()]
+    return _grad_graph_info(ir, fwd_graph, grad_graph, inputs, grad_output_to_fwd_input.values())
+
+
+def _grad_graph_info(
+    ir: Ir,
+    fwd_graph: Graph,
+    grad_graph: Graph,
+    inputs: Iterable[tuple[bool, Tensor]],
+    outputs: Iterable[Tensor],
+) -> GradGraphInfo:
+    """Inputs are gradients (True) or values of forward tensors; outputs gradients."""
+    return GradGraphInfo._of(
+        ir,
+        (
+            fwd_graph._id,
+            grad_graph._id,
+            [(is_gradient, tensor._id) for is_gradient, tensor in inputs],
+            [(True, tensor._id) for tensor in outputs],
+        ),
+    )
+
+
+def create(
+    module: Module,
+    fwd_graph: GraphWithNamedArgs,
+    grads_provided: Iterable[Tensor] | None,
+    grads_required: Iterable[Tensor] | None,
+) -> GraphWithNamedArgs:
+    """See ``Module.create_grad_graph``."""
+    forward = fwd_graph.graph
+    provided = _members("grads_provided", grads_provided, forward.outputs)
+    required = _members("grads_required", grads_required, forward.inputs)
+    _check_parameters(module, len(provided))
+    variables = {tensor: key for key, tensor in fwd_graph.args.to_dict().items()}
+    state, graph = module._state, gir().create_empty_graph(suffix_graph_name(forward.name, "grad"))
+    state.aux = (fwd_graph.aux or Aux())._for_grad()
+    state.var_grad = VarGrad(fwd_graph.args.to_dict())
+    with graph:
+        given = [
+            popsr.graph_input(t.shape, t.dtype, f"Gradient___{_short(t)}", False, t.meta_shape)
+            for t in provided
+        ]
+        returned = list(_tensors(module.build_grad(*given)))
+        plain = [t for t in required if t not in variables]
+        _check_returned(returned, plain)
+        missing = [
+            variables[t] for t in required if t in variables and variables[t] not in state.var_grad._gradients
+        ]
+        if missing:
+            raise GraphError(f"build_grad: missing variable gradients, got none for {missing} in var_grad")
+        of_variables = [t for t in required if t in variables]
+        outputs = [*returned, *(state.var_grad[variables[t]] for t in of_variables)]
+        for tensor in outputs:
+            popsr.graph_output(tensor)
+    taken = state.aux._inputs
+    _expose(forward, taken)
+    inputs = [*((True, t) for t in provided), *((False, t) for t in taken)]
+    info = _grad_graph_info(gir(), forward, graph, inputs, [*plain, *of_variables])
+    return GraphWithNamedArgs(graph, None, info, module)
+
+
+def _expose(forward: Graph, tensors: Iterable[Tensor]) -> None:
+    """Let callers of the forward graph see what the gradient graph takes."""
+    hidden = [t for t in tensors if t not in forward.inputs and t not in forward.outputs]
+    if hidden and forward.ir._core.is_called(forward._id):
+        raise GraphError(
+            f"create_grad_graph: the forward graph is called already, got {forward!r}, expected gradient graphs "
+            "before calls"
+        )
+    with forward:
+        for tensor in hidden:
+            popsr.graph_output(tensor)
+
+
+def _members(name: str, tensors: Iterable[Tensor] | None, known: tuple[Tensor, ...]) -> list[Tensor]:
+    if tensors is None:
+        return list(known)
+    found = list(tensors)
+    twice, others = duplicate_items(found), [t for t in found if t not in known]
+    if twice:
+        raise AttributeValueError(f"create_grad_graph: {name} has tensors twice, got {twice}")
+    if others:
+        raise GraphError(
+            f"create_grad_graph: {name} has tensors of another graph, got {others}, expected some of {list(known)}"
+        )
+    return found
+
+
+def _check_parameters(module: Module, number: int) -> None:
+    where = f"{type(module).__qualname__}.build_grad"
+    parameters = inspect.signature(module.build_grad).parameters.values()
+    wrong = [p.name for p in parameters if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if wrong:
+        raise ArgumentTypeError(
+            f"{where}: other parameters than positional ones, got {wrong}, expected one for each gradient"
+        )
+    least = sum(p.default is p.empty for p in parameters)
+    if not least <= number <= len(parameters):
+        raise ArgumentTypeError(f"{where}: takes {len(parameters)} gradients, got {number} provided")
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    for tensor in [] if result is None else [result] if isinstance(result, Tensor) else result:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentTypeError(f"build_grad: returned no Tensor, got {tensor!r}")
+        yield tensor
+
+
+def _check_returned(returned: list[Tensor], wanted: list[Tensor]) -> None:
+    if len(returned) != len(wanted):
+        many = "Too many" if len(returned) > len(wanted) else "Not enough"
+        raise GraphError(
+            f"build_grad: {many} outputs, got {len(returned)}, expected gradients of {[_short(t) for t in wanted]}"
+        )
+    for i, (gradient, tensor) in enumerate(zip(returned, wanted, strict=True)):
+        _check_shape(f"output {i}, the gradient of {_short(tensor)!r}", gradient, tensor)
+
+
+def _check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
+    if (gradient.shape, gradient.meta_shape) != (tensor.shape, tensor.meta_shape):
+        meta = f" with meta_shape {tensor.meta_shape}" if tensor.meta_shape else ""
+        raise ShapeError(
+            f"build_grad: wrong shape of {what}, got {gradient.shape}, expected {tensor.shape}{meta}"
+        )
+
+
+def _short(tensor: Tensor) -> str:
+    return tensor.name.rpartition("/")[2]

@@ -1,0 +1,279 @@
+"""Graphs whose inputs have names, and such graphs with tensors bound to the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from popsr import ops
+from popsr.addons.graph_text import schedule_text
+from popsr.addons.named_tensors import NamedTensors, TensorMap
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, StateError
+from popsr.graph import Graph
+from popsr.ops.control import CallSiteInfo
+from popsr.tensor import Tensor, TensorLike
+from popsr.transforms import GradGraphInfo
+from popsr.utils import read_mapping
+
+if TYPE_CHECKING:
+    from popsr.addons.grad_graph import Aux
+    from popsr.addons.module import Module
+
+__all__ = [
+    "BoundGraph",
+    "CalledGraphsGradInfoLike",
+    "GradGraphInfoLike",
+    "GraphLike",
+    "GraphWithNamedArgs",
+    "read_grad_infos",
+]
+
+GraphLike = Union[Graph, "GraphWithNamedArgs"]
+GradGraphInfoLike = Union[GradGraphInfo, "GraphWithNamedArgs"]
+CalledGraphsGradInfoLike = (
+    Mapping[GraphLike, GradGraphInfoLike] | Mapping[Graph, GradGraphInfo] | Mapping[Graph, GradGraphInfoLike]
+)
+
+
+class BoundGraph:
+    """A graph with tensors of its callers for some of its inputs.
+
+    Args:
+        graph: the graph.
+        args: tensors, or host data, by input of the graph.
+    """
+
+    def __init__(self, graph: Graph, args: TensorMap | None = None) -> None:
+        """The graph and what is bound."""
+        if not isinstance(graph, Graph):
+            raise ArgumentTypeError(f"BoundGraph: graph is not a Graph, got {graph!r}")
+        self.graph = graph
+        self.args: dict[Tensor, Any] = dict(read_mapping("BoundGraph", "args", args))
+
+    def call(
+        self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run the graph.
+
+        Args:
+            *targs: inputs in order; lists are flattened, numbers and arrays become constants.
+            args: further inputs by the graph's tensor; they override what is bound.
+        Returns:
+            All its outputs.
+        Raises:
+            ValueError: an input is missing, is there twice, or is none of the graph; see ``ops.call``.
+        """
+        return self.call_with_info(*targs, args=args).outputs
+
+    def call_with_info(
+        self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
+    ) -> CallSiteInfo:
+        """As ``call``, but return both sides of it.
+
+        Args:
+            *targs: as for ``call``.
+            args: as for ``call``.
+        """
+        given = {**self.args, **read_mapping("call", "args", args)}
+        return ops.call_with_info(self.graph, *targs, inputs_dict=given)
+
+    def bind(self, args: TensorMap) -> BoundGraph:
+        """The graph with more bound; what is bound again is replaced.
+
+        Args:
+            args: tensors by input of the graph.
+        """
+        return BoundGraph(self.graph, {**self.args, **read_mapping("bind", "args", args)})
+
+    def subgraph_io_map(
+        self, *targs: Tensor, args: TensorMap | None = None, outs: Iterable[Tensor] | None = None
+    ) -> dict[Tensor, Tensor]:
+        """Inputs and outputs of the graph to tensors of a caller.
+
+        Args:
+            *targs: inputs in order.
+            args: further inputs by the graph's tensor; they override what is bound.
+            outs: outputs in order. Default: none.
+        Raises:
+            ValueError: more inputs or outputs than the graph has, or inputs are missing.
+        """
+        inputs, outputs = self.graph.inputs, self.graph.outputs
+        found = tuple(outs or ())
+        if len(targs) > len(inputs) or len(found) > len(outputs):
+            raise GraphError(
+                f"subgraph_io_map: too many tensors, got {len(targs)} inputs and {len(found)} outputs, expected "
+                f"at most {len(inputs)} and {len(outputs)} of {self.graph!r}"
+            )
+        mapping = {**self.args, **dict(zip(inputs, targs, strict=False)), **(args or {})}
+        missing = [t for t in inputs if t not in mapping]
+        if missing:
+            raise GraphError(
+                f"subgraph_io_map: inputs are missing, got {len(mapping)} of {len(inputs)}, expected also {missing}"
+            )
+        mapping.update(zip(outputs, found, strict=False))
+        return mapping
+
+    def __repr__(self) -> str:
+        return f"BoundGraph[{self.graph!r} with {len(self.args)} of {len(self.graph.inputs)} inputs]"
+
+
+class GraphWithNamedArgs:
+    """A graph, names for inputs that stand for state, and what a gradient graph is a gradient of.
+
+    Args:
+        graph: the graph.
+        args: inputs by name.
+        grad_graph_info: of a gradient graph: its expected inputs and outputs.
+        from_module: the module whose ``build`` made it.
+        aux: what that module's ``build`` left for ``build_grad``.
+        called_graphs_grad_info: gradient graphs of graphs that it calls.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        args: NamedTensors | None = None,
+        grad_graph_info: GradGraphInfo | None = None,
+        from_module: Module | None = None,
+        aux: Aux | None = None,
+        called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
+    ) -> None:
+        """The graph and its names."""
+        if not isinstance(graph, Graph):
+            raise ArgumentTypeError(f"GraphWithNamedArgs: graph is not a Graph, got {graph!r}")
+        self.graph = graph
+        self.args = NamedTensors() if args is None else args
+        self.from_module = from_module
+        self.aux = aux
+        self.called_graphs_grad_info = read_grad_infos("GraphWithNamedArgs", called_graphs_grad_info)
+        self._grad_graph_info = grad_graph_info
+        self._differentiated = False
+
+    @classmethod
+    def from_grad_graph(
+        cls, grad_graph_info: GradGraphInfo, args: NamedTensors | None = None
+    ) -> GraphWithNamedArgs:
+        """A gradient graph with names.
+
+        Args:
+            grad_graph_info: what ``popsr.transforms.autodiff`` returns.
+            args: inputs by name. Default: none.
+        """
+        return cls(grad_graph_info.graph, args, grad_graph_info)
+
+    @property
+    def grad_graph_info(self) -> GradGraphInfo:
+        """Expected inputs and outputs of a gradient graph. Settable.
+
+        Raises:
+            AttributeError: it is no gradient graph.
+        """
+        if self._grad_graph_info is None:
+            raise AttributeError(
+                f"grad_graph_info: {self.graph!r} is no gradient graph, expected one of autodiff"
+            )
+        return self._grad_graph_info
+
+    @grad_graph_info.setter
+    def grad_graph_info(self, grad_graph_info: GradGraphInfo) -> None:
+        self._grad_graph_info = grad_graph_info
+
+    def bind(self, args: NamedTensors | None = None) -> BoundGraph:
+        """The graph with tensors for its named inputs.
+
+        Args:
+            args: tensors by the same names. Names that only one side has are ignored, so that one tree can be bound to
+                several graphs; a name that is missing is reported when the graph is called.
+        """
+        return BoundGraph(self.graph, None if args is None else self.args.to_mapping(args))
+
+    def call(
+        self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run the graph; see ``BoundGraph.call``.
+
+        Args:
+            *targs: inputs in order.
+            args: further inputs by the graph's tensor.
+        """
+        return self.bind().call(*targs, args=args)
+
+    def call_with_info(
+        self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
+    ) -> CallSiteInfo:
+        """Run the graph and return both sides of the call; see ``BoundGraph.call``.
+
+        Args:
+            *targs: inputs in order.
+            args: further inputs by the graph's tensor.
+        """
+        return self.bind().call_with_info(*targs, args=args)
+
+    def autodiff(
+        self,
+        grads_provided: Iterable[Tensor] | None = None,
+        grads_required: Iterable[Tensor] | None = None,
+        called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
+        method: Literal["auto", "build_grad", "autodiff"] = "auto",
+        force: bool = False,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph, by the module's ``build_grad`` or by the transform. Once, unless ``force`` is given.
+
+        Args:
+            grads_provided: tensors whose gradients are given. Default: all outputs.
+            grads_required: tensors whose gradients are wanted. Default: all inputs.
+            called_graphs_grad_info: gradient graphs of graphs that it calls.
+            method: "build_grad", "autodiff", or "auto": ``build_grad`` where there is one.
+            force: differentiate again.
+        Raises:
+            ValueError: unknown ``method``, or "build_grad" without a module that has one.
+            RuntimeError: it was differentiated before.
+        """
+        from popsr.addons.transforms.autodiff import autodiff
+
+        if method not in ("auto", "build_grad", "autodiff"):
+            raise AttributeValueError(
+                f"autodiff: unknown method, got {method!r}, expected 'auto', 'build_grad' or 'autodiff'"
+            )
+        if self._differentiated and not force:
+            raise StateError(f"autodiff: already differentiated, got {self.graph!r}, expected force=True")
+        module = self.from_module
+        by_hand = module is not None and module.implements_grad_graph()
+        if method == "build_grad" and not by_hand:
+            raise AttributeValueError(
+                f"autodiff: no build_grad, got from_module {module!r}, expected a module that has one"
+            )
+        if by_hand and method != "autodiff":
+            assert module is not None
+            result = module.create_grad_graph(self, grads_provided, grads_required)
+        else:
+            result = autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+        self._differentiated = True
+        return result
+
+    def copy(self) -> GraphWithNamedArgs:
+        """The same graph, a copy of its names, and its gradient info."""
+        return GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info)
+
+    def print_schedule(self) -> str:
+        """The ops in the order in which they run, as text: tensors are numbered by first mention."""
+        return schedule_text(self.graph, self.args)
+
+    def __repr__(self) -> str:
+        return f"GraphWithNamedArgs[{self.graph!r} args={self.args.keys_flat()}]"
+
+
+def read_grad_infos(where: str, infos: Any) -> dict[Graph, GradGraphInfo]:
+    """Gradient infos by graph, from a mapping whose keys and values may be graphs with names."""
+    return dict(_grad_infos(where, read_mapping(where, "called_graphs_grad_info", infos)))
+
+
+def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, GradGraphInfo]]:
+    for key, value in infos.items():
+        graph = key.graph if isinstance(key, GraphWithNamedArgs) else key
+        info = value.grad_graph_info if isinstance(value, GraphWithNamedArgs) else value
+        if not isinstance(graph, Graph) or not isinstance(info, GradGraphInfo):
+            raise ArgumentTypeError(
+                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {key!r}: {value!r}"
+            )
+        yield graph, info

@@ -1,0 +1,179 @@
+"""Graphs that are made once for equal functions and arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
+
+from popsr import ops
+from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
+from popsr.context import get_current_context, gir
+from popsr.errors import ArgumentTypeError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.module import Module
+from popsr.tensor import Tensor, TensorSpec
+
+__all__ = [
+    "GraphCache",
+    "argument_hash",
+    "argument_key",
+    "bound_arguments",
+    "function",
+    "get_function_hash",
+    "tensor_arguments",
+    "tensor_hash",
+]
+
+
+def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    """Arguments by parameter, with defaults.
+
+    Args:
+        fn: a function, or a module: its ``build``.
+        *args: its arguments.
+        **kwargs: its arguments.
+    Raises:
+        TypeError: they do not fit.
+    """
+    bound = inspect.signature(fn.build if isinstance(fn, Module) else fn).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound
+
+
+def argument_key(arg: Any) -> Hashable:
+    """What makes two arguments of a graph the same.
+
+    Of tensors and specs shape, dtype and meta shape; of graphs which graph, and what is bound to it; lists, tuples and
+    mappings item by item; other values their type and value.
+
+    Args:
+        arg: the argument.
+    Raises:
+        TypeError: it cannot be hashed.
+    """
+    if isinstance(arg, (Tensor, TensorSpec)):
+        return (TensorSpec, arg.shape, arg.dtype.name, arg.meta_shape)
+    if isinstance(arg, Graph):
+        return (Graph, arg.ir.id, arg.id)
+    if isinstance(arg, GraphWithNamedArgs):
+        return argument_key(arg.graph)
+    if isinstance(arg, BoundGraph):
+        bound = ((t.id, argument_key(value)) for t, value in arg.args.items())
+        return (BoundGraph, argument_key(arg.graph), *bound)
+    if isinstance(arg, (list, tuple)):
+        return (type(arg), *map(argument_key, arg))
+    if isinstance(arg, Mapping):
+        return (Mapping, *((argument_key(key), argument_key(value)) for key, value in arg.items()))
+    try:
+        hash(arg)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"graph_cache: an argument cannot be hashed, got {arg!r}, expected tensors and hashable values"
+        ) from None
+    return (type(arg), arg)
+
+
+def tensor_hash(t: Tensor) -> int:
+    """Hash of a tensor's shape, dtype and meta shape.
+
+    Args:
+        t: the tensor.
+    """
+    return hash(argument_key(t))
+
+
+def argument_hash(arg: Any) -> int:
+    """Hash of an argument of a graph; see ``argument_key``.
+
+    Args:
+        arg: the argument.
+    Raises:
+        TypeError: it cannot be hashed.
+    """
+    return hash(argument_key(arg))
+
+
+def get_function_hash(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Hash of a function, the current place, and arguments.
+
+    Args:
+        fn: the function, or a module.
+        *args: its arguments.
+        **kwargs: its arguments.
+    """
+    return hash(_key(fn, args, kwargs))
+
+
+def _key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    # Modules are the same when their hashes are: programs override __hash__ to say so.
+    context = get_current_context()
+    who = (Module, hash(fn)) if isinstance(fn, Module) else fn
+    if not isinstance(fn, Module):
+        bound = bound_arguments(fn, *args, **kwargs)
+        args, kwargs = (), dict(bound.arguments)
+    return (who, context.ipu_id or 0, context.io_tile_set, argument_key(args), argument_key(kwargs))
+
+
+class GraphCache:
+    """Graphs by function and arguments, of each Ir as long as that lives."""
+
+    def __init__(self) -> None:
+        """An empty cache."""
+        # By numbers: graphs hold their Ir.
+        self._graphs: weakref.WeakKeyDictionary[Ir, dict[Hashable, int]] = weakref.WeakKeyDictionary()
+
+    def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+        """As ``Ir.create_graph`` of the current Ir, or what it returned before for the same function and arguments.
+
+        Functions are the same when they are equal, modules when their hashes are; see ``argument_key`` for arguments.
+
+        Args:
+            fn: the function, or a module.
+            *args: its arguments.
+            **kwargs: its arguments.
+        Raises:
+            TypeError: an argument cannot be hashed.
+        """
+        ir = gir()
+        graphs = self._graphs.setdefault(ir, {})
+        key = _key(fn, args, kwargs)
+        if key not in graphs:
+            graphs[key] = ir.create_graph(fn, *args, **kwargs)._id
+        return ir._graph(graphs[key])
+
+
+def function(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
+    """Decorate a function so that each call of it is a call of a graph, made once for equal arguments.
+
+    Args:
+        fn: the function; tensors among its arguments become inputs.
+    Returns:
+        A function that returns the outputs of the call.
+    """
+    cache = GraphCache()
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        bound = bound_arguments(fn, *args, **kwargs)
+        return ops.call(cache.create_graph(fn, *args, **kwargs), *tensor_arguments(bound))
+
+    return call
+
+
+def tensor_arguments(bound: inspect.BoundArguments) -> Iterator[Tensor]:
+    """Tensors among arguments, in the order in which ``Ir.create_graph`` makes inputs of them.
+
+    Args:
+        bound: the arguments by parameter.
+    """
+    for name, value in bound.arguments.items():
+        items: Any = (value,)
+        if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            items = value.values()
+        elif isinstance(value, (list, tuple)):
+            items = value
+        yield from (item for item in items if isinstance(item, Tensor))

@@ -1,0 +1,448 @@
+"""Modules: graphs with state, written as classes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import popsr
+from popsr import dtypes
+from popsr.addons import grad_graph
+from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
+from popsr.addons.graph import GraphWithNamedArgs
+from popsr.addons.graph_cache import argument_key, bound_arguments, tensor_arguments
+from popsr.addons.module_state import CachedGraphs, State
+from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.utils import overrides
+from popsr.addons.variable_factory import (
+    DataIter,
+    NamedVariableFactories,
+    VariableFactory,
+    add_replica_sharded_variable_input,
+    add_variable_input,
+)
+from popsr.context import gir
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.replica_grouping import ReplicaGrouping
+from popsr.tensor import Tensor
+from popsr.utils import read_choice
+
+__all__ = ["Module", "NameScopeMeta", "create_grad_graph_info"]
+
+
+class NameScopeMeta(type):
+    """Lets ``build`` of a class run in the name scope of the module."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], dct: dict[str, Any]) -> NameScopeMeta:
+        """The class, with its ``build`` wrapped."""
+        if "build" in dct:
+            dct["build"] = _in_scope(dct["build"])
+        return super().__new__(cls, name, bases, dct)
+
+
+def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(build)
+    def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
+        name = self.__dict__.get("_name_scope")
+        if name is None or self.__dict__.get("_is_scoped"):  # in build of a base class
+            return build(self, *args, **kwargs)
+        self.__dict__["_is_scoped"] = True
+        try:
+            with popsr.name_scope(name):
+                return build(self, *args, **kwargs)
+        finally:
+            self.__dict__["_is_scoped"] = False
+
+    return scoped
+
+
+class Module(popsr.Module, metaclass=NameScopeMeta):
+    """A graph with state: subclasses write ``build`` and declare in it what variables the graph needs.
+
+    Modules that are assigned to attributes are parts: calling one in ``build`` puts its ops into this graph, and its
+    variables are found below the attribute's name.
+
+    Args:
+        cache: ``create_graph`` returns the same graph for equal arguments.
+        grad_inlining_error: what happens when a module with ``build_grad`` is called inside another ``build``, where
+            nobody would call its ``build_grad``.
+    Raises:
+        ValueError: ``cache`` for a module with ``build_grad``.
+    """
+
+    def __init__(
+        self, cache: bool = False, grad_inlining_error: Literal["error", "warning", "none"] = "error"
+    ) -> None:
+        """No state yet."""
+        read_choice("Module", "grad_inlining_error", grad_inlining_error, ("error", "warning", "none"))
+        if cache and self.implements_grad_graph():
+            raise AttributeValueError(
+                f"Module: no cache for modules with build_grad, got cache={cache!r} for {type(self).__qualname__}"
+            )
+        self._state = State()
+        self._parts: dict[str, Module] = {}
+        self._cached = CachedGraphs() if cache else None
+        self._grad_inlining_error = grad_inlining_error
+        self._name_scope: str | None = None
+
+    # --- what subclasses write --------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+        """``build`` in the current graph.
+
+        Raises:
+            GraphError: the module has ``build_grad``, see ``grad_inlining_error``.
+        """
+        if self.implements_grad_graph() and self._grad_inlining_error != "none":
+            text = (
+                f"{type(self).__qualname__}: build_grad of a module inside another graph is not used, expected "
+                "call_module() or grad_inlining_error='none'"
+            )
+            if self._grad_inlining_error == "error":
+                raise GraphError(text)
+            warnings.warn(text, stacklevel=2)
+        return self.build(*args, **kwargs)
+
+    def build_grad(self, *args: Tensor, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+        """Make the ops of the gradient graph in it and return the gradients of the inputs that are no variables.
+
+        Subclasses may write it, with one parameter for the gradient of each output. ``self.aux["key"]`` is what
+        ``build`` stored there, ``self.var_grad["name"] = gradient`` are gradients of variables.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not define build_grad()")
+
+    def implements_grad_graph(self) -> bool:
+        """Does the class define ``build_grad``?"""
+        return overrides(type(self), Module, "build_grad")
+
+    @property
+    def aux(self) -> Aux:
+        """What ``build`` leaves for ``build_grad``, by key."""
+        return self._state.aux
+
+    @property
+    def var_grad(self) -> VarGrad:
+        """Gradients of variables, by their dotted names: for ``build_grad`` to set."""
+        return self._state.var_grad
+
+    # --- graphs -----------------------------------------------------------------------------------------------------
+
+    def create_graph(self, *args: Any, **kwargs: Any) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
+        """Build a graph, as often as wanted; the module keeps nothing of it.
+
+        Tensors and TensorSpecs among the arguments become inputs, in the order of the parameters; then come variables
+        in the order in which ``build`` adds them. See ``Ir.create_graph``.
+
+        Args:
+            *args: arguments of ``build``.
+            **kwargs: arguments of ``build``.
+        Returns:
+            Factories of the variables, and the graph with the inputs that stand for them by the same names.
+        """
+        key = None
+        if self._cached is not None:
+            key = (argument_key(args), argument_key(kwargs))
+            found = self._cached.find(gir(), key)
+            if found is not None:
+                return found
+        with self._fresh_state():
+            graph = gir().create_graph(self, *args, **kwargs)
+            state = self._collect()
+        if self.implements_grad_graph():
+            graph._is_recursively_differentiable = False
+        aux = state.aux if self.implements_grad_graph() else None
+        named = GraphWithNamedArgs(graph, state.inputs, None, self, aux, state.grad_infos)
+        if self._cached is not None:
+            assert key is not None
+            self._cached.add(gir(), key, state.factories, named)
+        return state.factories, named
+
+    def create_grad_graph(
+        self,
+        fwd_graph: GraphWithNamedArgs,
+        grads_provided: Iterable[Tensor] | None = None,
+        grads_required: Iterable[Tensor] | None = None,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph that ``build_grad`` makes.
+
+        Its inputs are the provided gradients, then what ``build_grad`` takes from ``aux``, which become outputs of the
+        forward graph; its outputs the gradients of inputs, then of variables.
+
+        Args:
+            fwd_graph: a graph of this module that nothing calls yet.
+            grads_provided: outputs whose gradients are given. Default: all.
+            grads_required: inputs whose gradients are wanted. Default: all.
+        Raises:
+            ValueError: tensors are not of the graph or there twice; ``build_grad`` returns too few or too many
+                gradients, or one of another shape.
+            TypeError: ``build_grad`` has other parameters than one for each gradient.
+        """
+        with self._fresh_state():
+            return grad_graph.create(self, fwd_graph, grads_provided, grads_required)
+
+    def call_module(
+        self,
+        module: Module,
+        name: str | None = None,
+        autodiff: Literal["auto", "build_grad", "autodiff", "none"] = "auto",
+        grads_provided: Callable[[GraphWithNamedArgs], Iterable[Tensor]] | None = None,
+        grads_required: Callable[[GraphWithNamedArgs], Iterable[Tensor]] | None = None,
+    ) -> Callable[..., tuple[Tensor, ...]]:
+        """A function that makes a graph of another module and calls it in this one, with its variables among ours.
+
+        Args:
+            module: the other module.
+            name: name of its variables here. Default: its class's.
+            autodiff: how its gradient graph is made, for gradients of ours: "auto" where it has ``build_grad``; see
+                ``GraphWithNamedArgs.autodiff``.
+            grads_provided: outputs of its graph whose gradients are given. Default: all.
+            grads_required: inputs of its graph whose gradients are wanted. Default: all.
+        Returns:
+            A function of the arguments of its ``build`` that returns the outputs.
+        """
+        read_choice("call_module", "autodiff", autodiff, ("auto", "build_grad", "autodiff", "none"))
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+            factories, graph = module.create_graph(*args, **kwargs)
+            variables = self.add_variable_inputs(name or type(module).__name__, factories)
+            wanted = len(graph.graph.outputs)
+            if autodiff in ("build_grad", "autodiff") or (
+                autodiff == "auto" and module.implements_grad_graph()
+            ):
+                gradient = graph.autodiff(
+                    None if grads_provided is None else grads_provided(graph),
+                    None if grads_required is None else grads_required(graph),
+                    method=autodiff,
+                )
+                self._state.grad_infos[graph.graph] = gradient.grad_graph_info
+            self._state.grad_infos = {**graph.called_graphs_grad_info, **self._state.grad_infos}
+            tensors = tensor_arguments(bound_arguments(module, *args, **kwargs))
+            return graph.bind(variables).call(*tensors)[:wanted]
+
+        return call
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def add_variable_factory(self, variable_f: VariableFactory, name: str | None = None) -> Tensor:
+        """An input of the current graph for a factory.
+
+        Args:
+            variable_f: the factory.
+            name: its name here, with dots for subtrees. Default: the factory's.
+        Raises:
+            ValueError: the name is taken, or there is none.
+        """
+        name = name or variable_f.name
+        if name is None:
+            raise AttributeValueError(f"add_variable_factory: a factory without a name, got {variable_f!r}")
+        self._check_name(name, False)
+        return self._register(name, variable_f, variable_f.create_input(), False)
+
+    def add_variable_input(
+        self,
+        name: str,
+        data_iter: DataIter,
+        dtype: dtypes.dtype | None = None,
+        by_ref: bool = False,
+        replica_grouping: ReplicaGrouping | None = None,
+        overwrite: bool = False,
+        *,
+        replica_group: ReplicaGrouping | None = None,
+    ) -> Tensor:
+        """An input of the current graph for a variable that is made later.
+
+        Args:
+            name: its name here, with dots for subtrees.
+            data_iter: initial values: a function that returns one, or an iterable; see ``VariableFactory``.
+            dtype: element type. Default: that of the first value.
+            by_ref: in-place updates in the graph also happen to the variable.
+            replica_grouping: groups of replicas with the same value. Default: one group of all.
+            overwrite: replace what has the name; needed to add to a subtree that exists.
+            replica_group: another name of ``replica_grouping``.
+        Returns:
+            The input.
+        Raises:
+            ValueError: the name is taken; see ``VariableFactory``.
+        """
+        self._check_name(name, overwrite)
+        made = add_variable_input(
+            name, data_iter, dtype, by_ref, replica_grouping, replica_group=replica_group
+        )
+        return self._register(name, made[1], made[0], overwrite)
+
+    def add_replica_sharded_variable_input(
+        self,
+        name: str,
+        data_iter: DataIter,
+        dtype: dtypes.dtype | None = None,
+        by_ref: bool = False,
+        replica_grouping: ReplicaGrouping | None = None,
+        shard_over: int | None = None,
+        *,
+        replica_group: ReplicaGrouping | None = None,
+    ) -> Tensor:
+        """As ``add_variable_input``, for a part of the value on each of ``shard_over`` members of a group.
+
+        Args:
+            name: as for ``add_variable_input``.
+            data_iter: as for ``add_variable_input``; whole values.
+            dtype: as for ``add_variable_input``.
+            by_ref: as for ``add_variable_input``.
+            replica_grouping: as for ``add_variable_input``.
+            shard_over: number of parts. Default: the group size.
+            replica_group: another name of ``replica_grouping``.
+        Returns:
+            An input of shape ``(ceil(elements / shard_over),)`` with the meta shape of the value.
+        """
+        self._check_name(name, False)
+        made = add_replica_sharded_variable_input(
+            name, data_iter, dtype, by_ref, replica_grouping, shard_over, replica_group=replica_group
+        )
+        return self._register(name, made[1], made[0], False)
+
+    def add_variable_inputs(
+        self, name: str | int, variable_f: NamedVariableFactories, overwrite: bool = False
+    ) -> NamedTensors:
+        """Inputs of the current graph for the variables of another graph, which it calls.
+
+        Args:
+            name: their subtree here.
+            variable_f: the factories of the other graph.
+            overwrite: replace what has the name.
+        Returns:
+            The inputs, with the keys of ``variable_f``: for ``bind``.
+        Raises:
+            ValueError: the name is taken.
+        """
+        self._check_name(name, overwrite)
+        inputs = NamedTensors.from_dict({key: f.create_input() for key, f in variable_f.to_dict().items()})
+        self._state.factories.insert(name, variable_f.copy(), overwrite)
+        self._state.inputs.insert(name, inputs.copy(), overwrite)
+        return inputs
+
+    def set_name_scope(self, name: str) -> None:
+        """Let ``build`` make tensors in a name scope.
+
+        Args:
+            name: the scope.
+        """
+        self._name_scope = name
+
+    def _check_name(self, name: str | int, overwrite: bool) -> None:
+        """Before an input is made."""
+        if not overwrite and str(name).split(".")[0] in self._state.factories:
+            raise AttributeValueError(
+                f"{type(self).__qualname__}: variable {str(name)!r} already exists, expected another name or "
+                "overwrite=True"
+            )
+        self._state.factories._path(name, "insert")
+
+    def _register(self, name: str, factory: VariableFactory, tensor: Tensor, overwrite: bool) -> Tensor:
+        self._state.factories.insert(name, factory, overwrite)
+        self._state.inputs.insert(name, tensor, overwrite)
+        return tensor
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if isinstance(value, Module):
+            if "_parts" not in self.__dict__:
+                raise AttributeError(
+                    f"{type(self).__qualname__}: a module is assigned to {key!r} before super().__init__()"
+                )
+            self._add_part(key, value)
+            value.set_name_scope(key)
+        super().__setattr__(key, value)
+
+    def _add_part(self, key: str, part: Module) -> None:
+        self._parts[key] = part
+
+    @classmethod
+    def from_list(cls, sub_modules: list[Module]) -> Module:
+        """A module of parts "0", "1", …: for ``self.layers = Module.from_list([...])``, then ``self.layers[0](x)``.
+
+        Args:
+            sub_modules: the parts.
+        Raises:
+            TypeError: one is no Module.
+        """
+        result = Module()
+        for i, part in enumerate(sub_modules):
+            if not isinstance(part, Module):
+                raise ArgumentTypeError(f"from_list: not a Module, got {part!r}")
+            result._add_part(str(i), part)
+            part.set_name_scope(str(i))
+        result.__dict__["_is_list"] = True
+        return result
+
+    @classmethod
+    def from_variable_factories(cls, inputs: list[VariableFactory]) -> Module:
+        """A module of inputs "0", "1", … of the current graph: for use in ``build``.
+
+        Args:
+            inputs: the factories.
+        """
+        result = Module()
+        for i, factory in enumerate(inputs):
+            result.add_variable_factory(factory, str(i))
+        return result
+
+    def get(self, key: str | int) -> Any:
+        """A part, or the input of a variable.
+
+        Args:
+            key: its name or number.
+        Raises:
+            KeyError: there is none.
+        """
+        name = str(len(self._parts) + key) if isinstance(key, int) and key < 0 and self._parts else key
+        found = self._parts.get(str(name))
+        return self._state.inputs.get(key) if found is None else found
+
+    def __getitem__(self, item: str | int) -> Any:
+        return self.get(item)
+
+    def __iter__(self) -> Iterator[Module]:
+        if "_is_list" not in self.__dict__:
+            raise AttributeError(f"{type(self).__qualname__}: not iterable, expected a module of from_list")
+        return iter(self._parts.values())
+
+    def _tree(self) -> dict[int, Module]:
+        """The module and its parts, by identity."""
+        found: dict[int, Module] = {}
+        todo: list[Module] = [self]
+        while todo:
+            module = todo.pop()
+            if id(module) not in found:
+                found[id(module)] = module
+                todo.extend(module._parts.values())
+        return found
+
+    @contextlib.contextmanager
+    def _fresh_state(self) -> Iterator[None]:
+        """State of a graph of its own; what was there, if a graph around this one is being built, comes back."""
+        before = {id_: (module, module._state) for id_, module in self._tree().items()}
+        for module, _ in before.values():
+            module._state = State()
+        try:
+            yield
+        finally:
+            for id_, module in self._tree().items():
+                if id_ not in before:
+                    module._state = State()
+            for module, state in before.values():
+                module._state = state
+
+    def _collect(self) -> State:
+        """State with that of the parts below their names."""
+        result = self._state.copy()
+        for name, part in self._parts.items():
+            state = part._collect()
+            if state.factories.len_flat():
+                result.factories.insert(name, state.factories)
+                result.inputs.insert(name, state.inputs)
+            result.grad_infos = {**state.grad_infos, **result.grad_infos}
+        return result

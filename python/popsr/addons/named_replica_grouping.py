@@ -1,0 +1,127 @@
+"""Trees of replica groupings, and groupings inside a host or a domain of links.
+
+The simulator is one process on one host, so each grouping fits into an instance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+from popsr.addons.dot_tree import DotTree
+from popsr.context import gir
+from popsr.errors import AttributeValueError, ReplicaError
+from popsr.replica_grouping import ReplicaGrouping
+
+__all__ = [
+    "NamedReplicaGrouping",
+    "fill_none_group",
+    "get_ild_replica_grouping",
+    "get_ild_size_from_popdist",
+    "get_instance_replica_grouping",
+    "group_of",
+    "is_cross_ild",
+    "is_cross_instance",
+]
+
+Tree = TypeVar("Tree", bound="NamedReplicaGrouping")
+_LARGEST_DOMAIN = 64
+
+
+class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
+    """A tree of groupings."""
+
+    @classmethod
+    def build_groups(cls: type[Tree], names: Iterable[str], value: ReplicaGrouping) -> Tree:
+        """The same grouping for each name.
+
+        Args:
+            names: dotted keys.
+            value: the grouping.
+        """
+        return cls.from_dict(dict.fromkeys(names, value))
+
+
+def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> ReplicaGrouping:
+    """``rg``, or ``none_value`` in the place of None."""
+    return none_value if rg is None else rg
+
+
+def group_of(groups: NamedReplicaGrouping | None, key: str) -> ReplicaGrouping | None:
+    """The grouping of a key, or None where there is none.
+
+    Args:
+        groups: groupings by key.
+        key: the key.
+    """
+    return groups[key] if groups is not None and key in groups else None
+
+
+def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
+    """The grouping inside one instance of the program: the same one, since all replicas are in this process.
+
+    Args:
+        replica_grouping: the grouping. Default: one group of all replicas.
+    """
+    return _inside(replica_grouping, gir().instance_replication_factor, "instance")
+
+
+def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
+    """Do groups reach over several instances? No: there is one."""
+    return get_instance_replica_grouping(replica_grouping) != replica_grouping
+
+
+def get_ild_size_from_popdist() -> int:
+    """Replicas in one domain of IPU links.
+
+    It is ``ipuLinkDomainSize`` of the JSON in the environment variable ``POPLAR_TARGET_OPTIONS``, else 64 or the number
+    of replicas, whichever is less.
+
+    Raises:
+        ValueError: the variable holds something else.
+    """
+    text = os.environ.get("POPLAR_TARGET_OPTIONS")
+    if text is None:
+        return min(gir().replication_factor, _LARGEST_DOMAIN)
+    try:
+        size = int(json.loads(text)["ipuLinkDomainSize"])
+    except (KeyError, TypeError, ValueError):
+        size = 0
+    if size < 1:
+        raise AttributeValueError(
+            f"get_ild_size_from_popdist: no domain size in POPLAR_TARGET_OPTIONS, got {text!r}, "
+            'expected JSON with "ipuLinkDomainSize"'
+        )
+    return size
+
+
+def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
+    """The grouping inside one domain of IPU links: of the same stride, with smaller groups where they do not fit.
+
+    Args:
+        replica_grouping: the grouping. Default: one group of all replicas.
+    Raises:
+        ValueError: members are further apart than a domain is large, or groups have no constant stride.
+    """
+    return _inside(replica_grouping, get_ild_size_from_popdist(), "domain of IPU links")
+
+
+def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:
+    """Do groups reach over several domains of IPU links?"""
+    return get_ild_replica_grouping(replica_grouping) != replica_grouping
+
+
+def _inside(replica_grouping: ReplicaGrouping | None, size: int, what: str) -> ReplicaGrouping:
+    grouping = fill_none_group(replica_grouping, gir().replica_grouping())
+    if grouping.num_replicas <= size:
+        return grouping
+    stride = grouping.stride
+    if stride * grouping.group_size <= size:
+        return grouping
+    if stride > size:
+        raise ReplicaError(
+            f"replica_grouping: stride exceeds the {what}, got {stride}, expected at most {size}"
+        )
+    return gir().replica_grouping(stride=stride, group_size=size // stride)

@@ -1,0 +1,51 @@
+"""Cross entropy of unnormalised scores."""
+
+from __future__ import annotations
+
+from popsr import ops
+from popsr.ops.losses import REDUCTION_TYPE
+from popsr.tensor import Tensor
+
+__all__ = ["cross_entropy", "cross_entropy_with_grad"]
+
+
+def cross_entropy(
+    x: Tensor, labels: Tensor, ignore_index: int | None = None, reduction: REDUCTION_TYPE = "mean"
+) -> Tensor:
+    """Negative log-likelihood of the labels under the softmax of the scores.
+
+    Args:
+        x: scores; the last axis is the class.
+        labels: class of each sample, int32 or uint32: the shape of ``x`` without the last axis.
+        ignore_index: samples of this class do not count.
+        reduction: "mean" over samples that count, "sum", or "none".
+    Returns:
+        Scalar of the dtype of ``x``; of the shape of ``labels`` for reduction "none".
+    Raises:
+        ShapeError: ``labels`` has not that shape.
+        DTypeError: ``x`` is not floating or ``labels`` not integer.
+    """
+    return ops.nll_loss(ops.softmax(x, axis=-1), labels, ignore_index, reduction)
+
+
+def cross_entropy_with_grad(
+    x: Tensor,
+    labels: Tensor,
+    loss_scaling: float | Tensor = 1,
+    ignore_index: int | None = None,
+    reduction: REDUCTION_TYPE = "mean",
+) -> tuple[Tensor, Tensor]:
+    """``cross_entropy`` together with its gradient with respect to the scores.
+
+    Args:
+        x: as for ``cross_entropy``.
+        labels: as for ``cross_entropy``.
+        loss_scaling: factor of the gradient, not of the loss: a number or a scalar tensor.
+        ignore_index: as for ``cross_entropy``.
+        reduction: as for ``cross_entropy``.
+    Returns:
+        The loss, and the gradient in the shape and dtype of ``x``.
+    """
+    return ops.nll_loss_with_softmax_grad(
+        ops.softmax(x, axis=-1), labels, loss_scaling, ignore_index, reduction
+    )

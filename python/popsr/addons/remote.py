@@ -1,0 +1,240 @@
+"""Trees of remote buffers, and graphs that load and store them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+
+import popsr
+from popsr import dtypes, ops
+from popsr.addons.dot_tree import DotTree
+from popsr.addons.graph import GraphWithNamedArgs
+from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.variable_factory import NamedVariableFactories
+from popsr.context import gir
+from popsr.errors import ArgumentTypeError, ReplicaError, ShapeError
+from popsr.remote_buffer import RemoteBuffer
+from popsr.replica_grouping import ReplicaGrouping
+from popsr.tensor import Tensor, TensorSpec
+from popsr.utils import read_int
+
+__all__ = [
+    "NamedRemoteBuffers",
+    "create_remote_buffer",
+    "load_remote",
+    "load_remote_graph",
+    "named_buffers",
+    "named_variable_buffers",
+    "store_remote",
+    "store_remote_graph",
+]
+
+
+class NamedRemoteBuffers(DotTree[RemoteBuffer]):
+    """A tree of remote buffers."""
+
+
+def create_remote_buffer(
+    spec: TensorSpec | Tensor,
+    entries: int = 1,
+    replica_group: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+) -> RemoteBuffer:
+    """A remote buffer for tensors of one kind.
+
+    Args:
+        spec: shape and dtype of an entry. A shard, with a meta shape, is kept as it is.
+        entries: how many entries.
+        replica_group: groups of replicas with the same value. Default: one group of all.
+        shard_over: each of so many members of a group keeps a part. Default: all members; 1: each keeps all.
+    Returns:
+        A buffer of the spec's shape, or of ``(elements / shard_over,)`` with the spec's shape as meta shape.
+    Raises:
+        ShapeError: the parts are not equally long.
+        ReplicaError: ``shard_over`` does not divide the group size.
+    """
+    if spec.meta_shape:
+        buffer = popsr.remote_buffer(spec.shape, spec.dtype, entries)
+        buffer.meta_shape = spec.meta_shape
+        return buffer
+    group = replica_group or gir().replica_grouping()
+    shards = (
+        group.group_size
+        if shard_over is None
+        else read_int("create_remote_buffer: shard_over", shard_over, 1)
+    )
+    if group.group_size % shards != 0:
+        raise ReplicaError(
+            f"create_remote_buffer: shards do not tile the groups, got shard_over {shards}, expected a divisor of "
+            f"{group.group_size}"
+        )
+    if shards == 1:
+        return popsr.remote_buffer(spec.shape, spec.dtype, entries)
+    if math.prod(spec.shape) % shards != 0:
+        raise ShapeError(
+            f"create_remote_buffer: parts of different lengths, got shape {spec.shape} over {shards} replicas, "
+            "expected a multiple of them in elements"
+        )
+    rows = (group.num_groups,) if group.num_groups > 1 else ()
+    return popsr.replica_sharded_buffer((*rows, *spec.shape), spec.dtype, group, shards, entries)
+
+
+def named_variable_buffers(
+    factories: NamedVariableFactories,
+    entries: int = 1,
+    shard_over_dict: Mapping[str, int] | int | bool = True,
+) -> NamedRemoteBuffers:
+    """A buffer for the variables of each factory.
+
+    Args:
+        factories: the factories.
+        entries: entries of each buffer.
+        shard_over_dict: over how many members of its groups each value is sharded: a number for all, or by key, where
+            a key that is not there means all members. True: all members; False: none is sharded.
+    Raises:
+        ValueError: a number that is not from 1 to the group size, or does not divide it; as for
+            ``create_remote_buffer``.
+    """
+    buffers = {}
+    for key, factory in factories.to_dict().items():
+        group = factory.replica_grouping
+        shards = _shards(key, group.group_size, shard_over_dict)
+        whole = factory.meta_shape or factory.shape
+        buffers[key] = create_remote_buffer(TensorSpec(whole, factory.dtype), entries, group, shards)
+    return NamedRemoteBuffers.from_dict(buffers)
+
+
+def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int | None:
+    if isinstance(given, bool):
+        return None if given else 1
+    shards = given.get(key) if isinstance(given, Mapping) else given
+    if shards is None:
+        return None
+    shards = read_int(f"named_variable_buffers: shard_over_dict of {key!r}", shards, 1)
+    if shards > size:
+        raise ReplicaError(
+            f"named_variable_buffers: more shards than members of a group, got {shards} for {key!r}, expected at most "
+            f"{size}"
+        )
+    return shards
+
+
+def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
+    """A buffer for each tensor, as it is: shards as shards, others whole.
+
+    Args:
+        tensors: the tensors.
+        entries: entries of each buffer.
+    """
+    if not isinstance(tensors, NamedTensors):
+        raise ArgumentTypeError(f"named_buffers: not NamedTensors, got {tensors!r}")
+    return NamedRemoteBuffers.from_dict(
+        {key: create_remote_buffer(t.spec, entries, shard_over=1) for key, t in tensors.to_dict().items()}
+    )
+
+
+def load_remote_graph(
+    buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that loads an entry of each buffer: its input is the number of the entry, an int32 scalar.
+
+    ``NamedTensors.pack(names, graph.call(0))`` are the loaded tensors.
+
+    Args:
+        buffers: the buffers.
+        entries: buffers that have fewer entries grow to as many.
+        use_io_tiles: load on io tiles and copy from there.
+    Returns:
+        The graph, and the keys of its outputs: sorted.
+    """
+    _grow(buffers, entries)
+    names = sorted(buffers.keys_flat())
+    with gir().create_empty_graph("load_remote") as graph, popsr.in_sequence():
+        entry = popsr.graph_input((), dtypes.int32, "entry")
+        for name in names:
+            popsr.graph_output(_load(buffers[name], entry, name, use_io_tiles))
+    return GraphWithNamedArgs(graph), names
+
+
+def load_remote(
+    buffers: NamedRemoteBuffers, entry: int | Tensor = 0, use_io_tiles: bool = False
+) -> NamedTensors:
+    """Load an entry of each buffer in the current graph.
+
+    What is loaded is a copy: store it again after an update. Loads and stores run in the order in which they are made.
+
+    Args:
+        buffers: the buffers.
+        entry: number of the entry.
+        use_io_tiles: load on io tiles and copy from there.
+    Returns:
+        A new tensor for each, by the same keys.
+    Raises:
+        OutOfRangeError: a buffer has no such entry.
+    """
+    names, found = buffers.unpack()
+    loaded = [_load(buffer, entry, name, use_io_tiles) for name, buffer in zip(names, found, strict=True)]
+    return NamedTensors.pack(names, loaded)
+
+
+def store_remote_graph(
+    buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
+) -> GraphWithNamedArgs:
+    """A graph that stores a tensor into an entry of each buffer: ``graph.bind(tensors).call(entry)``.
+
+    Args:
+        buffers: the buffers.
+        entries: buffers that have fewer entries grow to as many.
+        use_io_tiles: copy to io tiles and store from there.
+    Returns:
+        The graph: its inputs are the number of the entry, an int32 scalar, and a named one for each buffer.
+    """
+    _grow(buffers, entries)
+    args = NamedTensors()
+    with gir().create_empty_graph("store_remote") as graph, popsr.in_sequence():
+        entry = popsr.graph_input((), dtypes.int32, "entry")
+        for name, buffer in zip(*buffers.unpack(), strict=True):
+            tensor = popsr.graph_input(
+                buffer.tensor_shape, buffer.tensor_dtype, name, False, buffer.meta_shape
+            )
+            args.insert(name, tensor, overwrite=True)
+            _store(buffer, entry, tensor, use_io_tiles)
+    return GraphWithNamedArgs(graph, args)
+
+
+def store_remote(
+    buffers: NamedRemoteBuffers, tensors: NamedTensors, entry: int | Tensor = 0, use_io_tiles: bool = False
+) -> None:
+    """Store tensors into an entry of the buffers of the same keys, in the current graph.
+
+    Args:
+        buffers: the buffers; those without a tensor are left alone.
+        tensors: the tensors; those without a buffer are left alone.
+        entry: number of the entry.
+        use_io_tiles: copy to io tiles and store from there.
+    Raises:
+        ShapeError: a tensor is of another shape or dtype than its buffer.
+        OutOfRangeError: a buffer has no such entry.
+    """
+    found = tensors.to_dict()
+    for name, buffer in zip(*buffers.unpack(), strict=True):
+        if name in found:
+            _store(buffer, entry, found[name], use_io_tiles)
+
+
+def _grow(buffers: NamedRemoteBuffers, entries: int) -> None:
+    for buffer in buffers.values_flat():
+        buffer.entries = max(buffer.entries, read_int("entries", entries, 1))
+
+
+def _load(buffer: RemoteBuffer, entry: int | Tensor, name: str, use_io_tiles: bool) -> Tensor:
+    with popsr.io_tiles() if use_io_tiles else contextlib.nullcontext():
+        loaded = ops.remote_load(buffer, entry, name)
+    return ops.io_tile_copy(loaded) if use_io_tiles else loaded
+
+
+def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_tiles: bool) -> None:
+    stored = ops.io_tile_copy(tensor) if use_io_tiles else tensor
+    with popsr.io_tiles() if use_io_tiles else contextlib.nullcontext():
+        ops.remote_store(buffer, entry, stored)

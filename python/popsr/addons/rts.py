@@ -1,0 +1,167 @@
+"""Replicated tensor sharding: members of a group that would hold the same value hold a part of it each.
+
+A shard is a tensor of one dimension with the shape of the whole value as meta shape; the member of rank k in its group
+has the k-th part of the flattened value. The groups are the value's own: those of replicas that hold the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable
+
+import popsr
+from popsr import ops
+from popsr.addons.graph import GraphWithNamedArgs
+from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
+from popsr.addons.named_tensors import NamedTensors
+from popsr.context import gir
+from popsr.ops.collectives import CollectiveOps
+from popsr.replica_grouping import ReplicaGrouping
+from popsr.tensor import Tensor, TensorSpec
+
+__all__ = [
+    "all_gather_replica_sharded_graph",
+    "gather_replica_sharded_tensor",
+    "reduce_replica_sharded_graph",
+    "reduce_replica_sharded_tensor",
+    "replica_sharded_spec",
+]
+
+
+def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) -> TensorSpec:
+    """The type of a member's part of a tensor.
+
+    Args:
+        t: the tensor, or its spec.
+        shard_over: the groups.
+    Returns:
+        Spec of shape ``(elements / group_size,)`` with the shape of ``t`` as meta shape; of ``t`` itself when it is a
+        shard already, or its elements are no multiple of the group size.
+    """
+    if not _can_shard(t, shard_over):
+        return TensorSpec(t.shape, t.dtype, t.meta_shape)
+    return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
+
+
+def gather_replica_sharded_tensor(
+    t: Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
+) -> Tensor:
+    """Put the parts of a tensor together.
+
+    Args:
+        t: a shard; other tensors are returned as they are.
+        use_io_tiles: gather on io tiles and copy from there.
+        replica_group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the meta shape of ``t``.
+    """
+    if not t.meta_shape:
+        return t
+    with _tiles(use_io_tiles):
+        gathered = ops.collectives.replicated_all_gather(
+            ops.io_tile_copy(t) if use_io_tiles else t, group=replica_group
+        )
+    return ops.io_tile_copy(gathered) if use_io_tiles else gathered
+
+
+def all_gather_replica_sharded_graph(
+    tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that gathers tensors, with a named argument and an output for each.
+
+    Args:
+        tensors: the tensors; those that are no shards pass through.
+        use_io_tiles: gather on io tiles and copy from there.
+        replica_groups: the groups by key. Default: one of all replicas, also for keys that are not there.
+    Returns:
+        The graph, and the keys of its outputs: sorted. ``NamedTensors.pack(names, graph.bind(tensors).call())``.
+    """
+    with gir().create_empty_graph("all_gather") as graph, popsr.in_sequence():
+        args = _inputs(tensors)
+        names, inputs = args.unpack()
+        for name, t in zip(names, inputs, strict=True):
+            group = group_of(replica_groups, name)
+            group = None if group is None else group.const_rg
+            popsr.graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group))
+    return GraphWithNamedArgs(graph, args), list(names)
+
+
+def reduce_replica_sharded_tensor(
+    t: Tensor,
+    op: CollectiveOps = "add",
+    replica_group: ReplicaGrouping | None = None,
+    shard_group: ReplicaGrouping | None = None,
+) -> Tensor:
+    """Reduce a tensor over replicas, and leave each member of a group its part of the result.
+
+    Args:
+        t: the tensor, whole.
+        op: how values are put together: "add", "mean", "max", "min" …
+        replica_group: groups over which is reduced. Default: one of all replicas.
+        shard_group: groups whose members have a part each. Default: ``replica_group``.
+    Returns:
+        A shard, see ``replica_sharded_spec``; the whole result where the groups have one member, or the elements are no
+        multiple of their size.
+    """
+    reduced_over = fill_none_group(replica_group, gir().replica_grouping())
+    shards = fill_none_group(shard_group, reduced_over)
+    if not _can_shard(t, shards):
+        return ops.collectives.replicated_all_reduce(t, op, reduced_over)
+    if shards == reduced_over:
+        return ops.collectives.replicated_reduce_scatter(t, op, shards, True)
+    if reduced_over.group_size > 1:
+        t = ops.collectives.replicated_all_reduce(t, op, reduced_over)
+    return ops.collectives.replica_sharded_slice(t, shards)
+
+
+def reduce_replica_sharded_graph(
+    tensors: NamedTensors,
+    op: CollectiveOps = "add",
+    use_io_tiles: bool = False,
+    shard_groups: NamedReplicaGrouping | None = None,
+    replica_group: ReplicaGrouping | None = None,
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that reduces tensors, with a named argument and an output for each.
+
+    Args:
+        tensors: the tensors, whole.
+        op: as for ``reduce_replica_sharded_tensor``.
+        use_io_tiles: reduce on io tiles and copy from there.
+        shard_groups: groups whose members have a part each, by key. A key that is not there has ``replica_group``;
+            groups of one member: that tensor is not sharded.
+        replica_group: groups over which is reduced. Default: one of all replicas.
+    Returns:
+        The graph, and the keys of its outputs: sorted.
+    """
+    with gir().create_empty_graph("reduce") as graph, popsr.in_sequence():
+        args = _inputs(tensors)
+        names, inputs = args.unpack()
+        for name, t in zip(names, inputs, strict=True):
+            with _tiles(use_io_tiles):
+                reduced = reduce_replica_sharded_tensor(
+                    ops.io_tile_copy(t) if use_io_tiles else t,
+                    op,
+                    replica_group,
+                    group_of(shard_groups, name),
+                )
+            popsr.graph_output(ops.io_tile_copy(reduced) if use_io_tiles else reduced)
+    return GraphWithNamedArgs(graph, args), list(names)
+
+
+def _can_shard(t: Tensor | TensorSpec, group: ReplicaGrouping) -> bool:
+    return not t.meta_shape and group.group_size > 1 and math.prod(t.shape) % group.group_size == 0
+
+
+def _inputs(tensors: NamedTensors) -> NamedTensors:
+    """Inputs of the current graph, in the order of sorted keys."""
+    inputs = (popsr.graph_input(t.shape, t.dtype, key, False, t.meta_shape) for key, t in _sorted(tensors))
+    return NamedTensors.pack((key for key, _ in _sorted(tensors)), inputs)
+
+
+def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
+    return zip(*tensors.unpack(), strict=True)
+
+
+def _tiles(use_io_tiles: bool) -> contextlib.AbstractContextManager[None]:
+    return popsr.io_tiles() if use_io_tiles else contextlib.nullcontext()

@@ -1,0 +1,161 @@
+"""Gradient graphs of graphs with named arguments, and such graphs that accumulate what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+
+import popsr
+from popsr import dtypes, ops
+from popsr.addons.dot_tree import sanitise
+from popsr.addons.graph import CalledGraphsGradInfoLike, GraphLike, GraphWithNamedArgs, read_grad_infos
+from popsr.addons.named_replica_grouping import NamedReplicaGrouping, group_of
+from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
+from popsr.errors import ArgumentTypeError, GraphError
+from popsr.graph import Graph
+from popsr.tensor import Tensor
+from popsr.transforms import GradGraphInfo
+from popsr.transforms import autodiff as _autodiff
+
+__all__ = ["autodiff", "autodiff_with_accumulation", "remap_grad_info"]
+
+
+def autodiff(
+    graph: GraphLike,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
+) -> GraphWithNamedArgs:
+    """The gradient graph of a graph; see ``popsr.transforms.autodiff``.
+
+    Values of the forward graph that it needs become further outputs of that, so differentiate before you call.
+
+    Args:
+        graph: the graph.
+        grads_provided: tensors whose gradients are given. Default: all outputs.
+        grads_required: tensors whose gradients are wanted. Default: all inputs.
+        called_graphs_grad_info: gradient graphs of graphs that it calls; they go before those that it knows.
+    Returns:
+        The gradient graph, without named arguments. Its inputs are the given gradients, then values of the forward
+        graph: ``grad_graph_info.inputs_dict``; its outputs are in the order of ``grads_required``.
+    Raises:
+        ValueError: a gradient does not exist, or tensors are not of the graph.
+    """
+    known = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
+    forward = graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
+    called = {**known, **read_grad_infos("autodiff", called_graphs_grad_info)}
+    return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
+
+
+def autodiff_with_accumulation(
+    graph: GraphWithNamedArgs,
+    tensors_to_accumulate_grads: Iterable[Tensor],
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
+    replica_groupings: NamedReplicaGrouping | None = None,
+) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
+    """A gradient graph that keeps the running mean of gradients over its calls, in the place of returning them.
+
+    With counter c, each accumulator becomes ``accum * c / (c + 1) + gradient / (c + 1)``, and then c one more. Set the
+    counter to zero after each update of the weights; what the accumulators hold then does not matter.
+
+    Args:
+        graph: the forward graph.
+        tensors_to_accumulate_grads: tensors whose gradients are accumulated.
+        grads_provided: tensors whose gradients are given. Default: all outputs.
+        grads_required: tensors whose gradients are returned as well. Default: none.
+        called_graphs_grad_info: gradient graphs of graphs that it calls.
+        replica_groupings: groups of replicas with the same accumulator, by the tensors' keys in ``graph.args``.
+            Default: one group of all, also for keys that are not there.
+    Returns:
+        Factories of the accumulators, and the gradient graph with inputs by reference for them: ``accum.<key>`` of each
+        tensor's shape and dtype, where tensors that are no named arguments have their names as keys; and
+        ``mean_accum_counter``, a float32 scalar. All start at zero.
+    Raises:
+        ValueError: as for ``autodiff``; a tensor has no gradient to accumulate.
+    """
+    if not isinstance(graph, GraphWithNamedArgs):
+        raise ArgumentTypeError(f"autodiff_with_accumulation: not a GraphWithNamedArgs, got {graph!r}")
+    accumulated = list(dict.fromkeys(tensors_to_accumulate_grads))
+    required = dict.fromkeys([*(grads_required or ()), *accumulated])
+    gradients = autodiff(graph, grads_provided, required, called_graphs_grad_info)
+    keys = {tensor: key for key, tensor in graph.args.to_dict().items()}
+    outputs = {c.fwd_tensor: i for i, c in enumerate(gradients.grad_graph_info.expected_outputs)}
+    factories, args = NamedVariableFactories(), NamedTensors()
+    with gradients.graph, popsr.in_sequence(True):
+        counter, factories_of_counter = add_variable_input(
+            "mean_accum_counter", partial(np.zeros, (), np.float32), dtypes.float32, by_ref=True
+        )
+        factories.insert("mean_accum_counter", factories_of_counter)
+        args.insert("mean_accum_counter", counter)
+        for tensor in accumulated:
+            key = keys.get(tensor) or sanitise(tensor.name)
+            accumulator, factory = _accumulator(tensor, key, replica_groupings)
+            factories.insert(f"accum.{key}", factory, overwrite=True)
+            args.insert(f"accum.{key}", accumulator, overwrite=True)
+            ops.var_updates.accumulate_mean_(accumulator, gradients.graph.outputs[outputs[tensor]], counter)
+        ops.add_(counter, popsr.constant(1, dtypes.float32))
+    info = _without_outputs(gradients.grad_graph_info, set(accumulated))
+    return factories, GraphWithNamedArgs.from_grad_graph(info, args)
+
+
+def _accumulator(
+    tensor: Tensor, key: str, replica_groupings: NamedReplicaGrouping | None
+) -> tuple[Tensor, VariableFactory]:
+    """Of a shard each member of the group accumulates its part: the variable has the shape of the part."""
+    grouping = group_of(replica_groupings, key)
+    zeros = partial(np.zeros, tensor.shape, tensor.dtype.as_ml_dtypes())
+    return add_variable_input(f"accum.{key}", zeros, tensor.dtype, by_ref=True, replica_grouping=grouping)
+
+
+def _without_outputs(info: GradGraphInfo, accumulated: set[Tensor]) -> GradGraphInfo:
+    """Take back the gradients that are accumulated."""
+    graph, expected = info.graph, info.expected_outputs
+    for i in reversed(range(len(expected))):
+        if expected[i].fwd_tensor in accumulated:
+            graph.ir._core.remove_output(graph._id, i)
+    forward, gradient, inputs, outputs = info._to_tuple()
+    removed = {tensor._id for tensor in accumulated}
+    left = [output for output in outputs if output[1] not in removed]
+    return GradGraphInfo._of(graph.ir, (forward, gradient, inputs, left))
+
+
+def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_graph: Graph) -> GradGraphInfo:
+    """The same connections between two other graphs, whose inputs and outputs are in the same places.
+
+    Args:
+        grad_info: the connections.
+        forward_graph: takes the place of its forward graph.
+        backward_graph: takes the place of its gradient graph.
+    Raises:
+        ValueError: the other graphs have fewer inputs or outputs, or a connection is to neither.
+    """
+    before, after = grad_info.forward_graph, forward_graph
+    places = [
+        *zip(before.inputs, after.inputs, strict=False),
+        *zip(before.outputs, after.outputs, strict=False),
+    ]
+    other = {ours._id: theirs._id for ours, theirs in reversed(places)}
+
+    def moved(connections: Iterable[tuple[bool, int]]) -> list[tuple[bool, int]]:
+        missing = [id_ for _, id_ in connections if id_ not in other]
+        if missing:
+            raise GraphError(
+                f"remap_grad_info: no such input or output, got {forward_graph!r}, expected a place for "
+                f"{grad_info.graph.ir._tensor(missing[0])!r}"
+            )
+        return [(is_gradient, other[id_]) for is_gradient, id_ in connections]
+
+    if len(backward_graph.inputs) < len(grad_info.expected_inputs):
+        raise GraphError(
+            f"remap_grad_info: too few inputs, got {len(backward_graph.inputs)} of {backward_graph!r}, expected "
+            f"{len(grad_info.expected_inputs)}"
+        )
+    _, _, inputs, outputs = grad_info._to_tuple()
+    return GradGraphInfo._of(
+        forward_graph.ir, (forward_graph._id, backward_graph._id, moved(inputs), moved(outputs))
+    )

@@ -1,0 +1,427 @@
+"""Factories: a graph gets an input now, and the main graph a variable for it later, as often as wanted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+import popsr
+from popsr import dtypes, ops
+from popsr.addons.dot_tree import DotTree
+from popsr.addons.named_replica_grouping import NamedReplicaGrouping
+from popsr.addons.named_tensors import NamedTensors
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    FileError,
+    ReplicaError,
+    ShapeError,
+    UnknownNameError,
+)
+from popsr.replica_grouping import ReplicaGrouping
+from popsr.tensor import HostTensor, Tensor, Variable
+from popsr.utils import as_array, read_int
+
+if TYPE_CHECKING:
+    from popsr.addons.remote import NamedRemoteBuffers
+    from popsr.remote_buffer import RemoteBuffer
+
+__all__ = [
+    "DataIter",
+    "NamedVariableFactories",
+    "VariableFactory",
+    "add_replica_sharded_variable_input",
+    "add_variable_input",
+]
+
+DataIter = Union[Callable[[], HostTensor], Iterable[HostTensor]]  # noqa: UP007 - evaluated, Callable has no | here
+
+
+class VariableFactory:
+    """Makes inputs of a shape, and variables with data for them.
+
+    A function is called once to see that it works, and what it returned is thrown away; then the first item is taken
+    to learn shape and dtype, and is the first that is used. A random initialiser therefore makes two draws before the
+    first variable exists.
+    """
+
+    def __init__(
+        self,
+        data_iter: DataIter,
+        dtype: dtypes.dtype | None = None,
+        name: str | None = None,
+        by_ref: bool = False,
+        replica_grouping: ReplicaGrouping | None = None,
+        shard_over: int = 1,
+        *,
+        replica_group: ReplicaGrouping | None = None,
+    ) -> None:
+        """A factory; a graph must be current.
+
+        Args:
+            data_iter: a function that returns initial values, or an iterable of them; of an array each row is one.
+                With several groups of replicas each group takes an item of its own, the first group the first.
+            dtype: element type. Default: that of the first item.
+            name: name of the inputs and variables. Default: "t".
+            by_ref: inputs are by reference.
+            replica_grouping: groups of replicas with the same value. Default: one group of all.
+            shard_over: each of so many members of a group has a part; 1: each has all.
+            replica_group: another name of ``replica_grouping``.
+        Raises:
+            TypeError: an item is no array.
+            ValueError: ``data_iter`` is neither, or fails, or has no item; ``shard_over`` does not divide the group
+                size; both names of the grouping are given.
+        """
+        if replica_grouping is not None and replica_group is not None:
+            raise AttributeValueError(
+                "VariableFactory: groups are given twice, got replica_grouping and replica_group, expected one of them"
+            )
+        self.name = name
+        self.by_ref = by_ref
+        self.replica_grouping = replica_grouping or replica_group or popsr.gir().replica_grouping()
+        self.data_iter = _items(self._what, data_iter)
+        try:
+            first = _array(self._what, next(self.data_iter))
+        except StopIteration:
+            raise AttributeValueError(f"{self._what}: data_iter has no items, got {data_iter!r}") from None
+        self.data_iter = itertools.chain([first], self.data_iter)
+        self.dtype = dtypes.dtype.as_dtype(first) if dtype is None else dtype
+        self._full_shape: tuple[int, ...] = tuple(first.shape)
+        self.shard_over = read_int(f"{self._what}: shard_over", shard_over, 1)
+        size = self.replica_grouping.group_size
+        if size % self.shard_over != 0:
+            raise ReplicaError(
+                f"{self._what}: shards do not tile the groups, got shard_over {shard_over}, expected a divisor of "
+                f"{size}"
+            )
+
+    @property
+    def _what(self) -> str:
+        return "VariableFactory" if self.name is None else f"VariableFactory {self.name!r}"
+
+    @property
+    def replica_group(self) -> ReplicaGrouping:
+        """Another name of ``replica_grouping``."""
+        return self.replica_grouping
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the inputs: of a part of the value when it is sharded."""
+        if self.shard_over == 1:
+            return self._full_shape
+        return (-(-math.prod(self._full_shape) // self.shard_over),)
+
+    @property
+    def meta_shape(self) -> tuple[int, ...] | None:
+        """Shape of the whole value when it is sharded, else None."""
+        return None if self.shard_over == 1 else self._full_shape
+
+    # --- inputs and variables ---------------------------------------------------------------------------------------
+
+    def create_input(self, prefix: str | None = None) -> Tensor:
+        """A new input of the current graph, with the factory's name.
+
+        Args:
+            prefix: goes before the name, with a dot.
+        """
+        name = ".".join(part for part in (prefix, self.name) if part)
+        return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
+
+    def create_tensor(
+        self,
+        name: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | os.PathLike[str] | None = None,
+        read_only_if_exists: bool = False,
+    ) -> Variable:
+        """A variable of the main graph, which must be current. Of a sharded factory it is the whole value.
+
+        Args:
+            name: its name. Default: the factory's.
+            empty: it starts as zeros; no item is used.
+            memmap_dir: folder of a file that holds its data, see ``next_memmap``.
+            read_only_if_exists: see ``next_memmap``.
+        """
+        name = name or self.name
+        data = self._data(name, empty, memmap_dir, read_only_if_exists)
+        return popsr.variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
+
+    def create_remote_tensor(
+        self,
+        buffer: RemoteBuffer,
+        entry: int,
+        name: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | os.PathLike[str] | None = None,
+        read_only_if_exists: bool = False,
+    ) -> Variable:
+        """A variable in an entry of a remote buffer; in parts when the buffer keeps shards.
+
+        Args:
+            buffer: the buffer.
+            entry: number of the entry.
+            name: its name. Default: the factory's.
+            empty: it starts as zeros; no item is used.
+            memmap_dir: folder of a file that holds its data, see ``next_memmap``.
+            read_only_if_exists: see ``next_memmap``.
+        """
+        name = name or self.name
+        data = self._data(name, empty, memmap_dir, read_only_if_exists)
+        make = popsr.remote_replica_sharded_variable if buffer.meta_shape else popsr.remote_variable
+        return make(data, buffer, entry, self.dtype, name, replica_grouping=self.replica_grouping)
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _host_shape(self) -> tuple[int, ...]:
+        groups = self.replica_grouping.num_groups
+        return self._full_shape if groups == 1 else (groups, *self._full_shape)
+
+    def next_data(self, empty: bool = False) -> HostTensor:
+        """Data for the next variable: an item, or one for each group on a new first axis.
+
+        Args:
+            empty: zeros; no item is used.
+        Raises:
+            StopIteration: there are no more items.
+            ShapeError: an item has another shape than the first.
+        """
+        if empty:
+            return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
+        groups = self.replica_grouping.num_groups
+        items = [_array(self._what, next(self.data_iter)) for _ in range(groups)]
+        for item in items:
+            if tuple(item.shape) != self._full_shape:
+                raise ShapeError(
+                    f"{self._what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
+                )
+        return items[0] if groups == 1 else np.stack([as_array(self._what, item) for item in items])
+
+    def next_memmap(
+        self,
+        memmap_dir: str | os.PathLike[str],
+        name: str,
+        empty: bool = False,
+        read_only_if_exists: bool = False,
+    ) -> HostTensor:
+        """Data in the file ``<memmap_dir>/<name>.npy``: bytes alone, without NumPy's header.
+
+        A file that exists keeps what it holds, and no item is used; otherwise it is made and filled.
+
+        Args:
+            memmap_dir: its folder.
+            name: its name.
+            empty: a new file starts as zeros; no item is used.
+            read_only_if_exists: open a file that exists for reading only.
+        Raises:
+            FileError: the file has another size, or cannot be opened.
+        """
+        path, numpy_dtype = Path(memmap_dir) / f"{name}.npy", np.dtype(self.dtype.as_ml_dtypes())
+        size = math.prod(self._host_shape) * numpy_dtype.itemsize
+        try:
+            if path.exists():
+                if path.stat().st_size != size:
+                    raise FileError(
+                        f"{self._what}: file of another size, got {path.stat().st_size} bytes in {str(path)!r}, "
+                        f"expected {size}"
+                    )
+                return np.memmap(
+                    path, numpy_dtype, "r" if read_only_if_exists else "r+", shape=self._host_shape
+                )
+            data = np.asarray(self.next_data(empty))
+            mapped = np.memmap(path, numpy_dtype, "w+", shape=self._host_shape)
+        except OSError as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(
+                f"{self._what}: cannot open {str(path)!r}, got {error.strerror or error}"
+            ) from None
+        mapped[...] = data
+        return mapped
+
+    def _data(
+        self, name: str | None, empty: bool, memmap_dir: str | os.PathLike[str] | None, read_only: bool
+    ) -> HostTensor:
+        if memmap_dir is None:
+            return self.next_data(empty)
+        if name is None:
+            raise AttributeValueError(
+                f"{self._what}: a file needs a name, got memmap_dir {str(memmap_dir)!r}"
+            )
+        return self.next_memmap(memmap_dir, name, empty, read_only)
+
+    def __repr__(self) -> str:
+        return f"VariableFactory[{self.name} {self.dtype} {self.shape} {self.replica_grouping!r}]"
+
+
+class NamedVariableFactories(DotTree[VariableFactory]):
+    """A tree of factories."""
+
+    def init(
+        self,
+        prefix: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | os.PathLike[str] | None = None,
+        read_only_if_exists: bool = False,
+    ) -> NamedTensors:
+        """A variable for each factory, named by its key; made in the order of sorted keys.
+
+        Args:
+            prefix: goes before the names, with a dot.
+            empty: variables start as zeros.
+            memmap_dir: folder of files that hold their data.
+            read_only_if_exists: open files that exist for reading only.
+        Returns:
+            The variables, with the same keys.
+        Raises:
+            StopIteration: a factory has no more items.
+        """
+        return self._make(
+            lambda key, f: f.create_tensor(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists)
+        )
+
+    def init_remote(
+        self,
+        buffers: NamedRemoteBuffers,
+        entry: int = 0,
+        prefix: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | os.PathLike[str] | None = None,
+        read_only_if_exists: bool = False,
+    ) -> NamedTensors:
+        """As ``init``, with each variable in an entry of the buffer of the same key.
+
+        Args:
+            buffers: the buffers.
+            entry: number of the entry.
+            prefix: as for ``init``.
+            empty: as for ``init``.
+            memmap_dir: as for ``init``.
+            read_only_if_exists: as for ``init``.
+        Raises:
+            KeyError: a factory has no buffer; nothing was made.
+        """
+        missing = [key for key in self.keys_flat() if key not in buffers]
+        if missing:
+            raise UnknownNameError(f"init_remote: no buffer for {missing[0]!r}, got {buffers.keys_flat()}")
+        return self._make(
+            lambda key, f: f.create_remote_tensor(
+                buffers[key], entry, _prefixed(prefix, key), empty, memmap_dir, read_only_if_exists
+            )
+        )
+
+    def init_zero(self) -> NamedTensors:
+        """Tensors of the current graph, no variables: of zeros, sharded where the factory is."""
+        return self._init("zero")
+
+    def init_undef(self) -> NamedTensors:
+        """As ``init_zero``, with any contents, others on each replica."""
+        return self._init("undef")
+
+    @property
+    def replica_groupings(self) -> NamedReplicaGrouping:
+        """The grouping of each factory."""
+        return NamedReplicaGrouping.from_dict({key: f.replica_grouping for key, f in self.to_dict().items()})
+
+    def _init(self, init_type: Any) -> NamedTensors:
+        return NamedTensors.from_dict(
+            {
+                key: ops.init(f.shape, f.dtype, f.name, init_type, f.meta_shape)
+                for key, f in self.to_dict().items()
+            }
+        )
+
+    def _make(self, make: Callable[[str, VariableFactory], Variable]) -> NamedTensors:
+        made = {key: make(key, factory) for key, factory in sorted(self.to_dict().items())}
+        return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
+
+
+def add_variable_input(
+    name: str,
+    data_iter: DataIter,
+    dtype: dtypes.dtype | None = None,
+    by_ref: bool = False,
+    replica_grouping: ReplicaGrouping | None = None,
+    *,
+    replica_group: ReplicaGrouping | None = None,
+) -> tuple[Tensor, VariableFactory]:
+    """A new input of the current graph and the factory of its variables.
+
+    Args:
+        name: name of both.
+        data_iter: as for ``VariableFactory``.
+        dtype: as for ``VariableFactory``.
+        by_ref: the input is by reference.
+        replica_grouping: as for ``VariableFactory``.
+        replica_group: another name of ``replica_grouping``.
+    """
+    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping, replica_group=replica_group)
+    return factory.create_input(), factory
+
+
+def add_replica_sharded_variable_input(
+    name: str,
+    data_iter: DataIter,
+    dtype: dtypes.dtype | None = None,
+    by_ref: bool = False,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    *,
+    replica_group: ReplicaGrouping | None = None,
+) -> tuple[Tensor, VariableFactory]:
+    """As ``add_variable_input``, for a part of the value on each of ``shard_over`` members of a group.
+
+    Args:
+        name: name of both.
+        data_iter: as for ``VariableFactory``; items are whole values.
+        dtype: as for ``VariableFactory``.
+        by_ref: the input is by reference.
+        replica_grouping: as for ``VariableFactory``.
+        shard_over: number of parts. Default: the group size.
+        replica_group: another name of ``replica_grouping``.
+    Returns:
+        An input of shape ``(ceil(elements / shard_over),)`` with the meta shape of the value; and the factory.
+    """
+    if shard_over is None:
+        shard_over = (replica_grouping or replica_group or popsr.gir().replica_grouping()).group_size
+    factory = VariableFactory(
+        data_iter, dtype, name, by_ref, replica_grouping, shard_over, replica_group=replica_group
+    )
+    return factory.create_input(), factory
+
+
+def _prefixed(prefix: str | None, key: str) -> str:
+    return f"{prefix}.{key}" if prefix else key
+
+
+def _items(what: str, data_iter: Any) -> Iterator[Any]:
+    if callable(data_iter):
+        try:
+            data_iter()
+        except Exception as error:
+            raise AttributeValueError(
+                f"{what}: data_iter fails, got {type(error).__name__}: {error}"
+            ) from error
+        return (data_iter() for _ in itertools.count())
+    if isinstance(data_iter, str) or not isinstance(data_iter, Iterable):
+        raise AttributeValueError(f"{what}: data_iter is no function or iterable, got {data_iter!r}")
+    try:
+        return iter(data_iter)
+    except TypeError:  # an array without dimensions
+        raise AttributeValueError(
+            f"{what}: data_iter is no function or iterable, got {data_iter!r}"
+        ) from None
+
+
+def _array(what: str, item: Any) -> Any:
+    if not hasattr(item, "shape") or not hasattr(item, "dtype"):
+        item = np.asarray(item)
+    if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
+        raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {item!r}")
+    return item
