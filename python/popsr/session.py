@@ -182,6 +182,11 @@ class Session(SessionVariables):
     ) -> None:
         print_values(self._ir, op, shown, [host_array(data, dtype, shape) for data in values])
 
+    def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
+        """Shape of the data of one run for a stream of that shape; programs for PopXL call it."""
+        leading = (self._transfers, self._ir.replication_factor)
+        return (*(extent for extent in leading if extent > 1), *shape)
+
     def expected_inputs(self) -> set[HostToDeviceStream]:
         """The streams that ``run`` needs data for."""
         return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
