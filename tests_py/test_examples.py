@@ -105,7 +105,7 @@ def test_variants_of_the_training_program(options: list[str], tmp_path: Path) ->
 
 
 def test_the_notebook_prints_what_it_shows() -> None:
-    """Its cells in one process, through ``sys.stdout`` and ``sys.stderr``, against the outputs that it was saved with."""
+    """Its cells in one process, through ``sys.stdout`` and ``sys.stderr``, against the outputs it was saved with."""
     cells = json.loads((ROOT / "examples/replica_grouping.ipynb").read_text())["cells"]
     names: dict[str, Any] = {}
     try:
