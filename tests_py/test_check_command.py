@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
-def _no_addons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is missing, whatever this version has."""
-    monkeypatch.setitem(ALIASES, "popxl_addons", "popsr.no_such_addons")  # type: ignore[arg-type]
+def _missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is missing: ``popxl_gone``."""
+    monkeypatch.setitem(ALIASES, "popxl_gone", "popsr.no_such_package")  # type: ignore[arg-type]
 
 
 def _check_program(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
@@ -40,16 +40,25 @@ TENSOR = "import popxl\nfrom popxl import ops\nx = popxl.constant(1.0)\n"
 MISSING = {
     "a module": ("import popxl.no_such_module", ["1: no module popxl.no_such_module"]),
     "a package and all that is used of it": (
-        "import popxl_addons as addons\nclass Net(addons.Module): pass\naddons.transforms.autodiff(Net)",
-        ["1: no module popxl_addons", "2: no popxl_addons.Module", "3: no popxl_addons.transforms.autodiff"],
+        "import popxl_gone as addons\nclass Net(addons.Module): pass\naddons.transforms.autodiff(Net)",
+        ["1: no module popxl_gone", "2: no popxl_gone.Module", "3: no popxl_gone.transforms.autodiff"],
     ),
     "a name of a missing package": (
-        "from popxl_addons import Module",
-        ["1: no popxl_addons.Module"],
+        "from popxl_gone import Module",
+        ["1: no popxl_gone.Module"],
     ),
     "a module of a missing package": (
-        "from popxl_addons.transforms import autodiff\nautodiff.x",
-        ["1: no popxl_addons.transforms.autodiff", "2: no popxl_addons.transforms.autodiff.x"],
+        "from popxl_gone.transforms import autodiff\nautodiff.x",
+        ["1: no popxl_gone.transforms.autodiff", "2: no popxl_gone.transforms.autodiff.x"],
+    ),
+    "names of popxl_addons": (
+        "import popxl_addons as addons\nfrom popxl_addons.transforms.autodiff import autodiff\n"
+        "addons.ModuleList\naddons.transforms.autodif\nautodiff(1, grads_require=2)\naddons.NamedTensors().any.thing",
+        [
+            "3: no popxl_addons.ModuleList",
+            "4: no popxl_addons.transforms.autodif",
+            "5: no parameter grads_require of popxl_addons.transforms.autodiff.autodiff",
+        ],
     ),
     "an imported name, once": ("from popxl.ops import nope\nnope(1).x", ["1: no popxl.ops.nope"]),
     "each line of an import": (
@@ -150,13 +159,13 @@ NOT_MISSING = {
     "a global that a function sets": "import popxl\ndef f():\n  global popxl\n  popxl = 3\npopxl.nope",
     "an import that may fail": "try:\n  import popxl.nope\n  from popxl import x\nexcept ImportError:\n  pass",
     "a package that may be missing": (
-        "try:\n  import popxl_addons as addons\nexcept (KeyError, ModuleNotFoundError):\n  ok = False\n"
+        "try:\n  import popxl_gone as addons\nexcept (KeyError, ModuleNotFoundError):\n  ok = False\n"
         "addons.Module"
     ),
     "an attribute that may be missing": "import popxl\ntry:\n  popxl.nope()\nexcept AttributeError:\n  pass",
     "an attribute that is asked for": "import popxl\nif hasattr(popxl, 'nope'):\n  popxl.nope()",
     "an attribute with a default": "import popxl\ngetattr(popxl, 'nope', None)",
-    "for type checkers only": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import popxl_addons",
+    "for type checkers only": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import popxl_gone",
     "an attribute that the program sets": "import popxl\nir = popxl.Ir()\nir.mine = 1\nir.mine\npopxl.f = 1\npopxl.f",
     "attributes of subclasses of its own": (
         "import popxl\nclass A(popxl.Module):\n  def build(self): self.nope = self.other\nA().nope"
@@ -186,7 +195,7 @@ def _with_popxls_names(text: str) -> str:
 
 
 PROGRAMS = [
-    *(ROOT / "examples").glob("*.py"),
+    *(ROOT / "examples").rglob("*.py"),
     *(ROOT / "bench").glob("*.py"),
     *(path for path in (ROOT / "tests_py").glob("*.py") if not path.name.startswith("test_")),
     *(Path(popsr.__file__).parent / "demo").glob("*.py"),

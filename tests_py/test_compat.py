@@ -114,18 +114,9 @@ def test_a_package_that_popsr_lacks_says_so_in_one_line(monkeypatch: pytest.Monk
         assert raised.value.name == "popxl_addons"
 
 
-def test_addons_are_popsrs_when_it_has_them() -> None:
-    has_them = importlib.util.find_spec("popsr.addons") is not None
-    assert ALIASES["popxl_addons"] == "popsr.addons"
-    install()
-    try:
-        if has_them:
-            assert importlib.import_module("popxl_addons") is importlib.import_module("popsr.addons")
-        else:
-            with pytest.raises(ModuleNotFoundError, match=r"has no module popsr\.addons"):
-                importlib.import_module("popxl_addons")
-    finally:
-        uninstall()
+@pytest.mark.usefixtures("installed")
+def test_addons_are_popsrs() -> None:
+    assert importlib.import_module("popxl_addons") is importlib.import_module("popsr.addons")
 
 
 def test_names_of_popart_and_stochastorch_are_there() -> None:
