@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,14 @@ def test_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None
         command.main(["ops", "--html"])
     assert stopped.value.code == 2
     assert "unrecognized arguments: --html" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    """As ``python -m popsr ops | head -n 1``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        [sys.executable, "-m", "popsr", "ops"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (result.stderr, result.returncode) == ("", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -23,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = args[0] if args else "--help"
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
-    if command in ("check", "run"):
-        return int(importlib.import_module(f"popsr.compat._{command}").main(args[1:]))
-    if command == "ops":
-        return int(importlib.import_module("popsr._ops_table").main(args[1:]))
+    if command == "run":
+        return int(importlib.import_module("popsr.compat._run").main(args[1:]))
+    if command in ("check", "ops"):
+        return _print_listing({"check": "popsr.compat._check", "ops": "popsr._ops_table"}[command], args[1:])
     if command in ("version", "--version"):
         from popsr import __version__
 
@@ -37,6 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if args else 2
     print(f"popsr: unknown command {command!r}\n\n{USAGE}", end="", file=sys.stderr)
     return 2
+
+
+def _print_listing(module: str, args: Sequence[str]) -> int:
+    """Run a command whose output may be cut off by its reader, as by ``head``."""
+    try:
+        status = int(importlib.import_module(module).main(args))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 1
+    return status
 
 
 if __name__ == "__main__":
