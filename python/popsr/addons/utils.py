@@ -52,7 +52,7 @@ class OrderedDict(collections.OrderedDict[K, V]):
         return values[idx]
 
     def __repr__(self) -> str:
-        lines = [f"{key}: {value},\n" for key, value in self.items()]
+        lines = [f"{key}: {value!r},\n" for key, value in self.items()]
         return f"{{\n{''.join(lines)}}}"
 
 

@@ -1,0 +1,197 @@
+"""Checkpoints as folders: a file for each variable, what else a session knows, and the state of a data loader.
+
+``model/<name>.npz`` has the array of a variable under its name, and ``model/<name>.npy``, for one whose data is a
+memory-mapped file, its bytes alone; of several groups of replicas a row each. ``session_info.json`` is an object, and
+``dataloader.bin`` what a data loader wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from popsr.errors import CheckpointError, DTypeError, FileError, ShapeError, UnsupportedError
+from popsr.io._files import file_errors, read_path
+from popsr.tensor import Variable
+
+__all__ = [
+    "DATALOADER",
+    "MODEL",
+    "checked",
+    "names_in",
+    "new_folder",
+    "read_array",
+    "read_folder",
+    "read_info",
+    "remove",
+    "write_array",
+]
+
+Array = np.ndarray[Any, Any]
+
+MODEL, INFO, DATALOADER = "model", "session_info.json", "dataloader.bin"
+
+
+def read_folder(where: str, path: Any) -> Path:
+    """``path`` as absolute path of a folder that may not exist yet.
+
+    Raises:
+        ArgumentTypeError: it is no path.
+        UnsupportedError: it is on Weights & Biases.
+    """
+    if isinstance(path, str) and path.startswith("wandb://"):
+        raise UnsupportedError(f"{where}: Weights & Biases is not supported, got {path!r}, expected a folder")
+    return read_path(where, path).absolute()
+
+
+@contextlib.contextmanager
+def new_folder(where: str, folder: Path, info: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder to write a checkpoint to; its parts take the place of those in ``folder`` when the block ends well.
+
+    Args:
+        where: the caller, for messages.
+        folder: the folder of the checkpoint.
+        info: what ``session_info.json`` says.
+    Raises:
+        FileError: it cannot be written; what was in ``folder`` is still there.
+    """
+    with file_errors(where, "write a checkpoint to", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as name:
+            new, old = Path(name, "new"), Path(name, "old")
+            (new / MODEL).mkdir(parents=True)
+            old.mkdir()
+            (new / INFO).write_text(json.dumps(info, indent=2) + "\n")
+            yield new
+            for part in (MODEL, INFO, DATALOADER):
+                if (folder / part).exists():
+                    (folder / part).rename(old / part)
+                if (new / part).exists():
+                    (new / part).rename(folder / part)
+
+
+def remove(where: str, folder: Path) -> None:
+    """Delete a checkpoint, and its folder unless something else is in it."""
+    with file_errors(where, "remove the checkpoint in", folder):
+        shutil.rmtree(folder / MODEL, ignore_errors=True)
+        for part in (INFO, DATALOADER):
+            (folder / part).unlink(missing_ok=True)
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def write_array(folder: Path, name: str, array: Array, *, raw: bool) -> None:
+    """Write the data of a variable, as bytes alone if ``raw``."""
+    if raw:
+        array.tofile(folder / MODEL / f"{name}.npy")
+    else:
+        # np.savez takes some names for parameters of its own.
+        path = folder / MODEL / f"{name}.npz"
+        with zipfile.ZipFile(path, "w") as stored, stored.open(f"{name}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def names_in(where: str, folder: Path) -> Iterable[str]:
+    """Names of the variables of a checkpoint.
+
+    Raises:
+        FileError: there is none.
+    """
+    if not (folder / MODEL).is_dir():
+        raise FileError(
+            f"{where}: no checkpoint, got {str(folder)!r}, expected a folder that has a folder {MODEL!r}"
+        )
+    return {file.stem for file in (folder / MODEL).iterdir() if file.suffix in (".npz", ".npy")}
+
+
+def read_array(where: str, folder: Path, name: str, variable: Variable) -> Array:
+    """The data of a variable.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        FileError: it cannot be read.
+        ShapeError, DTypeError: it is the data of another variable.
+    """
+    path, kind = folder / MODEL / f"{name}.npz", variable.dtype.as_numpy()
+    if not path.exists():
+        return _read_raw(where, path.with_suffix("").with_name(f"{name}.npy"), variable)
+    try:
+        with file_errors(where, "read", path), np.load(path) as stored:
+            array: Array = stored[name]
+    except FileError:
+        raise
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise CheckpointError(
+            f"{where}: {str(path)!r} is damaged, got {_line(error)}, expected {name!r}"
+        ) from None
+    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == kind.itemsize:
+        array = array.view(kind)  # NumPy's files do not know the name of bfloat16
+    return checked(where, name, array, variable)
+
+
+def _read_raw(where: str, path: Path, variable: Variable) -> Array:
+    kind, shape = variable.dtype.as_numpy(), variable.shape_on_host
+    with file_errors(where, "read", path):
+        data = np.fromfile(path, np.uint8)
+    wanted = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+    if data.size != wanted:
+        raise ShapeError(
+            f"{where}: {str(path)!r} is of another size, got {data.size} bytes, expected {wanted}"
+        )
+    array: Array = data.view(kind).reshape(shape)
+    return array
+
+
+def checked(where: str, name: str, array: Array, variable: Variable) -> Array:
+    """``array`` if a variable can hold it.
+
+    Raises:
+        ShapeError, DTypeError: it cannot.
+    """
+    if array.dtype != variable.dtype.as_numpy():
+        raise DTypeError(
+            f"{where}: {name!r} is of another dtype, got {array.dtype}, expected {variable.dtype.name}"
+        )
+    if array.shape != variable.shape_on_host:
+        raise ShapeError(
+            f"{where}: {name!r} is of another shape, got {array.shape}, expected {variable.shape_on_host}"
+        )
+    return array
+
+
+def read_info(where: str, folder: Path) -> dict[str, Any]:
+    """What ``session_info.json`` says; without it, that nothing was run.
+
+    Raises:
+        CheckpointError: it is damaged.
+        FileError: it cannot be read.
+    """
+    path = folder / INFO
+    if not path.exists():
+        return {"steps": 0}
+    try:
+        with file_errors(where, "read", path):
+            info = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(
+            f"{where}: {str(path)!r} is damaged, got {_line(error)}, expected JSON"
+        ) from None
+    steps = info.get("steps", 0) if isinstance(info, dict) else None
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        raise CheckpointError(
+            f"{where}: {str(path)!r} is damaged, got {info!r}, expected an object with 'steps'"
+        )
+    return {"steps": 0, **info}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,263 @@
+"""Floating point operations of programs, counted from the shapes of their ops.
+
+==========================================  ===========================================================================
+op                                          counts
+==========================================  ===========================================================================
+matrix products                             2 for each element of the result and of the contracted axis
+convolutions                                2 for each output (of transposed ones: input) element and weight that meets
+                                            it, padding included; their gradients likewise
+elementwise arithmetic, functions, updates  1 for each element of the result
+``scaled_add``                              3 for each element of the result
+reductions                                  1 for each element of the operand; 2 where it is squared or its sign dropped
+softmax                                     5 for each element: maximum, difference, exponential, sum, quotient
+group and layer norm                        7 for each element and 5 for each group of each sample
+``call``                                    those of its graph
+``repeat``                                  those of its graph, times the number of repetitions
+``conditional``                             those of the branch that has more
+others                                      0: copies, comparisons, exchange between replicas, random numbers
+==========================================  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from popsr.errors import ArgumentTypeError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.utils import is_a, read_choice
+
+__all__ = [
+    "elementwise_binary_flops",
+    "evaluate_FLOPs",
+    "evaluate_ir_FLOPs",
+    "format_flops_scientific",
+    "group_norm_flops",
+    "matmul_flops",
+    "print_FLOPs",
+    "total_FLOPs",
+]
+
+Format = Literal["K", "M", "G", "T", "nearest3"]
+
+_MATMUL = ("matmul", "matmul_pow2scaled")
+_NORMS = ("group_norm", "layer_norm")
+_BINARY = ("accumulate_", "add", "add_", "div", "fmod", "maximum", "mul", "pow", "sub")
+_UNARY = (
+    *("abs_grad", "clip_grad", "gelu_grad", "geluerf_grad", "pow_grad_base", "pow_grad_exponent"),
+    *("relu_grad", "sigmoid_grad", "swish_grad", "tanh_grad"),
+    *("abs", "accumulator_scale_", "ceil", "clip", "cos", "dropout", "exp", "exp_", "floor", "gelu", "gelu_"),
+    *("geluerf", "geluerf_", "log", "log2", "negate", "relu", "relu_", "rsqrt", "scale", "shaped_dropout"),
+    *("sigmoid", "sign", "sin", "sqrt", "swish", "swish_", "tanh"),
+)
+_REDUCTIONS = ("cumsum", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum")
+_SQUARES = ("l1", "l2", "lamb_square", "sumsquare")
+_EXPONENTS = {"K": 3, "M": 6, "G": 9, "T": 12}
+
+
+def matmul_flops(op: Op) -> int:
+    """Operations of a matrix product: 2 for each element of the result and of the contracted axis.
+
+    Args:
+        op: a ``matmul``, as in ``graph.ops``.
+    Raises:
+        ArgumentTypeError: another op, or none.
+    """
+    _check_op("matmul_flops", op, _MATMUL)
+    lhs = _shape(op, 0)
+    transposed = op.attributes.get("transpose_lhs", False) and len(lhs) > 1
+    return 2 * lhs[-2 if transposed else -1] * _outputs(op)
+
+
+def elementwise_binary_flops(op: Op) -> int:
+    """Operations of elementwise arithmetic: the number of elements of the result.
+
+    Args:
+        op: an op such as ``add`` or ``mul``, as in ``graph.ops``.
+    Raises:
+        ArgumentTypeError: another op, or none.
+    """
+    _check_op("elementwise_binary_flops", op, _BINARY)
+    return _outputs(op)
+
+
+def group_norm_flops(op: Op) -> int:
+    """Operations of a normalisation.
+
+    Of each element: a sum for the mean; a difference, a square and a sum for the variance; two factors and a
+    summand. Of each group of each sample: two quotients, ``eps``, a root and its inverse.
+
+    Args:
+        op: a ``group_norm`` or ``layer_norm``, as in ``graph.ops``.
+    Raises:
+        ArgumentTypeError: another op, or none.
+    """
+    _check_op("group_norm_flops", op, _NORMS)
+    return 7 * _outputs(op) + 5 * _shape(op, 0)[0] * int(op.attributes.get("num_groups", 1))
+
+
+def _shape(op: Op, index: int) -> tuple[int, ...]:
+    tensor = op.inputs[index]
+    assert tensor is not None
+    return tensor.shape
+
+
+def _outputs(op: Op) -> int:
+    return math.prod(op.outputs[0].shape)
+
+
+def _inputs(op: Op) -> int:
+    return math.prod(_shape(op, 0))
+
+
+def _conv_flops(op: Op) -> int:
+    weight = op.outputs[0].shape if op.kind == "conv_weight_grad" else _shape(op, 1)
+    each = {
+        "conv": op.outputs[0].shape,
+        "conv_pow2scaled": op.outputs[0].shape,
+        "conv_weight_grad": _shape(op, 1),
+    }
+    return 2 * math.prod(each.get(op.kind, _shape(op, 0))) * math.prod(weight[1:])
+
+
+_FLOPS: dict[str, Callable[[Op], int]] = {
+    **dict.fromkeys(_MATMUL, matmul_flops),
+    **dict.fromkeys(_NORMS, group_norm_flops),
+    **dict.fromkeys(_BINARY, elementwise_binary_flops),
+    **dict.fromkeys(_UNARY, _outputs),
+    **dict.fromkeys(("scaled_add", "scaled_add_"), lambda op: 3 * _outputs(op)),
+    **dict.fromkeys(_REDUCTIONS, _inputs),
+    **dict.fromkeys(_SQUARES, lambda op: 2 * _inputs(op)),
+    **dict.fromkeys(("softmax", "log_softmax"), lambda op: 5 * _outputs(op)),
+    **dict.fromkeys(("conv", "conv_pow2scaled", "conv_data_grad", "conv_weight_grad"), _conv_flops),
+    **dict.fromkeys(("conv_transpose", "conv_transpose_pow2scaled"), _conv_flops),
+}
+
+
+# --- programs -------------------------------------------------------------------------------------------------------
+
+
+def total_FLOPs(ir: Ir) -> int:  # noqa: N802 - PopXL's name
+    """Floating point operations of one run of a program, on all replicas.
+
+    Args:
+        ir: the program.
+    Raises:
+        ArgumentTypeError: not an Ir.
+    """
+    return int(evaluate_ir_FLOPs(ir)["TOT"])
+
+
+def evaluate_ir_FLOPs(ir: Ir) -> dict[str, Any]:  # noqa: N802 - PopXL's name
+    """Floating point operations of one run of a program, on all replicas, by op.
+
+    Args:
+        ir: the program.
+    Returns:
+        As ``evaluate_FLOPs`` of its main graph, with every number times the number of replicas.
+    Raises:
+        ArgumentTypeError: not an Ir.
+    """
+    if not is_a(ir, Ir):
+        raise ArgumentTypeError(f"evaluate_ir_FLOPs: not an Ir, got {ir!r}")
+    return _evaluate(ir.main_graph, ir.replication_factor)
+
+
+def evaluate_FLOPs(graph: Graph) -> dict[str, Any]:  # noqa: N802 - PopXL's name
+    """Floating point operations of running a graph once, on one replica, by op. The module's table says what counts.
+
+    Args:
+        graph: the graph.
+    Returns:
+        By name and then by ``id`` of an op the number, or for one that runs a graph such a dictionary; ``"TOT"`` is the
+        sum. Ops that count 0 are left out.
+    Raises:
+        ArgumentTypeError: not a Graph.
+    """
+    if not is_a(graph, Graph):
+        raise ArgumentTypeError(f"evaluate_FLOPs: not a Graph, got {graph!r}")
+    return _evaluate(graph, 1)
+
+
+def _evaluate(graph: Graph, times: int) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    total = 0
+    for op in graph.ops:
+        count = _count(op, times)
+        flops = count["TOT"] if isinstance(count, dict) else count
+        if flops:
+            result.setdefault(op.kind, {})[op.id] = count
+            total += flops
+    return {**result, "TOT": total}
+
+
+def _count(op: Op, times: int) -> int | dict[str, Any]:
+    attributes, graph = op.attributes, op._ir._graph
+    if op.kind in ("call", "repeat"):
+        return _evaluate(graph(attributes["graph"]), times * attributes.get("count", 1))
+    if op.kind == "conditional":
+        branches = [_evaluate(graph(attributes[name]), times) for name in ("then_branch", "else_branch")]
+        return max(branches, key=lambda branch: int(branch["TOT"]))
+    return times * _FLOPS[op.kind](op) if op.kind in _FLOPS else 0
+
+
+def print_FLOPs(  # noqa: N802 - PopXL's name
+    flops_breakdown: dict[str, Any],
+    mode: Literal["type", "flat"] = "type",
+    numerical_format: Format = "nearest3",
+) -> None:
+    """Print floating point operations, and their sum last.
+
+    Args:
+        flops_breakdown: what ``evaluate_FLOPs`` returned.
+        mode: "type": a line for each name of an op, the greatest number first, with those of all graphs in it; "flat":
+            a line for each op, such as ``call.4/matmul.2``, in program order of each name.
+        numerical_format: as for ``format_flops_scientific``.
+    Raises:
+        AttributeValueError: unknown mode or format.
+    """
+    read_choice("print_FLOPs", "mode", mode, ("type", "flat"))
+    leaves = list(_leaves(flops_breakdown, ""))
+    if mode == "type":
+        sums: dict[str, int] = {}
+        for path, flops in leaves:
+            kind = path.rpartition("/")[2].rpartition(".")[0]
+            sums[kind] = sums.get(kind, 0) + flops
+        leaves = sorted(sums.items(), key=lambda item: -item[1])
+    lines = [*leaves, ("total", flops_breakdown["TOT"])]
+    print("\n".join(f"{name}: {format_flops_scientific(flops, numerical_format)}" for name, flops in lines))
+
+
+def _leaves(breakdown: dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
+    for kind, counts in breakdown.items():
+        if kind != "TOT":
+            for id_, count in counts.items():
+                path = f"{prefix}{kind}.{id_}"
+                yield from _leaves(count, f"{path}/") if isinstance(count, dict) else [(path, count)]
+
+
+def format_flops_scientific(val: int | float, format: Format = "nearest3") -> str:
+    """A number of floating point operations as text: "1.500 MFLOPs".
+
+    Args:
+        val: the number.
+        format: "K", "M", "G" or "T": in thousands, millions and so on; "nearest3": in the greatest of these that leaves
+            at least 1, or as it is.
+    Raises:
+        AttributeValueError: unknown format.
+    """
+    read_choice("format_flops_scientific", "format", format, (*_EXPONENTS, "nearest3"))
+    unit: str = format
+    if format == "nearest3":
+        if val < 1000:
+            return f"{val} FLOPs"
+        unit = next((name for name, e in _EXPONENTS.items() if round(val / 10**e, 3) < 1000), "T")
+    return f"{val / 10 ** _EXPONENTS[unit]:.3f} {unit}FLOPs"
+
+
+def _check_op(where: str, op: Op, kinds: tuple[str, ...]) -> None:
+    if not is_a(op, Op) or op.kind not in kinds:
+        raise ArgumentTypeError(f"{where}: not such an op, got {op!r}, expected one of {', '.join(kinds)}")

@@ -1,0 +1,139 @@
+"""Streams with names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+from popsr.addons.utils import OrderedDict
+from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, UnknownNameError
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
+from popsr.utils import is_a, read_dtype, read_ints, read_shape
+
+if TYPE_CHECKING:
+    from popsr.dtypes import dtype
+
+__all__ = ["InputStreams", "OutputStreams"]
+
+S = TypeVar("S", bound=Stream)
+
+
+class _StreamsBase(Generic[S]):
+    """By name or position: ``streams.x``, ``streams["x"]``, ``streams[0]``, ``streams[1:]``; iterable."""
+
+    _cls: ClassVar[type[Stream]]
+    _new: ClassVar[Callable[..., Any]]
+    _streams: OrderedDict[str, S]
+
+    def __init__(self, **kwargs: tuple[Iterable[int], dtype]) -> None:
+        """Make a stream of the current Ir for each keyword, named as it.
+
+        Args:
+            **kwargs: shape and dtype of each.
+        Raises:
+            ArgumentTypeError, ShapeError, DTypeError: not a pair of both; no stream is made then.
+        """
+        specs = {key: self._read(key, value) for key, value in kwargs.items()}
+        self._streams = OrderedDict((key, self._new(*spec, key)) for key, spec in specs.items())
+
+    @classmethod
+    def _read(cls, key: str, value: Any) -> tuple[tuple[int, ...], dtype]:
+        where = f"{cls.__name__}: {key}"
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise ArgumentTypeError(
+                f"{where}: not a shape and a dtype, got {value!r}, expected a tuple of both"
+            )
+        return read_shape(where, value[0]), read_dtype(where, value[1])
+
+    @classmethod
+    def from_streams(cls, streams: Iterable[S]) -> Self:
+        """Streams that exist, by their ``tensor_id``.
+
+        Args:
+            streams: the streams, in order.
+        Raises:
+            ArgumentTypeError: something else than streams of that direction.
+            AttributeValueError: two of one name.
+        """
+        where = f"{cls.__name__}.from_streams"
+        found: OrderedDict[str, S] = OrderedDict()
+        for stream in read_ints(where, "streams", streams, kind="streams"):
+            if not is_a(stream, cls._cls):
+                raise ArgumentTypeError(f"{where}: not a {cls._cls.__name__}, got {stream!r}")
+            if stream.tensor_id in found:
+                raise AttributeValueError(f"{where}: two streams of one name, got {stream.tensor_id!r} twice")
+            found[stream.tensor_id] = stream
+        self = cls()
+        self._streams = found
+        return self
+
+    def keys(self) -> list[str]:
+        """Names, in order."""
+        return list(self._streams)
+
+    def __getattr__(self, key: str) -> S:
+        streams: dict[str, S] = self.__dict__.get("_streams", {})  # copies are looked at before they have any
+        if key in streams:
+            return streams[key]
+        raise AttributeError(
+            f"{type(self).__name__}: no such stream, got {key!r}, expected one of {list(streams)}"
+        )
+
+    @overload
+    def __getitem__(self, key: str | int) -> S: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[S]: ...
+    def __getitem__(self, key: str | int | slice) -> S | list[S]:
+        """The stream of a name or position, or those of a slice of positions.
+
+        Raises:
+            UnknownNameError: no such name; it is a KeyError.
+            OutOfRangeError: no such position; it is an IndexError.
+        """
+        if isinstance(key, slice):
+            return list(self)[key]
+        if isinstance(key, str):
+            if key in self._streams:
+                return self._streams[key]
+            raise UnknownNameError(
+                f"{type(self).__name__}: no such stream, got {key!r}, expected one of {self.keys()}"
+            )
+        if not is_a(key, int) or not -len(self) <= key < len(self):
+            raise OutOfRangeError(
+                f"{type(self).__name__}: no such position, got {key!r}, expected {-len(self)} <= position < {len(self)}"
+            )
+        return self._streams.idx(key)
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._streams.values())
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._streams if isinstance(value, str) else value in self._streams.values()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._streams!r})"
+
+
+class InputStreams(_StreamsBase[HostToDeviceStream]):
+    """Host-to-device streams with names: ``InputStreams(x=((2, 4), popsr.float32))``.
+
+    Args:
+        **kwargs: shape and dtype of each, as for ``popsr.h2d_stream``.
+    """
+
+    _cls = HostToDeviceStream
+    _new = staticmethod(h2d_stream)
+
+
+class OutputStreams(_StreamsBase[DeviceToHostStream]):
+    """Device-to-host streams with names: ``OutputStreams(loss=((), popsr.float32))``.
+
+    Args:
+        **kwargs: shape and dtype of each, as for ``popsr.d2h_stream``.
+    """
+
+    _cls = DeviceToHostStream
+    _new = staticmethod(d2h_stream)

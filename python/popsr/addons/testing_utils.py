@@ -1,0 +1,116 @@
+"""Running one module, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes
+from popsr.addons.graph_cache import bound_arguments, tensor_arguments
+from popsr.addons.module import Module
+from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.ops.streams import host_store
+from popsr.context import in_sequence
+from popsr.errors import ArgumentTypeError
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.session import Session
+from popsr.tensor import Variable, variable
+from popsr.utils import is_a, to_numpy
+
+__all__ = ["TensorInput", "ops_of_type", "run_module"]
+
+Array = np.ndarray[Any, Any]
+Weights = Mapping[Variable, Array]
+
+
+class TensorInput:
+    """Data of a tensor argument of a module; see ``run_module``.
+
+    Args:
+        data: an array or what becomes one.
+        dtype: element type. Default: that of the data, 64-bit types narrowed to 32 bits.
+    """
+
+    def __init__(self, data: Array, dtype: dtypes.dtype | None = None) -> None:
+        """The data as array.
+
+        Raises:
+            DTypeError: it is not numeric, or ``dtype`` is none.
+        """
+        self.data: Array = to_numpy(data, dtype)
+        self.dtype: dtypes.dtype = dtypes.dtype.as_dtype(self.data.dtype) if dtype is None else dtype
+
+    def __repr__(self) -> str:
+        return f"TensorInput[{self.dtype.name} {self.data.shape}]"
+
+
+def run_module(
+    module: Module,
+    *args: Any,
+    weights: Callable[[NamedTensors], Weights] | Weights | None = None,
+    **kwargs: Any,
+) -> list[Array]:
+    """Call a module once in a program of its own, and return its outputs.
+
+    Args:
+        module: the module.
+        *args: arguments of ``build``. A TensorInput, also in a list or tuple, becomes a variable of the main graph and
+            is passed as tensor; other arguments are passed on.
+        weights: data of the module's variables, by variable, or a function that makes that of the tree of them.
+            Default: what their factories make.
+        **kwargs: further arguments of ``build``, likewise.
+    Returns:
+        The outputs in order. Of an argument by reference that is written to and returned, the new value.
+    Raises:
+        ArgumentTypeError: ``module`` is not a Module; otherwise as for ``Module.create_graph``, ``call`` and
+            ``Session.write_variables_data``.
+    """
+    if not is_a(module, Module):
+        raise ArgumentTypeError(f"run_module: module is not a Module, got {module!r}")
+    ir = Ir()
+    with ir.main_graph, in_sequence():
+        inputs = [_with_variables(arg) for arg in args]
+        named = {name: _with_variables(arg) for name, arg in kwargs.items()}
+        factories, graph = module.create_graph(*inputs, **named)
+        variables = factories.init()
+        tensors = tensor_arguments(bound_arguments(module, *inputs, **named))
+        outputs = graph.bind(variables).call(*tensors)
+        streams = [host_store(output) for output in outputs]
+    session = Session(ir, "ipu_hw")
+    if weights is not None:
+        session.write_variables_data(weights(variables) if callable(weights) else weights)
+    with session:
+        results = session.run()
+    return [results[stream] for stream in streams]
+
+
+def _with_variables(arg: Any) -> Any:
+    """The argument, with a variable for each TensorInput."""
+    if isinstance(arg, TensorInput):
+        return variable(arg.data, arg.dtype, "input")
+    if isinstance(arg, (list, tuple)) and any(isinstance(each, TensorInput) for each in arg):
+        return type(arg)(_with_variables(each) for each in arg)
+    return arg
+
+
+def ops_of_type(ops: Iterable[Op], op_type: str) -> int:
+    """How many ops are of a kind.
+
+    Args:
+        ops: the ops, as ``graph.ops``.
+        op_type: name of the op, as in ``popsr.ops``: where the reference takes a class, ops have a name here.
+    Raises:
+        ArgumentTypeError: something else than ops, or than a name.
+    """
+    if not is_a(op_type, str):
+        raise ArgumentTypeError(
+            f"ops_of_type: op_type is not a str, got {op_type!r}, expected a name such as 'matmul'"
+        )
+    found = list(ops)
+    for op in found:
+        if not is_a(op, Op):
+            raise ArgumentTypeError(f"ops_of_type: not an Op, got {op!r}")
+    return sum(op.kind == op_type for op in found)

@@ -1,0 +1,36 @@
+"""The pass over fully connected layers of PopART: a hint for hardware that has no meaning here."""
+
+from __future__ import annotations
+
+from popsr.errors import ArgumentTypeError
+from popsr.ir import Ir
+from popsr.utils import is_a
+
+__all__ = ["disable_fc_pass", "enable_fc_pass"]
+
+
+def disable_fc_pass(ir: Ir) -> None:
+    """Accepted for programs of PopXL; has no effect.
+
+    Args:
+        ir: a program.
+    Raises:
+        ArgumentTypeError: ``ir`` is not an Ir.
+    """
+    _check("disable_fc_pass", ir)
+
+
+def enable_fc_pass(ir: Ir) -> None:
+    """Accepted for programs of PopXL; has no effect.
+
+    Args:
+        ir: a program.
+    Raises:
+        ArgumentTypeError: ``ir`` is not an Ir.
+    """
+    _check("enable_fc_pass", ir)
+
+
+def _check(where: str, ir: Ir) -> None:
+    if not is_a(ir, Ir):
+        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {ir!r}")
