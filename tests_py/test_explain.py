@@ -241,7 +241,7 @@ def test_html_has_a_row_for_each_step() -> None:
         found = explanation(case)
         html = found.to_html()
         assert html == found._repr_html_()
-        assert html.count("<tr style") == len(found.steps)
+        assert html.count("<tr class") == len(found.steps)
         assert ("suggestion:" in html) == (case.root is not None)
         assert "<script" not in html
 
@@ -258,7 +258,8 @@ def test_html_escapes_names() -> None:
 def test_graphs_are_shown_as_tables() -> None:
     ir, _ = build(4, CASES[3].source)
     html = ir.main_graph._repr_html_()
-    assert html.count("<tr style") == len(ir.main_graph.ops)
+    graphs = [ir._graph(number) for number in range(ir._core.num_graphs)]
+    assert html.count("<tr class") == sum(len(graph.ops) for graph in graphs)
     assert "program.py:12" in html
     assert "host_load" in html
     unused = ir.create_graph(lambda a: ops.relu(a), popsr.TensorSpec((2,), F32))
@@ -275,7 +276,7 @@ def test_graphs_of_ambiguous_programs_are_shown_without_facts() -> None:
         ops.add_(w, popsr.constant(1.0))
     html = ir.main_graph._repr_html_()
     assert "Inplacing ambiguity" in html
-    assert html.count("<tr style") == 2
+    assert html.count("<tr class") == 2
 
 
 def test_html_of_seeds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from popsr._graph_tree import graphs_run_by
 from popsr.errors import AttributeValueError
 from popsr.utils import is_a
 
@@ -59,10 +60,8 @@ def _graph_lines(graph: Graph) -> list[str]:
 
 def _edges(op: Op, sources: dict[Tensor, str]) -> list[str]:
     edges = [_edge(sources, t, f"op{op.id}") for t in op.inputs if t is not None]
-    for name in ("graph", "then_branch", "else_branch"):  # the attributes of call, repeat and conditional
-        called = op.attributes.get(name)
-        if called is not None:
-            edges.append(f"op{op.id} -> graph{called} [style=dashed, label={_quoted(name)}];")
+    for name, called in graphs_run_by(op):
+        edges.append(f"op{op.id} -> graph{called._id} [style=dashed, label={_quoted(name)}];")
     return edges
 
 

@@ -169,6 +169,7 @@ class Graph:
         _context.pop_graph()
 
     def _repr_html_(self) -> str:
+        """The ops by name scope, coloured by which replicas agree; with a picture where fast-sugiyama is installed."""
         from popsr._graph_html import graph_html
 
         return graph_html(self)

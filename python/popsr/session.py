@@ -21,6 +21,7 @@ from popsr._host_rows import host_array
 from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
+from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
@@ -105,26 +106,39 @@ class Session(SessionVariables):
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(
-        self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True
+        self,
+        inputs: h2dStreamBufferMaps | None = None,
+        downcast_inputs: bool = True,
+        *,
+        progress: bool | str = False,
     ) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Run the main graph once and return what it stored.
 
         Replicas that do not store an element, because they take another branch, leave zeros. An error while the
-        program runs leaves variables as far as they were written.
+        program runs leaves variables as far as they were written, and ``step`` as it was.
+
+        An iteration is one pass of a ``repeat`` that is in no other ``repeat`` and no ``conditional``, also where the
+        main graph calls the graph that it is in. Of a program without any it is one element of the stream that moves
+        on most often in a run. Ctrl-C stops a run between two iterations: a note of the ``KeyboardInterrupt`` says
+        after how many.
 
         Args:
             inputs: data of each host-to-device stream in use: ``(num_host_transfers, replicas, *shape)`` without the
                 first two dimensions where they are 1.
             downcast_inputs: narrow 64-bit input data to 32 bits.
+            progress: show a bar that moves on with each iteration, in terminals (on standard error) and notebooks, if
+                there are two or more. A str is written before it. Needs tqdm: ``pip install popsr[progress]``.
         Raises:
             SessionError: not attached, or data for other streams than those in use.
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
             ReplicaError: a collective in a branch that some members of a group do not take.
+            TypeError: ``progress`` is neither bool nor str.
+            ImportError: ``progress`` is asked for and tqdm is not installed.
         """
         self._require_attached("run")
         outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
-        self._run(inputs or {}, outputs, downcast_inputs)
+        self._run(inputs or {}, outputs, downcast_inputs, progress)
         return outputs
 
     def run_with_outputs(
@@ -132,6 +146,8 @@ class Session(SessionVariables):
         inputs: h2dStreamBufferMaps | None = None,
         outputs: d2hStreamBufferMaps | None = None,
         downcast_inputs: bool = True,
+        *,
+        progress: bool | str = False,
     ) -> None:
         """As ``run``, but into the caller's arrays, which keep what is not stored.
 
@@ -139,17 +155,20 @@ class Session(SessionVariables):
             inputs: as in ``run``.
             outputs: an array of each device-to-host stream in use; see ``create_host_outputs``.
             downcast_inputs: narrow 64-bit input data to 32 bits.
+            progress: as in ``run``.
         """
         self._require_attached("run_with_outputs")
         given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, self._outputs)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
-        self._run(inputs or {}, buffers, downcast_inputs)
+        self._run(inputs or {}, buffers, downcast_inputs, progress)
         for stream, array in given.items():
             if buffers[stream] is not array:
                 array[...] = buffers[stream]
 
-    def _run(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any], downcast: bool) -> None:
+    def _run(
+        self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any], downcast: bool, progress: bool | str
+    ) -> None:
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
         if len(inputs) != len(self._inputs):
@@ -166,6 +185,7 @@ class Session(SessionVariables):
             elif not data.flags.c_contiguous:
                 data = np.array(data, order="C")
             arrays.append(data)
+        bar = None if progress is False else progress_bar("run", progress, self._core.iterations)
         with self._lock:
             self._require_idle("run")
             self._running = True
@@ -173,7 +193,11 @@ class Session(SessionVariables):
             if not self._copies.kept:
                 self._copies.keep()
             try:
-                self._core.run(arrays, self._transfers, self._print)
+                if bar is None:
+                    self._core.run(arrays, self._transfers, self._print, None)
+                else:
+                    with bar as advance:
+                        self._core.run(arrays, self._transfers, self._print, advance)
             finally:
                 self._running = False
 

@@ -1,4 +1,8 @@
+#include <fmt/format.h>
+
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -10,6 +14,44 @@
 
 namespace popsr::bindings {
 namespace {
+
+/// Tells Python of iterations that ended: `progress` of each; without it, the handlers of signals now and
+/// then, so that Ctrl-C ends a long run.
+class Iterations {
+ public:
+  explicit Iterations(const py::object& progress) : progress_(progress) {}
+
+  std::int64_t done() const { return done_; }
+
+  void operator()(std::int64_t ended) {
+    done_ += ended;
+    if (progress_.is_none() && !time_to_look()) return;
+    const py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!progress_.is_none()) progress_(ended);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Every 20 ms. Of short iterations it asks the clock only at one in 16.
+  bool time_to_look() {
+    if (++unseen_ < stride_) return false;
+    unseen_ = 0;
+    const Clock::time_point now = Clock::now();
+    stride_ = now - seen_ < std::chrono::milliseconds(1) ? 16 : 1;
+    seen_ = now;
+    if (looked_ == Clock::time_point{}) looked_ = now;  // the first iteration
+    if (now - looked_ < std::chrono::milliseconds(20)) return false;
+    looked_ = now;
+    return true;
+  }
+
+  const py::object& progress_;
+  std::int64_t done_ = 0;
+  int unseen_ = 0, stride_ = 1;
+  Clock::time_point seen_ = {}, looked_ = {};
+};
 
 /// A session with what run() needs of each stream in use, worked out once.
 class SessionHandle {
@@ -34,19 +76,28 @@ class SessionHandle {
   }
 
   /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller.
-  void run(const py::list& arrays, std::int64_t transfers, const py::object& print) {
+  /// `progress`: called with the number of iterations that have just ended, or None.
+  void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
+           const py::object& progress) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
     }
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
-    // Nothing below touches Python objects but on_print, which takes the lock back; `arrays` keeps the
-    // buffers alive.
+    Iterations iterations(progress);
+    // Nothing below touches Python objects but on_print and iterations, which take the lock back; `arrays`
+    // keeps the buffers alive.
     // Checks read the program's partitions, which other threads may add to: they keep the lock.
     std::optional<py::gil_scoped_release> release;
     if (!checks_) release.emplace();
-    session_.run(buffers_, on_print);
+    try {
+      session_.run(buffers_, on_print, std::ref(iterations));
+    } catch (py::error_already_set& stop) {
+      const py::gil_scoped_acquire acquire;
+      add_note(stop, iterations.done(), session_.plan().iterations());
+      throw;
+    }
   }
 
  private:
@@ -64,6 +115,13 @@ class SessionHandle {
     const void* data = stream.to_device ? array.data() : array.mutable_data();
     if (stream.nbytes > 0) transfers = array.nbytes() / stream.nbytes;
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
+  }
+
+  static void add_note(const py::error_already_set& stop, std::int64_t done, std::int64_t all) {
+    const std::string where =
+        all > 1 ? fmt::format("stopped after {} of {} iterations", done, all) : "stopped";
+    stop.value().attr("add_note")(
+        fmt::format("run: {}, the variables hold the last update that completed", where));
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
@@ -159,6 +217,8 @@ void bind_session(py::module_& m) {
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)
+      .def_property_readonly("iterations",
+                             [](SessionHandle& self) { return self.session().plan().iterations(); })
       .def_property(
           "step", [](SessionHandle& self) { return self.session().step(); },
           [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })

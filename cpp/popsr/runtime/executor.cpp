@@ -62,8 +62,10 @@ Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool,
   });
 }
 
-void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io) {
+void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io,
+                   const std::function<void(std::int64_t)>& done) {
   const kernels::FloatEnvironment environment;
+  done_ = done ? &done : nullptr;
   branch_ = nullptr;  // the last run may have ended in an error
   path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   make_paths(1, static_cast<PathId>(path_keys_.size()));
@@ -122,6 +124,7 @@ void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
         run_one(instruction, io);
     }
     finish(instruction);
+    report(instruction);
   }
 }
 
@@ -253,6 +256,7 @@ void Executor::run_loop(Instruction& instruction, HostIo& io) {
     iterations_[instruction.path] = static_cast<std::uint64_t>(i);
     make_paths(instruction.path, instruction.path_end);
     run(instruction.body, io);
+    report(instruction);
   }
 }
 

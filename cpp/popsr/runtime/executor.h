@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "popsr/ir/eval.h"
@@ -16,8 +17,11 @@ class Executor {
   /// `check`: the share of instructions whose claims are compared after they ran.
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check);
 
-  /// One run of the program. Noise depends on (seed, step) and the instruction's place only.
-  void run(std::uint64_t seed, std::uint64_t step, HostIo& io);
+  /// One run of the program. Noise depends on (seed, step) and the instruction's place only. `done`, unless
+  /// it is empty, is told on this thread how many iterations (Plan::iterations) have just ended; what it
+  /// throws ends the run.
+  void run(std::uint64_t seed, std::uint64_t step, HostIo& io,
+           const std::function<void(std::int64_t)>& done = {});
 
  private:
   void run(std::vector<Instruction>& instructions, HostIo& io);
@@ -32,6 +36,9 @@ class Executor {
   void run_product(const Instruction& instruction, HostIo& io);
   void run_loop(Instruction& instruction, HostIo& io);
   void run_conditional(Instruction& instruction, HostIo& io);
+  void report(const Instruction& instruction) const {
+    if (instruction.iterations != 0 && done_ != nullptr) (*done_)(instruction.iterations);
+  }
   ActiveReplicas active() const { return active_replicas(branch_); }
   std::int64_t active_blocks(const Instruction& instruction) const;
   void make_paths(PathId begin, PathId end);
@@ -44,9 +51,10 @@ class Executor {
   ThreadPool serial_{1};  ///< For kernels that run beside each other.
   const kernels::KernelTable& kernels_;
   Sampler check_;
-  std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
-  std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
-  const Branch* branch_ = nullptr;            ///< Null while all replicas take part.
+  std::vector<kernels::NoiseKey> path_keys_;                 ///< By PathId.
+  std::vector<std::uint64_t> iterations_;                    ///< By PathId of iteration nodes.
+  const Branch* branch_ = nullptr;                           ///< Null while all replicas take part.
+  const std::function<void(std::int64_t)>* done_ = nullptr;  ///< Of this run; null when nobody listens.
   // Operands of a part of a run.
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;

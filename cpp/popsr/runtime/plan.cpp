@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
@@ -14,7 +15,7 @@
 namespace popsr {
 namespace {
 
-void count_streams(const std::vector<Instruction>& instructions, std::int64_t times,
+void count_streams(std::span<const Instruction> instructions, std::int64_t times,
                    std::vector<std::int64_t>& reads) {
   for (const Instruction& instruction : instructions) {
     if (instruction.kind == Instruction::Kind::kLoop) {
@@ -106,6 +107,25 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   choose_storage(facts, program_, options.dedup);
   memory_ = place(*ir_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
+  count_iterations();
+}
+
+void Plan::count_iterations() {
+  for (Instruction& instruction : instructions_) {
+    if (instruction.kind != Instruction::Kind::kLoop) continue;
+    instruction.iterations = 1;
+    iterations_ += instruction.count;
+  }
+  const std::vector<std::int64_t> reads = stream_reads();
+  if (iterations_ > 0 || reads.empty()) return;
+  const auto most = std::ranges::max_element(reads) - reads.begin();
+  iterations_ = reads[static_cast<std::size_t>(most)];
+  if (iterations_ < 2) return;
+  for (Instruction& instruction : instructions_) {
+    std::vector<std::int64_t> moved(reads.size(), 0);
+    count_streams({&instruction, 1}, 1, moved);
+    instruction.iterations = moved[static_cast<std::size_t>(most)];
+  }
 }
 
 BufferId Plan::variable(TensorId id) const {

@@ -88,6 +88,8 @@ struct Instruction {
   std::vector<PartitionId> facts = {};
   std::uint64_t executions = 0;
   std::uint64_t computed = 0;  ///< Blocks.
+  /// Iterations of the program that one pass of a loop, or one execution of another instruction, finishes.
+  std::int64_t iterations = 0;
 };
 
 class Plan {
@@ -110,16 +112,22 @@ class Plan {
   /// How often each stream moves on in one run, by StreamId; the most that any replica may see when branches
   /// differ.
   std::vector<std::int64_t> stream_reads() const;
+  /// Of one run: passes of the loops that are in no other loop and no branch; of a program without any, how
+  /// often the stream moves on that does so most. 0 when there is neither.
+  std::int64_t iterations() const { return iterations_; }
   /// One line an instruction: outputs, op, partition, blocks, bytes.
   std::string to_string() const;
 
  private:
   friend class PlanBuilder;
+  void count_iterations();
+
   const Ir* ir_;
   LoweredProgram program_;
   Memory memory_;
   std::vector<Instruction> instructions_;
   bool stochastic_ = false;
+  std::int64_t iterations_ = 0;
 };
 
 }  // namespace popsr

@@ -92,7 +92,8 @@ std::vector<StreamId> Session::used_streams() const {
 }
 
 void Session::run(std::span<const StreamBuffer> buffers,
-                  const std::function<void(const PrintRequest&)>& print) {
+                  const std::function<void(const PrintRequest&)>& print,
+                  const std::function<void(std::int64_t)>& done) {
   if (facts_->epoch() != ir_->epoch()) {
     raise<GraphError>("session: the program changed since the session was built, got version {}, expected {}",
                       ir_->epoch(), facts_->epoch());
@@ -109,7 +110,7 @@ void Session::run(std::span<const StreamBuffer> buffers,
     }
   }
   StreamIo io(*ir_, buffers, print, state_->positions);
-  state_->executor.run(state_->seed, step_, io);
+  state_->executor.run(state_->seed, step_, io, done);
   ++step_;
   ++state_->runs;
 }

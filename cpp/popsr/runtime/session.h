@@ -54,11 +54,13 @@ class Session {
   /// Streams that the program really uses.
   std::vector<StreamId> used_streams() const;
 
-  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
+  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`; `done` as in
+  /// Executor.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
   /// (ReplicaError of an exchange that some members of a group skip, or an offset or a scale out of range)
-  /// leaves what was written so far.
-  void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print);
+  /// leaves what was written so far, and so does what `print` and `done` throw.
+  void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
+           const std::function<void(std::int64_t)>& done = {});
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }

@@ -169,15 +169,20 @@ class TaskSession(Session):
         self.session_state.update(info)
 
     def run(
-        self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True
+        self,
+        inputs: h2dStreamBufferMaps | None = None,
+        downcast_inputs: bool = True,
+        *,
+        progress: bool | str = False,
     ) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """As ``Session.run``, and count it.
 
         Args:
             inputs: as for ``Session.run``.
             downcast_inputs: as for ``Session.run``.
+            progress: as for ``Session.run``.
         """
-        results = super().run(inputs, downcast_inputs)
+        results = super().run(inputs, downcast_inputs, progress=progress)
         self.session_state["steps"] += 1
         return results
 
