@@ -206,8 +206,9 @@ def _svg(
     lines = [_line([centres[n] for n in paths[edge]], _names(tensors)) for edge, tensors in edges.items()]
     boxes = [_drawn(node, centres[number]) for number, node in enumerate(nodes)]
     return (
-        f'<svg role="img" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">'
-        f"{''.join(lines)}{''.join(boxes)}</svg>"
+        f'<div class="picture"><svg role="img" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">'
+        f"{''.join(lines)}{''.join(boxes)}</svg></div>"
     )
 
 

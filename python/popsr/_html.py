@@ -42,7 +42,8 @@ _STYLE = (
     ".popsr details>div{margin-left:1.2em;padding-left:.4em;border-left:1px solid rgba(128,128,128,.4)}"
     ".popsr .key{display:inline-block;padding:0 8px;margin:2px 4px 2px 0}"
     ".popsr .mixed{outline:1px dashed rgba(128,128,128,.7);outline-offset:-1px}"
-    ".popsr svg{display:block;max-width:100%;height:auto}"
+    ".popsr .picture{overflow:auto;max-height:40em}"  # wide ones are scrolled: smaller letters could not be read
+    ".popsr svg{display:block}"
     ".popsr svg text{fill:currentColor;font:12px ui-monospace,monospace;text-anchor:middle}"
     ".popsr svg .box{stroke:currentColor;stroke-opacity:.5;fill:none}"
     ".popsr svg .box.mixed{stroke-dasharray:4 3}"
