@@ -168,11 +168,15 @@ class _Finder(MetaPathFinder, Loader):
 _FINDER = _Finder()
 
 
-def register() -> None:
-    """Make the paths of the table importable; what is a file already stays one."""
+def register(paths: Mapping[str, Mapping[str, str]] = MODULE_PATHS) -> None:
+    """Make paths importable; what is a file already stays one.
+
+    Args:
+        paths: as ``MODULE_PATHS``.
+    """
     if _FINDER not in sys.meta_path:
         sys.meta_path.append(_FINDER)  # the last: it is asked for what nobody else knows
-    for path, holders in MODULE_PATHS.items():
+    for path, holders in paths.items():
         name = f"popsr.{path}"
         if name in sys.modules:
             continue

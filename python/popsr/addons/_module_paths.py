@@ -1,0 +1,26 @@
+"""Paths of popxl_addons to ops that have a folder there: ``popsr.addons.ops.linear_layout.linear_layout``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["MODULE_PATHS"]
+
+_OPS = {
+    "cross_entropy_sharded_loss": "cross_entropy_sharded_loss",
+    "cross_entropy_sharded_wr_loss": "cross_entropy_sharded_wr_loss handle_ipus",
+    "fp8_mse_scale": "CandidateConfig fp8_mse_scale",
+    "grad_reduce_square_add": "grad_reduce_square_add",
+    "group_quantize_decompress": "group_quantize_compress_numpy group_quantize_decompress "
+    "group_quantize_decompress_numpy",
+    "layer_norm_distributed": "layer_norm_distributed",
+    "linear_layout": "linear_layout",
+    "replicated_all_reduce_TP": "replicated_all_reduce replicated_all_reduce_identical_grad_inputs "
+    "replicated_all_reduce_identical_inputs",
+    "rotary_pos_embed": "rotary_pos_embed trig_table_constants trig_tables",
+}
+
+# As popsr's own table: a path, the module that holds its names, and the names.
+MODULE_PATHS: Mapping[str, Mapping[str, str]] = {
+    f"addons.ops.{name}.{name}": {f"addons.ops.{name}": names} for name, names in _OPS.items()
+}
