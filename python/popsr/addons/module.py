@@ -106,7 +106,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             warnings.warn(text, stacklevel=2)
         return self.build(*args, **kwargs)
 
-    def build_grad(self, *args: Tensor, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+    def build_grad(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """Make the ops of the gradient graph in it and return the gradients of the inputs that are no variables.
 
         Subclasses may write it, with one parameter for the gradient of each output. ``self.aux["key"]`` is what

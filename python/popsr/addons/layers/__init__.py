@@ -1,0 +1,25 @@
+"""Layers: modules with the weights and the names of popxl_addons.
+
+Initial weights are drawn by NumPy's global generator. ``torch_mapping`` of a layer gives the data of a layer of
+torch for its variables.
+"""
+
+from popsr.addons.layers.conv import Conv2D
+from popsr.addons.layers.embedding import Embedding
+from popsr.addons.layers.group_norm import GroupNorm
+from popsr.addons.layers.layer_norm import LayerNorm
+from popsr.addons.layers.layer_norm_distributed import LayerNormDistributed
+from popsr.addons.layers.linear import Linear
+from popsr.addons.layers.linear_fp8 import LinearFP8
+from popsr.addons.layers.linear_gq import LinearGQ
+
+__all__ = [
+    "Conv2D",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "LayerNormDistributed",
+    "Linear",
+    "LinearFP8",
+    "LinearGQ",
+]

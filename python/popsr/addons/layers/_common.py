@@ -1,0 +1,97 @@
+"""What the layers share: initial values, and data of layers of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes
+from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.utils import WeightsDict
+from popsr.errors import AttributeValueError, ShapeError
+from popsr.tensor import Tensor, Variable
+from popsr.utils import is_a, to_numpy
+
+__all__ = ["map_bias", "read_operand", "torch_data", "truncated_normal", "variable_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+def truncated_normal(shape: Iterable[int], std: float = 0.02, bound: float = 2.0) -> Array:
+    """Normal numbers without those that are further than ``bound`` standard deviations from 0.
+
+    Drawn by NumPy's global generator, which ``numpy.random.seed`` sets; what lies outside is drawn anew.
+
+    Args:
+        shape: of the result.
+        std: standard deviation before numbers are left out.
+        bound: in standard deviations.
+    Returns:
+        float32 array.
+    """
+    values = np.random.standard_normal(tuple(shape))  # noqa: NPY002 - as programs seed it
+    outside = np.abs(values) > bound
+    while outside.any():
+        values[outside] = np.random.standard_normal(np.count_nonzero(outside))  # noqa: NPY002
+        outside = np.abs(values) > bound
+    return (std * values).astype(np.float32)
+
+
+def read_operand(where: str, x: Tensor, least: int) -> Tensor:
+    """The operand of a layer, if it has enough axes.
+
+    Raises:
+        ShapeError: it has fewer.
+    """
+    if is_a(x, Tensor) and x.rank < least:
+        raise ShapeError(f"{where}: x has too few axes, got shape {x.shape}, expected at least {least} axes")
+    return x
+
+
+def torch_data(where: str, layer: Any, name: str, dtype: dtypes.dtype) -> Array:
+    """A parameter of a layer of torch as an array.
+
+    Raises:
+        ValueError: the layer has none of that name.
+    """
+    parameter = getattr(layer, name, None)
+    if parameter is None:
+        raise AttributeValueError(
+            f"{where}.torch_mapping: the layer has no {name}, got {type(layer).__name__}, expected one with it"
+        )
+    return to_numpy(parameter, dtype)
+
+
+def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
+    """A variable of a layer.
+
+    Raises:
+        ValueError: there is none of that name, or it is no variable.
+    """
+    found: Any = variables.get(name) if name in variables else None
+    if not is_a(found, Variable):
+        raise AttributeValueError(
+            f"{where}.torch_mapping: no such variable, got {found!r} for {name!r} among {variables.keys_flat()}"
+        )
+    variable: Variable = found
+    return variable
+
+
+def map_bias(
+    where: str, weights: WeightsDict, variables: NamedTensors, layer: Any, dtype: dtypes.dtype, **options: Any
+) -> WeightsDict:
+    """``weights`` with the bias too, if the variables have one; ``shape`` is its shape there.
+
+    Raises:
+        ValueError: only one side has a bias.
+    """
+    if "bias" in variables:
+        data = torch_data(where, layer, "bias", dtype)
+        weights[variable_of(where, variables, "bias")] = data.reshape(options.get("shape", data.shape))
+    elif getattr(layer, "bias", None) is not None:
+        raise AttributeValueError(
+            f"{where}.torch_mapping: no variable for the bias, got {variables.keys_flat()}, expected 'bias' too"
+        )
+    return weights

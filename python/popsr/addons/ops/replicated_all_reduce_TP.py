@@ -1,0 +1,73 @@
+"""The reductions at the ends of a tensor-parallel region, which differ in what happens forward and backward."""  # noqa: N999
+
+from __future__ import annotations
+
+from popsr.addons.ops._operands import read_group, read_op, read_tensor
+from popsr.ops import collectives
+from popsr.ops.collectives import CollectiveOps
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+
+__all__ = [
+    "replicated_all_reduce",
+    "replicated_all_reduce_identical_grad_inputs",
+    "replicated_all_reduce_identical_inputs",
+]
+
+
+def replicated_all_reduce_identical_inputs(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """A copy of ``t``, whose gradient is all-reduced: where a value enters that is the same on all members of a group.
+
+    Args:
+        t: the operand, identical within each group.
+        op: "add".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        TypeError: ``t`` is no tensor.
+        ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
+    """
+    return collectives.replicated_all_reduce_identical_inputs(t, op, group)
+
+
+def replicated_all_reduce_identical_grad_inputs(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """The sum over each group, whose gradient is that of its result: where parts of a value leave the region.
+
+    Args:
+        t: the operand.
+        op: "add".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``; equal within each group.
+    Raises:
+        TypeError: ``t`` is no tensor.
+        ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
+    """
+    return collectives.replicated_all_reduce_identical_grad_inputs(t, op, group)
+
+
+def replicated_all_reduce(
+    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
+) -> Tensor:
+    """The sum over each group, whose gradient is summed over it too: where each member goes on in its own way.
+
+    Args:
+        t: the operand.
+        op: "add".
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``; equal within each group.
+    Raises:
+        TypeError: ``t`` is no tensor.
+        ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
+    """
+    where = "replicated_all_reduce"
+    read_op(where, op, ("add",))
+    group = read_group(where, group)
+    summed = collectives.replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
+    return collectives.replicated_all_reduce_identical_inputs(summed, group=group)

@@ -1,0 +1,41 @@
+"""Reduce and scatter between the replicas of each group."""
+
+from __future__ import annotations
+
+from popsr.addons.ops._operands import read_group, read_op, read_tensor
+from popsr.ops import collectives
+from popsr.ops.collectives import CollectiveOps
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+
+__all__ = ["replicated_reduce_scatter_strided"]
+
+
+def replicated_reduce_scatter_strided(
+    t: Tensor,
+    op: CollectiveOps = "add",
+    group: ReplicaGrouping | None = None,
+    configure_output_for_replicated_tensor_sharding: bool = False,
+) -> Tensor:
+    """Reduce over the replicas of each group; the member of rank k receives chunk k of the flattened result.
+
+    Ranks ascend with replicas: with a stride, replica r has rank ``(r % (stride * size)) // stride``.
+
+    Args:
+        t: the operand, of n elements.
+        op: "add" or "mean".
+        group: the groups. Default: one of all replicas.
+        configure_output_for_replicated_tensor_sharding: give the result the shape of ``t`` as its meta shape.
+    Returns:
+        ``[ceil(n / size)]`` of the dtype of ``t``; the last chunk is filled up with zeros. There is no gradient:
+        autodiff refuses.
+    Raises:
+        TypeError: ``t`` is no tensor.
+        ValueError: another ``op``, ``t`` is of another graph, or the group is of another number of replicas.
+    """
+    where = "replicated_reduce_scatter_strided"
+    read_op(where, op, ("add", "mean"))
+    group = read_group(where, group)
+    return collectives.replicated_reduce_scatter(
+        read_tensor(where, "t", t), op, group, configure_output_for_replicated_tensor_sharding
+    )

@@ -1,0 +1,116 @@
+"""Rotary position embedding: neighbouring features are turned by angles that grow with the position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr.addons.ops._operands import read_floats
+from popsr.errors import AttributeValueError, DTypeError, ShapeError
+from popsr.tensor import Constant, Tensor, constant
+from popsr.utils import read_dtype, read_int
+
+__all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
+
+Array = np.ndarray[Any, Any]
+
+
+def trig_tables(
+    seq_len: int, rotary_dim: int, base: int = 10000, np_dtype: Any = "float32"
+) -> tuple[Array, Array]:
+    """Sines and cosines of the angles ``position * base**(-2 * i / rotary_dim)`` of pair i.
+
+    Angles are computed in float64, the tables rounded once.
+
+    Args:
+        seq_len: number of positions.
+        rotary_dim: number of features that are turned, even.
+        base: of the angles, positive.
+        np_dtype: dtype of the tables.
+    Returns:
+        Sines and cosines, ``[seq_len, rotary_dim / 2]`` each.
+    Raises:
+        ValueError: a number out of range, or ``rotary_dim`` is odd.
+    """
+    where = "trig_tables"
+    positions = np.arange(read_int(f"{where}: seq_len", seq_len, 0), dtype=np.float64)
+    rotary_dim = _read_even(where, rotary_dim)
+    if not base > 0:
+        raise AttributeValueError(f"{where}: base is not positive, got {base!r}, expected a number above 0")
+    frequencies = np.power(float(base), -np.arange(0, rotary_dim, 2) / rotary_dim)
+    angles = np.outer(positions, frequencies)
+    return np.sin(angles).astype(np_dtype), np.cos(angles).astype(np_dtype)
+
+
+def trig_table_constants(
+    seq_len: int, rotary_dim: int, base: int = 10000, dtype: dtypes.dtype = dtypes.float32
+) -> tuple[Constant, Constant]:
+    """``trig_tables`` as constants of the current graph.
+
+    Args:
+        seq_len: number of positions.
+        rotary_dim: number of features that are turned, even.
+        base: of the angles, positive.
+        dtype: float16, bfloat16, float32 or float64.
+    Returns:
+        Sines and cosines, ``[seq_len, rotary_dim / 2]`` each.
+    Raises:
+        TypeError: ``dtype`` is none of floats.
+        ValueError: a number out of range, or ``rotary_dim`` is odd.
+    """
+    kind = read_dtype("trig_table_constants", dtype)
+    if kind not in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
+        raise DTypeError(
+            f"trig_table_constants: dtype is none of floats, got {kind.name}, expected float16, bfloat16, float32 or "
+            f"float64"
+        )
+    sin, cos = trig_tables(seq_len, rotary_dim, base, np.float64)
+    return constant(sin, kind, "rotary_sin"), constant(cos, kind, "rotary_cos")
+
+
+def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None) -> Tensor:
+    """Turn each pair of features ``(2 * i, 2 * i + 1)`` by the angle of its position.
+
+    Args:
+        t: floats ``[..., seq_len, features]``.
+        sin: sines of the angles, of the dtype of ``t``: ``[seq_len, rotary_dim / 2]``.
+        cos: cosines of the angles, likewise.
+        rotary_dim: how many features are turned, from the first on; the others stay as they are. Default: all.
+    Returns:
+        Tensor of the shape and dtype of ``t``. Differentiable.
+    Raises:
+        TypeError: an operand is no tensor of floats, or their dtypes differ.
+        ValueError: shapes do not fit, a tensor is of another graph, or ``rotary_dim`` is odd or too large.
+    """
+    where = "rotary_pos_embed"
+    if read_floats(where, "t", t).rank < 2:
+        raise ShapeError(
+            f"{where}: t has too few axes, got shape {t.shape}, expected [..., seq_len, features]"
+        )
+    features = t.shape[-1]
+    turned = _read_even(where, features if rotary_dim is None else rotary_dim, features)
+    table = (t.shape[-2], turned // 2)
+    for name, each in (("sin", sin), ("cos", cos)):
+        if read_floats(where, name, each).shape != table:
+            raise ShapeError(f"{where}: {name} has another shape, got {each.shape}, expected {table}")
+        if each.dtype != t.dtype:
+            raise DTypeError(
+                f"{where}: {name} is of another dtype, got {each.dtype.name}, expected {t.dtype.name}"
+            )
+    lead = t.shape[:-1]
+    kept = [] if turned == features else [ops.slice(t, turned, features, 1, -1)]
+    head = ops.slice(t, 0, turned, 1, -1) if kept else t
+    pairs = ops.reshape(head, (*lead, turned // 2, 2))
+    x, y = (ops.reshape(each, (*lead, turned // 2)) for each in ops.split(pairs, 2, -1))
+    both = [x * cos - y * sin, y * cos + x * sin]
+    stacked = ops.concat([ops.reshape(each, (*lead, turned // 2, 1)) for each in both], -1)
+    return ops.concat([ops.reshape(stacked, (*lead, turned)), *kept], -1)
+
+
+def _read_even(where: str, rotary_dim: int, most: int = 2**31) -> int:
+    number = read_int(f"{where}: rotary_dim", rotary_dim, 0, most)
+    if number % 2:
+        raise AttributeValueError(f"{where}: rotary_dim is odd, got {number}, expected an even number")
+    return number

@@ -1,0 +1,5 @@
+"""Products with matrices that are sparse and constant."""
+
+from popsr.addons.ops.static_sparse_ops.dense_sparse_matmul import dense_const_sparse_matmul, random_sparse
+
+__all__ = ["dense_const_sparse_matmul", "random_sparse"]
