@@ -203,6 +203,21 @@ std::vector<std::uint32_t> called_graphs(const Ir& ir, std::uint32_t graph) {
 
 TensorType read_type(const std::string& dtype, const Shape& shape) { return {dtype_from_name(dtype), shape}; }
 
+/// (graph, op, tensors that are of that graph now)
+py::tuple outline(Ir& ir, std::uint32_t graph, std::uint32_t first, std::int64_t count,
+                  const std::string& stem, bool carries, LocationId location, std::uint32_t ipu,
+                  bool on_io_tiles) {
+  const GraphId id = checked_graph(ir, graph);
+  POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
+  Outlined made = ir.outline(id, first,
+                             {.count = count,
+                              .stem = stem,
+                              .carries = carries,
+                              .location = location,
+                              .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}});
+  return py::make_tuple(made.body.value, made.op, std::move(made.moved));
+}
+
 void bind_building(py::class_<Ir, Handle>& ir) {
   ir.def("create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem).value; })
       .def("create_named_graph",
@@ -264,6 +279,18 @@ void bind_building(py::class_<Ir, Handle>& ir) {
              return self.add_shard(checked_tensor(self, variable), shard_over, name);
            })
       .def("emit", &emit)
+      .def("add_called_input",
+           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
+              const Shape& shape, const Shape& meta_shape, bool by_ref,
+              const std::vector<std::pair<OpId, TensorId>>& operands) {
+             std::vector<SiteOperand> checked;
+             for (const auto& [op, tensor] : operands) {
+               checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
+             }
+             return self.add_called_input(checked_graph(self, graph), name, read_type(dtype, shape),
+                                          meta_shape, by_ref, checked);
+           })
+      .def("outline", &outline)
       .def("mark_modified",
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
       .def("clear_sequence",
@@ -294,6 +321,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("graph_ops",
            [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).ops; })
       .def("called_graphs", &called_graphs)
+      .def("ops_with_graphs", &Ir::ops_with_graphs)
       .def("tensor", &describe_tensor)
       .def("tensor_data", &data_of)
       .def("variable", &variable_of)

@@ -1,5 +1,6 @@
 #include "popsr/ir/called_graphs.h"
 
+#include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -16,6 +17,13 @@ std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op) {
     next += inputs;
   }
   return called;
+}
+
+void check_depth(std::string_view op, std::string_view graph, std::uint32_t depth) {
+  constexpr std::uint32_t kMaxDepth = 200;
+  if (depth < kMaxDepth) return;
+  raise<GraphError>("{}: calls are nested too deeply, got graph '{}' of depth {}, expected less than {}", op,
+                    graph, depth, kMaxDepth);
 }
 
 }  // namespace popsr

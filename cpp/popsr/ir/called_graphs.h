@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "popsr/ir/ir.h"
@@ -18,5 +19,9 @@ struct CalledGraph {
 /// Of an op, in the order of its attributes: a conditional's then branch, which runs where the condition
 /// holds, comes first. Empty for an op that runs none.
 std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op);
+
+/// Called graphs are walked by recursive functions: a limit far above what models use and below what a stack
+/// holds. GraphError when a graph of that depth cannot be run by another op.
+void check_depth(std::string_view op, std::string_view graph, std::uint32_t depth);
 
 }  // namespace popsr

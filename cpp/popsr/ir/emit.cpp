@@ -80,16 +80,10 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
   return false;
 }
 
-/// Called graphs are walked by recursive functions: a limit far above what models use and below what a stack
-/// holds.
-constexpr std::uint32_t kMaxDepth = 200;
-
 void check_depth(const Ir& ir, const Op& op) {
   for (const CalledGraph& called : called_graphs(ir, op)) {
     const Graph& callee = ir.graph(called.graph);
-    if (callee.depth < kMaxDepth) continue;
-    raise<GraphError>("{}: calls are nested too deeply, got graph '{}' of depth {}, expected less than {}",
-                      op.def->name, callee.name, callee.depth, kMaxDepth);
+    popsr::check_depth(op.def->name, callee.name, callee.depth);
   }
 }
 

@@ -154,6 +154,27 @@ struct ScheduleSlot {
   std::string_view merged = {};
 };
 
+/// One more operand for an op that runs a graph.
+struct SiteOperand {
+  OpId op = kNone;
+  TensorId tensor = kNone;
+};
+
+/// What Ir::outline is told.
+struct OutlineArgs {
+  std::int64_t count = 1;      ///< How often the ops run; at least 1.
+  std::string_view stem = {};  ///< Of the new graph's name.
+  bool carries = false;        ///< Outputs of the graph become its inputs in the next iteration.
+  LocationId location = 0;
+  Place place = {};
+};
+/// What it made.
+struct Outlined {
+  GraphId body;
+  OpId op = kNone;              ///< The loop.
+  std::vector<TensorId> moved;  ///< Tensors that are the body's now.
+};
+
 struct EmitArgs {
   std::vector<std::pair<std::string, Attribute>> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
@@ -218,6 +239,15 @@ class Ir {
   void mark_modified(OpId op, std::uint32_t index);
   /// Adds an output to a call op after its graph gained one; returns the new tensor.
   TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);
+  /// Adds an input to a graph that ops run already, and to each of them the operand for it; the graph's other
+  /// inputs keep their place. GraphError, ShapeError or DTypeError, with nothing added, unless every op that
+  /// runs the graph is given a tensor of its own graph, of that type, that is made before it.
+  TensorId add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
+                            bool by_ref, const std::vector<SiteOperand>& operands);
+  /// Moves the ops of a graph from position `first` on, at least one, into a new graph that one repeat op
+  /// runs; see ir/outline.cpp. GraphError, with nothing changed, when what they make is an output of the
+  /// graph that cannot be carried from one iteration to the next.
+  Outlined outline(GraphId graph, std::uint32_t first, const OutlineArgs& args);
   /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
   void clear_sequence(GraphId graph) { graphs_[graph.value].sequence.clear(); }
   void set_seeds(OpId op, std::optional<SeedRule> seeds);
@@ -251,6 +281,8 @@ class Ir {
   TensorId find_tensor(GraphId graph, std::string_view name) const;
 
  private:
+  class Outliner;
+
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
   OpId merge(GraphId graph, const ScheduleSlot& slot);
@@ -261,6 +293,10 @@ class Ir {
   void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;
   void number_site(Op& op);
   void add_view(const Op& op);
+  /// GraphError unless the tensor can be the operand for `input` of that op, which runs graphs.
+  void check_site_operand(const Op& op, std::string_view input, const TensorType& type,
+                          const Tensor& tensor) const;
+  void insert_operand(Op& op, std::uint32_t index, TensorId tensor, bool modified);
   void settle(TensorId variable, TensorId home, std::int64_t shard_over);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;

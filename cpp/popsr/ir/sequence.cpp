@@ -21,4 +21,11 @@ void SequenceState::clear() {
   since_.clear();
 }
 
+void SequenceState::replace(const std::function<bool(OpId)>& gone, OpId op) {
+  const bool last = last_ordered_ != kNone && gone(last_ordered_);
+  if (last) last_ordered_ = op;
+  // Whoever follows the last ordered op need not follow it twice.
+  if (std::erase_if(since_, gone) > 0 && !last) since_.push_back(op);
+}
+
 }  // namespace popsr

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "popsr/ir/ids.h"
@@ -21,6 +22,8 @@ class SequenceState {
   std::vector<OpId> place(OpId op, SequenceMode mode);
   /// Called when a context of mode kPass is entered or the outermost one is left.
   void clear();
+  /// Ops of the record for which `gone` holds are now what `op` does.
+  void replace(const std::function<bool(OpId)>& gone, OpId op);
 
  private:
   OpId last_ordered_ = kNone;

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Union
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from popsr import ops
+from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, StateError
@@ -19,20 +20,7 @@ if TYPE_CHECKING:
     from popsr.addons.grad_graph import Aux
     from popsr.addons.module import Module
 
-__all__ = [
-    "BoundGraph",
-    "CalledGraphsGradInfoLike",
-    "GradGraphInfoLike",
-    "GraphLike",
-    "GraphWithNamedArgs",
-    "read_grad_infos",
-]
-
-GraphLike = Union[Graph, "GraphWithNamedArgs"]
-GradGraphInfoLike = Union[GradGraphInfo, "GraphWithNamedArgs"]
-CalledGraphsGradInfoLike = (
-    Mapping[GraphLike, GradGraphInfoLike] | Mapping[Graph, GradGraphInfo] | Mapping[Graph, GradGraphInfoLike]
-)
+__all__ = ["BoundGraph", "GraphWithNamedArgs"]
 
 
 class BoundGraph:
@@ -261,19 +249,3 @@ class GraphWithNamedArgs:
 
     def __repr__(self) -> str:
         return f"GraphWithNamedArgs[{self.graph!r} args={self.args.keys_flat()}]"
-
-
-def read_grad_infos(where: str, infos: Any) -> dict[Graph, GradGraphInfo]:
-    """Gradient infos by graph, from a mapping whose keys and values may be graphs with names."""
-    return dict(_grad_infos(where, read_mapping(where, "called_graphs_grad_info", infos)))
-
-
-def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, GradGraphInfo]]:
-    for key, value in infos.items():
-        graph = key.graph if isinstance(key, GraphWithNamedArgs) else key
-        info = value.grad_graph_info if isinstance(value, GraphWithNamedArgs) else value
-        if not isinstance(graph, Graph) or not isinstance(info, GradGraphInfo):
-            raise ArgumentTypeError(
-                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {key!r}: {value!r}"
-            )
-        yield graph, info

@@ -1,5 +1,13 @@
-"""Transforms of graphs with named arguments."""
+"""Transforms of graphs with named arguments; ``repeat_graph`` is a module that holds the function."""
 
+from popsr.addons.transforms import (
+    available_memory_proportion,
+    batch_serialisation,
+    pipelining,
+    recomputation,
+    repeat_graph,
+    use_fc_pass,
+)
 from popsr.addons.transforms.autodiff import autodiff, autodiff_with_accumulation, remap_grad_info
 from popsr.addons.transforms.recomputation import add_recompute_inputs, recompute_graph
 
@@ -7,6 +15,12 @@ __all__ = [
     "add_recompute_inputs",
     "autodiff",
     "autodiff_with_accumulation",
+    "available_memory_proportion",
+    "batch_serialisation",
+    "pipelining",
+    "recomputation",
     "recompute_graph",
     "remap_grad_info",
+    "repeat_graph",
+    "use_fc_pass",
 ]

@@ -10,7 +10,8 @@ import numpy as np
 import popsr
 from popsr import dtypes, ops
 from popsr.addons.dot_tree import sanitise
-from popsr.addons.graph import CalledGraphsGradInfoLike, GraphLike, GraphWithNamedArgs, read_grad_infos
+from popsr.addons.graph import GraphWithNamedArgs
+from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_grad_infos
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, group_of
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory, add_variable_input

@@ -1,0 +1,106 @@
+// Ir::add_called_input: graphs that gain an input after ops that run them were made.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <ranges>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// The ops that run the graph.
+std::vector<OpId> sites_of(const Ir& ir, GraphId graph) {
+  std::vector<OpId> sites;
+  for (const OpId id : ir.ops_with_graphs()) {
+    const std::vector<CalledGraph> called = called_graphs(ir, ir.op(id));
+    if (std::ranges::find(called, graph, &CalledGraph::graph) != called.end()) sites.push_back(id);
+  }
+  return sites;
+}
+
+std::map<OpId, TensorId> by_site(const Ir& ir, const std::vector<OpId>& sites,
+                                 const std::vector<SiteOperand>& operands) {
+  std::map<OpId, TensorId> result;
+  for (const SiteOperand& operand : operands) result.emplace(operand.op, operand.tensor);
+  for (const auto& [op, tensor] : result) {
+    if (std::ranges::find(sites, op) != sites.end()) continue;
+    raise<GraphError>(
+        "graph_input: {} does not run the graph, got operand '{}' for it, expected an op that does",
+        ir.op(op).def->name, ir.tensor(tensor).name);
+  }
+  return result;
+}
+
+}  // namespace
+
+void Ir::check_site_operand(const Op& op, std::string_view input, const TensorType& type,
+                            const Tensor& tensor) const {
+  if (tensor.graph != op.graph) {
+    raise<GraphError>("{}: input '{}' is of another graph, got '{}' of graph '{}', expected graph '{}'",
+                      op.def->name, input, tensor.name, graphs_[tensor.graph.value].name,
+                      graphs_[op.graph.value].name);
+  }
+  if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
+    raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",
+                      op.def->name, input, tensor.name);
+  }
+  if (tensor.type.dtype != type.dtype) {
+    raise<DTypeError>("{}: dtype of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
+                      to_string(tensor.type), tensor.name, to_string(type));
+  }
+  if (tensor.type.shape != type.shape) {
+    raise<ShapeError>("{}: shape of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
+                      to_string(tensor.type), tensor.name, to_string(type));
+  }
+  if (tensor.producer != kNone && ops_[tensor.producer].position >= op.position) {
+    raise<GraphError>("{}: input '{}' is made later, got '{}' at {}, expected a tensor from before {}",
+                      op.def->name, input, tensor.name, locations_.to_string(ops_[tensor.producer].location),
+                      locations_.to_string(op.location));
+  }
+}
+
+void Ir::insert_operand(Op& op, std::uint32_t index, TensorId tensor, bool modified) {
+  op.inputs.insert(op.inputs.begin() + index, tensor);
+  for (std::uint32_t& each : op.modified) {
+    if (each >= index) ++each;
+  }
+  if (modified) op.modified.push_back(index);
+  tensors_[tensor].first_use = std::min(tensors_[tensor].first_use, op.id);
+}
+
+TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
+                              bool by_ref, const std::vector<SiteOperand>& operands) {
+  check_size("graph_input", type);
+  const std::vector<OpId> sites = sites_of(*this, graph);
+  const std::map<OpId, TensorId> given = by_site(*this, sites, operands);
+  for (const OpId id : sites) {
+    const Op& op = ops_[id];
+    const auto it = given.find(id);
+    if (it == given.end()) {
+      raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
+                        op.def->name, locations_.to_string(op.location), name, graphs_[graph.value].name);
+    }
+    check_site_operand(op, name, type, tensors_[it->second]);
+    if (by_ref) check_writable(op.def->name, name, tensors_[it->second]);
+  }
+
+  // Nothing below throws.
+  for (const auto& [id, tensor] : given) {
+    const std::vector<CalledGraph> all = called_graphs(*this, ops_[id]);
+    // From the last: the places of the others stay.
+    for (const CalledGraph& called : all | std::views::reverse) {
+      if (called.graph == graph) insert_operand(ops_[id], called.end, tensor, by_ref);
+    }
+  }
+  const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
+  tensors_[id].meta_shape = std::move(meta_shape);
+  tensors_[id].by_ref = by_ref;
+  graphs_[graph.value].inputs.push_back(id);
+  return id;
+}
+
+}  // namespace popsr

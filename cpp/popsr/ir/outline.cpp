@@ -1,0 +1,351 @@
+// Ir::outline: the ops at the end of a schedule become the body of a loop.
+//
+// Ops and tensors move as they are: they keep their numbers, so whoever knows one still does. What the ops
+// take from outside becomes an input of the body, one for each tensor with memory of its own; inputs that
+// they write are by reference. Views of such memory are made again inside, and constants are copied.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_set>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
+#include "popsr/ir/written_inputs.h"
+
+namespace popsr {
+
+class Ir::Outliner {
+ public:
+  Outliner(Ir& ir, GraphId graph, std::uint32_t first, const OutlineArgs& args)
+      : ir_(ir), graph_(graph), first_(first), args_(args) {}
+
+  Outlined run() {
+    find_moved();
+    check_outputs();
+    find_captured();
+    check_depth();
+    // Nothing below throws.
+    body_ = ir_.create_graph(args_.stem);
+    add_inputs();
+    make_views();
+    move_tensors();
+    move_ops();
+    move_views();
+    cut_schedule();
+    emit_loop();
+    return {body_, loop_, std::move(moved_)};
+  }
+
+ private:
+  Graph& from() { return ir_.graphs_[graph_.value]; }
+  Graph& body() { return ir_.graphs_[body_.value]; }
+  bool is_moved(OpId id) const { return ops_.contains(id); }
+  bool is_made(TensorId id) const { return made_.contains(id); }
+  std::string local_name(TensorId id) const {
+    const std::string& prefix = ir_.graphs_[graph_.value].name;
+    return ir_.tensors_[id].name.substr(prefix.empty() ? 0 : prefix.size() + 1);
+  }
+  std::int64_t made_at(TensorId id) const {
+    const OpId producer = ir_.tensors_[id].producer;
+    return producer == kNone ? -1 : std::int64_t{ir_.ops_[producer].position};
+  }
+
+  void find_moved();
+  void check_outputs() const;
+  void check_carried(std::size_t output) const;
+  void find_captured();
+  void capture(TensorId root, TensorId alias);
+  void check_depth();
+  void add_inputs();
+  void make_views();
+  void move_tensors();
+  void move_ops();
+  void move_op(Op& op);
+  void move_views();
+  void cut_schedule();
+  void index_tensors(Graph& graph);
+  void emit_loop();
+  TensorId inside(TensorId outside);
+
+  Ir& ir_;
+  GraphId graph_;
+  std::uint32_t first_;
+  const OutlineArgs& args_;
+  std::vector<OpId> singles_;              ///< Ops that move, merged ones as their parts, in schedule order.
+  std::set<OpId> ops_;                     ///< The same and merged ops.
+  std::unordered_set<TensorId> made_;      ///< Their outputs.
+  std::set<TensorId> outer_;               ///< What they take from outside.
+  std::vector<TensorId> roots_;            ///< Memory of it; the graph's inputs first where they are carried.
+  std::map<TensorId, TensorId> operands_;  ///< By root: its last name before the loop.
+  std::map<std::uint32_t, OpId> views_;    ///< Ops outside that make views of it, by position.
+  std::map<TensorId, TensorId> inside_;    ///< By storage outside.
+  std::set<OpId> after_;                   ///< Ops that the loop follows.
+  std::vector<TensorId> moved_;
+  GraphId body_;
+  OpId loop_ = kNone;
+};
+
+void Ir::Outliner::find_moved() {
+  POPSR_CHECK(args_.count >= 1 && first_ < from().ops.size());
+  for (std::size_t i = first_; i < from().ops.size(); ++i) {
+    const Op& op = ir_.ops_[from().ops[i]];
+    ops_.insert(op.id);
+    if (op.parts.empty()) singles_.push_back(op.id);
+    singles_.insert(singles_.end(), op.parts.begin(), op.parts.end());
+    made_.insert(op.outputs.begin(), op.outputs.end());
+  }
+  ops_.insert(singles_.begin(), singles_.end());
+}
+
+void Ir::Outliner::check_outputs() const {
+  const Graph& graph = ir_.graphs_[graph_.value];
+  if (args_.carries && graph.inputs.size() < graph.outputs.size()) {
+    raise<GraphError>(
+        "repeat: graph '{}' has fewer inputs than outputs, got {} and {}, expected an input per output",
+        graph.name, graph.inputs.size(), graph.outputs.size());
+  }
+  for (std::size_t k = 0; k < graph.outputs.size(); ++k) {
+    if (args_.carries) {
+      check_carried(k);
+    } else if (is_made(graph.outputs[k])) {
+      raise<GraphError>(
+          "repeat: '{}' is made in the loop, got output {} of graph '{}', expected no use of it outside",
+          ir_.tensors_[graph.outputs[k]].name, k, graph.name);
+    }
+  }
+}
+
+void Ir::Outliner::check_carried(std::size_t output) const {
+  const Graph& graph = ir_.graphs_[graph_.value];
+  const Tensor& made = ir_.tensors_[graph.outputs[output]];
+  const Tensor& carried = ir_.tensors_[graph.inputs[output]];
+  if (made.type.dtype != carried.type.dtype) {
+    raise<DTypeError>(
+        "repeat: loop-carried dtypes differ, got {} from output '{}', expected {} of input '{}'",
+        to_string(made.type), made.name, to_string(carried.type), carried.name);
+  }
+  if (made.type.shape != carried.type.shape || made.meta_shape != carried.meta_shape) {
+    raise<ShapeError>(
+        "repeat: loop-carried shapes differ, got {} from output '{}', expected {} of input '{}'",
+        to_string(made.type), made.name, to_string(carried.type), carried.name);
+  }
+}
+
+void Ir::Outliner::capture(TensorId root, TensorId alias) {
+  const auto [it, is_new] = operands_.try_emplace(root, alias);
+  if (is_new) roots_.push_back(root);
+  if (made_at(alias) > made_at(it->second)) it->second = alias;
+}
+
+/// Follows what the ops take down to memory, through the ops that make views of it.
+void Ir::Outliner::find_captured() {
+  std::vector<TensorId> stack;
+  if (args_.carries) {
+    for (const TensorId t : from().inputs) capture(t, t);
+    stack = from().outputs;
+  }
+  for (const OpId id : singles_) {
+    const Op& op = ir_.ops_[id];
+    stack.insert(stack.end(), op.inputs.begin(), op.inputs.end());
+    for (const OpId before : op.after) {
+      if (!is_moved(before)) after_.insert(before);
+    }
+  }
+  std::ranges::reverse(stack);
+  while (!stack.empty()) {
+    const TensorId t = stack.back();
+    stack.pop_back();
+    if (t == kNone || is_made(t) || !outer_.insert(t).second) continue;
+    const Tensor& storage = ir_.tensors_[ir_.tensors_[t].storage];
+    if (ir_.tensors_[t].producer != kNone) after_.insert(ir_.tensors_[t].producer);
+    if (storage.view) {
+      const Op& maker = ir_.ops_[storage.producer];
+      views_.emplace(maker.position, maker.id);
+      stack.insert(stack.end(), maker.inputs.begin(), maker.inputs.end());
+    } else if (storage.kind != TensorKind::kConstant) {
+      capture(storage.id, t);
+    }
+  }
+}
+
+void Ir::Outliner::check_depth() {
+  std::uint32_t depth = 0;
+  for (const OpId id : singles_) {
+    for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
+      depth = std::max(depth, ir_.graphs_[called.graph.value].depth + 1);
+    }
+  }
+  popsr::check_depth("repeat", from().name, depth);
+}
+
+void Ir::Outliner::add_inputs() {
+  for (const TensorId root : roots_) {
+    const Tensor& outer = ir_.tensors_[root];
+    inside_[root] = ir_.add_input(body_, local_name(root), outer.type, outer.meta_shape, outer.by_ref);
+  }
+}
+
+/// The body's tensor for one from outside.
+TensorId Ir::Outliner::inside(TensorId outside) {
+  const Tensor& storage = ir_.tensors_[ir_.tensors_[outside].storage];
+  if (const auto it = inside_.find(storage.id); it != inside_.end()) return it->second;
+  POPSR_CHECK(storage.kind == TensorKind::kConstant);
+  return inside_[storage.id] = ir_.add_constant(body_, local_name(storage.id), storage.type, storage.data);
+}
+
+void Ir::Outliner::make_views() {
+  for (const auto& [position, id] : views_) {
+    const Op& op = ir_.ops_[id];
+    EmitArgs args{.output_names = {local_name(op.outputs[0])},
+                  .location = op.location,
+                  .place = op.place,
+                  .allow_stochastic = op.allow_stochastic};
+    for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+      args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);
+    }
+    std::vector<TensorId> inputs;
+    for (const TensorId input : op.inputs) inputs.push_back(input == kNone ? kNone : inside(input));
+    const OpId copy = ir_.emit(body_, op.def->name, std::move(inputs), std::move(args));
+    inside_[op.outputs[0]] = ir_.ops_[copy].outputs[0];
+  }
+}
+
+void Ir::Outliner::index_tensors(Graph& graph) {
+  graph.has_views = false;
+  for (std::uint32_t i = 0; i < graph.tensors.size(); ++i) {
+    ir_.tensors_[graph.tensors[i]].index = i;
+    if (ir_.tensors_[graph.tensors[i]].view) graph.has_views = true;
+  }
+  for (const TensorId id : graph.tensors) {
+    const Tensor& tensor = ir_.tensors_[id];
+    const bool is_remote = tensor.kind == TensorKind::kRemote;
+    ir_.storage_indices_[id] = is_remote ? kNone : ir_.tensors_[tensor.storage].index;
+  }
+}
+
+void Ir::Outliner::move_tensors() {
+  std::vector<TensorId> stay;
+  for (const TensorId id : from().tensors) (is_made(id) ? moved_ : stay).push_back(id);
+  for (const TensorId id : moved_) {
+    Tensor& tensor = ir_.tensors_[id];
+    const std::string name = local_name(id);
+    ir_.tensors_by_name_.erase(tensor.name);
+    tensor.graph = body_;
+    tensor.name = ir_.unique_name(body_, name);
+    ir_.tensors_by_name_.emplace(tensor.name, id);
+    if (!is_made(tensor.storage)) tensor.storage = inside(tensor.storage);
+  }
+  from().tensors = std::move(stay);
+  body().tensors.insert(body().tensors.end(), moved_.begin(), moved_.end());
+}
+
+void Ir::Outliner::move_op(Op& op) {
+  op.graph = body_;
+  for (TensorId& input : op.inputs) {
+    if (input == kNone || is_made(input)) continue;
+    input = inside(input);
+    ir_.tensors_[input].first_use = std::min(ir_.tensors_[input].first_use, op.id);
+  }
+  std::erase_if(op.after, [this](OpId id) { return !is_moved(id); });
+}
+
+void Ir::Outliner::move_ops() {
+  const std::vector<OpId> whole(from().ops.begin() + first_, from().ops.end());
+  from().ops.resize(first_);
+  for (const OpId id : ops_) move_op(ir_.ops_[id]);
+  for (const OpId id : whole) {
+    const auto position = static_cast<std::uint32_t>(body().ops.size());
+    ir_.ops_[id].position = position;
+    for (const OpId part : ir_.ops_[id].parts) ir_.ops_[part].position = position;
+    body().ops.push_back(id);
+  }
+  std::vector<OpId> made = singles_;
+  std::ranges::sort(made);  // numbers are given in the order in which ops are made
+  for (const OpId id : made) {
+    ir_.number_site(ir_.ops_[id]);
+    for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
+      body().depth = std::max(body().depth, ir_.graphs_[called.graph.value].depth + 1);
+    }
+  }
+}
+
+/// Views of memory that was outside are now of inputs.
+void Ir::Outliner::move_views() {
+  const auto is_moved_view = [this](TensorId id) { return is_made(id); };
+  std::set<TensorId> roots;
+  for (const OpId id : singles_) {
+    if (!ir_.ops_[id].def->view) continue;
+    for (const Region& region : ir_.tensors_[ir_.ops_[id].outputs[0]].view->regions)
+      roots.insert(region.root);
+  }
+  for (const TensorId root : roots) {
+    std::vector<TensorId>& views = ir_.views_[root];
+    std::erase_if(views, is_moved_view);
+    ir_.tensors_[root].viewed = Viewed::kNo;
+    for (const TensorId view : views) {
+      for (const Region& region : ir_.tensors_[view].view->regions) {
+        if (region.root != root) continue;
+        Viewed& viewed = ir_.tensors_[root].viewed;
+        viewed = std::max(viewed, region.whole ? Viewed::kWhole : Viewed::kPartly);
+      }
+    }
+  }
+  for (const OpId id : singles_) {
+    if (ir_.ops_[id].def->view) ir_.add_view(ir_.ops_[id]);
+  }
+  index_tensors(from());
+  index_tensors(body());
+}
+
+/// What the graph knows of its ops, of those that are left.
+void Ir::Outliner::cut_schedule() {
+  from().num_rounding = from().num_calls = 0;
+  for (const TensorId t : outer_) ir_.tensors_[t].first_use = kNone;
+  for (const OpId id : single_ops(ir_, graph_)) {
+    const Op& op = ir_.ops_[id];
+    if (op.def->control != Control::kNone) {
+      from().num_calls = std::max(from().num_calls, op.site + 1);
+    } else if (op.def->random || rounds(ir_, op)) {
+      from().num_rounding = std::max(from().num_rounding, op.site + 1);
+    }
+    for (const TensorId input : op.inputs) {
+      if (input != kNone) ir_.tensors_[input].first_use = std::min(ir_.tensors_[input].first_use, id);
+    }
+  }
+}
+
+void Ir::Outliner::emit_loop() {
+  EmitArgs args{
+      .attrs = {{"graph", body_}, {"count", args_.count}}, .location = args_.location, .place = args_.place};
+  if (args_.carries) {
+    for (const TensorId t : from().outputs) {
+      body().outputs.push_back(is_made(t) ? t : inside(t));
+      args.output_names.push_back(
+          ir_.tensors_[t].name.substr(ir_.graphs_[ir_.tensors_[t].graph.value].name.size() + 1));
+    }
+  }
+  std::vector<TensorId> operands;
+  for (const TensorId root : roots_) operands.push_back(operands_.at(root));
+  loop_ = ir_.emit(graph_, "repeat", operands, std::move(args));
+  if (args_.carries) from().outputs = ir_.ops_[loop_].outputs;
+  for (const TensorId operand : operands) after_.erase(ir_.tensors_[operand].producer);
+  ir_.ops_[loop_].after.assign(after_.begin(), after_.end());
+  from().sequence.replace([this](OpId id) { return is_moved(id); }, loop_);
+  WrittenInputs written(ir_);
+  const std::vector<bool>& of_body = written.of(body_);
+  for (std::uint32_t i = 0; i < of_body.size(); ++i) {
+    if (!of_body[i]) continue;
+    ir_.tensors_[body().inputs[i]].by_ref = true;
+    ir_.mark_modified(loop_, i);
+  }
+}
+
+Outlined Ir::outline(GraphId graph, std::uint32_t first, const OutlineArgs& args) {
+  return Outliner(*this, graph, first, args).run();
+}
+
+}  // namespace popsr

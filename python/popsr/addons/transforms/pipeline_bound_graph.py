@@ -1,0 +1,104 @@
+"""A graph that grows out of tensors of another one, and remembers which tensor of its own stands for which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import popsr
+from popsr.addons.graph import BoundGraph
+from popsr.errors import GraphError, UnknownNameError
+from popsr.tensor import Tensor
+
+__all__ = ["PipelineBoundGraph"]
+
+
+class PipelineBoundGraph(BoundGraph):
+    """A bound graph whose inputs and outputs are known by the ids of the tensors that they stand for.
+
+    Args:
+        *args: graph, and tensors by input of the graph, as for ``BoundGraph``.
+        **kwargs: the same by name.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """The graph, with nothing known yet but what is bound."""
+        super().__init__(*args, **kwargs)
+        self._inputs: dict[str, Tensor] = {parent.id: t for t, parent in self.args.items()}
+        self._outputs: dict[str, Tensor] = {}
+
+    def call(  # type: ignore[override] # the names of the reference
+        self, *args: Tensor, inputs_dict: Mapping[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run the graph.
+
+        Args:
+            *args: inputs in order.
+            inputs_dict: further inputs by the graph's tensor; they override what is bound.
+        Returns:
+            All its outputs.
+        Raises:
+            ValueError: an input is missing, is there twice, or is none of the graph; see ``ops.call``.
+        """
+        return super().call(*args, args=inputs_dict)
+
+    @property
+    def original_output_ids(self) -> list[str]:
+        """Ids of the tensors that the outputs stand for, in the order of the outputs."""
+        return list(self._outputs)
+
+    def add_variable_input(self, tensor: Tensor) -> Tensor:
+        """The graph's tensor for one of the caller: a new input, by reference, bound to it.
+
+        Args:
+            tensor: the tensor of the caller.
+        Returns:
+            Tensor of its shape and dtype; the same when it is asked for again.
+        Raises:
+            GraphError: the graph is called already.
+        """
+        if tensor.id not in self._inputs:
+            with self.graph:
+                made = popsr.graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
+            self._inputs[tensor.id] = made
+            self.args[made] = tensor
+        return self._inputs[tensor.id]
+
+    def add_output_tensor(self, tensor: Tensor, original_id: str) -> None:
+        """Let the graph return one of its tensors.
+
+        Args:
+            tensor: the tensor.
+            original_id: id of the tensor that it stands for.
+        Raises:
+            GraphError: the tensor is of another graph, or there is an output for that id.
+        """
+        if original_id in self._outputs:
+            raise GraphError(f"add_output_tensor: there is an output for {original_id!r}, got {tensor!r}")
+        with self.graph:
+            popsr.graph_output(tensor)
+        self._outputs[original_id] = tensor
+
+    def reconnect_input(self, original_id: str, new: Tensor) -> None:
+        """Bind an input to another tensor of the caller.
+
+        Args:
+            original_id: id of the tensor that it was bound to.
+            new: the tensor.
+        Raises:
+            UnknownNameError: no input is bound to a tensor of that id.
+        """
+        if original_id not in self._inputs:
+            raise UnknownNameError(
+                f"reconnect_input: no input for that id, got {original_id!r}, expected one of {list(self._inputs)}"
+            )
+        made = self._inputs.pop(original_id)
+        self._inputs[new.id] = made
+        self.args[made] = new
+
+    def __contains__(self, value: Any) -> bool:
+        """Is a tensor of the graph, or one that an input or output of it stands for, meant by a tensor or id?"""
+        if isinstance(value, Tensor) and value in self.graph:
+            return True
+        id_ = value.id if isinstance(value, Tensor) else value
+        return id_ in self._inputs or id_ in self._outputs

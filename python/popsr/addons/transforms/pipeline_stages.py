@@ -1,0 +1,130 @@
+"""Which stage of a pipeline each op is in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from popsr import ops
+from popsr.errors import AttributeValueError, GraphError, StateError
+from popsr.op import Op
+from popsr.ops.control import CallSiteInfo
+from popsr.tensor import Tensor
+from popsr.transforms import GradGraphInfo
+from popsr.utils import read_int
+
+__all__ = ["StageContext", "get_op_pipeline_stage"]
+
+
+def get_op_pipeline_stage(op: Op, op_dict: Mapping[int, Sequence[Op]]) -> int:
+    """The stage that an op is in.
+
+    Args:
+        op: the op; one that does several at once is where the first of them is.
+        op_dict: the ops of each stage.
+    Raises:
+        StateError: it is in none.
+    """
+    return _stage_in(op, {each: stage for stage, members in op_dict.items() for each in members})
+
+
+def _stage_in(op: Op, stages: Mapping[Op, int]) -> int:
+    if op in stages:
+        return stages[op]
+    if op.parts and op.parts[0] in stages:
+        return stages[op.parts[0]]
+    raise StateError(
+        f"pipelined_execution: {op.kind} at {op.location} is in no stage, got {op.name!r}, expected "
+        "`with pipeline.stage(i):` around it"
+    )
+
+
+class StageContext:
+    """Records the stage that each op of a pipeline is made in; ``pipelined_execution`` gives it."""
+
+    def __init__(self) -> None:
+        """No stage is entered."""
+        self.op_dict: dict[int, list[Op]] = {}
+        self._stages: dict[Op, int] = {}
+        self._stage: int | None = None
+
+    def hook(self, op: Op) -> None:
+        """Put an op into the stage that is entered; outside of all it is in none.
+
+        Args:
+            op: the op, which was just made.
+        """
+        if self._stage is not None:
+            self.op_dict.setdefault(self._stage, []).append(op)
+            self._stages[op] = self._stage
+
+    @contextlib.contextmanager
+    def stage(self, i: int) -> Iterator[None]:
+        """Ops made inside are in a stage of the pipeline.
+
+        Args:
+            i: number of the stage; 0 is the first. A stage may be entered several times.
+        Raises:
+            AttributeValueError: it is no int from 0 on.
+        """
+        before, self._stage = self._stage, read_int("stage: i", i, 0)
+        try:
+            yield
+        finally:
+            self._stage = before
+
+    def stash_and_restore_tensor(self, t: Tensor, from_stage: int | None = None) -> Tensor:
+        """A tensor of an earlier stage for this stage, with the value of the same step.
+
+        Steps run one after the other here, so it is a copy, which does not change with what is written to ``t`` later.
+
+        Args:
+            t: the tensor.
+            from_stage: the stage that it is taken from. Default: that of the op that makes it.
+        Returns:
+            Tensor of the shape and dtype of ``t``; ``t`` itself when it is taken from this stage.
+        Raises:
+            StateError: no stage is entered.
+            GraphError: no op in a stage makes the tensor, and ``from_stage`` is not given.
+            AttributeValueError: it is taken from a later stage, or ``from_stage`` is no int from 0 on.
+        """
+        where = "stash_and_restore_tensor"
+        if self._stage is None:
+            raise StateError(
+                f"{where}: no stage is entered, got {t!r}, expected a call inside `with stage(i):`"
+            )
+        begin = self._stage_of(t) if from_stage is None else read_int(f"{where}: from_stage", from_stage, 0)
+        if begin is None:
+            raise GraphError(f"{where}: {t.id!r} is made in no stage, got {t!r}, expected from_stage")
+        if begin > self._stage:
+            raise AttributeValueError(
+                f"{where}: {t.id!r} is of a later stage, got stage {begin}, expected at most {self._stage}"
+            )
+        return t if begin == self._stage else ops.identity(t)
+
+    def stash_and_restore_activations(
+        self, call_info: CallSiteInfo, grad_info: GradGraphInfo
+    ) -> dict[Tensor, Tensor]:
+        """What a gradient graph takes of a forward call in an earlier stage, for a call of it in this stage.
+
+        Args:
+            call_info: the call of the forward graph.
+            grad_info: the gradient graph.
+        Returns:
+            Inputs of the gradient graph to tensors here: what ops of earlier stages make is restored, everything else,
+            as variables, is passed as it is.
+        Raises:
+            TypeError: it is a call of another graph.
+            StateError: no stage is entered.
+        """
+        activations = grad_info.inputs_dict(call_info)
+        restored: dict[Tensor, Tensor] = {}
+        for value in activations.values():
+            if value not in restored:
+                outside = self._stage_of(value) is None
+                restored[value] = value if outside else self.stash_and_restore_tensor(value)
+        return {theirs: restored[value] for theirs, value in activations.items()}
+
+    def _stage_of(self, t: Tensor) -> int | None:
+        producer = t.ir._core.tensor(t._id)[8]
+        return None if producer is None else self._stages.get(Op(t.ir, producer))
