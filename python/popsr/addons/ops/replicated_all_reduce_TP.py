@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from popsr.addons.ops._operands import read_group, read_op, read_tensor
-from popsr.ops import collectives
-from popsr.ops.collectives import CollectiveOps
+from popsr.ops.collectives import (
+    CollectiveOps,
+    replicated_all_reduce_identical_grad_inputs,
+    replicated_all_reduce_identical_inputs,
+)
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -13,42 +16,6 @@ __all__ = [
     "replicated_all_reduce_identical_grad_inputs",
     "replicated_all_reduce_identical_inputs",
 ]
-
-
-def replicated_all_reduce_identical_inputs(
-    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
-) -> Tensor:
-    """A copy of ``t``, whose gradient is all-reduced: where a value enters that is the same on all members of a group.
-
-    Args:
-        t: the operand, identical within each group.
-        op: "add".
-        group: the groups. Default: one of all replicas.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        TypeError: ``t`` is no tensor.
-        ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
-    """
-    return collectives.replicated_all_reduce_identical_inputs(t, op, group)
-
-
-def replicated_all_reduce_identical_grad_inputs(
-    t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
-) -> Tensor:
-    """The sum over each group, whose gradient is that of its result: where parts of a value leave the region.
-
-    Args:
-        t: the operand.
-        op: "add".
-        group: the groups. Default: one of all replicas.
-    Returns:
-        Tensor of the shape and dtype of ``t``; equal within each group.
-    Raises:
-        TypeError: ``t`` is no tensor.
-        ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
-    """
-    return collectives.replicated_all_reduce_identical_grad_inputs(t, op, group)
 
 
 def replicated_all_reduce(
@@ -69,5 +36,5 @@ def replicated_all_reduce(
     where = "replicated_all_reduce"
     read_op(where, op, ("add",))
     group = read_group(where, group)
-    summed = collectives.replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
-    return collectives.replicated_all_reduce_identical_inputs(summed, group=group)
+    summed = replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
+    return replicated_all_reduce_identical_inputs(summed, group=group)
