@@ -151,13 +151,9 @@ class DotTree(Generic[L]):
 
     def _insert(self: Tree, path: list[str], value: Any, overwrite: bool) -> None:
         first, *rest = path
-        if isinstance(value, DotTree) and not isinstance(value, type(self)):
-            raise ArgumentTypeError(
-                f"insert: a tree of another class, got {type(value).__name__} for {'.'.join(path)!r}, "
-                f"expected {type(self).__name__}"
-            )
+        self._check_class("insert", ".".join(path), value)
         there = self._map.get(first)
-        if there is not None and not overwrite:
+        if first in self._map and not overwrite:
             raise AttributeValueError(
                 f"insert: {first!r} already exists, got {'.'.join(path)!r}, expected a new key or overwrite=True"
             )
@@ -174,7 +170,8 @@ class DotTree(Generic[L]):
             values: the other tree.
             overwrite: replace entries; subtrees are replaced as a whole, not merged.
         Raises:
-            ValueError: an entry exists and ``overwrite`` is False; nothing is changed then.
+            ValueError: an entry exists and ``overwrite`` is False.
+            TypeError: ``values`` is no tree, or has a subtree of another class. Nothing is changed then.
         """
         if not isinstance(values, DotTree):
             raise ArgumentTypeError(f"update: not a DotTree, got {values!r}")
@@ -183,8 +180,9 @@ class DotTree(Generic[L]):
             raise AttributeValueError(
                 f"update: {taken[0]!r} already exists, got {values.keys()}, expected new keys or overwrite=True"
             )
-        for key, value in values.copy()._map.items():
-            self._insert([key], value, overwrite)
+        for key, value in values._map.items():
+            self._check_class("update", key, value)
+        self._map.update(values.copy()._map)
 
     def pop(self, key: str) -> Any:
         """Remove and return a leaf or subtree; a subtree that becomes empty stays.
@@ -245,12 +243,13 @@ class DotTree(Generic[L]):
 
     @classmethod
     def from_dict(cls: type[Tree], d: Mapping[Any, Any]) -> Tree:
-        """A tree from leaves or trees by dotted key; entries of one subtree are put together.
+        """A tree from leaves or copies of trees by dotted key; entries of one subtree are put together.
 
         Args:
             d: the entries.
         Raises:
-            ValueError: a key lies below a leaf, or is no key.
+            ValueError: a key lies below a leaf, is there twice, or is no key.
+            TypeError: a tree is of another class.
         """
         tree = cls()
         for key, value in d.items():
@@ -262,7 +261,7 @@ class DotTree(Generic[L]):
                     raise AttributeValueError(
                         f"from_dict: {element!r} is a leaf, got a key below it, {key!r}"
                     )
-            at._insert([path[-1]], value, False)
+            at._insert([path[-1]], value.copy() if isinstance(value, DotTree) else value, False)
         return tree
 
     @classmethod
@@ -279,6 +278,13 @@ class DotTree(Generic[L]):
 
     def _empty(self: Tree) -> Tree:
         return type(self)()
+
+    def _check_class(self, where: str, key: str, value: Any) -> None:
+        if isinstance(value, DotTree) and not isinstance(value, type(self)):
+            raise ArgumentTypeError(
+                f"{where}: a tree of another class, got {type(value).__name__} for {key!r}, "
+                f"expected {type(self).__name__}"
+            )
 
     def _leaves(self) -> Iterator[tuple[str, L]]:
         for key, value in self._map.items():
@@ -303,8 +309,8 @@ class DotTree(Generic[L]):
     def _number(self, key: int, where: str) -> str:
         if key >= 0:
             return str(key)
-        if where == "insert":
-            raise AttributeValueError(f"insert: a negative number is no key, got {key}, expected 0 or more")
+        if where in ("insert", "from_dict"):
+            raise AttributeValueError(f"{where}: a negative number is no key, got {key}, expected 0 or more")
         numbers = [int(name) for name in self._map if name.isdigit()]
         found = max(numbers, default=-1) + 1 + key
         if found < 0:

@@ -38,6 +38,7 @@ class Aux:
         self._values = dict(values or {})
         self._is_readable = is_readable
         self._inputs: dict[Tensor, Tensor] = {}  # of the forward graph to those of the gradient graph
+        self._exposed: list[Tensor] = []  # outputs of the forward graph for gradient graphs only
 
     def __setitem__(self, key: str, value: Any) -> None:
         if self._is_readable:
@@ -140,12 +141,16 @@ def create(
 ) -> GraphWithNamedArgs:
     """See ``Module.create_grad_graph``."""
     forward = fwd_graph.graph
-    provided = _members("grads_provided", grads_provided, forward.outputs)
+    kept = fwd_graph.aux or Aux()
+    of_build = [t for t in forward.outputs if t not in kept._exposed]
+    provided = _members(
+        "grads_provided", of_build if grads_provided is None else grads_provided, forward.outputs
+    )
     required = _members("grads_required", grads_required, forward.inputs)
     _check_parameters(module, len(provided))
     variables = {tensor: key for key, tensor in fwd_graph.args.to_dict().items()}
     state, graph = module._state, gir().create_empty_graph(suffix_graph_name(forward.name, "grad"))
-    state.aux = (fwd_graph.aux or Aux())._for_grad()
+    state.aux = kept._for_grad()
     state.var_grad = VarGrad(fwd_graph.args.to_dict())
     with graph:
         given = [
@@ -165,14 +170,14 @@ def create(
         for tensor in outputs:
             popsr.graph_output(tensor)
     taken = state.aux._inputs
-    _expose(forward, taken)
+    kept._exposed += _expose(forward, taken)
     inputs = [*((True, t) for t in provided), *((False, t) for t in taken)]
     info = _grad_graph_info(gir(), forward, graph, inputs, [*plain, *of_variables])
     return GraphWithNamedArgs(graph, None, info, module)
 
 
-def _expose(forward: Graph, tensors: Iterable[Tensor]) -> None:
-    """Let callers of the forward graph see what the gradient graph takes."""
+def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Let callers of the forward graph see what the gradient graph takes; returns the new outputs."""
     hidden = [t for t in tensors if t not in forward.inputs and t not in forward.outputs]
     if hidden and forward.ir._core.is_called(forward._id):
         raise GraphError(
@@ -182,6 +187,7 @@ def _expose(forward: Graph, tensors: Iterable[Tensor]) -> None:
     with forward:
         for tensor in hidden:
             popsr.graph_output(tensor)
+    return hidden
 
 
 def _members(name: str, tensors: Iterable[Tensor] | None, known: tuple[Tensor, ...]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, StateError
 from popsr.graph import Graph
-from popsr.ops.control import CallSiteInfo
+from popsr.ops.control import CallSiteInfo, _bind_inputs
 from popsr.tensor import Tensor, TensorLike
 from popsr.transforms import GradGraphInfo
 from popsr.utils import read_mapping
@@ -83,20 +83,22 @@ class BoundGraph:
             args: further inputs by the graph's tensor; they override what is bound.
             outs: outputs in order. Default: none.
         Raises:
-            ValueError: more inputs or outputs than the graph has, or inputs are missing.
+            ValueError: more inputs or outputs than the graph has, or an input is missing, is there twice, or is none
+                of the graph.
         """
+        where = "subgraph_io_map"
         inputs, outputs = self.graph.inputs, self.graph.outputs
         found = tuple(outs or ())
-        if len(targs) > len(inputs) or len(found) > len(outputs):
+        if len(found) > len(outputs):
             raise GraphError(
-                f"subgraph_io_map: too many tensors, got {len(targs)} inputs and {len(found)} outputs, expected "
-                f"at most {len(inputs)} and {len(outputs)} of {self.graph!r}"
+                f"{where}: too many outputs, got {len(found)}, expected at most {len(outputs)} of {self.graph!r}"
             )
-        mapping = {**self.args, **dict(zip(inputs, targs, strict=False)), **(args or {})}
+        given = {**self.args, **read_mapping(where, "args", args)}
+        mapping = _bind_inputs(where, inputs, targs, given)
         missing = [t for t in inputs if t not in mapping]
         if missing:
             raise GraphError(
-                f"subgraph_io_map: inputs are missing, got {len(mapping)} of {len(inputs)}, expected also {missing}"
+                f"{where}: inputs are missing, got {len(mapping)} of {len(inputs)}, expected also {missing}"
             )
         mapping.update(zip(outputs, found, strict=False))
         return mapping
@@ -209,7 +211,7 @@ class GraphWithNamedArgs:
 
         Args:
             grads_provided: tensors whose gradients are given. Default: all outputs.
-            grads_required: tensors whose gradients are wanted. Default: all inputs.
+            grads_required: tensors whose gradients are wanted. Default: all inputs, by the transform all floating ones.
             called_graphs_grad_info: gradient graphs of graphs that it calls.
             method: "build_grad", "autodiff", or "auto": ``build_grad`` where there is one.
             force: differentiate again.

@@ -6,7 +6,9 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from popsr import ops
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
@@ -19,14 +21,32 @@ from popsr.tensor import Tensor, TensorSpec
 
 __all__ = [
     "GraphCache",
+    "IrTable",
     "argument_hash",
     "argument_key",
     "bound_arguments",
+    "call_key",
     "function",
     "get_function_hash",
     "tensor_arguments",
     "tensor_hash",
 ]
+
+V = TypeVar("V")
+
+
+class IrTable(Generic[V]):
+    """Values by key, of each Ir as long as that lives: it owns them, so keys and values may hold what is its."""
+
+    def of(self, ir: Ir) -> dict[Hashable, V]:
+        """The table of an Ir.
+
+        Args:
+            ir: the Ir.
+        """
+        tables = ir.__dict__.setdefault("_addons_tables", weakref.WeakKeyDictionary())
+        found: dict[Hashable, V] = tables.setdefault(self, {})
+        return found
 
 
 def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspect.BoundArguments:
@@ -37,9 +57,17 @@ def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspec
         *args: its arguments.
         **kwargs: its arguments.
     Raises:
-        TypeError: they do not fit.
+        TypeError: they do not fit, or it is no function.
     """
-    bound = inspect.signature(fn.build if isinstance(fn, Module) else fn).bind(*args, **kwargs)
+    call = fn.build if isinstance(fn, Module) else fn
+    if not callable(call):
+        raise ArgumentTypeError(f"bound_arguments: not a function or Module, got {fn!r}")
+    signature = inspect.signature(call)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        raise ArgumentTypeError(f"bound_arguments: they do not fit {name}{signature}: {error}") from None
     bound.apply_defaults()
     return bound
 
@@ -48,7 +76,7 @@ def argument_key(arg: Any) -> Hashable:
     """What makes two arguments of a graph the same.
 
     Of tensors and specs shape, dtype and meta shape; of graphs which graph, and what is bound to it; lists, tuples and
-    mappings item by item; other values their type and value.
+    mappings item by item; of floats type and bits; other values their type and value.
 
     Args:
         arg: the argument.
@@ -68,6 +96,8 @@ def argument_key(arg: Any) -> Hashable:
         return (type(arg), *map(argument_key, arg))
     if isinstance(arg, Mapping):
         return (Mapping, *((argument_key(key), argument_key(value)) for key, value in arg.items()))
+    if isinstance(arg, (float, np.generic)):  # zeros of both signs are equal
+        return (type(arg), np.asarray(arg).tobytes())
     try:
         hash(arg)
     except TypeError:
@@ -110,12 +140,23 @@ def get_function_hash(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 def _key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
     # Modules are the same when their hashes are: programs override __hash__ to say so.
+    if isinstance(fn, Module):
+        return ((Module, hash(fn)), call_key(args, kwargs))
+    bound = bound_arguments(fn, *args, **kwargs)
+    return (fn, call_key((), dict(bound.arguments)))
+
+
+def call_key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
+    """What makes two calls of one function the same: the current place, and arguments; see ``argument_key``.
+
+    Args:
+        args: positional arguments.
+        kwargs: keyword arguments; their order counts.
+    Raises:
+        TypeError: an argument cannot be hashed.
+    """
     context = get_current_context()
-    who = (Module, hash(fn)) if isinstance(fn, Module) else fn
-    if not isinstance(fn, Module):
-        bound = bound_arguments(fn, *args, **kwargs)
-        args, kwargs = (), dict(bound.arguments)
-    return (who, context.ipu_id or 0, context.io_tile_set, argument_key(args), argument_key(kwargs))
+    return (context.ipu_id or 0, context.io_tile_set, argument_key(args), argument_key(kwargs))
 
 
 class GraphCache:
@@ -123,8 +164,7 @@ class GraphCache:
 
     def __init__(self) -> None:
         """An empty cache."""
-        # By numbers: graphs hold their Ir.
-        self._graphs: weakref.WeakKeyDictionary[Ir, dict[Hashable, int]] = weakref.WeakKeyDictionary()
+        self._graphs: IrTable[Graph] = IrTable()
 
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """As ``Ir.create_graph`` of the current Ir, or what it returned before for the same function and arguments.
@@ -136,14 +176,13 @@ class GraphCache:
             *args: its arguments.
             **kwargs: its arguments.
         Raises:
-            TypeError: an argument cannot be hashed.
+            TypeError: an argument cannot be hashed, or arguments do not fit.
         """
-        ir = gir()
-        graphs = self._graphs.setdefault(ir, {})
-        key = _key(fn, args, kwargs)
+        ir, key = gir(), _key(fn, args, kwargs)
+        graphs = self._graphs.of(ir)
         if key not in graphs:
-            graphs[key] = ir.create_graph(fn, *args, **kwargs)._id
-        return ir._graph(graphs[key])
+            graphs[key] = ir.create_graph(fn, *args, **kwargs)
+        return graphs[key]
 
 
 def function(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:

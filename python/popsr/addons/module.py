@@ -13,8 +13,8 @@ from popsr import dtypes
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
-from popsr.addons.graph_cache import argument_key, bound_arguments, tensor_arguments
-from popsr.addons.module_state import CachedGraphs, State
+from popsr.addons.graph_cache import IrTable, bound_arguments, call_key, tensor_arguments
+from popsr.addons.module_state import State
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import overrides
 from popsr.addons.variable_factory import (
@@ -84,7 +84,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             )
         self._state = State()
         self._parts: dict[str, Module] = {}
-        self._cached = CachedGraphs() if cache else None
+        self._cached: IrTable[tuple[NamedVariableFactories, GraphWithNamedArgs]] | None = (
+            IrTable() if cache else None
+        )
         self._grad_inlining_error = grad_inlining_error
         self._name_scope: str | None = None
 
@@ -142,23 +144,26 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Returns:
             Factories of the variables, and the graph with the inputs that stand for them by the same names.
         """
-        key = None
         if self._cached is not None:
-            key = (argument_key(args), argument_key(kwargs))
-            found = self._cached.find(gir(), key)
-            if found is not None:
-                return found
+            known, key = self._cached.of(gir()), call_key(args, kwargs)
+            if key not in known:
+                known[key] = self._build_graph(args, kwargs)
+            factories, graph = known[key]
+            return factories.copy(), GraphWithNamedArgs(
+                graph.graph, graph.args.copy(), None, self, None, graph.called_graphs_grad_info
+            )
+        return self._build_graph(args, kwargs)
+
+    def _build_graph(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
         with self._fresh_state():
             graph = gir().create_graph(self, *args, **kwargs)
             state = self._collect()
         if self.implements_grad_graph():
             graph._is_recursively_differentiable = False
         aux = state.aux if self.implements_grad_graph() else None
-        named = GraphWithNamedArgs(graph, state.inputs, None, self, aux, state.grad_infos)
-        if self._cached is not None:
-            assert key is not None
-            self._cached.add(gir(), key, state.factories, named)
-        return state.factories, named
+        return state.factories, GraphWithNamedArgs(graph, state.inputs, None, self, aux, state.grad_infos)
 
     def create_grad_graph(
         self,
@@ -333,12 +338,12 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     def _check_name(self, name: str | int, overwrite: bool) -> None:
         """Before an input is made."""
-        if not overwrite and str(name).split(".")[0] in self._state.factories:
+        first = self._state.factories._path(name, "insert")[0]
+        if not overwrite and first in self._state.factories:
             raise AttributeValueError(
                 f"{type(self).__qualname__}: variable {str(name)!r} already exists, expected another name or "
                 "overwrite=True"
             )
-        self._state.factories._path(name, "insert")
 
     def _register(self, name: str, factory: VariableFactory, tensor: Tensor, overwrite: bool) -> Tensor:
         self._state.factories.insert(name, factory, overwrite)
@@ -358,6 +363,10 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         super().__setattr__(key, value)
 
     def _add_part(self, key: str, part: Module) -> None:
+        if id(self) in part._tree():
+            raise AttributeValueError(
+                f"{type(self).__qualname__}: a module is a part of itself, got {key!r}, expected parts without this one"
+            )
         self._parts[key] = part
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 import os
@@ -26,7 +27,7 @@ from popsr.errors import (
 )
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import HostTensor, Tensor, Variable
-from popsr.utils import as_array, read_int
+from popsr.utils import as_array, read_dtype, read_int, read_name
 
 if TYPE_CHECKING:
     from popsr.addons.remote import NamedRemoteBuffers
@@ -74,24 +75,27 @@ class VariableFactory:
             shard_over: each of so many members of a group has a part; 1: each has all.
             replica_group: another name of ``replica_grouping``.
         Raises:
-            TypeError: an item is no array.
+            TypeError: an item is no array of numbers; ``dtype``, ``name`` or ``replica_grouping`` is none.
             ValueError: ``data_iter`` is neither, or fails, or has no item; ``shard_over`` does not divide the group
-                size; both names of the grouping are given.
+                size; the grouping is of another number of replicas; both names of the grouping are given.
         """
         if replica_grouping is not None and replica_group is not None:
             raise AttributeValueError(
                 "VariableFactory: groups are given twice, got replica_grouping and replica_group, expected one of them"
             )
-        self.name = name
+        self.name = None if name is None else read_name("VariableFactory", name)
         self.by_ref = by_ref
-        self.replica_grouping = replica_grouping or replica_group or popsr.gir().replica_grouping()
+        self.replica_grouping = _grouping(
+            self._what, replica_group if replica_grouping is None else replica_grouping
+        )
+        kind = None if dtype is None else read_dtype(self._what, dtype)
         self.data_iter = _items(self._what, data_iter)
         try:
             first = _array(self._what, next(self.data_iter))
         except StopIteration:
             raise AttributeValueError(f"{self._what}: data_iter has no items, got {data_iter!r}") from None
         self.data_iter = itertools.chain([first], self.data_iter)
-        self.dtype = dtypes.dtype.as_dtype(first) if dtype is None else dtype
+        self.dtype = read_dtype(self._what, first) if kind is None else kind
         self._full_shape: tuple[int, ...] = tuple(first.shape)
         self.shard_over = read_int(f"{self._what}: shard_over", shard_over, 1)
         size = self.replica_grouping.group_size
@@ -149,8 +153,7 @@ class VariableFactory:
             read_only_if_exists: see ``next_memmap``.
         """
         name = name or self.name
-        data = self._data(name, empty, memmap_dir, read_only_if_exists)
-        return popsr.variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
+        return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
     def create_remote_tensor(
         self,
@@ -173,6 +176,14 @@ class VariableFactory:
         """
         name = name or self.name
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
+        return self._remote_variable(data, buffer, entry, name)
+
+    def _variable(self, data: HostTensor, name: str | None) -> Variable:
+        return popsr.variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
+
+    def _remote_variable(
+        self, data: HostTensor, buffer: RemoteBuffer, entry: int, name: str | None
+    ) -> Variable:
         make = popsr.remote_replica_sharded_variable if buffer.meta_shape else popsr.remote_variable
         return make(data, buffer, entry, self.dtype, name, replica_grouping=self.replica_grouping)
 
@@ -192,16 +203,22 @@ class VariableFactory:
             StopIteration: there are no more items.
             ShapeError: an item has another shape than the first.
         """
+        return self._next(self._what, empty)
+
+    def _next(self, what: str, empty: bool) -> HostTensor:
         if empty:
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
-        items = [_array(self._what, next(self.data_iter)) for _ in range(groups)]
+        try:
+            items = [_array(what, next(self.data_iter)) for _ in range(groups)]
+        except StopIteration:
+            raise StopIteration(f"{what}: data_iter has no more items, expected {groups}") from None
         for item in items:
             if tuple(item.shape) != self._full_shape:
                 raise ShapeError(
-                    f"{self._what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
+                    f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
                 )
-        return items[0] if groups == 1 else np.stack([as_array(self._what, item) for item in items])
+        return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
 
     def next_memmap(
         self,
@@ -234,7 +251,7 @@ class VariableFactory:
                 return np.memmap(
                     path, numpy_dtype, "r" if read_only_if_exists else "r+", shape=self._host_shape
                 )
-            data = np.asarray(self.next_data(empty))
+            data = np.asarray(self._next(f"VariableFactory {name!r}", empty))
             mapped = np.memmap(path, numpy_dtype, "w+", shape=self._host_shape)
         except OSError as error:
             if isinstance(error, FileError):
@@ -249,7 +266,7 @@ class VariableFactory:
         self, name: str | None, empty: bool, memmap_dir: str | os.PathLike[str] | None, read_only: bool
     ) -> HostTensor:
         if memmap_dir is None:
-            return self.next_data(empty)
+            return self._next(self._what if name is None else f"VariableFactory {name!r}", empty)
         if name is None:
             raise AttributeValueError(
                 f"{self._what}: a file needs a name, got memmap_dir {str(memmap_dir)!r}"
@@ -280,10 +297,11 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         Returns:
             The variables, with the same keys.
         Raises:
-            StopIteration: a factory has no more items.
+            StopIteration: a factory has no more items; no variable was made.
         """
         return self._make(
-            lambda key, f: f.create_tensor(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists)
+            lambda key, f: f._data(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists),
+            lambda key, f, data: f._variable(data, _prefixed(prefix, key)),
         )
 
     def init_remote(
@@ -311,9 +329,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         if missing:
             raise UnknownNameError(f"init_remote: no buffer for {missing[0]!r}, got {buffers.keys_flat()}")
         return self._make(
-            lambda key, f: f.create_remote_tensor(
-                buffers[key], entry, _prefixed(prefix, key), empty, memmap_dir, read_only_if_exists
-            )
+            lambda key, f: f._data(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists),
+            lambda key, f, data: f._remote_variable(data, buffers[key], entry, _prefixed(prefix, key)),
         )
 
     def init_zero(self) -> NamedTensors:
@@ -337,8 +354,17 @@ class NamedVariableFactories(DotTree[VariableFactory]):
             }
         )
 
-    def _make(self, make: Callable[[str, VariableFactory], Variable]) -> NamedTensors:
-        made = {key: make(key, factory) for key, factory in sorted(self.to_dict().items())}
+    def _make(
+        self,
+        read: Callable[[str, VariableFactory], HostTensor],
+        make: Callable[[str, VariableFactory, HostTensor], Variable],
+    ) -> NamedTensors:
+        # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
+        todo = collections.deque([(key, f, read(key, f)) for key, f in sorted(self.to_dict().items())])
+        made = {}
+        while todo:
+            key, factory, data = todo.popleft()
+            made[key] = make(key, factory, data)
         return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
 
 
@@ -396,6 +422,18 @@ def add_replica_sharded_variable_input(
     return factory.create_input(), factory
 
 
+def _grouping(what: str, given: Any) -> ReplicaGrouping:
+    ir = popsr.gir()
+    grouping = ir.replica_grouping() if given is None else given
+    if not isinstance(grouping, ReplicaGrouping):
+        raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
+    if grouping.num_replicas != ir.replication_factor:
+        raise ReplicaError(
+            f"{what}: grouping of another replica count, got {grouping.num_replicas}, expected {ir.replication_factor}"
+        )
+    return grouping
+
+
 def _prefixed(prefix: str | None, key: str) -> str:
     return f"{prefix}.{key}" if prefix else key
 
@@ -406,7 +444,7 @@ def _items(what: str, data_iter: Any) -> Iterator[Any]:
             data_iter()
         except Exception as error:
             raise AttributeValueError(
-                f"{what}: data_iter fails, got {type(error).__name__}: {error}"
+                f"{what}: data_iter fails, got {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return (data_iter() for _ in itertools.count())
     if isinstance(data_iter, str) or not isinstance(data_iter, Iterable):
@@ -421,7 +459,7 @@ def _items(what: str, data_iter: Any) -> Iterator[Any]:
 
 def _array(what: str, item: Any) -> Any:
     if not hasattr(item, "shape") or not hasattr(item, "dtype"):
-        item = np.asarray(item)
+        item = as_array(f"{what}: an item of data_iter", item)
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
         raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {item!r}")
     return item

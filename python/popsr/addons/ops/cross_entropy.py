@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 from popsr import ops
+from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE
 from popsr.tensor import Tensor
+from popsr.utils import read_choice, read_int
 
 __all__ = ["cross_entropy", "cross_entropy_with_grad"]
 
@@ -25,6 +29,7 @@ def cross_entropy(
         ShapeError: ``labels`` has not that shape.
         DTypeError: ``x`` is not floating or ``labels`` not integer.
     """
+    _check("cross_entropy", x, labels, ignore_index, reduction)
     return ops.nll_loss(ops.softmax(x, axis=-1), labels, ignore_index, reduction)
 
 
@@ -46,6 +51,17 @@ def cross_entropy_with_grad(
     Returns:
         The loss, and the gradient in the shape and dtype of ``x``.
     """
+    _check("cross_entropy_with_grad", x, labels, ignore_index, reduction)
+    loss_scaling = read_number("cross_entropy_with_grad", "loss_scaling", loss_scaling)
     return ops.nll_loss_with_softmax_grad(
         ops.softmax(x, axis=-1), labels, loss_scaling, ignore_index, reduction
     )
+
+
+def _check(where: str, x: Any, labels: Any, ignore_index: Any, reduction: Any) -> None:
+    """Before the softmax is added."""
+    shape = read_floats(where, "x", x).shape
+    read_labels(where, "labels", labels, shape[:-1])
+    read_choice(where, "reduction", reduction, get_args(REDUCTION_TYPE))
+    if ignore_index is not None:
+        read_int(f"{where}: ignore_index", ignore_index, -(2**63))

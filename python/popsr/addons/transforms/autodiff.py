@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, group_of
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
-from popsr.errors import ArgumentTypeError, GraphError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
 from popsr.tensor import Tensor
 from popsr.transforms import GradGraphInfo
@@ -37,7 +38,7 @@ def autodiff(
     Args:
         graph: the graph.
         grads_provided: tensors whose gradients are given. Default: all outputs.
-        grads_required: tensors whose gradients are wanted. Default: all inputs.
+        grads_required: tensors whose gradients are wanted. Default: all floating inputs.
         called_graphs_grad_info: gradient graphs of graphs that it calls; they go before those that it knows.
     Returns:
         The gradient graph, without named arguments. Its inputs are the given gradients, then values of the forward
@@ -48,6 +49,8 @@ def autodiff(
     known = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
     forward = graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
     called = {**known, **read_grad_infos("autodiff", called_graphs_grad_info)}
+    if grads_required is None and isinstance(forward, Graph):
+        grads_required = [t for t in forward.inputs if t.dtype.is_floating_point]
     return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
 
 
@@ -77,14 +80,14 @@ def autodiff_with_accumulation(
         tensor's shape and dtype, where tensors that are no named arguments have their names as keys; and
         ``mean_accum_counter``, a float32 scalar. All start at zero.
     Raises:
-        ValueError: as for ``autodiff``; a tensor has no gradient to accumulate.
+        ValueError: as for ``autodiff``; a tensor has no gradient to accumulate; two have one key.
     """
     if not isinstance(graph, GraphWithNamedArgs):
         raise ArgumentTypeError(f"autodiff_with_accumulation: not a GraphWithNamedArgs, got {graph!r}")
     accumulated = list(dict.fromkeys(tensors_to_accumulate_grads))
+    keys = _keys(graph, accumulated)
     required = dict.fromkeys([*(grads_required or ()), *accumulated])
     gradients = autodiff(graph, grads_provided, required, called_graphs_grad_info)
-    keys = {tensor: key for key, tensor in graph.args.to_dict().items()}
     outputs = {c.fwd_tensor: i for i, c in enumerate(gradients.grad_graph_info.expected_outputs)}
     factories, args = NamedVariableFactories(), NamedTensors()
     with gradients.graph, popsr.in_sequence(True):
@@ -94,14 +97,50 @@ def autodiff_with_accumulation(
         factories.insert("mean_accum_counter", factories_of_counter)
         args.insert("mean_accum_counter", counter)
         for tensor in accumulated:
-            key = keys.get(tensor) or sanitise(tensor.name)
-            accumulator, factory = _accumulator(tensor, key, replica_groupings)
-            factories.insert(f"accum.{key}", factory, overwrite=True)
-            args.insert(f"accum.{key}", accumulator, overwrite=True)
+            key = f"accum.{keys[tensor]}"
+            accumulator, factory = _accumulator(tensor, keys[tensor], replica_groupings)
+            factories.insert(key, factory, overwrite=True)
+            args.insert(key, accumulator, overwrite=True)
+        if accumulated:
+            _clear_at_zero(counter, [args[f"accum.{key}"] for key in keys.values()])
+        for tensor, key in keys.items():
+            accumulator = args[f"accum.{key}"]
             ops.var_updates.accumulate_mean_(accumulator, gradients.graph.outputs[outputs[tensor]], counter)
         ops.add_(counter, popsr.constant(1, dtypes.float32))
     info = _without_outputs(gradients.grad_graph_info, set(accumulated))
     return factories, GraphWithNamedArgs.from_grad_graph(info, args)
+
+
+def _clear_at_zero(counter: Tensor, accumulators: list[Tensor]) -> None:
+    """Infinities and NaNs would survive a factor of 0."""
+    ir = popsr.gir()
+    with ir.create_empty_graph("clear") as clear, popsr.in_sequence():
+        for t in accumulators:
+            ops.var_updates.accumulator_zero_(popsr.graph_input(t.shape, t.dtype, t.name, by_ref=True))
+    is_first = ops.equal(counter, popsr.constant(0, dtypes.float32))
+    ops.conditional(is_first, clear, ir.create_empty_graph("keep"), then_inputs=accumulators)
+
+
+def _keys(graph: GraphWithNamedArgs, tensors: list[Tensor]) -> dict[Tensor, str]:
+    """Keys of accumulators; a name may be the key of another tensor, or above it."""
+    named = {tensor: key for key, tensor in graph.args.to_dict().items()}
+    keys, taken = {}, NamedTensors()
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentTypeError(f"autodiff_with_accumulation: not a Tensor, got {tensor!r}")
+        key = keys[tensor] = named.get(tensor) or sanitise(tensor.name)
+        if key in taken or any(above in taken.keys_flat() for above in _above(key)):
+            raise AttributeValueError(
+                f"autodiff_with_accumulation: two tensors have one key, got {key!r} for {tensor!r}, expected a name "
+                "of its own for each"
+            )
+        taken.insert(key, tensor, overwrite=True)
+    return keys
+
+
+def _above(key: str) -> Iterator[str]:
+    """The dotted keys that a key lies below."""
+    return itertools.accumulate(key.split(".")[:-1], "{}.{}".format)
 
 
 def _accumulator(
@@ -151,11 +190,14 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
             )
         return [(is_gradient, other[id_]) for is_gradient, id_ in connections]
 
-    if len(backward_graph.inputs) < len(grad_info.expected_inputs):
-        raise GraphError(
-            f"remap_grad_info: too few inputs, got {len(backward_graph.inputs)} of {backward_graph!r}, expected "
-            f"{len(grad_info.expected_inputs)}"
-        )
+    for what, found, expected in (
+        ("inputs", backward_graph.inputs, grad_info.expected_inputs),
+        ("outputs", backward_graph.outputs, grad_info.expected_outputs),
+    ):
+        if len(found) < len(expected):
+            raise GraphError(
+                f"remap_grad_info: too few {what}, got {len(found)} of {backward_graph!r}, expected {len(expected)}"
+            )
     _, _, inputs, outputs = grad_info._to_tuple()
     return GradGraphInfo._of(
         forward_graph.ir, (forward_graph._id, backward_graph._id, moved(inputs), moved(outputs))
