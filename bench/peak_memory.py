@@ -1,9 +1,14 @@
-"""Prints, as JSON, where the memory goes of training with the given number of replicas, micro batch 1."""
+"""Prints, as JSON, where the memory goes of training with the given number of replicas, micro batch 1.
+
+With a second argument it is the program of mnist.py, with that gradient accumulation.
+"""
 
 import json
 import sys
 from pathlib import Path
 
+import mnist
+import numpy as np
 import programs
 
 import popsr
@@ -15,21 +20,41 @@ def peak() -> int:
     return int(line.split()[1]) * 1024
 
 
-def main(replicas: int) -> None:
+def data_of(replicas: int, accumulation: int | None) -> list[np.ndarray]:
+    """Images and labels of a run."""
+    if accumulation is None:
+        return list(programs.batches(replicas, 1, 1, 2))
+    leading = tuple(n for n in (accumulation, replicas) if n > 1)
+    return [x[0].reshape(leading + x.shape[3:]) for x in mnist.batches(replicas, 1, accumulation, 1)]
+
+
+def build(replicas: int, accumulation: int | None) -> tuple[popsr.Ir, tuple]:
+    """The program, and its streams of images and labels."""
+    if accumulation is None:
+        program = programs.training(replicas, 1, 1, 2)
+        return program.ir, (program.images, program.labels)
+    adam = mnist.training(replicas, 1, accumulation)
+    return adam.ir, adam.inputs
+
+
+def main(replicas: int, accumulation: int | None = None) -> None:
     # A tiny program first: what popsr itself needs once is not of the program measured.
     ir, stream = programs.echo()
     with popsr.Session(ir) as session:
         session.run({stream: [0.0] * 4})
-    x, y = programs.batches(replicas, 1, 1, 2)
+    data = data_of(replicas, accumulation)
     before = peak()
-    program = programs.training(replicas, 1, 1, 2)
-    with popsr.Session(program.ir, num_threads=2) as session:
+    ir, streams = build(replicas, accumulation)
+    inputs = dict(zip(streams, data, strict=True))
+    with popsr.Session(ir, num_threads=2) as session:
         for _ in range(3):
-            session.run({program.images: x, program.labels: y})
+            session.run(inputs)
         memory = session.memory()
     # Values of the forward pass and their gradients: input, before and after gelu, softmax.
     width = programs.SIZES[0] + 2 * sum(programs.SIZES[1:])
-    activations = 2 * 4 * replicas * width
+    # Of further micro batches what the gradients of the weights are made of.
+    kept = programs.SIZES[0] + 2 * sum(programs.SIZES[1:-1]) + programs.SIZES[-1]
+    activations = 4 * replicas * (2 * width + kept * ((accumulation or 1) - 1))
     grown = peak() - before
     figures = {
         "peak": grown,
@@ -43,4 +68,4 @@ def main(replicas: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

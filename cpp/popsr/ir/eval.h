@@ -112,6 +112,12 @@ struct ProductRun {
                     ///< divisor.
   double divisor, alpha, beta;
   ThreadPool& pool;
+  /// With `start`, each fold starts as that and takes `steps` products, one after another, of the alpha and
+  /// beta in `factors` each; lhs and rhs hold the pointers of all of them, then
+  /// out = (sum of folds) / divisor.
+  std::int64_t steps = 1;
+  const void* const* start = nullptr;
+  const double* factors = nullptr;
 };
 using ProductKernel = std::function<void(const ProductRun&)>;
 /// Null when the op's types have no folded form in registers.

@@ -118,9 +118,13 @@ struct MatmulArgs {
     kStore,      ///< C = chain_0                                  (folds == 1)
     kReduce,     ///< C = (chain_0 + chain_1 + ... ) / divisor      ascending, no division when divisor == 1
     kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (folds == 1)
+    /// C = (t_0 + t_1 + ...) / divisor, ascending, where t_p starts as start_p, which is laid out as C, and
+    /// takes `steps` chains: t_p = alpha*t_p + beta*chain. A start may be C.
+    kSteps,
   };
   std::int64_t m = 0, n = 0, k = 0;
-  const void* const* a = nullptr;  ///< `folds` pointers.
+  const void* const* a =
+      nullptr;  ///< `folds` pointers; kSteps: `steps` for each fold, one fold after another.
   const void* const* b = nullptr;
   std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
   void* c = nullptr;
@@ -128,6 +132,9 @@ struct MatmulArgs {
   std::int64_t folds = 1;
   Epilogue epilogue = Epilogue::kStore;
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
+  std::int64_t steps = 1;
+  const void* const* start = nullptr;  ///< `folds` pointers.
+  const double* factors = nullptr;     ///< alpha, beta of each chain.
 };
 /// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
 /// and has at least matmul_scratch(args) bytes, one per thread.

@@ -56,7 +56,7 @@ struct Matmul {
     (compute == Compute::kF64 ? table.matmul_f64 : table.matmul_f32)(args, part, parts, scratch);
   }
   int parts(const MatmulArgs& args, int threads) const {
-    const std::int64_t work = args.m * args.n * args.k * args.folds / kWorkPerThread;
+    const std::int64_t work = args.m * args.n * args.k * args.folds * args.steps / kWorkPerThread;
     return static_cast<int>(std::clamp<std::int64_t>(work, 1, threads));
   }
   /// One product on as many threads as it is worth; part 0, on this thread, uses `own` as its scratch.
@@ -325,6 +325,12 @@ ProductKernel matmul_product(const EvalSpec& spec) {
     args.divisor = run.divisor;
     args.alpha = run.alpha;
     args.beta = run.beta;
+    if (run.start != nullptr) {
+      args.epilogue = MatmulArgs::Epilogue::kSteps;
+      args.steps = run.steps;
+      args.start = run.start;
+      args.factors = run.factors;
+    }
     op.product(args, run.pool, thread_scratch(op.scratch(args)));
   };
 }

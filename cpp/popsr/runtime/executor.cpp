@@ -59,6 +59,9 @@ Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool,
       out_.resize(std::max(out_.size(), run.out.size()));
       noise_.resize(out_.size());
     }
+    for (const BoundSteps& stepped : instruction.stepped) {
+      factors_.resize(std::max(factors_.size(), 2 * stepped.in.size()));
+    }
   });
 }
 
@@ -232,6 +235,10 @@ void Executor::run_product(const Instruction& instruction, HostIo& io) {
   for (std::size_t b = 0; b < instruction.products.size(); ++b) {
     const BoundProduct& bound = instruction.products[b];
     if (!active()(bound.replica)) continue;
+    if (!instruction.steps.empty()) {
+      run_steps(instruction, b);
+      continue;
+    }
     if (instruction.slices) {
       const kernels::NoiseKey* key = instruction.keys.empty() ? nullptr : &instruction.keys[0][b];
       instruction.slices->run(bound, key, io, pool_);
@@ -249,6 +256,32 @@ void Executor::run_product(const Instruction& instruction, HostIo& io) {
     if (sink.factors) std::tie(run.alpha, run.beta) = sink.factors(bound.in.data());
     instruction.folded(run);
   }
+}
+
+void Executor::run_steps(const Instruction& instruction, std::size_t block) {
+  const BoundProduct& bound = instruction.products[block];
+  const BoundSteps& stepped = instruction.stepped[block];
+  const std::size_t steps = instruction.steps.size();
+  for (std::size_t p = 0; p < stepped.in.size(); ++p) {
+    double* const factors = factors_.data() + 2 * p;
+    if (p >= steps && stepped.in[p] == stepped.in[p - steps]) {  // those of the member before
+      std::copy_n(factors - 2 * steps, 2, factors);
+    } else {
+      std::tie(factors[0], factors[1]) = instruction.steps[p % steps].sink.factors(stepped.in[p].data());
+    }
+  }
+  instruction.folded({.lhs = bound.lhs.data(),
+                      .rhs = bound.rhs.data(),
+                      .folds = static_cast<std::int64_t>(stepped.start.size()),
+                      .out = bound.out,
+                      .accumulate = false,
+                      .divisor = instruction.sink->divisor,
+                      .alpha = 1.0,
+                      .beta = 1.0,
+                      .pool = pool_,
+                      .steps = static_cast<std::int64_t>(steps),
+                      .start = stepped.start.data(),
+                      .factors = factors_.data()});
 }
 
 void Executor::run_loop(Instruction& instruction, HostIo& io) {

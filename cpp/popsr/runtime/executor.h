@@ -34,6 +34,7 @@ class Executor {
   void run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin, std::int64_t end);
   void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
   void run_product(const Instruction& instruction, HostIo& io);
+  void run_steps(const Instruction& instruction, std::size_t block);
   void run_loop(Instruction& instruction, HostIo& io);
   void run_conditional(Instruction& instruction, HostIo& io);
   void report(const Instruction& instruction) const {
@@ -59,6 +60,7 @@ class Executor {
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;
   std::vector<const kernels::NoiseKey*> noise_;
+  std::vector<double> factors_;  ///< alpha, beta of each product of a block.
 };
 
 }  // namespace popsr

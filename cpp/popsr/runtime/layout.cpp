@@ -43,6 +43,20 @@ struct Lifetime {
   bool used() const { return first <= last; }
 };
 
+/// Calls visit(id) for each operand of the instruction itself; some are kNone.
+template <class Visit>
+void for_each_operand(const LoweredOp& op, const Visit& visit) {
+  std::ranges::for_each(op.in, visit);
+  std::ranges::for_each(op.out, visit);
+  visit(op.lhs);
+  visit(op.rhs);
+  for (const FoldStep& step : op.steps) {
+    std::ranges::for_each(step.in, visit);
+    visit(step.lhs);
+    visit(step.rhs);
+  }
+}
+
 class Liveness {
  public:
   explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
@@ -57,10 +71,7 @@ class Liveness {
   }
 
   void touch_operands(const LoweredOp& op) {
-    for (const BufferId id : op.in) touch(id);
-    for (const BufferId id : op.out) touch(id);
-    touch(op.lhs);
-    touch(op.rhs);
+    for_each_operand(op, [this](BufferId id) { touch(id); });
   }
 
   void walk(const std::vector<LoweredOp>& ops) {
@@ -84,14 +95,10 @@ class Liveness {
   /// What the body uses but does not define lives through every iteration.
   void extend_over_loop(const std::vector<LoweredOp>& body, std::size_t begin, std::size_t end) {
     for_each_op(body, [&](const LoweredOp& op) {
-      const auto extend = [&](BufferId id) {
+      for_each_operand(op, [&](BufferId id) {
         if (id != kNone && lifetimes[id].first <= begin)
           lifetimes[id].last = std::max(lifetimes[id].last, end);
-      };
-      for (const BufferId id : op.in) extend(id);
-      for (const BufferId id : op.out) extend(id);
-      extend(op.lhs);
-      extend(op.rhs);
+      });
     });
   }
 

@@ -44,6 +44,15 @@ struct PathNode {
   std::uint64_t component = 0;  ///< Op::site; the iteration is known only while running.
 };
 
+/// A folded product that op accumulates into its target.
+struct FoldStep {
+  const Op* op = nullptr;
+  const Op* product = nullptr;
+  FoldSink sink = {};
+  std::vector<BufferId> in = {};  ///< Operands of `op`, kNone in place of the product: its factors.
+  BufferId lhs = kNone, rhs = kNone;
+};
+
 struct LoweredOp {
   enum class Kind : std::uint8_t {
     kOp,
@@ -75,6 +84,9 @@ struct LoweredOp {
   PartitionId product_seeds = 0;
   PathId product_path = 0;
   BufferId lhs = kNone, rhs = kNone;
+  /// Products that are accumulated one after another into in[0], of which `op` is the last, or which it then
+  /// reduces over a group. Only out[0] is written, in[0] or another buffer.
+  std::vector<FoldStep> steps = {};
 };
 
 struct LoweredProgram {

@@ -35,12 +35,23 @@ void count_streams(std::span<const Instruction> instructions, std::int64_t times
   }
 }
 
+/// "matmul+accumulate_", "4 x matmul+accumulate_+replicated_all_reduce_"
+std::string describe_product(const Instruction& instruction) {
+  std::string text = fmt::format("{}", instruction.product->def->name);
+  if (!instruction.steps.empty()) {
+    const std::string_view step = instruction.steps.back().op->def->name;
+    text = fmt::format("{} x {}+{}", instruction.steps.size(), text, step);
+    if (instruction.sink->target) return text;
+  }
+  return fmt::format("{}+{}", text, instruction.op->def->name);
+}
+
 std::string describe(const Instruction& instruction) {
   switch (instruction.kind) {
     case Instruction::Kind::kCopy:
       return "copy";
     case Instruction::Kind::kProduct:
-      return fmt::format("{}+{}", instruction.product->def->name, instruction.op->def->name);
+      return describe_product(instruction);
     default:
       return fmt::format("{}{}", instruction.op->def->name, instruction.write_back ? " (write back)" : "");
   }
@@ -104,7 +115,12 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   const kernels::KernelTable& kernels = kernels::kernel_table();
   share_buffers(program_);
   if (options.fold) fold_products(*ir_, kernels, program_, options.dedup);
+  if (options.fold && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
+  if (options.fold) {
+    fold_steps(*ir_, kernels, program_, options.dedup);
+    choose_storage(facts, program_, options.dedup);
+  }
   memory_ = place(*ir_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
   count_iterations();

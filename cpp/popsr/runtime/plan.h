@@ -20,6 +20,7 @@ namespace popsr {
 struct PlanOptions {
   bool dedup = true;          ///< One buffer and one computation per block; false: per replica.
   bool fold = true;           ///< Fold products into their consumers.
+  bool unroll = true;         ///< Write out loops where that lets products fold: errors name no iteration.
   int threads = 1;            ///< That the plan will run on, for temporaries.
   bool clamp_scales = false;  ///< As in EvalSpec.
 };
@@ -50,11 +51,24 @@ struct Claim {
   PartitionId fact = 0;
 };
 
+/// A product that is accumulated on the way, in all blocks.
+struct BoundStep {
+  const Op* op = nullptr;
+  const Op* product = nullptr;
+  FoldSink sink = {};
+};
+
+/// Products that are accumulated one after another in one output block, member by member of its group.
+struct BoundSteps {
+  std::vector<const void*> start = {};                 ///< Per member.
+  std::vector<std::vector<const std::byte*>> in = {};  ///< Per product: operands of its step.
+};
+
 struct Instruction {
   enum class Kind : std::uint8_t { kKernel, kExchange, kProduct, kCopy, kLoop, kMerged, kConditional };
   Kind kind = Kind::kCopy;
   const Op* op = nullptr;       ///< Null for copies.
-  const Op* product = nullptr;  ///< The folded product.
+  const Op* product = nullptr;  ///< The folded product; with steps the last.
   bool write_back = false;      ///< From the view that `op` made to what it is a view of.
   std::int64_t blocks = 0;      ///< Computed by one execution.
   BlockKernel kernel = {};
@@ -64,6 +78,8 @@ struct Instruction {
   std::optional<FoldSink> sink = {};
   std::vector<BoundRun> runs = {};          ///< kKernel; one for kExchange.
   std::vector<BoundProduct> products = {};  ///< kProduct
+  std::vector<BoundStep> steps = {};        ///< kProduct: those of `op` itself, or what it reduces.
+  std::vector<BoundSteps> stepped = {};     ///< With steps: per product block.
   std::vector<BlockCopy> copies = {};       ///< kCopy; after others: a fact coarser than its storage.
   std::vector<Slab> staging = {};  ///< kExchange: outputs that may not overwrite their inputs at once.
   // Noise: one key per output and block, made before each execution. Empty when nothing is rounded

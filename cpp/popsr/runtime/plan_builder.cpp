@@ -61,6 +61,8 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_copy(op, instruction);
   } else if (op.kind == LoweredOp::Kind::kConditional) {
     build_conditional(op, instruction);
+  } else if (!op.steps.empty()) {
+    build_steps(op, instruction);
   } else if (op.sink) {
     build_product(op, instruction);
   } else if (op.op->def->exchange) {
@@ -309,6 +311,36 @@ void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
     bound.out = plan_.block(op.out[0], replica);
     bound.replica = replica;
     instruction.products.push_back(std::move(bound));
+  }
+  spread(op, op.out[0], exec, instruction.copies);
+}
+
+void PlanBuilder::build_steps(const LoweredOp& op, Instruction& instruction) {
+  const PartitionId exec = execution(op);
+  instruction.kind = Instruction::Kind::kProduct;
+  instruction.product = op.product;
+  instruction.sink = op.sink;
+  instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  instruction.blocks = table_.num_blocks(exec);
+  for (const FoldStep& step : op.steps) instruction.steps.push_back({step.op, step.product, step.sink});
+  const ReplicaGrouping group = op.sink->group.value_or(ReplicaGrouping::from_stride(ir_.replication()));
+  for (const Replica replica : table_.representatives(exec)) {
+    BoundProduct bound;
+    bound.out = plan_.block(op.out[0], replica);
+    bound.replica = replica;
+    BoundSteps stepped;
+    const std::vector<Replica> self{replica};
+    for (const Replica member : op.sink->target ? std::span(self) : group.members(replica)) {
+      stepped.start.push_back(plan_.block(op.in[0], member));
+      for (const FoldStep& step : op.steps) {
+        bound.lhs.push_back(plan_.block(step.lhs, member));
+        bound.rhs.push_back(plan_.block(step.rhs, member));
+        std::vector<const std::byte*>& in = stepped.in.emplace_back();
+        for (const BufferId id : step.in) in.push_back(id == kNone ? nullptr : plan_.block(id, member));
+      }
+    }
+    instruction.products.push_back(std::move(bound));
+    instruction.stepped.push_back(std::move(stepped));
   }
   spread(op, op.out[0], exec, instruction.copies);
 }

@@ -22,6 +22,7 @@ class PlanBuilder {
   void bind_exchange_outputs(const LoweredOp& op, PartitionId exec, const std::vector<BoundRun>& runs,
                              BoundRun& run, Instruction& instruction) const;
   void build_product(const LoweredOp& op, Instruction& instruction);
+  void build_steps(const LoweredOp& op, Instruction& instruction);
   void build_copy(const LoweredOp& op, Instruction& instruction);
   void build_conditional(const LoweredOp& op, Instruction& instruction);
   void add_noise(const LoweredOp& op, Instruction& instruction);

@@ -14,6 +14,15 @@ void share_buffers(LoweredProgram& program);
 /// replica.
 void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
 
+/// Writes out short loops in which folded products are accumulated, so that they can wait for each other.
+void unroll_accumulations(LoweredProgram& program);
+
+/// Lets folded products that are accumulated into one target, one after another, wait for the last of them,
+/// or for a reduction of the target in place or before it is overwritten: the target is read and written
+/// once, and is stored once per block of the reduction. Storage must have been chosen; it is to be chosen
+/// anew.
+void fold_steps(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
+
 /// The static facts of an instruction, as its kernels are told.
 EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels);
 

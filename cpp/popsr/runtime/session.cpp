@@ -11,9 +11,10 @@ namespace popsr {
 namespace {
 
 void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats) {
-  const auto count = [&stats](std::string_view name, const Instruction& instruction) {
+  const auto count = [&stats](std::string_view name, const Instruction& instruction,
+                              std::uint64_t members = 1) {
     stats.kernel_calls[std::string(name)] += instruction.executions;
-    stats.blocks[std::string(name)] += instruction.computed;
+    stats.blocks[std::string(name)] += instruction.computed * members;
   };
   for (const Instruction& instruction : instructions) {
     if (instruction.kind == Instruction::Kind::kLoop || instruction.kind == Instruction::Kind::kConditional) {
@@ -24,8 +25,14 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
     for (const Instruction& part : instruction.body) {
       if (part.product) count(part.product->def->name, part);
     }
+    for (const BoundStep& step : instruction.steps) {
+      const std::uint64_t members = instruction.stepped.front().start.size();
+      count(step.op->def->name, instruction, members);
+      count(step.product->def->name, instruction, members);
+    }
+    if (!instruction.steps.empty() && instruction.sink->target) continue;  // the last step is the op
     count(instruction.op ? instruction.op->def->name : "copy", instruction);
-    if (instruction.product) count(instruction.product->def->name, instruction);
+    if (instruction.steps.empty() && instruction.product) count(instruction.product->def->name, instruction);
   }
 }
 
@@ -53,6 +60,7 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : 
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
   plan_ = std::make_unique<Plan>(*facts_, PlanOptions{.dedup = dedup,
                                                       .fold = options.check < 1,
+                                                      .unroll = !checks,
                                                       .threads = threads,
                                                       .clamp_scales = options.clamp_scales});
   state_ = std::make_unique<State>(*facts_, *plan_, threads, options.check);

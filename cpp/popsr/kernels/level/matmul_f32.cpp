@@ -1,7 +1,7 @@
 // The float product and the scratch of both.
 #include "popsr/kernels/level/matmul.h"
 
-#include "popsr/kernels/level/matmul_fold.h"
+#include "popsr/kernels/level/matmul_any.h"
 
 namespace popsr::kernels {
 
@@ -10,7 +10,7 @@ void matmul_f32(const MatmulArgs& args, int part, int parts, void* scratch) {
 }
 
 std::size_t matmul_scratch(const MatmulArgs& args, int element_size) {
-  return scratch_bytes(element_size == 4 ? make_plan<F32>(args) : make_plan<F64>(args));
+  return element_size == 4 ? scratch_bytes<F32>(args) : scratch_bytes<F64>(args);
 }
 
 }  // namespace popsr::kernels

@@ -1,7 +1,7 @@
 // The double product.
 #include "popsr/kernels/level/matmul.h"
 
-#include "popsr/kernels/level/matmul_fold.h"
+#include "popsr/kernels/level/matmul_any.h"
 
 namespace popsr::kernels {
 

@@ -57,6 +57,8 @@ struct Plan {
   std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
   std::int64_t fold_step;  ///< Folds whose operands are packed at a time.
   std::int64_t vec_bytes, row_bytes, tile_bytes;  ///< Scratch, each a multiple of 64.
+
+  std::int64_t bytes() const { return vec_bytes + row_bytes + tile_bytes; }
 };
 
 constexpr std::int64_t aligned_bytes(std::int64_t bytes) { return ceil_div(bytes, 64) * 64; }
@@ -99,7 +101,8 @@ Plan make_plan(const MatmulArgs& args) {
   plan.folds = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.folds : 1;
   plan.fold = plan.folds > 1 && args.k >= 1 && args.k <= kFoldK;
   if (args.n == 1) plan.vec.x_stride = 1;
-  plan.swapped = !plan.fold && plan.vec.x_stride != 1 && args.m >= kSwapRows && args.m * kSwapRatio <= args.k;
+  plan.swapped = !plan.fold && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
+                 args.m >= kSwapRows && args.m * kSwapRatio <= args.k;
   if (plan.swapped) {
     const Side row = plan.row;
     plan.row = plan.vec;
@@ -111,10 +114,6 @@ Plan make_plan(const MatmulArgs& args) {
     plan_blocks<X>(plan, args.k);
   }
   return plan;
-}
-
-inline std::size_t scratch_bytes(const Plan& plan) {
-  return static_cast<std::size_t>(plan.vec_bytes + plan.row_bytes + plan.tile_bytes);
 }
 
 /// The part's rows and columns of tiles. Whole rows while each part gets enough of them, else panels.
