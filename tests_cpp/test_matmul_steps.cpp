@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string_view>
 #include <type_traits>
@@ -14,6 +15,7 @@
 
 namespace {
 
+using popsr::FoldFactors;
 using popsr::kernels::available_levels;
 using popsr::kernels::kernel_table;
 using popsr::kernels::KernelTable;
@@ -30,7 +32,7 @@ struct Problem {
   double divisor = 1.0;
   bool in_place = false;  ///< C is the start of the last fold.
   std::vector<std::vector<T>> a = {}, b = {}, start = {};
-  std::vector<double> factors = {};
+  std::vector<FoldFactors> factors = {};
 
   void fill(std::mt19937& random) {
     std::normal_distribution<T> normal;
@@ -42,10 +44,13 @@ struct Problem {
     for (std::int64_t p = 0; p < folds * steps; ++p) {
       a.push_back(vector_of(m * k));
       b.push_back(vector_of(k * n));
-      factors.push_back(static_cast<double>(static_cast<float>(normal(random))));
-      factors.push_back(static_cast<double>(static_cast<float>(normal(random))));
+      const auto factor = [&] { return static_cast<double>(static_cast<float>(normal(random))); };
+      factors.push_back({.alpha = factor(), .beta = factor(), .overwrites = random() % 4 == 0});
     }
-    for (std::int64_t p = 0; p < folds; ++p) start.push_back(vector_of(m * (n + kGuard)));
+    for (std::int64_t p = 0; p < folds; ++p) {
+      start.push_back(vector_of(m * (n + kGuard)));
+      if (factors[at(p * steps)].overwrites) start.back()[0] = std::numeric_limits<T>::quiet_NaN();
+    }
   }
 
   T chain(std::int64_t p, std::int64_t i, std::int64_t j, bool fused) const {
@@ -68,9 +73,9 @@ struct Problem {
     for (std::int64_t fold = 0; fold < folds; ++fold) {
       T t = start[at(fold)][at(i * (n + kGuard) + j)];
       for (std::int64_t p = fold * steps; p < (fold + 1) * steps; ++p) {
-        const T old = static_cast<T>(factors[at(2 * p)]) * t;
-        const T next = static_cast<T>(factors[at(2 * p + 1)]) * chain(p, i, j, fused);
-        t = old + next;
+        const FoldFactors& f = factors[at(p)];
+        const T x = chain(p, i, j, fused);
+        t = f.overwrites ? x : static_cast<T>(f.alpha) * t + static_cast<T>(f.beta) * x;
       }
       sum = fold == 0 ? t : sum + t;
     }

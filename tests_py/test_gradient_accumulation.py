@@ -338,3 +338,39 @@ def test_statistics_count_every_product(options: dict[str, Any]) -> None:
         calls, blocks = session.stats["kernel_calls"], session.stats["blocks"]
     assert (calls["matmul"], calls["accumulate_mean_"], calls["replicated_all_reduce_"]) == (3, 3, 1)
     assert (blocks["matmul"], blocks["accumulate_mean_"]) == (3 * REPLICAS, 3 * REPLICAS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("reduced", [True, False])
+def test_a_mean_that_starts_again_forgets_nan(reduced: bool, dtype: str) -> None:
+    """The counter is 0 first, and once more in the middle; what the accumulator held does not count."""
+    kind = popsr.dtypes.dtype.from_name(dtype)
+    ir = popsr.Ir(replication=REPLICAS)
+    ir.num_host_transfers = 4
+    with ir.main_graph, popsr.in_sequence():
+        x, dy = (popsr.h2d_stream((2, size), popsr.float32) for size in (M, N))
+        out = popsr.d2h_stream((M, N), kind)
+        t = popsr.variable(np.full((M, N), np.nan), kind)
+        counter = popsr.variable(0.0, popsr.float32)
+        for batch in range(4):
+            if batch == 2:
+                updates.accumulator_zero_(counter)
+            a, b = (ops.cast(ops.host_load(stream), kind) for stream in (x, dy))
+            updates.accumulate_mean_(t, ops.matmul(ops.transpose(a), b), counter)
+            counter += 1.0
+        if reduced:
+            all_reduce_(t, "mean")
+        ops.host_store(out, t)
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(4, REPLICAS, 2, size)).astype(np.float32) for size in (M, N))
+    a[0, 0, 0, 0] = np.inf  # before the counter is 0 again
+    results = []
+    for options in ({}, {"dedup": False}, {"check": True}, {"num_threads": 1}):
+        with popsr.Session(ir, **options) as session:
+            results.append(session.run({x: a, dy: b})[out][0])
+    for result in results[1:]:
+        assert_same_bits(result, results[0])
+    wanted = np.einsum("brki,brkj->rij", a[2:], b[2:]) / 2
+    wanted = np.broadcast_to(wanted.mean(axis=0), wanted.shape) if reduced else wanted
+    tolerance = 1e-5 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(results[0].astype(np.float32), wanted, rtol=tolerance, atol=tolerance)

@@ -61,6 +61,7 @@ def _plain_updates() -> dict[str, Row]:
         "accumulate_mean_": row(
             Case(pair, _mean_update, {"step": 0.0}),
             Case(pair, _mean_update, {"step": 6.0}, "later"),
+            Case(special(2), lambda t, x, step: x + 0, {"step": 0.0}, "overwritten"),
             Case(factor, _mean_update, {}, "tensor"),
             required=("step",),
         ),

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/base/fold_factors.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/ir/ir.h"
 
@@ -108,16 +109,14 @@ struct ProductRun {
   const void* const* rhs;
   std::int64_t folds;
   void* out;
-  bool accumulate;  ///< out = alpha * out + beta * product (folds == 1), else out = (sum of products) /
-                    ///< divisor.
-  double divisor, alpha, beta;
+  /// Of the accumulation into out (folds == 1); null: out = (sum of products) / divisor.
+  const FoldFactors* factors;
+  double divisor;
   ThreadPool& pool;
-  /// With `start`, each fold starts as that and takes `steps` products, one after another, of the alpha and
-  /// beta in `factors` each; lhs and rhs hold the pointers of all of them, then
-  /// out = (sum of folds) / divisor.
+  /// With `start`, each fold starts as that and takes `steps` products, one after another, each by its own
+  /// `factors`; lhs and rhs hold the pointers of all of them, then out = (sum of folds) / divisor.
   std::int64_t steps = 1;
   const void* const* start = nullptr;
-  const double* factors = nullptr;
 };
 using ProductKernel = std::function<void(const ProductRun&)>;
 /// Null when the op's types have no folded form in registers.
@@ -146,8 +145,8 @@ struct FoldSink {
   /// May be folded in registers, by the numbers below? Else slice by slice, by the op's own kernel.
   bool in_registers = false;
   double divisor = 1.0;
-  /// Reads alpha and beta from the op's inputs in the block at hand.
-  std::function<std::pair<double, double>(const std::byte* const* in)> factors = {};
+  /// Reads them from the op's inputs in the block at hand.
+  std::function<FoldFactors(const std::byte* const* in)> factors = {};
 };
 /// nullopt when this op does not fold.
 using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);

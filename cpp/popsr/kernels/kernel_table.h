@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "popsr/base/fold_factors.h"
 #include "popsr/kernels/noise_key.h"
 #include "popsr/kernels/sr_call.h"
 
@@ -119,7 +120,7 @@ struct MatmulArgs {
     kReduce,     ///< C = (chain_0 + chain_1 + ... ) / divisor      ascending, no division when divisor == 1
     kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (folds == 1)
     /// C = (t_0 + t_1 + ...) / divisor, ascending, where t_p starts as start_p, which is laid out as C, and
-    /// takes `steps` chains: t_p = alpha*t_p + beta*chain. A start may be C.
+    /// takes `steps` chains, each by its factors. A start may be C.
     kSteps,
   };
   std::int64_t m = 0, n = 0, k = 0;
@@ -133,8 +134,8 @@ struct MatmulArgs {
   Epilogue epilogue = Epilogue::kStore;
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
   std::int64_t steps = 1;
-  const void* const* start = nullptr;  ///< `folds` pointers.
-  const double* factors = nullptr;     ///< alpha, beta of each chain.
+  const void* const* start = nullptr;    ///< `folds` pointers.
+  const FoldFactors* factors = nullptr;  ///< Of each chain, in the place of alpha and beta.
 };
 /// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
 /// and has at least matmul_scratch(args) bytes, one per thread.

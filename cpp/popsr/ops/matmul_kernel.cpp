@@ -319,17 +319,19 @@ ProductKernel matmul_product(const EvalSpec& spec) {
     if (op.g.m * op.g.n == 0) return;
     MatmulArgs args = op.args(op.g.m, run.lhs, run.rhs, run.out);
     args.folds = run.folds;
-    args.epilogue = run.accumulate ? MatmulArgs::Epilogue::kScaledAdd : MatmulArgs::Epilogue::kReduce;
-    const bool alone = run.folds == 1 && run.divisor == 1.0;  // a group of one: nothing to fold
-    if (!run.accumulate && alone) args.epilogue = MatmulArgs::Epilogue::kStore;
     args.divisor = run.divisor;
-    args.alpha = run.alpha;
-    args.beta = run.beta;
     if (run.start != nullptr) {
       args.epilogue = MatmulArgs::Epilogue::kSteps;
       args.steps = run.steps;
       args.start = run.start;
       args.factors = run.factors;
+    } else if (run.factors != nullptr && !run.factors->overwrites) {
+      args.epilogue = MatmulArgs::Epilogue::kScaledAdd;
+      args.alpha = run.factors->alpha;
+      args.beta = run.factors->beta;
+    } else {
+      const bool is_alone = run.folds == 1 && run.divisor == 1.0;  // a group of one: nothing to fold
+      args.epilogue = is_alone ? MatmulArgs::Epilogue::kStore : MatmulArgs::Epilogue::kReduce;
     }
     op.product(args, run.pool, thread_scratch(op.scratch(args)));
   };

@@ -64,29 +64,42 @@ Prepare mean_factors(DType dtype) {
   return info(dtype).compute == DType::kFloat64 ? mean_factors_f64 : mean_factors_f32;
 }
 
-/// t = (1-b)*t + b*X.
+/// hi = p[0]*in0 + p[1]*in1; with a factor of 0 in0 counts as zeros, so that infinities and NaNs do not stay.
+void mean(const TileArgs& args) {
+  const auto kernel =
+      args.kernels
+          .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(args.compute)];
+  alignas(64) static constexpr std::array<std::byte, kTile * sizeof(double)> kZeros = {};
+  const void* const terms[] = {args.p[0] == 0 ? kZeros.data() : args.in[0], args.in[1]};
+  kernel(args.hi, args.lo, terms, args.n, args.p);
+}
+
+/// t = (1-b)*t + b*X; b is 1 at step 0.
 BlockKernel accumulate_mean(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, mean,
                             {.operands = {0, 1},
                              .params = {{.value = 0.0}, scalar_param(spec, "step", kFactor, 0.0)},
-                             .prepare = mean_factors(spec.outputs[0].dtype)});
+                             .prepare = mean_factors(spec.outputs[0].dtype),
+                             .residual = true});
 }
 
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
-std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare) {
+std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
+                                        bool zero_overwrites = false) {
   const TensorType& type = spec.outputs[0];
   const bool wide = is_float(type.dtype) && !is_narrow_float(type.dtype);
   const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
-  return FoldSink{
-      .product_input = 1,
-      .target = 0,
-      .in_registers = wide && spec.inputs[1] == type,
-      .factors = [&table = spec.kernels, beta, factor_dtype, prepare](const std::byte* const* in) {
-        double p[2] = {1.0, beta.value};
-        if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
-        if (prepare != nullptr) prepare(p);
-        return std::pair(p[0], p[1]);
-      }};
+  return FoldSink{.product_input = 1,
+                  .target = 0,
+                  .in_registers = wide && spec.inputs[1] == type,
+                  .factors = [&table = spec.kernels, beta, factor_dtype, prepare,
+                              zero_overwrites](const std::byte* const* in) {
+                    double p[2] = {1.0, beta.value};
+                    if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
+                    if (prepare != nullptr) prepare(p);
+                    return FoldFactors{
+                        .alpha = p[0], .beta = p[1], .overwrites = zero_overwrites && p[0] == 0};
+                  }};
 }
 
 std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
@@ -94,7 +107,8 @@ std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
   return accumulate_into(spec, scalar_param(spec, "f", kFactor, 1.0), nullptr);
 }
 std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, "step", kFactor, 0.0), mean_factors(spec.outputs[0].dtype));
+  return accumulate_into(spec, scalar_param(spec, "step", kFactor, 0.0), mean_factors(spec.outputs[0].dtype),
+                         true);
 }
 
 // --- squares and moving averages

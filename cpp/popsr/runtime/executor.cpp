@@ -60,7 +60,7 @@ Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool,
       noise_.resize(out_.size());
     }
     for (const BoundSteps& stepped : instruction.stepped) {
-      factors_.resize(std::max(factors_.size(), 2 * stepped.in.size()));
+      factors_.resize(std::max(factors_.size(), stepped.in.size()));
     }
   });
 }
@@ -244,17 +244,14 @@ void Executor::run_product(const Instruction& instruction, HostIo& io) {
       instruction.slices->run(bound, key, io, pool_);
       continue;
     }
-    ProductRun run{bound.lhs.data(),
-                   bound.rhs.data(),
-                   static_cast<std::int64_t>(bound.lhs.size()),
-                   bound.out,
-                   sink.target.has_value(),
-                   sink.divisor,
-                   1.0,
-                   1.0,
-                   pool_};
-    if (sink.factors) std::tie(run.alpha, run.beta) = sink.factors(bound.in.data());
-    instruction.folded(run);
+    const FoldFactors factors = sink.factors ? sink.factors(bound.in.data()) : FoldFactors{};
+    instruction.folded({.lhs = bound.lhs.data(),
+                        .rhs = bound.rhs.data(),
+                        .folds = static_cast<std::int64_t>(bound.lhs.size()),
+                        .out = bound.out,
+                        .factors = sink.target ? &factors : nullptr,
+                        .divisor = sink.divisor,
+                        .pool = pool_});
   }
 }
 
@@ -263,25 +260,19 @@ void Executor::run_steps(const Instruction& instruction, std::size_t block) {
   const BoundSteps& stepped = instruction.stepped[block];
   const std::size_t steps = instruction.steps.size();
   for (std::size_t p = 0; p < stepped.in.size(); ++p) {
-    double* const factors = factors_.data() + 2 * p;
-    if (p >= steps && stepped.in[p] == stepped.in[p - steps]) {  // those of the member before
-      std::copy_n(factors - 2 * steps, 2, factors);
-    } else {
-      std::tie(factors[0], factors[1]) = instruction.steps[p % steps].sink.factors(stepped.in[p].data());
-    }
+    const bool as_member_before = p >= steps && stepped.in[p] == stepped.in[p - steps];
+    factors_[p] = as_member_before ? factors_[p - steps]
+                                   : instruction.steps[p % steps].sink.factors(stepped.in[p].data());
   }
   instruction.folded({.lhs = bound.lhs.data(),
                       .rhs = bound.rhs.data(),
                       .folds = static_cast<std::int64_t>(stepped.start.size()),
                       .out = bound.out,
-                      .accumulate = false,
+                      .factors = factors_.data(),
                       .divisor = instruction.sink->divisor,
-                      .alpha = 1.0,
-                      .beta = 1.0,
                       .pool = pool_,
                       .steps = static_cast<std::int64_t>(steps),
-                      .start = stepped.start.data(),
-                      .factors = factors_.data()});
+                      .start = stepped.start.data()});
 }
 
 void Executor::run_loop(Instruction& instruction, HostIo& io) {

@@ -60,7 +60,7 @@ class Executor {
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;
   std::vector<const kernels::NoiseKey*> noise_;
-  std::vector<double> factors_;  ///< alpha, beta of each product of a block.
+  std::vector<FoldFactors> factors_;  ///< Of each product of a block.
 };
 
 }  // namespace popsr

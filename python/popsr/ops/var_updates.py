@@ -58,7 +58,7 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
 
 
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
-    """Running mean: ``(1 - b) * t + b * X`` with ``b = 1 / (step + 1)``.
+    """Running mean: ``(1 - b) * t + b * X`` with ``b = 1 / (step + 1)``; ``X`` at step 0, whatever ``t`` holds.
 
     Args:
         t: what is modified.

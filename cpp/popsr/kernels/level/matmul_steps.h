@@ -89,8 +89,10 @@ class SteppedProduct {
     a_ = static_cast<const T*>(args_.a[step]) + rows_.begin * args_.a_row;
     b_ = static_cast<const T*>(args_.b[step]) + cols_.begin * args_.b_col;
     block_.c = to;
-    block_.alpha = args_.factors[2 * step];
-    block_.beta = args_.factors[2 * step + 1];
+    const FoldFactors& factors = args_.factors[step];
+    block_.epilogue = factors.overwrites ? MatmulArgs::Epilogue::kStore : MatmulArgs::Epilogue::kScaledAdd;
+    block_.alpha = factors.alpha;
+    block_.beta = factors.beta;
     const Range rows = {0, row_count()}, cols = {0, col_count()};
     Product<X>(block_, plan_, scratch_).run(plan_.swapped ? cols : rows, plan_.swapped ? rows : cols);
   }

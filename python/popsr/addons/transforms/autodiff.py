@@ -101,24 +101,10 @@ def autodiff_with_accumulation(
             accumulator, factory = _accumulator(tensor, keys[tensor], replica_groupings)
             factories.insert(key, factory, overwrite=True)
             args.insert(key, accumulator, overwrite=True)
-        if accumulated:
-            _clear_at_zero(counter, [args[f"accum.{key}"] for key in keys.values()])
-        for tensor, key in keys.items():
-            accumulator = args[f"accum.{key}"]
             ops.var_updates.accumulate_mean_(accumulator, gradients.graph.outputs[outputs[tensor]], counter)
         ops.add_(counter, popsr.constant(1, dtypes.float32))
     info = _without_outputs(gradients.grad_graph_info, set(accumulated))
     return factories, GraphWithNamedArgs.from_grad_graph(info, args)
-
-
-def _clear_at_zero(counter: Tensor, accumulators: list[Tensor]) -> None:
-    """Infinities and NaNs would survive a factor of 0."""
-    ir = popsr.gir()
-    with ir.create_empty_graph("clear") as clear, popsr.in_sequence():
-        for t in accumulators:
-            ops.var_updates.accumulator_zero_(popsr.graph_input(t.shape, t.dtype, t.name, by_ref=True))
-    is_first = ops.equal(counter, popsr.constant(0, dtypes.float32))
-    ops.conditional(is_first, clear, ir.create_empty_graph("keep"), then_inputs=accumulators)
 
 
 def _keys(graph: GraphWithNamedArgs, tensors: list[Tensor]) -> dict[Tensor, str]:
