@@ -216,10 +216,10 @@ class Lowering {
     if (written_.by_call(op, i)) return false;
     const std::vector<CalledGraph> all = called_graphs(ir_, op);
     const auto called = std::ranges::find_if(all, [i](const CalledGraph& each) { return i < each.end; });
-    for (std::uint32_t k = called->first; k < called->end; ++k) {
-      if (k != i && written_.by_call(op, k) && buffer(outer, op.inputs[k]) == from) return true;
-    }
-    return false;
+    return std::ranges::any_of(op.modified, [&](std::uint32_t k) {
+      return k != i && k >= called->first && k < called->end && buffer(outer, op.inputs[k]) == from &&
+             written_.by_call(op, k);
+    });
   }
 
   /// Binds input `i` of the callee, the op's input `first + i`, to `from`, the caller's buffer: an alias

@@ -65,6 +65,19 @@ class DotTree(Generic[L]):
             raise AttributeError(f"{kind}: no such key, got {key!r}, expected one of {list(found)}")
         return found[key]
 
+    def __setattr__(self, key: str, value: Any) -> None:
+        """Keys are not set as attributes: the tree would keep what it has.
+
+        Raises:
+            AttributeError: ``key`` is one of this level.
+        """
+        if key in self.__dict__.get("_map", {}):
+            raise AttributeError(
+                f"{type(self).__name__}: a key is not set as attribute, got {key!r}, expected "
+                f"insert({key!r}, ..., overwrite=True)"
+            )
+        super().__setattr__(key, value)
+
     def __getitem__(self: Tree, key: str | int) -> Any:
         at: Any = self
         for element in self._path(key, "get"):

@@ -149,7 +149,7 @@ def create(
     required = _members("grads_required", grads_required, forward.inputs)
     _check_parameters(module, len(provided))
     variables = {tensor: key for key, tensor in fwd_graph.args.to_dict().items()}
-    state, graph = module._state, gir().create_empty_graph(suffix_graph_name(forward.name, "grad"))
+    state, graph = module._own_state, gir().create_empty_graph(suffix_graph_name(forward.name, "grad"))
     state.aux = kept._for_grad()
     state.var_grad = VarGrad(fwd_graph.args.to_dict())
     with graph:

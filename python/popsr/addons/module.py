@@ -59,6 +59,19 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
     return scoped
 
 
+_stateful: list[list[Module]] = []  # modules that got state, for each graph that is being built
+
+
+@contextlib.contextmanager
+def _watch_state() -> Iterator[list[Module]]:
+    """Modules that get state meanwhile, without those of graphs inside this one."""
+    _stateful.append([])
+    try:
+        yield _stateful[-1]
+    finally:
+        _stateful.pop()
+
+
 class Module(popsr.Module, metaclass=NameScopeMeta):
     """A graph with state: subclasses write ``build`` and declare in it what variables the graph needs.
 
@@ -82,8 +95,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             raise AttributeValueError(
                 f"Module: no cache for modules with build_grad, got cache={cache!r} for {type(self).__qualname__}"
             )
-        self._state = State()
-        self._parts: dict[str, Module] = {}
+        self._own_state = State()
+        self._submodules: dict[str, Module] = {}
         self._cached: IrTable[tuple[NamedVariableFactories, GraphWithNamedArgs]] | None = (
             IrTable() if cache else None
         )
@@ -123,12 +136,12 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     @property
     def aux(self) -> Aux:
         """What ``build`` leaves for ``build_grad``, by key."""
-        return self._state.aux
+        return self._own_state.aux
 
     @property
     def var_grad(self) -> VarGrad:
         """Gradients of variables, by their dotted names: for ``build_grad`` to set."""
-        return self._state.var_grad
+        return self._own_state.var_grad
 
     # --- graphs -----------------------------------------------------------------------------------------------------
 
@@ -157,9 +170,10 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     def _build_graph(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
-        with self._fresh_state():
+        with self._fresh_state(), _watch_state() as others:
             graph = gir().create_graph(self, *args, **kwargs)
             state = self._collect()
+            self._warn_of_lost_state(others)
         if self.implements_grad_graph():
             graph._is_recursively_differentiable = False
         aux = state.aux if self.implements_grad_graph() else None
@@ -222,8 +236,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
                     None if grads_required is None else grads_required(graph),
                     method=autodiff,
                 )
-                self._state.grad_infos[graph.graph] = gradient.grad_graph_info
-            self._state.grad_infos = {**graph.called_graphs_grad_info, **self._state.grad_infos}
+                self._own_state.grad_infos[graph.graph] = gradient.grad_graph_info
+            self._own_state.grad_infos = {**graph.called_graphs_grad_info, **self._own_state.grad_infos}
             tensors = tensor_arguments(bound_arguments(module, *args, **kwargs))
             return graph.bind(variables).call(*tensors)[:wanted]
 
@@ -324,8 +338,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         """
         self._check_name(name, overwrite)
         inputs = NamedTensors.from_dict({key: f.create_input() for key, f in variable_f.to_dict().items()})
-        self._state.factories.insert(name, variable_f.copy(), overwrite)
-        self._state.inputs.insert(name, inputs.copy(), overwrite)
+        self._own_state.factories.insert(name, variable_f.copy(), overwrite)
+        self._own_state.inputs.insert(name, inputs.copy(), overwrite)
+        self._note_state()
         return inputs
 
     def set_name_scope(self, name: str) -> None:
@@ -338,23 +353,28 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     def _check_name(self, name: str | int, overwrite: bool) -> None:
         """Before an input is made."""
-        first = self._state.factories._path(name, "insert")[0]
-        if not overwrite and first in self._state.factories:
+        first = self._own_state.factories._path(name, "insert")[0]
+        if not overwrite and first in self._own_state.factories:
             raise AttributeValueError(
                 f"{type(self).__qualname__}: variable {str(name)!r} already exists, expected another name or "
                 "overwrite=True"
             )
 
     def _register(self, name: str, factory: VariableFactory, tensor: Tensor, overwrite: bool) -> Tensor:
-        self._state.factories.insert(name, factory, overwrite)
-        self._state.inputs.insert(name, tensor, overwrite)
+        self._own_state.factories.insert(name, factory, overwrite)
+        self._own_state.inputs.insert(name, tensor, overwrite)
+        self._note_state()
         return tensor
+
+    def _note_state(self) -> None:
+        if _stateful:
+            _stateful[-1].append(self)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def __setattr__(self, key: str, value: Any) -> None:
         if isinstance(value, Module):
-            if "_parts" not in self.__dict__:
+            if "_submodules" not in self.__dict__:
                 raise AttributeError(
                     f"{type(self).__qualname__}: a module is assigned to {key!r} before super().__init__()"
                 )
@@ -367,7 +387,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             raise AttributeValueError(
                 f"{type(self).__qualname__}: a module is a part of itself, got {key!r}, expected parts without this one"
             )
-        self._parts[key] = part
+        self._submodules[key] = part
 
     @classmethod
     def from_list(cls, sub_modules: list[Module]) -> Module:
@@ -407,9 +427,11 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Raises:
             KeyError: there is none.
         """
-        name = str(len(self._parts) + key) if isinstance(key, int) and key < 0 and self._parts else key
-        found = self._parts.get(str(name))
-        return self._state.inputs.get(key) if found is None else found
+        name = (
+            str(len(self._submodules) + key) if isinstance(key, int) and key < 0 and self._submodules else key
+        )
+        found = self._submodules.get(str(name))
+        return self._own_state.inputs.get(key) if found is None else found
 
     def __getitem__(self, item: str | int) -> Any:
         return self.get(item)
@@ -417,7 +439,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     def __iter__(self) -> Iterator[Module]:
         if "_is_list" not in self.__dict__:
             raise AttributeError(f"{type(self).__qualname__}: not iterable, expected a module of from_list")
-        return iter(self._parts.values())
+        return iter(self._submodules.values())
 
     def _tree(self) -> dict[int, Module]:
         """The module and its parts, by identity."""
@@ -427,28 +449,41 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             module = todo.pop()
             if id(module) not in found:
                 found[id(module)] = module
-                todo.extend(module._parts.values())
+                todo.extend(module._submodules.values())
         return found
+
+    def _warn_of_lost_state(self, others: list[Module]) -> None:
+        """Modules of a plain list, say, leave their variables nowhere."""
+        parts = self._tree()
+        for module in others:
+            if id(module) not in parts:
+                warnings.warn(
+                    f"{type(self).__qualname__}: variables of a module that is no part of it have no names here, got "
+                    f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute or "
+                    "Module.from_list",
+                    stacklevel=4,
+                )
+                return
 
     @contextlib.contextmanager
     def _fresh_state(self) -> Iterator[None]:
         """State of a graph of its own; what was there, if a graph around this one is being built, comes back."""
-        before = {id_: (module, module._state) for id_, module in self._tree().items()}
+        before = {id_: (module, module._own_state) for id_, module in self._tree().items()}
         for module, _ in before.values():
-            module._state = State()
+            module._own_state = State()
         try:
             yield
         finally:
             for id_, module in self._tree().items():
                 if id_ not in before:
-                    module._state = State()
+                    module._own_state = State()
             for module, state in before.values():
-                module._state = state
+                module._own_state = state
 
     def _collect(self) -> State:
         """State with that of the parts below their names."""
-        result = self._state.copy()
-        for name, part in self._parts.items():
+        result = self._own_state.copy()
+        for name, part in self._submodules.items():
             state = part._collect()
             if state.factories.len_flat():
                 result.factories.insert(name, state.factories)

@@ -88,39 +88,41 @@ def autodiff_with_accumulation(
     keys = _keys(graph, accumulated)
     required = dict.fromkeys([*(grads_required or ()), *accumulated])
     gradients = autodiff(graph, grads_provided, required, called_graphs_grad_info)
-    outputs = {c.fwd_tensor: i for i, c in enumerate(gradients.grad_graph_info.expected_outputs)}
-    factories, args = NamedVariableFactories(), NamedTensors()
+    expected = (c.fwd_tensor for c in gradients.grad_graph_info.expected_outputs)
+    outputs = dict(zip(expected, gradients.graph.outputs, strict=True))
+    factories: dict[str, VariableFactory] = {}
+    args: dict[str, Tensor] = {}
     with gradients.graph, popsr.in_sequence(True):
-        counter, factories_of_counter = add_variable_input(
+        counter, factories["mean_accum_counter"] = add_variable_input(
             "mean_accum_counter", partial(np.zeros, (), np.float32), dtypes.float32, by_ref=True
         )
-        factories.insert("mean_accum_counter", factories_of_counter)
-        args.insert("mean_accum_counter", counter)
+        args["mean_accum_counter"] = counter
         for tensor in accumulated:
             key = f"accum.{keys[tensor]}"
-            accumulator, factory = _accumulator(tensor, keys[tensor], replica_groupings)
-            factories.insert(key, factory, overwrite=True)
-            args.insert(key, accumulator, overwrite=True)
-            ops.var_updates.accumulate_mean_(accumulator, gradients.graph.outputs[outputs[tensor]], counter)
+            args[key], factories[key] = _accumulator(tensor, keys[tensor], replica_groupings)
+            ops.var_updates.accumulate_mean_(args[key], outputs[tensor], counter)
         ops.add_(counter, popsr.constant(1, dtypes.float32))
     info = _without_outputs(gradients.grad_graph_info, set(accumulated))
-    return factories, GraphWithNamedArgs.from_grad_graph(info, args)
+    named = GraphWithNamedArgs.from_grad_graph(info, NamedTensors.from_dict(args))
+    return NamedVariableFactories.from_dict(factories), named
 
 
 def _keys(graph: GraphWithNamedArgs, tensors: list[Tensor]) -> dict[Tensor, str]:
     """Keys of accumulators; a name may be the key of another tensor, or above it."""
     named = {tensor: key for key, tensor in graph.args.to_dict().items()}
-    keys, taken = {}, NamedTensors()
+    keys, taken, above = {}, set[str](), set[str]()
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentTypeError(f"autodiff_with_accumulation: not a Tensor, got {tensor!r}")
         key = keys[tensor] = named.get(tensor) or sanitise(tensor.name)
-        if key in taken or any(above in taken.keys_flat() for above in _above(key)):
+        subtrees = set(_above(key))
+        if key in taken or key in above or subtrees & taken:
             raise AttributeValueError(
                 f"autodiff_with_accumulation: two tensors have one key, got {key!r} for {tensor!r}, expected a name "
                 "of its own for each"
             )
-        taken.insert(key, tensor, overwrite=True)
+        taken.add(key)
+        above |= subtrees
     return keys
 
 
