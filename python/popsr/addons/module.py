@@ -459,8 +459,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             if id(module) not in parts:
                 warnings.warn(
                     f"{type(self).__qualname__}: variables of a module that is no part of it have no names here, got "
-                    f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute or "
-                    "Module.from_list",
+                    f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute "
+                    "or Module.from_list",
                     stacklevel=4,
                 )
                 return
