@@ -1,6 +1,6 @@
 #include "popsr/runtime/session.h"
 
-#include <algorithm>
+#include <unordered_set>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
@@ -43,11 +43,15 @@ struct Session::State {
       : pool(threads),
         executor(facts, plan, pool, check),
         reads(plan.stream_reads()),
-        positions(reads.size() * static_cast<std::size_t>(facts.ir().replication())) {}
+        positions(reads.size() * static_cast<std::size_t>(facts.ir().replication())) {
+    for_each_op(plan.program().ops,
+                [this](const LoweredOp& op) { written.insert(op.out.begin(), op.out.end()); });
+  }
   ThreadPool pool;
   Executor executor;
   std::vector<std::int64_t> reads;
   std::vector<std::int64_t> positions;
+  std::unordered_set<BufferId> written;  ///< Also kNone, where an output is not kept.
   std::uint64_t seed = 0;
   std::uint64_t runs = 0;
 };
@@ -145,12 +149,6 @@ std::vector<std::span<const std::byte>> Session::row_views(TensorId id) const {
 
 std::optional<Divergence> Session::divergence(TensorId id) const { return find_divergence(*ir_, *plan_, id); }
 
-bool Session::is_written(TensorId id) const {
-  const BufferId buffer = plan_->variable(id);
-  bool written = false;
-  for_each_op(plan_->program().ops,
-              [&](const LoweredOp& op) { written |= std::ranges::find(op.out, buffer) != op.out.end(); });
-  return written;
-}
+bool Session::is_written(TensorId id) const { return state_->written.contains(plan_->variable(id)); }
 
 }  // namespace popsr
