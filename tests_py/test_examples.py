@@ -6,11 +6,13 @@ import contextlib
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from popsr import compat
@@ -102,6 +104,27 @@ def test_variants_of_the_training_program(options: list[str], tmp_path: Path) ->
     assert result.returncode == 0, result.stderr
     [percent] = re.findall(r"test accuracy: (\d+\.\d+) %", result.stdout)
     assert float(percent) > 90
+
+
+def write_idx(folder: Path) -> None:
+    """A small data set in the files that fashion-MNIST has."""
+    rng = np.random.default_rng(0)
+    for prefix, count in (("train", 70), ("t10k", 20)):
+        for what, shape in (("images-idx3", (count, 4, 4)), ("labels-idx1", (count,))):
+            header = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape)
+            data = rng.integers(0, 10, shape, dtype=np.uint8).tobytes()
+            (folder / f"{prefix}-{what}-ubyte").write_bytes(header + data)
+
+
+def test_the_training_program_takes_idx_files(tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    options = ["--data", str(tmp_path), "--hidden", "8", "--epochs", "1"]
+    result = run("popxl/mnist.py", tmp_path, *options)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"epoch 1: loss \d\.\d{4}\ntest accuracy: \d+\.\d\d %\n$", result.stdout)
+    result = run("popxl/mnist.py", tmp_path, *options, "--data-parallel", "4")
+    assert result.returncode == 2
+    assert result.stderr.endswith("error: too few images for one update, got 70\n")
 
 
 def test_the_notebook_prints_what_it_shows() -> None:

@@ -319,6 +319,18 @@ def test_more_rows_than_transfers() -> None:
         assert session.get_tensor_data(program.v).tolist() == [2, 3]
 
 
+def test_transfers_may_be_set_when_there_is_a_session() -> None:
+    program = Counter()
+    with program.session() as session:
+        session.ir.num_host_transfers = 3
+        stored = session.create_host_outputs()[program.out]
+        outputs = session.run({program.x: np.ones((3, *program.x.shape), np.float32)})
+        assert outputs[program.out].shape == stored.shape == (3, *program.out.shape)
+        assert session._full_input_shape((7,)) == (3, 7)
+        with pytest.raises(popsr.errors.ShapeError):
+            session.run({program.x: np.ones((2, *program.x.shape), np.float32)})
+
+
 def test_only_streams_in_use() -> None:
     program = Counter()
     with program.ir.main_graph:

@@ -228,13 +228,15 @@ def main() -> None:
     )
     print(f" = {opts.global_batch_size}  # micro_batch_size * gradient_accumulation * data_parallel")
     images = data.digits() if args.data is None else data.idx_folder(args.data, 60_000)
+    if len(images.y_train) < opts.global_batch_size:
+        parser.error(f"too few images for one update, got {len(images.y_train)}")
     program = train_program(opts, images.x_train.shape[1], np.random.default_rng(args.seed))
 
     def report(epoch: int, loss: float) -> None:
         print(f"epoch {epoch + 1}: loss {loss:.4f}")
 
     train(program, opts, images.x_train, images.y_train, args.epochs, args.seed, report)
-    tester = test_program(opts, images.x_train.shape[1], 40)
+    tester = test_program(opts, images.x_train.shape[1], min(40, len(images.y_test)))
     print(f"test accuracy: {100 * accuracy(tester, program, images.x_test, images.y_test):.2f} %")
 
 

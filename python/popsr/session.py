@@ -90,6 +90,7 @@ class Session(SessionVariables):
         self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0, clamp_scales)
         ir._prepared = True
         self._to_host_on_exit = bool(weights_to_host_on_exit)
+        self._transfers = 0
         self._depth = 0
         self._stale = False
         self._running = False
@@ -97,11 +98,7 @@ class Session(SessionVariables):
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._copies = HostCopies(ir, self._core, self._variables)
         self._group_lint = GroupLint("L3" in errors)
-        self._transfers = ir.num_host_transfers
-        plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
-        self._streams = plans
-        self._inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]
-        self._outputs = [plan for plan in plans if isinstance(plan.stream, DeviceToHostStream)]
+        self._plan_streams()
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -137,6 +134,7 @@ class Session(SessionVariables):
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
         self._require_attached("run")
+        self._plan_streams()
         outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
         self._run(inputs or {}, outputs, downcast_inputs, progress)
         return outputs
@@ -158,6 +156,7 @@ class Session(SessionVariables):
             progress: as in ``run``.
         """
         self._require_attached("run_with_outputs")
+        self._plan_streams()
         given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, self._outputs)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
@@ -206,9 +205,20 @@ class Session(SessionVariables):
     ) -> None:
         print_values(self._ir, op, shown, [host_array(data, dtype, shape) for data in values])
 
+    def _plan_streams(self) -> None:
+        """Shapes of host data: programs for PopXL set ``session.ir.num_host_transfers`` when they have the session."""
+        ir = self._ir
+        if self._transfers == ir._num_host_transfers:
+            return
+        self._transfers = ir._num_host_transfers
+        plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
+        self._streams = plans
+        self._inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]
+        self._outputs = [plan for plan in plans if isinstance(plan.stream, DeviceToHostStream)]
+
     def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
         """Shape of the data of one run for a stream of that shape; programs for PopXL call it."""
-        leading = (self._transfers, self._ir.replication_factor)
+        leading = (self._ir.num_host_transfers, self._ir.replication_factor)
         return (*(extent for extent in leading if extent > 1), *shape)
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
@@ -217,6 +227,7 @@ class Session(SessionVariables):
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Arrays for ``run_with_outputs``."""
+        self._plan_streams()
         return {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
 
     def reset_host_weights(self, path: str | os.PathLike[str], *, ignore_missing: bool = False) -> None:
