@@ -72,9 +72,19 @@ REFUSED: dict[str, Row] = {
         "grad_reduce_square_add: t is not of floats, got int32",
         lambda: grad_reduce_square_add(ints(3), 1),
     ),
+    "square, an array": (
+        errors.ArgumentTypeError,
+        r"grad_reduce_square_add: t is not a Tensor, got ndarray array\(\[\[0, 0\], \[0, 0\]\]",
+        lambda: grad_reduce_square_add(U16, 1),  # type: ignore[arg-type]
+    ),
+    "square, scale in words": (
+        errors.ArgumentTypeError,
+        "grad_reduce_square_add: loss_scaling is no number, got str '2'",
+        lambda: grad_reduce_square_add(of(3), "2"),  # type: ignore[arg-type]
+    ),
     "square, scale": (
         errors.ArgumentTypeError,
-        "grad_reduce_square_add: loss_scaling is no number, got 'x'",
+        "grad_reduce_square_add: loss_scaling is no number, got str 'x'",
         lambda: grad_reduce_square_add(of(3), "x"),  # type: ignore[arg-type]
     ),
     "square, scale of several": (

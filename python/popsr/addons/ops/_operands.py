@@ -44,9 +44,7 @@ def read_tensor(where: str, name: str, value: Any) -> Tensor:
         ValueError: it is of another graph.
     """
     if not isinstance(value, Tensor):
-        raise ArgumentTypeError(
-            f"{where}: {name} is not a Tensor, got {type(value).__name__} {value!r}, expected a Tensor"
-        )
+        raise ArgumentTypeError(f"{where}: {name} is not a Tensor, got {_one_line(value)}, expected a Tensor")
     if value not in _context.graph:
         raise GraphError(
             f"{where}: {name} is of another graph, got '{value.id}' of {value._graph!r}, expected {_context.graph!r}"
@@ -116,11 +114,18 @@ def read_number(where: str, name: str, value: Any) -> float | Tensor:
             raise ShapeError(f"{where}: {name} is no scalar, got shape {value.shape}, expected one element")
         return read_tensor(where, name, value)
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"{where}: {name} is no number, got {value!r}, expected a number or a Tensor"
+            f"{where}: {name} is no number, got {_one_line(value)}, expected a number or a Tensor"
         ) from None
+
+
+def _one_line(value: Any) -> str:
+    """Type and value; arrays print on several lines."""
+    return f"{type(value).__name__} {' '.join(repr(value).split())}"
 
 
 def read_axis(where: str, axis: Any, shape: Sequence[int]) -> int:
