@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 
 import popsr
 from popsr import dtypes, ops
+from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
@@ -232,12 +232,12 @@ def _grow(buffers: NamedRemoteBuffers, entries: int) -> None:
 
 
 def _load(buffer: RemoteBuffer, entry: int | Tensor, name: str, use_io_tiles: bool) -> Tensor:
-    with popsr.io_tiles() if use_io_tiles else contextlib.nullcontext():
+    with tiles(use_io_tiles):
         loaded = ops.remote_load(buffer, entry, name)
     return ops.io_tile_copy(loaded) if use_io_tiles else loaded
 
 
 def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_tiles: bool) -> None:
     stored = ops.io_tile_copy(tensor) if use_io_tiles else tensor
-    with popsr.io_tiles() if use_io_tiles else contextlib.nullcontext():
+    with tiles(use_io_tiles):
         ops.remote_store(buffer, entry, stored)

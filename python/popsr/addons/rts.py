@@ -6,12 +6,12 @@ has the k-th part of the flattened value. The groups are the value's own: those 
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable
 
 import popsr
 from popsr import ops
+from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
 from popsr.addons.named_tensors import NamedTensors
@@ -58,7 +58,7 @@ def gather_replica_sharded_tensor(
     """
     if not t.meta_shape:
         return t
-    with _tiles(use_io_tiles):
+    with tiles(use_io_tiles):
         gathered = ops.collectives.replicated_all_gather(
             ops.io_tile_copy(t) if use_io_tiles else t, group=replica_group
         )
@@ -138,7 +138,7 @@ def reduce_replica_sharded_graph(
         args = _inputs(tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
-            with _tiles(use_io_tiles):
+            with tiles(use_io_tiles):
                 reduced = reduce_replica_sharded_tensor(
                     ops.io_tile_copy(t) if use_io_tiles else t,
                     op,
@@ -161,7 +161,3 @@ def _inputs(tensors: NamedTensors) -> NamedTensors:
 
 def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
     return zip(*tensors.unpack(), strict=True)
-
-
-def _tiles(use_io_tiles: bool) -> contextlib.AbstractContextManager[None]:
-    return popsr.io_tiles() if use_io_tiles else contextlib.nullcontext()

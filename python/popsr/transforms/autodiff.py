@@ -243,13 +243,14 @@ def autodiff(
         raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {graph!r}")
     ir = graph.ir
     called = []
-    for key, info in read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info).items():
+    known = read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info)
+    for key, info in known.items():
         if not isinstance(info, GradGraphInfo) or info.forward_graph is not key:
             raise ArgumentTypeError(
                 f"autodiff: called_graphs_grad_info has no GradGraphInfo of {key!r}, got {info!r}"
             )
         called.append(info._to_tuple())
-    _refuse_unsafe(graph, read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info))
+    _refuse_unsafe(graph, known)
     result = _core.autodiff(
         ir._core,
         graph._id,

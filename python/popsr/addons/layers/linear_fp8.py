@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -11,10 +10,8 @@ from popsr import dtypes, ops
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module
-from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops.fp8_amax_scale import fp8_amax_scale
 from popsr.addons.ops.fp8_mse_scale import fp8_mse_scale
-from popsr.addons.utils import WeightsDict
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, constant
@@ -111,23 +108,7 @@ class LinearFP8(Module):
             scale = ops.negate(ops.maximum(ops.negate(scale), limit))
         return ops.pow2scale_cast_to_fp8(t, scale, kind), scale
 
-    @staticmethod
-    def torch_mapping(
-        variables: NamedTensors, nn_layer: Any, dtype: dtypes.dtype = dtypes.float32
-    ) -> WeightsDict:
-        """The data of a ``torch.nn.Linear`` for the variables.
-
-        Args:
-            variables: what ``init`` returned: ``weight``, and ``bias`` if there is one.
-            nn_layer: the layer of torch.
-            dtype: dtype of the variables.
-        Returns:
-            Data by variable; the weight is transposed.
-        Raises:
-            ValueError: only one side has a bias, or shapes differ.
-            TypeError: the variables are of another dtype.
-        """
-        return Linear.torch_mapping(variables, nn_layer, dtype)
+    torch_mapping = staticmethod(Linear.torch_mapping)  # the variables are those of Linear
 
 
 def _product(lhs: Tensor, rhs: Tensor, lhs_scale: Tensor, rhs_scale: Tensor, kind: dtypes.dtype) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import popsr
 from popsr import ops
+from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
@@ -60,10 +60,6 @@ class StepPlace:
     step: Tensor
     steps: int
     use_io_tiles: bool
-
-    def tiles(self) -> contextlib.AbstractContextManager[None]:
-        """What loads and stores are made in."""
-        return popsr.io_tiles() if self.use_io_tiles else contextlib.nullcontext()
 
 
 def batch_serial_buffer(
@@ -176,10 +172,10 @@ def load(t: Tensor, source: HostToDeviceStream | RemoteHandle, place: StepPlace)
     """The value of a tensor of another graph for a step, in the current graph."""
     if isinstance(source, RemoteHandle):
         entry = _entry(source, place)
-        with place.tiles():
+        with tiles(place.use_io_tiles):
             loaded = ops.remote_load(source.buffer, entry, t.name)
     else:
-        with place.tiles():
+        with tiles(place.use_io_tiles):
             loaded = ops.host_load(source, t.name)
     loaded = ops.io_tile_copy(loaded) if place.use_io_tiles else loaded
     if isinstance(source, RemoteHandle) and _is_sharded(t, source.shard_group):
@@ -194,8 +190,8 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     stored = ops.io_tile_copy(t) if place.use_io_tiles else t
     if isinstance(target, RemoteHandle):
         entry = _entry(target, place)
-        with place.tiles():
+        with tiles(place.use_io_tiles):
             ops.remote_store(target.buffer, entry, stored)
     else:
-        with place.tiles():
+        with tiles(place.use_io_tiles):
             ops.host_store(target, stored)

@@ -1,0 +1,18 @@
+"""On which tiles ops are made."""
+
+from __future__ import annotations
+
+import contextlib
+
+from popsr.context import io_tiles
+
+__all__ = ["tiles"]
+
+
+def tiles(use_io_tiles: bool) -> contextlib.AbstractContextManager[None]:
+    """``io_tiles``, or a context that changes nothing.
+
+    Args:
+        use_io_tiles: which.
+    """
+    return io_tiles() if use_io_tiles else contextlib.nullcontext()
