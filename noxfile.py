@@ -1,4 +1,4 @@
-"""What developers and CI run: `nox` alone runs the tests, the C++ tests and the linters."""
+"""What developers and CI run: `nox` alone runs the tests, the C++ tests and the linters; in CI the sanitizers too."""
 
 import os
 import re
@@ -8,11 +8,11 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.4.15"
-nox.options.sessions = ["tests", "cpp", "lint"]
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 IN_CI = "CI" in os.environ
+nox.options.sessions = ["tests", "cpp", *(["asan"] if IN_CI else []), "lint"]
 
 
 def install_popsr(session: nox.Session, *extras: str) -> None:
@@ -27,8 +27,8 @@ def install_group(session: nox.Session, group: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The Python tests, with README.md's code and a short run of the demo."""
-    install_popsr(session, "test", "examples")
+    """The Python tests, with README.md's code and a short run of the demo. In CI beside PyTorch and JAX."""
+    install_popsr(session, "test", "examples", *(["peers"] if IN_CI else []))
     session.run("pytest", "-m", "not slow", *session.posargs)
 
 
