@@ -306,6 +306,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
 void bind_reading(py::class_<Ir, Handle>& ir) {
   ir.def_property_readonly("replication", &Ir::replication)
       .def_property_readonly("epoch", &Ir::epoch)
+      .def_property_readonly("seeds_epoch", &Ir::seeds_epoch)
       .def_property_readonly("num_graphs", &Ir::num_graphs)
       .def_property_readonly("num_tensors", &Ir::num_tensors)
       .def_property_readonly("num_ops", &Ir::num_ops)
