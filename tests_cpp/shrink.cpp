@@ -145,10 +145,11 @@ bool simplify_axes(Recipe& recipe, const Fails& fails) {
 
 }  // namespace
 
-Recipe shrink(Recipe recipe, const std::function<bool(const Recipe&)>& fails) {
+Recipe shrink(Recipe recipe, const std::function<bool(const Recipe&)>& still_fails, std::size_t budget) {
+  const Fails fails = [&](const Recipe& simpler) { return budget > 0 && (--budget, still_fails(simpler)); };
   for (bool changed = true; changed;) {
-    changed = drop_records(recipe, fails);
-    changed |= simplify_axes(recipe, fails);
+    changed = simplify_axes(recipe, fails);  // first: big values make all that follows slow
+    changed |= drop_records(recipe, fails);
     changed |= zero_bytes(recipe, fails);
     changed |= drop_replicas(recipe, fails);
     changed |= simplify_records(recipe, fails);

@@ -48,7 +48,7 @@ void show_failure(std::uint64_t number) {
   const auto fails = [&](const Recipe& recipe) {
     return !judge_bits(recipe, default_registry(), options).failure.empty();
   };
-  const Recipe small = shrink(recipe_of(number), fails);
+  const Recipe small = shrink(recipe_of(number), fails, 3000);
   const BitVerdict verdict = judge_bits(small, default_registry(), options);
   FAIL("program ", number, ", ", small.replicas, " replicas, rounding ", to_string(small.rounding), ": ",
        verdict.failure, " in\n", verdict.program);
