@@ -141,6 +141,10 @@ class VariableSettings:
 
 class Ir:
     def __init__(self, replication: int = 1) -> None: ...
+    # For tests of the checks: a program in which one op is wrong. Its partition rule says "equal everywhere" or "of
+    # the first input", or it "meets nobody": what it overwrites is not staged.
+    @staticmethod
+    def with_defect(replication: int, op: str, defect: str) -> Ir: ...
     @property
     def replication(self) -> int: ...
     @property

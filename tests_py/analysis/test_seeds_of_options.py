@@ -141,6 +141,7 @@ def test_rules_given_by_hand_stay() -> None:
     assert str(analyze(program.ir).partition(program.sum)) == BOTTOM
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the weights are reduced over pairs only
 @pytest.mark.parametrize("mode", MODES)
 def test_programs_go_on_after_an_analysis(mode: str) -> None:
     """Ops, gradients, graphs and merges after an analysis give the program that they give without."""
