@@ -87,31 +87,21 @@ class BitJudge {
 
   std::vector<Way> ways() const {
     const std::uint64_t seed = options_.seed;
-    const std::size_t turn = mixed(seed, 1) % 6;
-    std::vector<Way> all = {
-        {"one thread", {.seed = seed, .num_threads = 1}},
-        {"two threads", {.seed = seed, .num_threads = 2}},
-        {"three threads", {.seed = seed, .num_threads = 3}},
-        {"check", {.seed = seed, .check = 1, .num_threads = 1}},
-        {"check of a part", {.seed = seed, .check = 0.5, .num_threads = 3}},
-        {"without sharing, two threads", {.seed = seed, .dedup = false, .num_threads = 2}}};
-    std::vector<Way> some;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool always = i == 3 || i == 1 + turn % 2;
-      if (options_.thorough || always || i == turn) some.push_back(all[i]);
-    }
-    const std::vector<std::string> levels = kernels::available_levels();
+    std::vector<Way> ways = {{"one thread", {.seed = seed, .num_threads = 1}},
+                             {"two threads", {.seed = seed, .num_threads = 2}},
+                             {"three threads", {.seed = seed, .num_threads = 3}},
+                             {"checked", {.seed = seed, .check = 1, .num_threads = 1}},
+                             {"checked in part", {.seed = seed, .check = 0.5, .num_threads = 3}}};
     const bool products = has_products(ir_);
-    for (std::size_t i = 0; i < levels.size(); ++i) {
-      const kernels::KernelTable& table = kernels::kernel_table(levels[i]);
-      if (&table == &kernels::kernel_table() || (levels[i] == "v2" && products)) continue;
-      if (!options_.thorough && mixed(seed, 2) % 2 != i % 2) continue;
-      some.push_back({levels[i], {.seed = seed, .num_threads = 1}, &table});
+    for (const std::string& level : kernels::available_levels()) {
+      const kernels::KernelTable& table = kernels::kernel_table(level);
+      if (&table == &kernels::kernel_table() || (level == "v2" && products)) continue;
+      ways.push_back({level, {.seed = seed, .num_threads = 1}, &table});
     }
     if (options_.kernels != nullptr) {
-      some.push_back({"other kernels", {.seed = seed, .num_threads = 1}, options_.kernels});
+      ways.push_back({"other kernels", {.seed = seed, .num_threads = 1}, options_.kernels});
     }
-    return some;
+    return ways;
   }
 
   /// Streams to the device in run `run`: the same for all sessions.

@@ -13,9 +13,8 @@
 namespace popsr::test {
 
 struct BitOptions {
-  std::uint64_t seed = 0;  ///< Of host data and of random numbers.
-  int runs = 2;            ///< Between them the host writes variables.
-  bool thorough = false;   ///< Every way to run it, not a few that change with the seed.
+  std::uint64_t seed = 0;                         ///< Of host data and of random numbers.
+  int runs = 2;                                   ///< Between them the host writes variables.
   const kernels::KernelTable* kernels = nullptr;  ///< One more way: with these.
 };
 

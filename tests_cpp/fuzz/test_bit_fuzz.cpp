@@ -44,7 +44,7 @@ BitVerdict judge_number(std::uint64_t number,
 
 /// Fails with the smallest program that shows what is wrong.
 void show_failure(std::uint64_t number) {
-  const BitOptions options{.seed = number, .thorough = true};
+  const BitOptions options{.seed = number};
   const auto fails = [&](const Recipe& recipe) {
     return !judge_bits(recipe, default_registry(), options).failure.empty();
   };

@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_same_bits
 
 import popsr
-from popsr import errors, ops, transforms
+from popsr import _core, errors, ops, transforms
 from popsr.analysis import analyze
 from popsr.ops import collectives
 
@@ -23,8 +23,10 @@ TOP, BOTTOM = "{0,1,2,3}", "{0}{1}{2}{3}"
 class TwoReductions:
     """The sum over pairs, then over the pairs' partners: equal everywhere unless members round alone."""
 
-    def __init__(self, mode: str | None = "popart") -> None:
+    def __init__(self, mode: str | None = "popart", core: Any = None) -> None:
         self.ir = popsr.Ir(replication=4)
+        if core is not None:
+            self.ir._core = core
         if mode is not None:
             self.ir.options.enable_stochastic_rounding = True
             self.ir.options.stochastic_rounding_mode = mode
@@ -207,11 +209,15 @@ def test_sessions_keep_the_seeds_that_they_were_made_with() -> None:
 
 
 def test_a_claim_that_fails_after_the_options_changed_is_still_explained() -> None:
-    program = TwoReductions("partition")
+    core = _core.Ir.with_defect(4, "replicated_all_reduce", "equal everywhere")
+    program = TwoReductions("partition", core)
     session = popsr.Session(program.ir, check=True)
     program.ir.options.stochastic_rounding_mode = "popart"
     analyze(program.ir)
-    program.run(session)  # its claims are those of its own seeds
+    with pytest.raises(
+        errors.ReplicaError, match=r"check: .* expected equal values in \{0,1,2,3\}, derived from"
+    ):
+        program.run(session)
 
 
 def test_programs_at_which_popart_stops() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from helpers import Array, bits, np_dtype
 from support.random_operands import Axes, random_axes
 from support.random_programs import RandomProgram, Step, random_steps
@@ -178,7 +179,11 @@ class BitJudge:
 
     def claims(self, facts: popsr.analysis.PartitionAnalysis) -> list[Any]:
         """Of each stored value, when it is stored."""
-        return [facts.partition(store.tensor, before=store.op) for store in self.program.stores]
+        claims = [facts.partition(store.tensor, before=store.op) for store in self.program.stores]
+        for store, claim in zip(self.program.stores, claims, strict=True):
+            if facts.partition(store.tensor, time=store.op._info()["position"] - 1) != claim:
+                raise Found(f"{store.tensor}: the claim before {store.op} is another than that at its time")
+        return claims
 
     def refute(self, claims: Sequence[Any], expected: Sequence[Outcome]) -> None:
         replicas = self.ir.replication_factor
@@ -215,7 +220,20 @@ def judge(
             raise
         judge = judged(program, seed)
         judge.judge()
+        if seed % 6 == 0 and axes.rounding != "off" and not axes.by_hand:
+            _judge_in_another_mode(program, judge)
     return judge.tally
+
+
+def _judge_in_another_mode(program: RandomProgram, judge: BitJudge) -> None:
+    """Another mode on the same program: facts of the old one are refused, where anything rounds."""
+    options, facts = program.ir.options, analyze(program.ir)
+    seeds = [str(op.seed_partition) for op in program.ir.main_graph.ops]
+    options.stochastic_rounding_mode = "identical" if program.axes.rounding != "identical" else "partition"
+    if seeds != [str(op.seed_partition) for op in program.ir.main_graph.ops]:
+        with pytest.raises(errors.GraphError, match="the program changed"):
+            judge.claims(facts)
+    judge.judge()
 
 
 def program_of(seed: int) -> tuple[Axes, list[Step]]:
