@@ -245,11 +245,12 @@ def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> Parti
     """Prove which replicas agree.
 
     Args:
-        ir: the program.
+        ir: the program. Ops that round take the seeds that its options choose, as in a session made now.
         mode: "partition"; or "popart": what PopART's analysis says, for comparison. It proves nothing.
     Raises:
         GraphError: the order of a write in place and another use of the same tensor is not fixed; or, in mode
-            "popart", a graph without inputs is called for a result: PopART stops there.
+            "popart", a graph without inputs is called for a result: PopART stops there. With the option
+            ``stochastic_rounding_mode`` "popart" also an op that rounds in a graph that nobody calls.
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")
