@@ -158,6 +158,11 @@ void SoundnessCheck::diverges(PathId path, const Op& op) {
 
 std::span<const std::uint32_t> SoundnessCheck::seeds(PathId path, const Op& op) {
   const auto seeds = claims_.seeds(path, op);
+  const PartitionId rule = *op.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
+  if (failure_.empty() && seeds && *op.seeds != SeedRule::kPartition && *seeds != rule) {
+    failure_ = fmt::format("{} {}: the seed partition is {}, the rule is {}", op.def->name, op.id,
+                           table_.to_string(*seeds), table_.to_string(rule));
+  }
   return seeds ? table_.labels(*seeds) : std::span<const std::uint32_t>();
 }
 

@@ -33,7 +33,10 @@ struct Program {
       : ir(replicas, std::move(registry)) {}
 
   OpId emit(std::string_view op, std::vector<TensorId> inputs, Attrs attrs = {}, std::string name = {}) {
-    EmitArgs args{.attrs = std::move(attrs), .location = location, .sequence = sequence};
+    EmitArgs args{.attrs = std::move(attrs),
+                  .location = location,
+                  .sequence = sequence,
+                  .allow_stochastic = allow_stochastic};
     if (!name.empty()) args.output_names.push_back(std::move(name));
     return ir.emit(at, op, std::move(inputs), std::move(args));
   }
@@ -71,6 +74,7 @@ struct Program {
   GraphId at = kMainGraph;
   LocationId location = 0;
   SequenceMode sequence = SequenceMode::kPass;
+  bool allow_stochastic = true;
 };
 
 /// Facts of the tensors named in `like`, for a comparison with it.

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
 
 namespace popsr::test {
 
-const TensorType RandomBuilder::kCondition{DType::kBool, {}}, RandomBuilder::kOffset{DType::kInt32, {}};
+const TensorType RandomBuilder::kCondition{DType::kBool, {}}, RandomBuilder::kOffset{DType::kInt32, {}},
+    RandomBuilder::kSeed{DType::kUInt32, {2}};
 
 RandomBuilder::RandomBuilder(Program& p, const Recipe& recipe, const AcceptGrouping& accept)
     : p_(p),
       accept_(accept),
-      control_flow_(recipe.flavour == Flavour::kControlFlow),
-      vector_(recipe.seeds ? TensorType{DType::kBFloat16, kVector.shape} : kVector) {
+      control_flow_(recipe.flavour != Flavour::kStraightLine),
+      every_op_(recipe.flavour == Flavour::kEveryOp),
+      stores_(recipe.stores),
+      types_(recipe.types) {
   frames_.emplace_back();
 }
 
@@ -21,7 +28,9 @@ bool RandomBuilder::same_type(TensorId a, TensorId b) const {
          p_.ir.tensor(a).meta_shape == p_.ir.tensor(b).meta_shape;
 }
 
-// --- decisions
+bool RandomBuilder::accepts(std::string_view op, DType dtype) const {
+  return p_.ir.registry().at(op).inputs[0].dtypes.contains(dtype);
+}
 
 // --- tensors
 
@@ -65,6 +74,18 @@ TensorId RandomBuilder::any() {
   return at_back(kValues, below(available(kValues)));
 }
 
+TensorId RandomBuilder::any_for(std::string_view op) {
+  const std::size_t all = available(kValues), back = below(all);
+  for (std::size_t tries = 0; tries < all; ++tries) {
+    const std::size_t at = (back + tries) % all;
+    if (accepts(op, type_of(peek(kValues, at)).dtype)) return at_back(kValues, at);
+  }
+  for (const TensorType& type : types_) {
+    if (accepts(op, type.dtype)) return load(StreamMode::kReplicate, type, kValues);
+  }
+  return load(StreamMode::kReplicate, kVector, kValues);
+}
+
 TensorId RandomBuilder::like(TensorId t, std::size_t back) {
   const std::size_t all = available(kValues);
   for (std::size_t tries = 0; tries < std::min<std::size_t>(all, 6); ++tries) {
@@ -87,20 +108,44 @@ TensorId RandomBuilder::any_vector() {
   const std::size_t all = available(kValues), back = below(all);
   for (std::size_t tries = 0; tries < all; ++tries) {
     const TensorId t = peek(kValues, (back + tries) % all);
-    if (ir().tensor(t).type == vector_ && ir().tensor(t).meta_shape.empty()) {
+    if (ir().tensor(t).type == types_[0] && ir().tensor(t).meta_shape.empty()) {
       return at_back(kValues, (back + tries) % all);
     }
   }
-  return load(StreamMode::kReplicate, vector_, kValues);
+  return load(StreamMode::kReplicate, types_[0], kValues);
 }
 
 TensorId RandomBuilder::keep(TensorId t, Pool pool) {
   frame().pools[pool].push_back(t);
+  // By the tensor's number, not by the record: so a program with fewer stores is the same but for these.
+  if (pool == kValues && (t * 2654435761U >> 16 & 7U) < stores_) store(t);
   return t;
 }
 
+bool RandomBuilder::attempt(std::string_view op, const std::vector<TensorId>& inputs, const Attrs& attrs) {
+  OpId made = kNone;
+  try {
+    made = p_.emit(op, inputs, attrs);
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error&) {
+    return false;
+  }
+  for (const TensorId t : ir().op(made).outputs) keep(t);
+  return true;
+}
+
+void RandomBuilder::store(TensorId t) {
+  const StreamId stream = ir().add_stream("out", type_of(t), false, StreamMode::kReplicate);
+  const SequenceMode before = std::exchange(p_.sequence, SequenceMode::kUnordered);
+  p_.emit("host_store", {t}, {{"d2h_stream", StreamRef{stream}}});
+  p_.sequence = before;
+  stored_.insert(t);
+}
+
 TensorId RandomBuilder::load(StreamMode mode, const TensorType& type, Pool pool) {
-  std::vector<StreamId>& known = streams_[{mode, pool}];
+  const auto at = static_cast<std::size_t>(std::ranges::find(types_, type) - types_.begin());
+  std::vector<StreamId>& known = streams_[{mode, pool, at}];
   if (known.empty() || (known.size() < 3 && below(2) == 1)) {
     known.push_back(ir().add_stream("stream", type, true, mode));
   }
@@ -128,26 +173,27 @@ TensorId RandomBuilder::source(std::size_t kind) {
     case 0:
     case 1:
     case 2:
-      return load(StreamMode::kReplicate, vector_, kValues);
+      return load(StreamMode::kReplicate, any_type(), kValues);
     case 3:
-      return load(StreamMode::kBroadcast, vector_, kValues);
+      return load(StreamMode::kBroadcast, any_type(), kValues);
     case 4:
       if (control_flow_) return shard();
       [[fallthrough]];
     case 5:
     case 6:
-      return variable(vector_, kValues);
+      return variable(any_type(), kValues);
     default:
+      const TensorType& type = any_type();
       return keep(p_("init", {}, {},
-                     {{"shape", vector_.shape},
-                      {"dtype", vector_.dtype},
+                     {{"shape", type.shape},
+                      {"dtype", type.dtype},
                       {"init_type", std::string(below(2) == 0 ? "zero" : "undef")}}));
   }
 }
 
 TensorId RandomBuilder::shard() {
   const ReplicaGrouping groups = grouping();
-  const TensorId whole = p_.variable("w", groups, vector_);
+  const TensorId whole = p_.variable("w", groups, types_[0]);
   std::int64_t over = groups.group_size();
   while (over > 1 && (groups.group_size() % over != 0 || below(2) == 1)) --over;
   return place_in_main(ir().add_shard(whole, over, "shard"), kValues);
@@ -183,11 +229,30 @@ TensorId RandomBuilder::offset() {
       return load(StreamMode::kReplicate, kOffset, kOffsets);
     case 1:
       return load(StreamMode::kBroadcast, kOffset, kOffsets);
-    case 2:
-      return keep(p_("cast", {place_of_replica()}, {}, {{"data_type", kOffset.dtype}}), kOffsets);
+    case 2: {
+      TensorId place = p_("cast", {place_of_replica()}, {}, {{"data_type", kOffset.dtype}});
+      // There are two entries: a program in which most runs end with an error shows little.
+      if (every_op_) place = p_("increment_mod", {place}, {}, {{"increment", 0.0}, {"modulus", 2.0}});
+      return keep(place, kOffsets);
+    }
     default:
       if (all == 0) return load(StreamMode::kReplicate, kOffset, kOffsets);
       return at_back(kOffsets, below(all));
+  }
+}
+
+TensorId RandomBuilder::seed() {
+  const std::size_t all = available(kSeeds);
+  switch (below(4)) {
+    case 0:
+      return load(StreamMode::kReplicate, kSeed, kSeeds);
+    case 1:
+      return load(StreamMode::kBroadcast, kSeed, kSeeds);
+    case 2:
+      return variable(kSeed, kSeeds);
+    default:
+      if (all == 0) return variable(kSeed, kSeeds);
+      return at_back(kSeeds, below(all));
   }
 }
 

@@ -5,7 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,8 +21,8 @@ class RandomBuilder {
   RandomBuilder(Program& p, const Recipe& recipe, const AcceptGrouping& accept);
 
  protected:
-  enum Pool : std::uint8_t { kValues, kConditions, kOffsets, kPools };
-  static const TensorType kCondition, kOffset;
+  enum Pool : std::uint8_t { kValues, kConditions, kOffsets, kSeeds, kPools };
+  static const TensorType kCondition, kOffset, kSeed;
 
   /// A graph that is being written.
   struct Frame {
@@ -32,14 +35,21 @@ class RandomBuilder {
     std::size_t carried = 0;
     TensorId condition = kNone;
     std::int64_t count = 0;
+    bool pure = false;  ///< Writes nothing, so that it can be differentiated.
   };
 
   /// Of one dtype, shape and meta shape?
   bool same_type(TensorId a, TensorId b) const;
+  const TensorType& type_of(TensorId t) const { return p_.ir.tensor(t).type; }
+  std::int64_t elements_of(TensorId t) const { return num_elements(type_of(t).shape); }
+  /// True if the op takes such values as its first input.
+  bool accepts(std::string_view op, DType dtype) const;
 
   // --- decisions
   std::size_t byte() { return next_ < record_->size() ? (*record_)[next_++] : 0; }
   std::size_t below(std::size_t end) { return end == 0 ? 0 : byte() % end; }
+  /// One of the recipe's types.
+  const TensorType& any_type() { return types_[types_.size() == 1 ? 0 : below(types_.size())]; }
 
   // --- tensors
   Frame& frame() { return frames_.back(); }
@@ -51,6 +61,8 @@ class RandomBuilder {
   TensorId at_back(Pool pool, std::size_t back);
   std::size_t available(Pool pool) const;
   TensorId any();
+  /// One that the op takes as its first input.
+  TensorId any_for(std::string_view op);
   /// A tensor of the type of `t`: itself when no try hits another.
   TensorId like(TensorId t) { return like(t, below(available(kValues))); }
   TensorId like(TensorId t, std::size_t back);
@@ -59,6 +71,10 @@ class RandomBuilder {
   /// A value as remote entries are.
   TensorId any_vector();
   TensorId keep(TensorId t, Pool pool = kValues);
+  /// Emits the op and keeps its outputs, and says whether it could: operands that do not fit are refused.
+  bool attempt(std::string_view op, const std::vector<TensorId>& inputs, const Attrs& attrs = {});
+  /// Stores the value for the host, as it is now.
+  void store(TensorId t);
   TensorId load(StreamMode mode, const TensorType& type, Pool pool);
   /// Variables are tensors of the main graph.
   TensorId variable(const TensorType& type, Pool pool);
@@ -67,6 +83,7 @@ class RandomBuilder {
   TensorId shard();
   TensorId condition();
   TensorId offset();
+  TensorId seed();
   TensorId place_of_replica();
 
   // --- groupings
@@ -77,13 +94,14 @@ class RandomBuilder {
 
   Program& p_;
   const AcceptGrouping& accept_;
-  bool control_flow_;
-  TensorType vector_;
+  bool control_flow_, every_op_;
+  std::size_t stores_;
+  std::vector<TensorType> types_;
   const Recipe::Record* record_ = nullptr;
   std::size_t next_ = 0;
   std::vector<Frame> frames_;
-  std::map<std::pair<StreamMode, Pool>, std::vector<StreamId>> streams_;
-  std::set<TensorId> loaded_;
+  std::map<std::tuple<StreamMode, Pool, std::size_t>, std::vector<StreamId>> streams_;
+  std::set<TensorId> loaded_, stored_;
   std::map<TensorId, ReplicaGrouping> equal_within_;  ///< Variables: who shares a value at first.
 };
 

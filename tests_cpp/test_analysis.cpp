@@ -261,9 +261,9 @@ TEST_CASE("stochastic rounding: the transform runs last, is idempotent and can b
   CHECK_NOTHROW(verify_seeds(p.ir, false));
   CHECK_THROWS_WITH_AS(verify_seeds(p.ir, true), doctest::Contains("add: op has no seed rule"), GraphError);
   assign_seeds(p.ir, SeedRule::kPartition);
-  const std::uint64_t epoch = p.ir.epoch();
+  const PartitionAnalysis facts(p.ir);
   assign_seeds(p.ir, SeedRule::kPartition);
-  CHECK(p.ir.epoch() == epoch);
+  CHECK_NOTHROW(facts.check_fresh());
   CHECK_NOTHROW(verify_seeds(p.ir, true));
   CHECK_THROWS_WITH_AS(verify_seeds(p.ir, false), doctest::Contains("add: op has a seed rule"), GraphError);
   p("mul", {x, x});
@@ -289,6 +289,21 @@ TEST_CASE("analysis: facts of another version of the program are refused") {
   p("relu", {w});
   CHECK_THROWS_WITH_AS(facts.check_fresh(), doctest::Contains("the program changed"), GraphError);
   CHECK_THROWS_AS(facts.partition(w), GraphError);
+}
+
+TEST_CASE("analysis: facts of other seed rules are refused, sessions keep theirs") {
+  Program p(2);
+  const TensorId x = p.load("x", StreamMode::kBroadcast, {DType::kBFloat16, {4}});
+  const TensorId y = p("add", {x, x});
+  assign_seeds(p.ir, SeedRule::kPartition);
+  const std::uint64_t epoch = p.ir.epoch();
+  const PartitionAnalysis facts(p.ir);
+  CHECK(facts.partition(y) == p.ir.partitions().top());
+  assign_seeds(p.ir, SeedRule::kDiffering);
+  CHECK(p.ir.epoch() == epoch);
+  CHECK_THROWS_WITH_AS(facts.check_fresh(), doctest::Contains("the program changed"), GraphError);
+  CHECK_THROWS_AS(facts.partition(y), GraphError);
+  CHECK(PartitionAnalysis(p.ir).partition(y) == p.ir.partitions().bottom());
 }
 
 }  // namespace

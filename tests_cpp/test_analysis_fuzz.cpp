@@ -8,6 +8,7 @@
 #include <iostream>
 #include <map>
 
+#include "fuzz/hunt.h"
 #include "fuzz_check.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
@@ -33,10 +34,11 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
   std::mt19937_64 random(20240612);
   int between = 0;
   std::size_t merged = 0;
+  std::map<RoundingMode, int> modes;
   for (int round = 0; round < 1500; ++round) {
     const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kStraightLine, kRecords);
     Program p(recipe.replicas);
-    grow(recipe, p);
+    ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
     verify(p.ir);
     const Verdict before = judge(p.ir, recipe.flavour);
     if (!before.failure.empty()) show_failure(recipe);
@@ -46,6 +48,8 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
   CHECK(between > 10000);  // the programs are not all trivial
+  CHECK(modes.size() == kNumRoundingModes);
+  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > 200, to_string(mode));
   CHECK(merged > 3000);
 }
 
@@ -54,10 +58,11 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
   int parted = 0;
   std::size_t merged = 0;
   std::map<std::string_view, int> kinds;
+  std::map<RoundingMode, int> modes;
   for (int round = 0; round < 4000; ++round) {
     const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, kRecords);
     Program p(recipe.replicas);
-    grow(recipe, p);
+    ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
     verify(p.ir);
     const Verdict before = judge(p.ir, recipe.flavour);
     if (!before.failure.empty()) show_failure(recipe);
@@ -69,6 +74,8 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
   }
   CHECK(parted > 1000);
   CHECK(merged > 3000);
+  CHECK(modes.size() == kNumRoundingModes);
+  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > 500, to_string(mode));
   for (const std::string_view kind :
        {"call", "repeat", "conditional", "remote_store", "replicated_permute"}) {
     CHECK(kinds[kind] > 3000);
@@ -115,6 +122,11 @@ TEST_CASE("analysis slow: thirty minutes of random programs" * doctest::skip()) 
         name, programs, spent, static_cast<double>(programs) / spent * 3600e-6,
         static_cast<double>(ops) / static_cast<double>(programs), parted);
   }
+  // A fuzz that finds nothing shows that it finds what is wrong on purpose.
+  for (const Mutant& mutant : mutants()) {
+    INFO("canary ", mutant.op, ": ", mutant.what);
+    if (mutant.quick) CHECK(hunt(mutant, 20000).programs > 0);
+  }
 }
 
 /// Roughly: what kept the analysis from saying all there is to say.
@@ -135,7 +147,7 @@ TEST_CASE("analysis slow: precision on programs with control flow" * doctest::sk
   double equal_pairs = 0, proved_pairs = 0, unsound_pairs = 0;
   for (int round = 0; round < 1500; ++round) {
     Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, kRecords);
-    recipe.seeds.reset();
+    recipe.rounding = RoundingMode::kNearest;
     Program p(recipe.replicas);
     grow(recipe, p);
     const PartitionAnalysis facts(p.ir);

@@ -50,7 +50,7 @@ void for_programs(std::uint64_t seed, std::int64_t replicas, int programs, const
   std::mt19937_64 random(seed);
   for (int round = 0; round < programs; ++round) {
     Recipe recipe = random_recipe(random, replicas, Flavour::kStraightLine, 30);
-    recipe.seeds.reset();
+    recipe.rounding = RoundingMode::kNearest;
     Program p(replicas);
     grow(recipe, p, accept);
     check(p.ir, p.ir.graph(kMainGraph).ops.size(), random);

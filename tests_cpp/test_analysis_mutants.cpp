@@ -5,38 +5,13 @@
 #include <ctime>
 #include <iostream>
 
-#include "fuzz_check.h"
-#include "mutants.h"
+#include "fuzz/hunt.h"
 #include "shrink.h"
 
 namespace popsr {
 namespace {
 
 using namespace test;
-
-constexpr std::size_t kRecords = 40;
-
-struct Kill {
-  int programs = 0;  ///< Until one of them was found wrong; 0: none was.
-  Recipe recipe;
-};
-
-/// Is the program made, and are its facts found wrong?
-bool convicts(const Recipe& recipe, const std::shared_ptr<const Registry>& registry) {
-  const Verdict verdict = judge(recipe, registry);
-  return verdict.judged && !verdict.failure.empty();
-}
-
-Kill hunt(const Mutant& mutant, int programs) {
-  const std::shared_ptr<const Registry> registry = mutated(mutant);
-  std::mt19937_64 random(20240614);
-  for (int i = 1; i <= programs; ++i) {
-    const Flavour flavour = i % 2 == 1 ? Flavour::kStraightLine : Flavour::kControlFlow;
-    Recipe recipe = random_recipe(random, random_replicas(random), flavour, kRecords);
-    if (convicts(recipe, registry)) return {i, std::move(recipe)};
-  }
-  return {};
-}
 
 TEST_CASE("analysis fuzz: ten wrong rules are found, and shrunk to programs of a few ops") {
   int quick = 0;

@@ -52,7 +52,7 @@ Scores scores_of(Flavour flavour, int programs) {
   Scores scores;
   for (int round = 0; round < programs; ++round) {
     Recipe recipe = random_recipe(random, random_replicas(random), flavour, 40);
-    recipe.seeds.reset();
+    recipe.rounding = RoundingMode::kNearest;
     Program p(recipe.replicas);
     grow(recipe, p);
     try {

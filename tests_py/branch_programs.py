@@ -2,7 +2,8 @@
 
 A program is a list of steps ``(kind, i, j, k)``; steps that run graphs have two more lists of steps. The two sides
 share nothing but that list: ``Emitter`` appends ops, ``Replica`` computes with NumPy arrays of its own and waits for
-others only in a reduction.
+others only in a reduction. All numbers are integers, so results are exact: in float16 as long as none exceeds 2048,
+however it is rounded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import popsr
 from popsr import ops
 from popsr.ops import collectives, var_updates
 
-I32 = popsr.int32
+EXACT = 2048  # in float16
 SHAPE, ENTRIES = (2,), 3
 Step = tuple[Any, ...]
 Refs = tuple[bool, bool]
@@ -70,10 +71,14 @@ def transfers_of(steps: Sequence[Step]) -> int:
 
 
 class Data:
-    """What a program of ``n`` replicas is fed; the same for both sides."""
+    """What a program of ``n`` replicas is fed; the same for both sides.
 
-    def __init__(self, n: int, steps: list[Step], seed: int) -> None:
+    Without rounding numbers are int32, else float16 is rounded in that mode.
+    """
+
+    def __init__(self, n: int, steps: list[Step], seed: int, rounding: str = "off") -> None:
         self.n, self.steps, self.rng = n, steps, np.random.default_rng(seed)
+        self.rounding, self.dtype = rounding, popsr.int32 if rounding == "off" else popsr.float16
         self.transfers = transfers_of(steps)
         self.assignments = [self._assignment() for _ in range(2)]
         self.assignments += [np.zeros(n, int), np.arange(n)]
@@ -106,27 +111,32 @@ class Emitter:
     """The program as ops."""
 
     def __init__(self, data: Data) -> None:
-        self.data, self.ir = data, popsr.Ir(replication=data.n)
+        self.data, self.ir, self.dtype = data, popsr.Ir(replication=data.n), data.dtype
         self.ir.num_host_transfers = data.transfers
+        if data.rounding != "off":
+            self.ir.options.enable_stochastic_rounding = True
+            self.ir.options.stochastic_rounding_mode = data.rounding
         self.groups = [self.ir.replica_grouping_from_assignments(a.tolist()) for a in data.assignments]
         with self.ir.main_graph, popsr.in_sequence():
             modes = ["broadcast", "replicate"] * 2
-            self.sources = [popsr.h2d_stream(SHAPE, I32, "in", replicated_stream_mode=m) for m in modes]
-            self.sink = popsr.d2h_stream(SHAPE, I32, "out")
-            self.memory = popsr.remote_buffer(SHAPE, I32, ENTRIES)
+            self.sources = [
+                popsr.h2d_stream(SHAPE, self.dtype, "in", replicated_stream_mode=m) for m in modes
+            ]
+            self.sink = popsr.d2h_stream(SHAPE, self.dtype, "out")
+            self.memory = popsr.remote_buffer(SHAPE, self.dtype, ENTRIES)
             self.variables = [self._variable(data.variables[0], 2), self._variable(data.variables[1], 0)]
             self.pool = [self._variable(data.inputs[g], g) for g in range(2)]
             self.pool += [ops.host_load(source) for source in self.sources[:2]]
             self._steps(data.steps, self.pool, self.variables)
             ops.host_store(self.sink, self.pool[0])
-            self.fetched = [popsr.d2h_stream(SHAPE, I32) for _ in self.pool]
+            self.fetched = [popsr.d2h_stream(SHAPE, self.dtype) for _ in self.pool]
             for stream, tensor in zip(self.fetched, self.pool, strict=True):
                 ops.host_store(stream, tensor)
 
     def _variable(self, rows: Array, g: int) -> popsr.Variable:
         group, all_ = self.groups[g], "all_replicas"
         data = rows if group.num_groups > 1 else rows[0]
-        return popsr.variable(data, I32, "v", replica_grouping=group, retrieval_mode=all_)
+        return popsr.variable(data, self.dtype, "v", replica_grouping=group, retrieval_mode=all_)
 
     def _steps(self, steps: Sequence[Step], pool: list[Any], variables: list[Any]) -> None:
         for kind, i, j, k, *bodies in steps:
@@ -173,8 +183,8 @@ class Emitter:
 
     def _graph(self, steps: Sequence[Step], refs: Refs) -> popsr.Graph:
         def build() -> popsr.Tensor:
-            pool = [popsr.graph_input(SHAPE, I32, name) for name in "xy"]
-            variables = [popsr.graph_input(SHAPE, I32, "v", by_ref=by_ref) for by_ref in refs]
+            pool = [popsr.graph_input(SHAPE, self.dtype, name) for name in "xy"]
+            variables = [popsr.graph_input(SHAPE, self.dtype, "v", by_ref=by_ref) for by_ref in refs]
             self._steps(steps, pool, variables)
             return pool[-1]
 
@@ -193,11 +203,13 @@ class Emitter:
 
     def run(self, session: popsr.Session, streams: list[Array]) -> tuple[list[Array], list[Array]]:
         """(what was stored: the sink, then one array a tensor of the pool; variables with a row a replica)."""
-        feeds = dict(zip(self.sources, streams, strict=True))
+        narrow = [stream.astype(self.dtype.as_numpy()) for stream in streams]
+        feeds = dict(zip(self.sources, narrow, strict=True))
         with session:
             made = session.run({s: feeds[s] for s in session.expected_inputs()})
             variables = [session.get_tensor_data(v) for v in self.variables]
-        return [made[self.sink], *(made[s][0] for s in self.fetched)], variables
+        stored = [made[self.sink], *(made[s][0] for s in self.fetched)]
+        return [row.astype(np.int32) for row in stored], [row.astype(np.int32) for row in variables]
 
 
 # --- one replica at a time ------------------------------------------------------------------------------------------
@@ -221,6 +233,7 @@ class Replica:
         self.own = [a[rank] for a in data.assignments]
         self.variables = [Cell(data.variables[0][0]), Cell(data.variables[1][self.own[0]])]
         self.memory = [np.zeros(SHAPE, np.int32) for _ in range(ENTRIES)]
+        self.greatest = 0  # number that it saw
         self.choices: dict[tuple[int, ...], bool] = {}
 
     def start(self, streams: list[Array]) -> Run:
@@ -246,6 +259,8 @@ class Replica:
     def steps(self, steps: Sequence[Step], pool: list[Array], variables: list[Cell], path: Any) -> Run:
         for at, (kind, i, j, k, *bodies) in enumerate(steps):
             x, y, v = pool[i % len(pool)], pool[j % len(pool)], variables[j % 2]
+            seen = [*pool, *(cell.value for cell in self.variables), *(cell.value for cell in variables)]
+            self.greatest = max(self.greatest, int(np.max(np.abs(np.array(seen, np.int64)))))
             if kind in ("add", "negate", "read"):
                 pool.append({"add": x + y, "negate": -x, "read": v.value + x}[kind])
             elif kind in ("add_", "copy_"):

@@ -312,7 +312,7 @@ def test_running_again_gives_all_ops_the_new_rules() -> None:
     def methods() -> list[Any]:
         return [op.stochastic_rounding_method for op in rounding]
 
-    assert methods() == [None] * 3
+    assert methods() == METHODS["partition"]  # what the options decide
     for mode in ("partition", "popart", "identical", "popart", "partition"):
         for _ in range(2):
             transforms.stochastic_rounding(ir, mode)
@@ -348,10 +348,16 @@ def test_refused_transforms_change_nothing() -> None:
     with pytest.raises(errors.GraphError, match="the option enable_stochastic_rounding is off, got False"):
         transforms.stochastic_rounding(ir, "identical")
     ir.options.enable_stochastic_rounding = True
+    rounding = (*ir.main_graph.ops, *graph.ops)
+    before = [op.stochastic_rounding_method for op in rounding]
     with pytest.raises(errors.GraphError, match="mode 'popart' never looks at graph"):
         transforms.stochastic_rounding(ir, "popart")
     assert ir.options.stochastic_rounding_mode == "partition"
-    assert [op.stochastic_rounding_method for op in (*ir.main_graph.ops, *graph.ops)] == [None] * 4
+    assert [op.stochastic_rounding_method for op in rounding] == before
+    ir.options.stochastic_rounding_mode = "identical"  # no rules were given by hand
+    assert {op.stochastic_rounding_method for op in rounding} == {None, IDENTICAL}
+    ir.options.enable_stochastic_rounding = False
+    assert [op.stochastic_rounding_method for op in rounding] == [None] * 4
 
 
 def test_type() -> None:

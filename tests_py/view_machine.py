@@ -1,7 +1,7 @@
 """Programs of views next to what they must do: every tensor is also an array of places in one memory.
 
 Making a view rearranges places with NumPy; reading and writing happen at these places, a row of memory a replica. All
-numbers are integers, so results are exact.
+numbers are integers, so results are exact: in float16 as long as none exceeds 2048, however it is rounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import Array, Streams, make_variable
+from helpers import Array, Streams, dtype, make_variable, np_dtype
 from numpy.typing import NDArray
 
 import popsr
@@ -48,8 +48,10 @@ class Value:
 class Machine:
     """Appends ops to the current graph and steps to the model, in one order."""
 
-    def __init__(self, ir: popsr.Ir) -> None:
-        self.ir = ir
+    def __init__(self, ir: popsr.Ir, name: str = "int32") -> None:
+        self.ir, self.dtype, self.np_dtype = ir, dtype(name), np_dtype(name)
+        self.greatest = 2**31 if name == "int32" else 2048
+        self.exact = True  # no number was greater
         self.replicas = ir.replication_factor
         self.size = 0
         self.steps: list[Step] = []
@@ -76,6 +78,7 @@ class Machine:
             for mask in masks:
                 rows &= mask(memory)
             result = np.broadcast_to(value(memory), (self.replicas, *places.shape))
+            self.exact = self.exact and bool(np.all(np.abs(result.astype(np.int64)) <= self.greatest))
             for replica in np.flatnonzero(rows):
                 memory[replica, places] = result[replica]
 
@@ -96,7 +99,8 @@ class Machine:
     def variable(self, data: Array, grouping: popsr.ReplicaGrouping) -> Value:
         """A variable whose rows of ``data`` are those of the groups."""
         shaped = data if grouping.num_groups > 1 else data[0]
-        value = Value(make_variable(shaped, replica_grouping=grouping), self.allocate(data.shape[1:]))
+        made = make_variable(shaped.astype(self.np_dtype), replica_grouping=grouping)
+        value = Value(made, self.allocate(data.shape[1:]))
         self.variables.append((value, data[np.array(grouping.assignment)]))
         return value
 
@@ -104,7 +108,7 @@ class Machine:
         """A host load; ``data`` has a row a replica if ``replicated``."""
         shape = data.shape[1:] if replicated else data.shape
         rows = data[0] if replicated and self.replicas == 1 else data
-        tensor = self.io.feed(rows, replicated=replicated)
+        tensor = self.io.feed(rows.astype(self.np_dtype), replicated=replicated)
         value = self.fresh(tensor, shape, lambda _: data if replicated else data[None])
         return Value(tensor, value.places)
 

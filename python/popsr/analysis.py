@@ -57,14 +57,29 @@ class CallContext:
 
 
 class PartitionAnalysis(ProgramAnalysis):
-    """Facts of a program; made by ``analyze``. They are refused once the program has changed."""
+    """Facts of a program; made by ``analyze``.
+
+    They are refused once the program has changed, or an option that decides the seeds of stochastic rounding.
+    """
 
     def __init__(self, ir: Ir) -> None:
         """Analyse the main graph and all that it calls."""
         super().__init__(ir)
         self._core = ir._facts()
-        self._explainer = _core.Explainer(self._core)
+        self._epoch = ir._core.epoch
+        self._explanations = _core.Explainer(self._core)
         self._warnings: tuple[Lint, ...] | None = None
+
+    @property
+    def _explainer(self) -> _core.Explainer:
+        """Answers questions about the facts, which refuse when they are of another version."""
+        self._refresh_seeds()
+        return self._explanations
+
+    def _refresh_seeds(self) -> None:
+        """Let the core know which seeds the options decide now; of a changed program it knows already."""
+        if self._ir._core.epoch == self._epoch:
+            self._ir._assign_seeds()
 
     def partition(
         self,
@@ -95,6 +110,7 @@ class PartitionAnalysis(ProgramAnalysis):
 
     def values(self, t: Tensor) -> list[tuple[int, Op | None, Partition]]:
         """All values that a tensor takes: (time, op that wrote it, partition); time -1 is the initial value."""
+        self._refresh_seeds()
         return [
             (time, None if op is None else Op(self._ir, op), partition)
             for time, op, partition in self._core.values(self._tensor("values", t))
@@ -108,6 +124,7 @@ class PartitionAnalysis(ProgramAnalysis):
         """
         if grouping is None:
             return self.partition(t).num_blocks == 1
+        self._refresh_seeds()
         return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
     def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
@@ -176,6 +193,7 @@ class PartitionAnalysis(ProgramAnalysis):
 
         L1, L2 and L3 are errors with ``Session(strict=True)``.
         """
+        self._refresh_seeds()
         self._core.check_fresh()
         if self._warnings is None:
             self._warnings = tuple(lint_of(self._ir, found) for found in self._explainer.lints())
@@ -227,11 +245,12 @@ def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> Parti
     """Prove which replicas agree.
 
     Args:
-        ir: the program.
+        ir: the program. Ops that round take the seeds that its options choose, as in a session made now.
         mode: "partition"; or "popart": what PopART's analysis says, for comparison. It proves nothing.
     Raises:
         GraphError: the order of a write in place and another use of the same tensor is not fixed; or, in mode
-            "popart", a graph without inputs is called for a result: PopART stops there.
+            "popart", a graph without inputs is called for a result: PopART stops there. With the option
+            ``stochastic_rounding_mode`` "popart" also an op that rounds in a graph that nobody calls.
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")

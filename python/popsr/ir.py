@@ -56,7 +56,8 @@ class Ir:
         self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
         self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
-        self._facts_at: tuple[int, _core.PartitionAnalysis] | None = None
+        self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
+        self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
         self.options = Options()
 
     @property
@@ -93,6 +94,7 @@ class Ir:
             )
         self._core = _core.Ir(_read_replication(value))
         self._locations.clear()
+        self._seeds_at = self._facts_at = None
 
     @property
     def instance_replication_factor(self) -> int:
@@ -224,11 +226,33 @@ class Ir:
     def _tensors_of(self, ids: Iterable[int]) -> tuple[Tensor, ...]:
         return tuple(self._tensor(id_) for id_ in ids)
 
+    def _assign_seeds(self) -> None:
+        """Give ops the seed rules that the options decide; those of ``transforms.stochastic_rounding`` stay.
+
+        Raises:
+            GraphError: mode "popart", and PopART would stop at the program.
+        """
+        options = self.options
+        decided = (self._core.epoch, options.enable_stochastic_rounding, options.stochastic_rounding_mode)
+        if self._seeds_explicit or self._seeds_at == decided:
+            return
+        if options.enable_stochastic_rounding:
+            _core.assign_seeds(self._core, options.stochastic_rounding_mode)
+        else:
+            _core.clear_seeds(self._core)
+        self._seeds_at = decided
+
     def _facts(self) -> _core.PartitionAnalysis:
-        """The analysis of the program as it is now."""
-        if self._facts_at is None or self._facts_at[0] != self._core.epoch:
-            self._facts_at = (self._core.epoch, _core.PartitionAnalysis(self._core))
-        return self._facts_at[1]
+        """The analysis of the program as it is now, with the seeds that a session made now would give it.
+
+        Raises:
+            GraphError: as ``_assign_seeds``, or the order of ops is ambiguous.
+        """
+        self._assign_seeds()
+        version = self._core.epoch, self._core.seeds_epoch
+        if self._facts_at is None or self._facts_at[:2] != version:
+            self._facts_at = (*version, _core.PartitionAnalysis(self._core))
+        return self._facts_at[2]
 
     def __hash__(self) -> int:
         return hash(self._ir_id)

@@ -129,7 +129,8 @@ class Op:
         return None if rule is None else StochasticRoundingMethod(f"{rule}_seeds")
 
     def _seed_rule(self) -> str | None:
-        """The rule that the transform gave it: "partition", "identical" or "differing"."""
+        """The rule that the options or the transform give it: "partition", "identical" or "differing"."""
+        self._ir._assign_seeds()
         rule: str | None = self._info()["seeds"]
         return rule
 

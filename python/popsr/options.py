@@ -22,7 +22,7 @@ _RNG_STATES = "_enableRngStateManagement"
 
 
 class Options:
-    """Options that a session reads when it is made. PopART's camelCase names work too.
+    """Options that sessions and analyses read when they are made. PopART's camelCase names work too.
 
     Attributes:
         enable_stochastic_rounding: narrow floats are rounded stochastically, not to nearest.

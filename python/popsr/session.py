@@ -83,7 +83,8 @@ class Session(SessionVariables):
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
-        _prepare_seeds(ir)
+        ir._assign_seeds()
+        _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
         refuse_lints(ir, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
@@ -302,14 +303,3 @@ class Session(SessionVariables):
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
-
-
-def _prepare_seeds(ir: Ir) -> None:
-    """Give ops their seed rules unless the transform was run by hand; then verify."""
-    enabled = ir.options.enable_stochastic_rounding
-    if not ir._seeds_explicit:
-        if enabled:
-            _core.assign_seeds(ir._core, ir.options.stochastic_rounding_mode)
-        else:
-            _core.clear_seeds(ir._core)
-    _core.verify_seeds(ir._core, enabled)

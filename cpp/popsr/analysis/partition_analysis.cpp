@@ -83,7 +83,13 @@ FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
 }
 
 PartitionAnalysis::PartitionAnalysis(const Ir& ir)
-    : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir), state_(state_of(ir)) {
+    : ir_(&ir),
+      epoch_(ir.epoch()),
+      seeds_epoch_(ir.seeds_epoch()),
+      remote_(ir),
+      streams_(ir),
+      written_(ir),
+      state_(state_of(ir)) {
   solve_runs();
   list_reachable();
 }
@@ -115,6 +121,11 @@ void PartitionAnalysis::check_fresh() const {
     raise<GraphError>(
         "analyze: the program changed since these facts were computed, got version {}, expected {}",
         ir_->epoch(), epoch_);
+  }
+  if (seeds_epoch_ != ir_->seeds_epoch()) {
+    raise<GraphError>(
+        "analyze: the program changed since these facts were computed, got other seeds of stochastic "
+        "rounding, expected those that the options chose then");
   }
 }
 

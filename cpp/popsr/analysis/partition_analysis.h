@@ -80,7 +80,7 @@ class PartitionAnalysis {
 
   const Ir& ir() const { return *ir_; }
   std::uint64_t epoch() const { return epoch_; }
-  /// Throws GraphError when the program changed since the analysis.
+  /// Throws GraphError when the program changed since the analysis, or the seed rules of its ops.
   void check_fresh() const;
 
   const RemoteAccess& remote() const { return remote_; }
@@ -123,7 +123,7 @@ class PartitionAnalysis {
   void list_reachable();
 
   const Ir* ir_;
-  std::uint64_t epoch_;
+  std::uint64_t epoch_, seeds_epoch_;
   RemoteAccess remote_;
   StreamPositions streams_;
   WrittenInputs written_;

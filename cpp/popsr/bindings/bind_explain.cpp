@@ -31,13 +31,12 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
     raise<OutOfRangeError>("partition: no such time, got {}, expected -1 to {} in graph '{}'", end - 1,
                            ops - 1, ir_of(self).graph(tensor.graph).name);
   }
-  const std::int32_t time = self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
-  if (tensor.producer != kNone &&
-      time < static_cast<std::int32_t>(ir_of(self).op(tensor.producer).position)) {
+  // Not by the write that is found: of memory without elements there is none.
+  if (tensor.producer != kNone && end <= std::int64_t{ir_of(self).op(tensor.producer).position}) {
     raise<GraphError>("partition: '{}' has no value yet, got time {}, expected that of its op or later",
                       tensor.name, end - 1);
   }
-  return time;
+  return self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
 }
 
 /// As time_of, of what op `op` finds or, with `after`, leaves.

@@ -303,9 +303,34 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }
 
+PartitionId of_first_input(const RuleContext& context, std::size_t) {
+  return context.inputs.empty() ? context.table.top() : context.inputs[0];
+}
+
+/// A program whose registry is a copy in which one op is wrong: tests show with it that they find such a defect.
+Handle with_defect(std::int64_t replication, const std::string& op, const std::string& defect) {
+  auto registry = std::make_shared<Registry>(*default_registry());
+  OpDef def = registry->at(op);
+  if (defect == "equal everywhere") {
+    def.partition = equal_everywhere;
+  } else if (defect == "of the first input") {
+    def.partition = of_first_input;
+  } else if (defect == "meets nobody") {
+    def.peers = Peers::kNone;
+  } else {
+    raise<AttributeValueError>(
+        "with_defect: unknown defect, got '{}', expected 'equal everywhere', 'of the first input' or 'meets "
+        "nobody'",
+        defect);
+  }
+  registry->replace(std::move(def));
+  return std::make_shared<Ir>(replication, std::move(registry));
+}
+
 void bind_reading(py::class_<Ir, Handle>& ir) {
   ir.def_property_readonly("replication", &Ir::replication)
       .def_property_readonly("epoch", &Ir::epoch)
+      .def_property_readonly("seeds_epoch", &Ir::seeds_epoch)
       .def_property_readonly("num_graphs", &Ir::num_graphs)
       .def_property_readonly("num_tensors", &Ir::num_tensors)
       .def_property_readonly("num_ops", &Ir::num_ops)
@@ -373,7 +398,8 @@ void bind_ir(py::module_& m) {
   py::class_<Ir, Handle> ir(m, "Ir");
   ir.def(py::init(
              [](std::int64_t replication) { return std::make_shared<Ir>(replication, default_registry()); }),
-         py::arg("replication") = 1);
+         py::arg("replication") = 1)
+      .def_static("with_defect", &with_defect);
   bind_building(ir);
   bind_reading(ir);
 }

@@ -213,6 +213,9 @@ void bind_session(py::module_& m) {
                                               {"compiler", __VERSION__}};
   });
   m.def("num_threads", &default_threads);
+  m.def("kernel_levels", &kernels::available_levels);
+  m.def("use_kernel_level",
+        [](const std::string& level) { kernels::use_kernel_table(kernels::kernel_table(level)); });
   py::class_<SessionHandle>(m, "Session")
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)

@@ -186,7 +186,7 @@ TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view n
 void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
   if (ops_[op].seeds == seeds) return;
   ops_[op].seeds = seeds;
-  ++epoch_;
+  ++seeds_epoch_;
 }
 
 const std::vector<TensorId>& Ir::views(TensorId root) const {

@@ -198,8 +198,10 @@ class Ir {
   LocationTable& locations() { return locations_; }
   const LocationTable& locations() const { return locations_; }
 
-  /// Counts changes of the program; facts remember the epoch they were computed at.
+  /// Counts changes of the program but for seed rules; what is made of it remembers the epoch it is of.
   std::uint64_t epoch() const { return epoch_; }
+  /// Counts changes of seed rules.
+  std::uint64_t seeds_epoch() const { return seeds_epoch_; }
 
   GraphId create_graph(std::string_view stem);        ///< Named "<stem>_subgraph(<n>)".
   GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
@@ -313,7 +315,7 @@ class Ir {
   std::deque<RemoteBuffer> remotes_;
   std::unordered_map<std::string, TensorId> tensors_by_name_;
   std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.
-  std::uint64_t epoch_ = 0;
+  std::uint64_t epoch_ = 0, seeds_epoch_ = 0;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -122,12 +123,16 @@ const KernelTable& default_table() {
   return kernel_table(checked_level("POPSR_ISA", forced));
 }
 
-}  // namespace
-
-const KernelTable& kernel_table() {
-  static const KernelTable& table = default_table();
+std::atomic<const KernelTable*>& current_table() {
+  static std::atomic<const KernelTable*> table = &default_table();
   return table;
 }
+
+}  // namespace
+
+const KernelTable& kernel_table() { return *current_table().load(std::memory_order_acquire); }
+
+void use_kernel_table(const KernelTable& table) { current_table().store(&table, std::memory_order_release); }
 
 const KernelTable& kernel_table(std::string_view level) {
   static std::mutex mutex;

@@ -15,6 +15,10 @@ namespace popsr::kernels {
 /// level.
 const KernelTable& kernel_table();
 
+/// Changes what kernel_table() returns from now on, so that tests can compare levels within one process. The
+/// table must outlive its use; a session keeps the one that it was made with.
+void use_kernel_table(const KernelTable& table);
+
 /// The kernels of one level; throws AttributeValueError if the level is unknown or the CPU lacks it.
 const KernelTable& kernel_table(std::string_view level);
 

@@ -248,14 +248,19 @@ void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) 
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 
+bool PlanBuilder::overwrites_operands(const LoweredOp& op, PartitionId exec) const {
+  if (op.op->def->effects.empty()) return false;
+  // A block that holds whole groups reads nothing that others write, since storage is never coarser than
+  // blocks. Members are blocks of their own without dedup, where replicas may part, and when their seeds
+  // differ.
+  const std::optional<ReplicaGrouping> groups = exchange_groups(ir_, *op.op);
+  return groups && !table_.refines(groups->partition(table_), exec);
+}
+
 void PlanBuilder::bind_exchange_outputs(const LoweredOp& op, PartitionId exec,
                                         const std::vector<BoundRun>& runs, BoundRun& run,
                                         Instruction& instruction) const {
-  // With one block per group an in-place result is written after its group was read. Blocks computed replica
-  // by replica, or per replicas that run a branch together, or without a constant stride between them, are
-  // staged: a later block may still read what they overwrite.
-  const bool several = !options_.dedup || op.exec;
-  const bool staged = runs.size() != 1 || (several && !op.op->def->effects.empty());
+  const bool staged = runs.size() != 1 || overwrites_operands(op, exec);
   for (std::size_t k = 0; k < op.out.size(); ++k) {
     const std::size_t nbytes = plan_.memory_.placements[op.out[k]].nbytes;
     if (!staged) {

@@ -19,6 +19,8 @@ class PlanBuilder {
   void build_merged(const LoweredOp& op, Instruction& instruction);
   void build_kernel(const LoweredOp& op, Instruction& instruction);
   void build_exchange(const LoweredOp& op, Instruction& instruction);
+  /// Stages results that may not overwrite operands at once, and blocks without a constant stride between
+  /// them.
   void bind_exchange_outputs(const LoweredOp& op, PartitionId exec, const std::vector<BoundRun>& runs,
                              BoundRun& run, Instruction& instruction) const;
   void build_product(const LoweredOp& op, Instruction& instruction);
@@ -39,6 +41,8 @@ class PlanBuilder {
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
   /// For each replica the smallest one of the group with which it exchanges values; empty when alone.
   std::vector<Replica> leaders(const Op& op) const;
+  /// True where an in-place result would overwrite what another block of the op still reads.
+  bool overwrites_operands(const LoweredOp& op, PartitionId exec) const;
   std::size_t bytes_moved(const LoweredOp& op) const;
   std::uint32_t label(BufferId buffer, Replica replica) const;
 

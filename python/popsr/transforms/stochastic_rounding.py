@@ -15,9 +15,10 @@ __all__ = ["stochastic_rounding"]
 def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"] | None = None) -> None:
     """Give every op that rounds its rule of picking random numbers.
 
-    A session does the same when it is made. Run by hand it has to be the last transform: a session refuses programs
-    with ops that were added later. Running it again changes nothing; with another mode, or after the program changed,
-    it gives all ops the rules that it would have given them alone. To set the option afterwards changes no rules.
+    A session does the same when it is made, and so does an analysis. Run by hand it has to be the last transform: a
+    session refuses programs with ops that were added later. Running it again changes nothing; with another mode, or
+    after the program changed, it gives all ops the rules that it would have given them alone. To set the option
+    afterwards changes no rules.
 
     Args:
         ir: the program; its option ``enable_stochastic_rounding`` has to be on.

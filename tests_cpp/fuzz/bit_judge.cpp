@@ -1,0 +1,306 @@
+#include "fuzz/bit_judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/host_data.h"
+#include "fuzz/stored_claims.h"
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/print.h"
+#include "popsr/ir/verify.h"
+#include "popsr/kernels/loader.h"
+#include "popsr/runtime/session.h"
+
+namespace popsr::test {
+namespace {
+
+/// While it lives, sessions are made with these kernels.
+class UseKernels {
+ public:
+  explicit UseKernels(const kernels::KernelTable& table) : before_(kernels::kernel_table()) {
+    kernels::use_kernel_table(table);
+  }
+  ~UseKernels() { kernels::use_kernel_table(before_); }
+  UseKernels(const UseKernels&) = delete;
+  UseKernels& operator=(const UseKernels&) = delete;
+
+ private:
+  const kernels::KernelTable& before_;
+};
+
+/// A way to run a program.
+struct Way {
+  std::string name;
+  SessionOptions options;
+  const kernels::KernelTable* kernels = nullptr;  ///< Null: those of everything else.
+};
+
+/// What one run leaves behind.
+struct Outcome {
+  std::vector<Bytes> outputs;    ///< By stream: [elements, replicas, value].
+  std::vector<Bytes> variables;  ///< A row a replica.
+  std::string error;
+};
+
+bool has_products(const Ir& ir) {
+  for (OpId id = 0; id < ir.num_ops(); ++id) {
+    const std::string_view name = ir.op(id).def->name;
+    if (name.starts_with("matmul") || name.starts_with("conv")) return true;
+  }
+  return false;
+}
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t hash = (a ^ b * 0x9E3779B97F4A7C15ULL) * 0xBF58476D1CE4E5B9ULL;
+  return hash ^ hash >> 29;
+}
+
+class BitJudge {
+ public:
+  BitJudge(const std::shared_ptr<const Ir>& ir, const BitOptions& options)
+      : shared_(ir), ir_(*ir), options_(options), specials_(mixed(options.seed, 7) % 4 == 0) {
+    for (const TensorId id : ir_.graph(kMainGraph).tensors) {
+      if (ir_.tensor(id).kind == TensorKind::kVariable) variables_.push_back(id);
+    }
+  }
+
+  BitVerdict run() {
+    run_reference();
+    if (verdict_.failure.empty()) check_claims();
+    for (const Way& way : ways()) {
+      if (!verdict_.failure.empty()) break;
+      compare(way);
+    }
+    return std::move(verdict_);
+  }
+
+ private:
+  void fail(std::string text) {
+    if (verdict_.failure.empty()) verdict_.failure = std::move(text);
+  }
+
+  std::vector<Way> ways() const {
+    const std::uint64_t seed = options_.seed;
+    std::vector<Way> ways = {{"one thread", {.seed = seed, .num_threads = 1}},
+                             {"two threads", {.seed = seed, .num_threads = 2}},
+                             {"three threads", {.seed = seed, .num_threads = 3}},
+                             {"checked", {.seed = seed, .check = 1, .num_threads = 1}},
+                             {"checked in part", {.seed = seed, .check = 0.5, .num_threads = 3}}};
+    const bool products = has_products(ir_);
+    for (const std::string& level : kernels::available_levels()) {
+      const kernels::KernelTable& table = kernels::kernel_table(level);
+      if (&table == &kernels::kernel_table() || (level == "v2" && products)) continue;
+      ways.push_back({level, {.seed = seed, .num_threads = 1}, &table});
+    }
+    if (options_.kernels != nullptr) {
+      ways.push_back({"other kernels", {.seed = seed, .num_threads = 1}, options_.kernels});
+    }
+    return ways;
+  }
+
+  /// Streams to the device in run `run`: the same for all sessions.
+  const std::vector<Bytes>& inputs(std::size_t run) {
+    while (inputs_.size() <= run) {
+      const std::size_t k = inputs_.size();
+      std::vector<Bytes>& data = inputs_.emplace_back(ir_.num_streams());
+      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+        const Stream& stream = ir_.stream(id);
+        if (!stream.to_device || reads_[id] == 0) continue;
+        data[id].resize(size_of_stream(id));
+        fill(data[id], stream.type, mixed(options_.seed, 1000 * k + id), specials_);
+      }
+    }
+    return inputs_[run];
+  }
+
+  std::size_t size_of_stream(StreamId id) const {
+    const Stream& stream = ir_.stream(id);
+    const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir_.replication();
+    return static_cast<std::size_t>(reads_[id] * rows) * bytes_of(stream.type);
+  }
+
+  /// All variables before the first run, about half of them before others.
+  void write_variables(Session& session, std::size_t run) {
+    for (const TensorId id : variables_) {
+      const std::uint64_t seed = mixed(options_.seed, 77 * (run + 1) + id);
+      if (run > 0 && seed % 2 == 0) continue;
+      Bytes rows(session.host_bytes(id, HostRows::kGroups));
+      fill(rows, ir_.tensor(id).type, seed, specials_);
+      session.write_variable(id, HostRows::kGroups, rows.data());
+    }
+  }
+
+  Outcome run_once(Session& session, std::size_t run) {
+    write_variables(session, run);
+    Outcome outcome;
+    outcome.outputs.resize(ir_.num_streams());
+    std::vector<StreamBuffer> buffers(ir_.num_streams());
+    const std::vector<Bytes>& data = inputs(run);
+    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+      if (reads_[id] == 0) continue;
+      if (ir_.stream(id).to_device) {
+        // The runtime reads it only.
+        buffers[id] = {const_cast<std::byte*>(data[id].data()), reads_[id]};
+      } else {
+        outcome.outputs[id].resize(size_of_stream(id));
+        buffers[id] = {outcome.outputs[id].data(), reads_[id]};
+      }
+    }
+    try {
+      session.run(buffers, {});
+    } catch (const Error& error) {
+      outcome.error = error.what();
+      return outcome;
+    }
+    for (const TensorId id : variables_) {
+      Bytes& rows = outcome.variables.emplace_back(session.host_bytes(id, HostRows::kReplicas));
+      session.read_variable(id, HostRows::kReplicas, rows.data());
+    }
+    return outcome;
+  }
+
+  void run_reference() {
+    Session session(shared_, {.seed = options_.seed, .dedup = false, .num_threads = 1});
+    ++verdict_.sessions;
+    reads_ = session.plan().stream_reads();
+    for (int run = 0; run < options_.runs; ++run) {
+      expected_.push_back(run_once(session, static_cast<std::size_t>(run)));
+      if (!expected_.back().error.empty()) verdict_.stopped = true;
+      if (verdict_.stopped) break;
+      verdict_.values += static_cast<std::int64_t>(variables_.size());
+    }
+  }
+
+  void compare(const Way& way) {
+    std::optional<UseKernels> use;
+    if (way.kernels != nullptr) use.emplace(*way.kernels);
+    Session session(shared_, way.options);
+    ++verdict_.sessions;
+    for (std::size_t run = 0; run < expected_.size() && verdict_.failure.empty(); ++run) {
+      const Outcome outcome = run_once(session, run);
+      const Outcome& expected = expected_[run];
+      if (outcome.error != expected.error) {
+        return fail(fmt::format("{}, run {}: error '{}', without sharing '{}'", way.name, run, outcome.error,
+                                expected.error));
+      }
+      if (!outcome.error.empty()) return;
+      compare(way, run, outcome, expected);
+    }
+  }
+
+  void compare(const Way& way, std::size_t run, const Outcome& outcome, const Outcome& expected) {
+    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+      compare(way, run, ir_.stream(id).name, ir_.stream(id).type, outcome.outputs[id], expected.outputs[id]);
+    }
+    for (std::size_t v = 0; v < variables_.size(); ++v) {
+      const Tensor& variable = ir_.tensor(variables_[v]);
+      compare(way, run, variable.name, variable.type, outcome.variables[v], expected.variables[v]);
+    }
+  }
+
+  void compare(const Way& way, std::size_t run, std::string_view name, const TensorType& type,
+               const Bytes& got, const Bytes& expected) {
+    const std::int64_t at = first_difference(got, expected, type.dtype);
+    if (at < 0) return;
+    const std::int64_t elements = num_elements(type.shape);
+    fail(fmt::format("{}, run {}: '{}' differs from that without sharing in element {} of row {}", way.name,
+                     run, name, at % elements, at / elements));
+  }
+
+  // --- claims
+
+  void check_claims() {
+    const PartitionAnalysis facts(ir_);
+    const StoredClaims stored(facts);
+    for (std::size_t run = 0; run < expected_.size(); ++run) {
+      const Outcome& outcome = expected_[run];
+      if (!outcome.error.empty()) return;
+      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+        if (ir_.stream(id).to_device || reads_[id] == 0) continue;
+        check_stream(run, id, stored.of(id), outcome.outputs[id]);
+      }
+      for (std::size_t v = 0; v < variables_.size(); ++v) {
+        const Tensor& variable = ir_.tensor(variables_[v]);
+        if (variable.home != kNone && ir_.tensor(variable.home).type != variable.type)
+          continue;  // parts of it
+        check_rows(run, variable.name, variable.type, facts.partition(variables_[v]), outcome.variables[v]);
+      }
+    }
+  }
+
+  void check_stream(std::size_t run, StreamId id, const std::optional<std::vector<PartitionId>>& claims,
+                    const Bytes& output) {
+    const Stream& stream = ir_.stream(id);
+    verdict_.values += reads_[id];
+    if (!claims) return;
+    if (static_cast<std::int64_t>(claims->size()) != reads_[id]) {
+      return fail(fmt::format("stream '{}': {} stores are known, {} happened", stream.name, claims->size(),
+                              reads_[id]));
+    }
+    const std::size_t size = static_cast<std::size_t>(ir_.replication()) * bytes_of(stream.type);
+    for (std::size_t k = 0; k < claims->size(); ++k) {
+      check_rows(run, stream.name, stream.type, (*claims)[k], std::span(output).subspan(k * size, size));
+    }
+  }
+
+  /// Are the rows of replicas of one block the same?
+  void check_rows(std::size_t run, std::string_view name, const TensorType& type, PartitionId claim,
+                  std::span<const std::byte> rows) {
+    const std::span<const std::uint32_t> labels = ir_.partitions().labels(claim);
+    const std::size_t size = bytes_of(type);
+    for (Replica r = 0; r < labels.size(); ++r) {
+      const Replica first = ir_.partitions().representatives(claim)[labels[r]];
+      if (first == r) continue;
+      ++verdict_.pairs;
+      if (first_difference(rows.subspan(first * size, size), rows.subspan(r * size, size), type.dtype) < 0)
+        continue;
+      return fail(fmt::format("run {}: '{}' differs between replicas {} and {}, the claim is {}", run, name,
+                              first, r, ir_.partitions().to_string(claim)));
+    }
+  }
+
+  const std::shared_ptr<const Ir>& shared_;
+  const Ir& ir_;
+  const BitOptions& options_;
+  bool specials_;
+  std::vector<TensorId> variables_;
+  std::vector<std::int64_t> reads_;  ///< By stream: elements in a run.
+  std::vector<std::vector<Bytes>> inputs_;
+  std::vector<Outcome> expected_;
+  BitVerdict verdict_;
+};
+
+}  // namespace
+
+BitVerdict judge_bits(const std::shared_ptr<const Ir>& ir, const BitOptions& options) {
+  BitVerdict verdict;
+  try {
+    verdict = BitJudge(ir, options).run();
+  } catch (const std::exception& error) {
+    verdict.failure = error.what();
+  }
+  if (!verdict.failure.empty()) verdict.program = print_ir(*ir);
+  return verdict;
+}
+
+BitVerdict judge_bits(const Recipe& recipe, const std::shared_ptr<const Registry>& registry,
+                      const BitOptions& options) {
+  const auto p = std::make_shared<Program>(recipe.replicas, registry);
+  bool refused = false;
+  try {
+    refused = !grow(recipe, *p);
+  } catch (const std::exception& error) {
+    return {.failure = error.what(), .program = print_ir(p->ir), .grown = false};
+  }
+  BitVerdict verdict = judge_bits(std::shared_ptr<const Ir>(p, &p->ir), options);
+  verdict.refused = refused;
+  return verdict;
+}
+
+}  // namespace popsr::test

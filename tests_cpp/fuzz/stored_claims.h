@@ -1,0 +1,33 @@
+// What the analysis says of values at the moment when they are stored for the host.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "popsr/analysis/dataflow.h"
+#include "popsr/analysis/partition_analysis.h"
+
+namespace popsr::test {
+
+/// By stream, the facts of the elements that one run stores, in order. nullopt for a stream to which branches
+/// store: there replicas may be at different elements.
+class StoredClaims {
+ public:
+  explicit StoredClaims(const PartitionAnalysis& facts);
+
+  const std::optional<std::vector<PartitionId>>& of(StreamId stream) const { return claims_[stream]; }
+
+ private:
+  void walk(ContextId context);
+  void store(const Context& context, const Op& op);
+  /// No claim about what the graph stores.
+  void drop(GraphId graph);
+
+  const PartitionAnalysis& facts_;
+  Dataflow flow_;
+  std::vector<std::optional<std::vector<PartitionId>>> claims_;
+  std::set<std::uint32_t> dropped_;
+};
+
+}  // namespace popsr::test
