@@ -1,4 +1,4 @@
-"""What writing and reading ONNX files share: dtypes, popsr's keys, the record that ends a file."""
+"""Names that writing and reading ONNX files share: dtypes, popsr's keys, the record that ends a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = [
     "DATA_DIGEST",
     "DATA_FILE",
     "DIGEST",
+    "OLD_DATA",
     "ONNX_TYPES",
     "PRODUCER",
     "digest_record",
-    "message_error",
     "metadata",
     "require_onnx",
 ]
@@ -27,6 +27,7 @@ __all__ = [
 PRODUCER = "popsr"
 DIGEST = "popsr.digest"
 DATA_FILE, DATA_BYTES, DATA_DIGEST = "popsr.dataFile", "popsr.dataBytes", "popsr.dataDigest"
+OLD_DATA = "popsr.oldDataFiles"
 
 ONNX_TYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -65,12 +66,6 @@ def require_onnx(where: str) -> Any:
         raise MissingPackageError(
             f"{where}: the package onnx is not installed, expected it from pip install popsr[onnx]"
         ) from None
-
-
-def message_error() -> type[Exception]:
-    """What the library raises for bytes that are no message."""
-    error: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-    return error
 
 
 def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:
