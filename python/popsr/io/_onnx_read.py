@@ -78,7 +78,8 @@ def open_onnx(where: str, path: Path) -> Iterator[StoredFile]:
         graph = Cursor(file, stored.budget, begin, end, keep=model.is_ours)
         if model.is_ours:
             stored.seal = _seal(onnx, file, model, graph)
-            check_version(file, model.producer_version)
+            if model.producer_name == PRODUCER:
+                check_version(file, model.producer_version)
         with stored.unless_damaged():
             stored.replication, stored.step = read_program(file, model.texts)
             external = ExternalData(file, _own_data(file, model.texts))

@@ -89,8 +89,8 @@ def open_safetensors(where: str, path: Path) -> Iterator[StoredFile]:
         texts = header.texts
         if stored.seal is None and any(key.startswith("popsr.") for key in texts):
             raise file.bad(f"is damaged{_CHANGED}")
-        if VERSION in texts:
-            check_version(file, texts[VERSION])
+        if stored.seal is not None:
+            check_version(file, texts.get(VERSION, ""))
         with stored.unless_damaged():
             stored.replication, stored.step = read_program(file, texts)
             header.add_settings()

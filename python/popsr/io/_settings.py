@@ -86,10 +86,10 @@ def check_version(file: OpenFile, text: str) -> None:
     """
     found = _version(text)
     if found is None:
-        raise file.bad(f"has a wrong {VERSION}, got {shown(text, 40)}, expected a version such as '1.2.3'")
+        raise file.bad(f"has a wrong version of popsr, got {shown(text, 40)}, expected one such as '1.2.3'")
     if found > (_version(popsr.__version__) or 0):
         raise file.bad(
-            f"was written by a later popsr, got {VERSION} {text}, expected one that popsr {popsr.__version__} can read"
+            f"was written by a later popsr, got version {text}, expected one that popsr {popsr.__version__} can read"
         )
 
 
