@@ -22,8 +22,9 @@ from popsr.tensor import Variable
 
 __all__ = ["Program", "budget_of_save", "saved_program"]
 
-# At most what the loaders count for a variable in either format.
+# At most what the loaders count in either format, for a variable or a text of settings.
 _FIELDS = 12
+_PROGRAM_BYTES = 4 << 10  # of the metadata of all
 _SETTINGS_BYTES = 200
 _TEXT_BYTES = 2000
 
@@ -64,6 +65,7 @@ class Program:
             if with_settings:
                 budget.take_memory(sys.getsizeof(variable.id) + _SETTINGS_BYTES)
                 texts.update(settings_text(variable).values())
+        budget.take_metadata(_PROGRAM_BYTES)
         for text in texts:
             budget.add_text(text)
             budget.take_memory(_TEXT_BYTES)

@@ -95,7 +95,7 @@ def check_version(file: OpenFile, text: str) -> None:
 
 def _version(text: str) -> int | None:
     """The major version."""
-    found = re.fullmatch(r"([0-9]{1,9})(\.[0-9]{1,9}){0,3}([-+.a-z][-+.0-9A-Za-z]{0,40})?", text)
+    found = re.fullmatch(r"([0-9]{1,9})(\.[0-9]{1,9}){0,3}([-+.]?[0-9a-z][-+.0-9A-Za-z]{0,40})?", text)
     return None if found is None else int(found[1])
 
 
