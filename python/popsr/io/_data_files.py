@@ -64,9 +64,9 @@ class OldData:
             for temporary in leftovers(model):
                 unfinished, _ = _read(where, onnx, temporary, model)
                 for file in unfinished:
-                    if file not in own and file.exists():
+                    if file not in own and os.path.exists(file):
                         remove_data(where, file)
-        return OldData((*own, *(file for file in old if file.exists())))
+        return OldData((*own, *(file for file in old if os.path.exists(file))))
 
     def with_newest(self, where: str, onnx: Any, model: Path) -> OldData:
         """These and those of the model that another process has put there since."""
@@ -75,7 +75,7 @@ class OldData:
 
     def like(self, model: Path) -> Path:
         """The file whose attributes a new data file takes over."""
-        return next((file for file in self.files if file.exists()), model)
+        return next((file for file in self.files if os.path.exists(file)), model)
 
     def text(self) -> dict[str, str]:
         """Metadata of the new model."""

@@ -16,7 +16,7 @@ from popsr.io._attributes import Attributes
 from popsr.io._digest import Digest
 from popsr.io._files import file_errors, shown_path
 
-__all__ = ["NewFile", "leftovers", "sibling_name"]
+__all__ = ["NewFile", "leftovers", "remove_leftovers", "sibling_name"]
 
 _STEP = 4 << 20  # of one system call: what the digest has read is still in the cache when it is written
 _WRITE_BACK = 64 << 20
@@ -31,7 +31,7 @@ class NewFile:
 
     It is written under a hidden name in the same folder; ``commit`` synchronises it, gives it the old file's
     attributes, renames it and synchronises the folder. A block that is left without ``commit`` leaves nothing behind;
-    what a killed process left is removed by the next writer for the same ``owner`` (its lock is gone then).
+    what a killed process left is found by ``leftovers`` (its lock is gone then).
 
     Args:
         where: the caller, for messages.
@@ -53,8 +53,6 @@ class NewFile:
     def __enter__(self) -> NewFile:
         with file_errors(self._where, "write", self.path):
             self._attributes = Attributes.of(self._where, self._like)
-            for _ in leftovers(self._owner):
-                pass
             mode = 0o666 if self._attributes is None else self._attributes.mode
             self._temporary, self._file = _create(self._owner, mode)
         return self
@@ -123,6 +121,17 @@ class NewFile:
                     shown_path(self.path),
                     error.strerror,
                 )
+
+
+def remove_leftovers(where: str, owner: Path) -> None:
+    """Remove the files that killed writers left.
+
+    Raises:
+        FileError: the folder cannot be read.
+    """
+    with file_errors(where, "write", owner):
+        for _ in leftovers(owner):
+            pass
 
 
 def leftovers(owner: Path) -> Iterator[Path]:

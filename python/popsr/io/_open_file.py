@@ -90,18 +90,18 @@ class OpenFile:
         if at >= 0 and at + count <= len(self._block):
             return self._block[at : at + count]
         if count < _BLOCK:
-            with file_errors(self.where, "read", self.path):
-                self._block, self._start = os.pread(self._file, _BLOCK, offset), offset
-            if len(self._block) < count:
-                raise self.bad("became shorter while it was read")
+            self._block, self._start = self._read(offset, count, _BLOCK), offset
             return self._block[:count]
-        parts = []
+        return self._read(offset, count, count)
+
+    def _read(self, offset: int, least: int, most: int) -> bytes:
+        parts, found = [], 0
         with file_errors(self.where, "read", self.path):
-            while count:
-                parts.append(os.pread(self._file, count, offset))
+            while found < least:
+                parts.append(os.pread(self._file, most - found, offset + found))
                 if not parts[-1]:
                     raise self.bad("became shorter while it was read")
-                offset, count = offset + len(parts[-1]), count - len(parts[-1])
+                found += len(parts[-1])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, offset: int, target: memoryview) -> None:

@@ -10,7 +10,7 @@ import popsr
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
 from popsr.io._files import read_path, shown
-from popsr.io._new_file import NewFile
+from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import VERSION, program_text, settings_text
@@ -45,6 +45,7 @@ def save_safetensors(source: popsr.Session | popsr.Ir, path: str | os.PathLike[s
         budget = budget_of_save(where, target, len(header) + sum(map(program.nbytes, ordered)))
         budget.check_header(len(header))
         program.check(budget, with_settings=True)
+        remove_leftovers(where, target)
         with NewFile(where, target) as file:
             length = len(header).to_bytes(8, "little")
             start = len(length) + len(DIGEST_PREFIX) + Digest.LENGTH
