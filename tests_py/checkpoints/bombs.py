@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MB = 10**6
+_MAX_SECONDS = 20  # of a process; what takes longer has failed
 FACTOR = 1 << 20  # the greatest replication factor that a file may have
 
 
@@ -368,6 +369,7 @@ def outcome(path: Path, call: Callable[[], Any]) -> dict[str, Any]:
     before, size = status("VmRSS"), path.stat().st_size
     limit = status("VmSize") + min(2 * size, 1 << 30) + (400 << 20)  # so that a row cannot hurt the machine
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))
     start = time.process_time()
     try:
         call()
@@ -400,5 +402,6 @@ def in_child(call: Callable[[], Any]) -> Any:
     os.close(write)
     with os.fdopen(read, "rb") as file:
         result = file.read()
-    assert os.waitpid(child, 0)[1] == 0, "the process died"
+    if os.waitpid(child, 0)[1] != 0:
+        return {"bytes": 0, "memory": 0, "seconds": _MAX_SECONDS, "error": "the process died", "text": ""}
     return json.loads(result)

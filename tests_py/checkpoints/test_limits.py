@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,29 @@ def test_many_tensors_without_settings_have_a_short_text(tmp_path: Path) -> None
     assert found.unknown.endswith("and 25 more")
     assert len(repr(found)) < 1000
     assert "no such tensor" in refusal(lambda: found["\x1b" * 9000], errors.UnknownNameError)
+
+
+def test_close_names_are_found_among_many_in_little_time(tmp_path: Path) -> None:
+    """Comparing texts takes time with the square of their length."""
+    entries = {
+        f"layer{i:05}" + "x" * 85: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+        for i in range(60_000)
+    }
+    header = json.dumps(entries).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    program = Program(1)
+    program.add("layer31415" + "x" * 84 + "y", np.zeros(1))
+    session = program.session()
+    start = time.process_time()
+    text = refusal(lambda: session.reset_host_weights(path), errors.UnknownNameError)
+    assert time.process_time() - start < 4
+    assert "lacks variables, got no 'one' and 1 more" in text
+    found = io.load_safetensors(path)
+    start = time.process_time()
+    text = refusal(lambda: found["layer31415" + "x" * 84 + "y"], errors.UnknownNameError)
+    assert time.process_time() - start < 1
+    assert "expected one of ['layer" in text
 
 
 # --- what is saved can be loaded ------------------------------------------------------------------------------------

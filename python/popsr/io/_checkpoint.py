@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from popsr._host_rows import Array
 from popsr.errors import UnknownNameError
@@ -16,7 +16,7 @@ from popsr.replicas import VariableSettings
 __all__ = ["Checkpoint", "close_names"]
 
 _SHOWN_NAMES = 5
-_COMPARED_NAMES = 2000  # comparing texts takes time with the square of their length
+_COMPARED_NAMES = 500  # comparing texts takes time with the square of their length
 _COMPARED_LENGTH = 100
 
 
@@ -46,7 +46,7 @@ class Checkpoint(Mapping[str, Array]):
 
     @property
     def unknown(self) -> str:
-        """What the file does not tell; empty when it tells all."""
+        """The facts that the file lacks, as text; empty when it has all."""
         if self.replication_factor is None:
             return (
                 "no replication factor is embedded, so a leading dimension of groups looks like a dimension of the "
@@ -105,9 +105,9 @@ class _Settings(Mapping[str, VariableSettings]):
 
 
 def close_names(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """Up to three names that resemble ``name``, quoted; of many or long ones only some are compared."""
+    """Up to three names that resemble ``name``, quoted; of many, those of about its length are compared."""
     short = (each for each in names if len(each) <= _COMPARED_LENGTH)
-    compared = islice(short, _COMPARED_NAMES)
+    compared = heapq.nsmallest(_COMPARED_NAMES, short, key=lambda each: abs(len(each) - len(name)))
     return [
         shown(each)
         for each in difflib.get_close_matches(name[:_COMPARED_LENGTH], compared, n=3, cutoff=cutoff)

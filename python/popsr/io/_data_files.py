@@ -69,7 +69,7 @@ class OldData:
         return OldData((*own, *(file for file in old if os.path.exists(file))))
 
     def with_newest(self, where: str, onnx: Any, model: Path) -> OldData:
-        """These and those of the model that another process has put there since."""
+        """These files, and the data file of a model that another process has put there since."""
         own, _ = _read(where, onnx, model, model)
         return OldData(tuple(dict.fromkeys((*self.files, *own))))
 
@@ -88,7 +88,7 @@ class OldData:
 
 
 def _read(where: str, onnx: Any, path: Path, owner: Path) -> tuple[list[Path], list[Path]]:
-    """The data file that popsr wrote for the model at ``path``, and those of models before it."""
+    """The data file that popsr wrote for the model at ``path``, and the data files of models before it."""
     pattern = re.compile(rf"{re.escape(sibling_name(owner))}\.[0-9a-f]{{8}}\.data")
     try:
         with OpenFile(where, path) as file:

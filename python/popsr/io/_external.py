@@ -17,7 +17,7 @@ _LOCATION_BYTES = 400  # of what is kept of a data file besides its name
 
 
 class DataFile(NamedTuple):
-    """What a model says of the data file that popsr wrote for it."""
+    """The data file that popsr wrote for a model, as the model describes it."""
 
     location: str
     nbytes: int

@@ -19,9 +19,10 @@ from popsr.io._files import file_errors, shown_path
 __all__ = ["NewFile", "leftovers", "remove_leftovers", "sibling_name"]
 
 _STEP = 4 << 20  # of one system call: what the digest has read is still in the cache when it is written
+_SMALL = 64 << 10
 _WRITE_BACK = 64 << 20
 _MAX_NAME = 255  # bytes of the name of a file, on all usual file systems
-_AROUND = 14  # bytes around a name in those of the files that belong to it
+_AROUND = 14  # bytes around it in the names of its temporary and data files
 _TRIES = 100
 _logger = logging.getLogger("popsr")
 
@@ -43,7 +44,9 @@ class NewFile:
     def __init__(
         self, where: str, path: Path, *, owner: Path | None = None, like: Path | None = None
     ) -> None:
-        self._where, self.path, self.digest, self.size = where, path, Digest(), 0
+        self._where, self.path, self.size = where, path, 0
+        self._digest = Digest()
+        self._pending = bytearray()  # small pieces are hashed and written together
         self.is_committed = False
         self._advised = 0
         self._owner = path if owner is None else owner
@@ -63,15 +66,37 @@ class NewFile:
                 os.unlink(self._temporary)
             self._close()
 
+    @property
+    def digest(self) -> Digest:
+        """The digest of all that was appended."""
+        self._flush()
+        return self._digest
+
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes, to the digest too."""
+        self.size += len(data)
+        if len(data) < _SMALL:
+            self._pending += data
+            if len(self._pending) >= _SMALL:
+                self._flush()
+            return
+        self._flush(len(data))
         rest = memoryview(data)
         while rest:
-            self.digest.update(rest[:_STEP])
-            self.write_at(self.size, rest[:_STEP])
-            self.size += len(rest[:_STEP])
+            self._append(self.size - len(rest), rest[:_STEP])
             rest = rest[_STEP:]
-            self._write_back()
+
+    def _flush(self, after: int = 0) -> None:
+        """Write the small pieces, which stand ``after`` bytes before the end."""
+        if self._pending:
+            with memoryview(self._pending) as piece:
+                self._append(self.size - after - len(piece), piece)
+            self._pending = bytearray()
+
+    def _append(self, offset: int, piece: memoryview) -> None:
+        self._digest.update(piece)
+        self.write_at(offset, piece)
+        self._write_back(offset + len(piece))
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
         """Write bytes at a place, not to the digest."""
@@ -82,13 +107,13 @@ class NewFile:
                 offset += written
                 rest = rest[written:]
 
-    def _write_back(self) -> None:
+    def _write_back(self, end: int) -> None:
         """Let the disk begin now and not when it is told to synchronise: it works while we hash."""
-        length = self.size - self._advised
+        length = end - self._advised
         if length >= _WRITE_BACK and hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):  # it was only advice
                 os.posix_fadvise(self._file, self._advised, length, os.POSIX_FADV_DONTNEED)
-            self._advised = self.size
+            self._advised = end
 
     def commit(self, *, is_kept: bool = True) -> None:
         """Replace the file of that name.
@@ -98,6 +123,7 @@ class NewFile:
         Raises:
             FileError: it was not replaced; or, if ``is_committed``, it was, and the folder cannot be synchronised.
         """
+        self._flush()
         with file_errors(self._where, "write", self.path):
             if self._attributes is not None:
                 self._attributes.give(self._file)

@@ -40,7 +40,7 @@ __all__ = ["Model", "load_onnx", "open_onnx", "read_model"]
 _MAX_NAME = 1 << 10  # bytes of the names of producers
 
 _CHANGED = (
-    ", or was changed after popsr wrote it, got another digest than that of its contents (a file that was changed on "
+    ", or was changed after popsr wrote it, got a digest that does not match its contents (a file that was changed on "
     f"purpose must have neither producer_name '{PRODUCER}' nor '{DIGEST}')"
 )
 

@@ -190,7 +190,7 @@ class TensorReader:
         return StoredTensor(name, type_name, dtype, shape, settings, begin, length, are_varints)
 
     def _data(self, message: _Message, dtype: np.dtype[Any], nbytes: int) -> tuple[int, int, bool]:
-        """Where the data in the model is, and whether it is varints."""
+        """Begin and length of the data in the model, and True if it is varints."""
         field, begin, length = message.data or (None, 0, 0)
         if field == "raw_data":
             if length != nbytes:
@@ -236,7 +236,7 @@ class TensorReader:
 
 
 class Entries:
-    """Reads entries of ``metadata_props``; those of the settings of tensors are remembered, for many are equal."""
+    """Reads entries of ``metadata_props``; many tensors have equal settings, so these entries are remembered."""
 
     def __init__(self, file: OpenFile, budget: Budget) -> None:
         self._file, self._budget = file, budget

@@ -29,7 +29,7 @@ from popsr.io._onnx_format import (
     require_onnx,
 )
 from popsr.io._program import Program, budget_of_save, saved_program
-from popsr.io._settings import program_text, settings_text
+from popsr.io._settings import program_text
 from popsr.io._wire import delimited
 from popsr.tensor import Variable
 
@@ -130,10 +130,10 @@ def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
             f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown(variable.id)}"
         )
     message = onnx.TensorProto(
-        name=variable.id, dims=variable.shape_on_host, data_type=onnx.TensorProto.DataType.Value(code)
+        name=variable.id, dims=program.shape(variable), data_type=onnx.TensorProto.DataType.Value(code)
     )
     if program.is_embedded:
-        message.metadata_props.extend(metadata(onnx, settings_text(variable)))
+        message.metadata_props.extend(metadata(onnx, program.settings(variable)))
     return _Tensor(variable, message, program.nbytes(variable))
 
 

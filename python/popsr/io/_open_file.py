@@ -22,7 +22,7 @@ _MAX_TEXT = 500
 
 
 class Hash(Protocol):
-    """What a digest is made with."""
+    """A hash that bytes are appended to."""
 
     def update(self, data: memoryview, /) -> object:
         """Append bytes."""
@@ -145,7 +145,7 @@ class Pass:
         self._scratch: memoryview | None = None
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fill a writable buffer with what is at ``offset``, at or after the end of what was read last."""
+        """Fill a writable buffer from ``offset`` on, which is not before the end of the bytes that were read last."""
         if not target:
             return  # it may be anywhere in what is known
         self._advance(offset)
@@ -161,7 +161,7 @@ class Pass:
             offset += len(piece)
 
     def blocks(self, begin: int, end: int) -> Iterator[memoryview]:
-        """What is between two places, in pieces that are valid until the next one is asked for."""
+        """The bytes between two places, in pieces that are valid until the next one is asked for."""
         if begin == end:
             return
         self._advance(begin)

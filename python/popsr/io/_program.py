@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,26 @@ class Program:
     replication: int
     is_embedded: bool
     step: int | None
+    _shapes: dict[Variable, tuple[int, ...]] = field(default_factory=dict)
+    _settings: dict[Variable, dict[str, str]] = field(default_factory=dict)
+
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Shape of a variable's rows."""
+        found = self._shapes.get(variable)
+        if found is None:
+            found = self._shapes[variable] = variable.shape_on_host
+        return found
+
+    def settings(self, variable: Variable) -> dict[str, str]:
+        """Metadata of a variable."""
+        found = self._settings.get(variable)
+        if found is None:
+            found = self._settings[variable] = settings_text(variable)
+        return found
 
     def nbytes(self, variable: Variable) -> int:
         """Size of a variable's rows."""
-        return math.prod(variable.shape_on_host) * variable.dtype.as_numpy().itemsize
+        return math.prod(self.shape(variable)) * variable.dtype.as_numpy().itemsize
 
     def write(self, file: NewFile, variable: Variable) -> None:
         """Write a variable's rows; they are not copied."""
@@ -60,11 +76,12 @@ class Program:
             raise budget.too_many("replicas", self.replication, MAX_REPLICAS)
         texts: set[str] = set()
         for variable in self.variables:
-            budget.add_tensor(variable.id, variable.shape_on_host)
-            budget.take_fields(len(variable.shape_on_host) + _FIELDS)
+            shape = self.shape(variable)
+            budget.add_tensor(variable.id, shape)
+            budget.take_fields(len(shape) + _FIELDS)
             if with_settings:
                 budget.take_memory(sys.getsizeof(variable.id) + _SETTINGS_BYTES)
-                texts.update(settings_text(variable).values())
+                texts.update(self.settings(variable).values())
         budget.take_metadata(_PROGRAM_BYTES)
         for text in texts:
             budget.add_text(text)

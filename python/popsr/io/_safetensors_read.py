@@ -52,7 +52,7 @@ _ESCAPE = 6  # bytes of an escaped character
 _NAMED_BYTES = 200  # of an entry of a table by names
 
 _CHANGED = (
-    ", or was changed after popsr wrote it, got another digest than that of its contents (a file that was changed on "
+    ", or was changed after popsr wrote it, got a digest that does not match its contents (a file that was changed on "
     "purpose must have no metadata that begins with 'popsr.')"
 )
 
@@ -175,7 +175,7 @@ class _Header:
                 stored.tensors[name] = tensor._replace(settings=settings)
 
     def _open(self, at: int) -> tuple[int, bool]:
-        """Where the first entry of an object is, and whether there is one."""
+        """The place of the first entry of an object, and True if there is one."""
         opened = _OPEN.match(self._text, at)
         if opened is None:
             raise self._wrong(at)
@@ -183,7 +183,7 @@ class _Header:
         return (at + 1, False) if self._text[at : at + 1] == b"}" else (at, True)
 
     def _read_metadata(self, at: int) -> tuple[int, bool]:
-        """What follows the metadata that begins at ``at``, and whether that is another entry."""
+        """The place behind the metadata that begins at ``at``, and True if another entry follows."""
         text = self._text
         if text[at : at + 1] != b"{":
             raise self._wrong_metadata(at)

@@ -13,7 +13,7 @@ from popsr.io._files import read_path, shown
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
-from popsr.io._settings import VERSION, program_text, settings_text
+from popsr.io._settings import VERSION, program_text
 from popsr.tensor import Variable
 
 __all__ = ["save_safetensors"]
@@ -69,7 +69,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
             **{
                 f"{variable.id}/{key}": text
                 for variable in variables
-                for key, text in settings_text(variable).items()
+                for key, text in program.settings(variable).items()
             },
         }
     }
@@ -82,7 +82,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
         start, end = end, end + program.nbytes(variable)
         entries[variable.id] = {
             "dtype": _type_name(variable),
-            "shape": list(variable.shape_on_host),
+            "shape": list(program.shape(variable)),
             "data_offsets": [start, end],
         }
     header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()

@@ -113,7 +113,7 @@ class Cursor:
         self._mark = self._i
 
     def known(self) -> Iterator[tuple[int, memoryview]]:
-        """What was read, by its offset: all but what was skipped."""
+        """The bytes that were read and not skipped, by their offset."""
         self._keep(self._i)
         self._mark = self._i
         kept, begin = memoryview(self._kept or b""), 0
