@@ -64,12 +64,20 @@ def grouped(count: int, settings: Callable[[int], dict[str, str]], factor: int =
     yield from empties(count)
 
 
+def damaged(count: int) -> Iterable[bytes]:
+    """Tensors of a file with the marks of popsr's and a wrong digest."""
+    found = [("popsr.digest", "crc32-4mib:" + "0" * 64), ("popsr.version", "0.1.0")]
+    settings = [(f"t{i}/{key}", text) for i in range(count) for key, text in all_replicas(i).items()]
+    yield metadata(*found, ("__replicationFactor", "4"), *settings)
+    yield from empties(count)
+
+
 def one_group(_: int) -> dict[str, str]:
     return {"popsr.strideAndGroupSize": f"1,{FACTOR}"}
 
 
 def all_replicas(_: int) -> dict[str, str]:
-    return {"__commGroupType": "All", "__commGroupSize": "0"}
+    return {"__commGroupType": "All", "__commGroupSize": "0", "__variableRetrievalMode": "OnePerGroup"}
 
 
 def assignment(replicas: int) -> Callable[[int], dict[str, str]]:
@@ -109,6 +117,7 @@ SAFETENSORS: dict[str, Row] = {
     ),
     "most-tensors": (lambda: header(empties(65_536)), "", False),
     "most-tensors-in-groups": (lambda: header(grouped(65_536, all_replicas)), "", False),
+    "damaged-most-tensors": (lambda: header(damaged(65_536)), "is damaged", False),
     "more-tensors": (lambda: header(empties(65_537)), "too many tensors", False),
     "many-more-tensors": (lambda: header(empties(100_000)), "too many tensors", False),
     "million-tensors": (lambda: header(empties(10**6)), "too many bytes in its header", True),

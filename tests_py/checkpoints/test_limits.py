@@ -241,6 +241,28 @@ def test_settings_are_made_when_they_are_used_and_once(tmp_path: Path, format: F
     assert repr(found.settings) == "Settings[7 tensors]"
 
 
+@both_formats
+def test_names_that_look_like_keys_of_metadata(tmp_path: Path, format: Format) -> None:
+    program = Program(4, embed=True)
+    names = [
+        "x",
+        "x/__commGroupType",
+        "__commGroupType",
+        "popsr.digest",
+        "__replicationFactor",
+        "a/x",
+        "b/x",
+        '"\\/',
+    ]
+    for i, name in enumerate(names):
+        program.add(name, np.full((2, 1), i), program.ir.replica_grouping(1 + i % 2, 2))
+    found = format.load(saved(tmp_path, format, program.ir))
+    for i, name in enumerate(names):
+        assert found[name].tolist() == [[i], [i]]
+        assert found.settings[name].replica_grouping(4) == program.ir.replica_grouping(1 + i % 2, 2)
+    program.session().reset_host_weights(tmp_path / f"w{format.suffix}")
+
+
 def test_many_tensors_without_settings_have_a_short_text(tmp_path: Path) -> None:
     tensors = [onnx.numpy_helper.from_array(np.zeros(1), f"{i}" * 50) for i in range(30)]
     model = helper.make_model(helper.make_graph([], "g", [], [], tensors))

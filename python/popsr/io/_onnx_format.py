@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -20,8 +21,10 @@ __all__ = [
     "ONNX_TYPES",
     "PRODUCER",
     "digest_record",
+    "field_names",
     "metadata",
     "require_onnx",
+    "type_names",
 ]
 
 PRODUCER = "popsr"
@@ -66,6 +69,18 @@ def require_onnx(where: str) -> Any:
         raise MissingPackageError(
             f"{where}: the package onnx is not installed, expected it from pip install popsr[onnx]"
         ) from None
+
+
+@functools.cache
+def field_names(message: Any) -> dict[int, str]:
+    """Names of the fields of a message of the onnx package, by number."""
+    return {field.number: field.name for field in message.DESCRIPTOR.fields}
+
+
+@functools.cache
+def type_names(onnx: Any) -> dict[int, str]:
+    """ONNX's names of dtypes, by number."""
+    return {code: name for name, code in onnx.TensorProto.DataType.items()}
 
 
 def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:

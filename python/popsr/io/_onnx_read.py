@@ -27,6 +27,7 @@ from popsr.io._onnx_format import (
     DIGEST,
     PRODUCER,
     digest_record,
+    field_names,
     require_onnx,
 )
 from popsr.io._onnx_tensor import Entries, TensorReader, read_text
@@ -116,7 +117,7 @@ def read_model(onnx: Any, file: OpenFile, budget: Budget) -> Model:
         raise file.bad("is empty, expected a checkpoint")
     cursor = Cursor(file, budget, 0, file.size, keep=True)
     model = Model(cursor, Entries(file, budget))
-    names = {each.number: each.name for each in onnx.ModelProto.DESCRIPTOR.fields}
+    names = field_names(onnx.ModelProto)
     unread = {"ir_version", "producer_name", "producer_version", "graph"}
     for number, kind, value in cursor.fields(file.size):
         name = names.get(number)

@@ -11,7 +11,7 @@ from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData
 from popsr.io._files import shown
-from popsr.io._onnx_format import ONNX_TYPES
+from popsr.io._onnx_format import ONNX_TYPES, field_names, type_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader
 from popsr.io._stored import StoredTensor
@@ -76,8 +76,8 @@ class TensorReader:
     ) -> None:
         self._file, self._budget, self._entries = file, budget, entries
         self._settings, self._external = settings, external
-        self._fields = {field.number: field.name for field in onnx.TensorProto.DESCRIPTOR.fields}
-        self._types = {code: name for name, code in onnx.TensorProto.DataType.items()}
+        self._fields = field_names(onnx.TensorProto)
+        self._types = type_names(onnx)
         self._is_external = onnx.TensorProto.EXTERNAL
 
     def read(self, cursor: Cursor, end: int) -> StoredTensor:

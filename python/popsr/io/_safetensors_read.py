@@ -118,10 +118,10 @@ def _seal(file: OpenFile, text: bytes) -> Seal | None:
         return None
     end = len(DIGEST_PREFIX) + Digest.LENGTH
     found = text[len(DIGEST_PREFIX) : end]
-    prefix = len(text).to_bytes(8, "little") + text[end:]
-    return Seal(
-        8 + len(text), file.size, lambda digest: digest.encode() == found, advice=_CHANGED, prefix=prefix
-    )
+    begun = Digest()
+    begun.update(len(text).to_bytes(8, "little"))
+    begun.update(memoryview(text)[end:])
+    return Seal(8 + len(text), file.size, lambda digest: digest.encode() == found, _CHANGED, begun)
 
 
 class _Header:

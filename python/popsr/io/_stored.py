@@ -47,19 +47,22 @@ Make = Callable[[StoredTensor], Array | None]
 
 @dataclass(frozen=True)
 class Seal:
-    """popsr's digest of a file, from ``start`` to ``end`` and of ``prefix`` before that.
+    """popsr's digest of a file.
 
     Args:
-        known: what was read before, by its offset: the digest must be of that, and not of what is there now.
+        start: where the rest of the digested bytes begins.
+        end: where they end.
         is_right: compares a digest with the file's.
-        advice: what the error says after "is damaged".
+        advice: continues the error "is damaged".
+        begun: the digest of what comes before ``start``.
+        known: bytes that were read before, by their offset: they are digested, and not what is there now.
     """
 
     start: int
     end: int
     is_right: Callable[[str], bool]
     advice: str = ""
-    prefix: bytes = b""
+    begun: Digest = field(default_factory=Digest)
     known: Callable[[], Iterator[tuple[int, memoryview]]] = lambda: iter(())
 
     def check(self, file: OpenFile, digest: Digest) -> None:
@@ -70,12 +73,6 @@ class Seal:
         """
         if not self.is_right(digest.text()):
             raise file.bad(f"is damaged{self.advice}")
-
-    def digest(self) -> Digest:
-        """A digest that has the prefix."""
-        result = Digest()
-        result.update(self.prefix)
-        return result
 
 
 def read_tensors(
@@ -96,7 +93,7 @@ def read_tensors(
     Raises:
         CheckpointError: the digest is another one, or what is read does not fit.
     """
-    digest = None if seal is None else seal.digest()
+    digest = None if seal is None else seal.begun.copy()
     hashes = [*others] if digest is None else [digest, *others]
     start, end = (0, file.size) if seal is None else (seal.start, seal.end)
     way = Pass(file, hashes, start, () if seal is None else seal.known())
@@ -152,7 +149,7 @@ class StoredFile:
             yield
         except Error:
             if self.seal is not None:
-                digest = self.seal.digest()
+                digest = self.seal.begun.copy()
                 Pass(self.file, [digest], self.seal.start).finish(self.seal.end)
                 self.seal.check(self.file, digest)
             raise
