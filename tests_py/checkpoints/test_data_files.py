@@ -64,10 +64,12 @@ def test_a_data_file_that_cannot_be_removed_is_named_and_goes_later(
     text = warnings_of(caplog)
     assert f"save_onnx: cannot remove the data file '{tmp_path}/{old}', got Operation not permitted" in text
     assert len(data_files(tmp_path)) == 3
+    assert len(list(tmp_path.glob(".*.tmp"))) == 1
     caplog.clear()
     path = save(tmp_path, 4)
     assert not caplog.messages
     assert len(data_files(tmp_path)) == 1
+    assert len(list(tmp_path.iterdir())) == 2
     assert io.load_onnx(path)["w"][0, 1] == 4
 
 
@@ -126,6 +128,19 @@ def test_the_data_of_a_model_that_was_moved_away_stays(tmp_path: Path) -> None:
         save(tmp_path, scale)
     assert io.load_onnx(tmp_path / "best.onnx")["w"][0, 1] == 1
     assert len(data_files(tmp_path)) == 2
+
+
+def test_a_copy_of_an_old_checkpoint_that_came_back_stays(tmp_path: Path) -> None:
+    """As from a backup: its data was removed once, and is needed again."""
+    path = save(tmp_path)
+    backup = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    backup[tmp_path / "best.onnx"] = backup.pop(path)
+    save(tmp_path, 2)
+    for file, data in backup.items():
+        file.write_bytes(data)
+    for scale in (3, 4):
+        save(tmp_path, scale)
+    assert io.load_onnx(tmp_path / "best.onnx")["w"][0, 1] == 1
 
 
 def test_names_of_other_files_in_a_model_are_not_removed(
@@ -191,7 +206,3 @@ def test_a_smaller_model_removes_the_data_of_the_larger_one(
     program = Program(1)
     saved(tmp_path, ONNX, program.ir)
     assert not data_files(tmp_path)
-    texts = {entry.key for entry in onnx.load(tmp_path / "w.onnx").metadata_props}
-    assert "popsr.oldDataFiles" in texts
-    saved(tmp_path, ONNX, program.ir)
-    assert "popsr.oldDataFiles" not in {entry.key for entry in onnx.load(tmp_path / "w.onnx").metadata_props}

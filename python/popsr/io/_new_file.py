@@ -47,7 +47,7 @@ class NewFile:
         self._where, self.path, self.size = where, path, 0
         self._digest = Digest()
         self._pending = bytearray()  # small pieces are hashed and written together
-        self.is_committed = False
+        self.is_committed = self._is_kept = False
         self._advised = 0
         self._owner = path if owner is None else owner
         self._like = path if like is None else like
@@ -62,9 +62,16 @@ class NewFile:
 
     def __exit__(self, *_: object) -> None:
         if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.unlink(self._temporary)
-            self._close()
+            try:
+                if not self._is_kept:
+                    with contextlib.suppress(OSError):
+                        os.unlink(self._temporary)
+            finally:
+                self._close()
+
+    def keep(self) -> None:
+        """Leave the file under its hidden name, for ``leftovers`` of a later writer."""
+        self._is_kept = True
 
     @property
     def digest(self) -> Digest:

@@ -69,9 +69,7 @@ def save_onnx(source: popsr.Session | popsr.Ir, path: str | os.PathLike[str]) ->
     target = read_path(where, path)
     with saved_program(where, source) as program, ExitStack() as files:
         old = OldData.of(where, onnx, target)
-        model = _Model(
-            onnx, program, old, [_tensor(onnx, program, variable) for variable in program.variables]
-        )
+        model = _Model(onnx, program, [_tensor(onnx, program, variable) for variable in program.variables])
         is_large = model.size() > _MAX_FILE
         budget = budget_of_save(where, target, 0 if is_large else model.size())
         program.check(budget, with_settings=program.is_embedded)
@@ -81,9 +79,8 @@ def save_onnx(source: popsr.Session | popsr.Ir, path: str | os.PathLike[str]) ->
             model.write_data(data)
         file = files.enter_context(NewFile(where, target))
         model.write(file)
-        old = old.with_newest(where, onnx, target)
-        _commit(where, file, data)
-        old.remove(where)
+        with old.with_newest(where, onnx, target).replaced(where, onnx, file):
+            _commit(where, file, data)
 
 
 def _commit(where: str, file: NewFile, data: NewFile | None) -> None:
@@ -140,7 +137,7 @@ def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
 class _Model:
     """The messages of a model; its data stays where it is."""
 
-    def __init__(self, onnx: Any, program: Program, old: OldData, tensors: list[_Tensor]) -> None:
+    def __init__(self, onnx: Any, program: Program, tensors: list[_Tensor]) -> None:
         factor = program.replication if program.is_embedded else None
         self._onnx, self._program, self._tensors = onnx, program, tensors
         self._head = onnx.ModelProto(
@@ -148,7 +145,7 @@ class _Model:
             producer_name=PRODUCER,
             producer_version=popsr.__version__,
             opset_import=[onnx.OperatorSetIdProto(domain="", version=_OPSET)],
-            metadata_props=metadata(onnx, {**program_text(factor, program.step), **old.text()}),
+            metadata_props=metadata(onnx, program_text(factor, program.step)),
         )
         self._graph = onnx.GraphProto(name="variables").SerializeToString()
 
