@@ -105,6 +105,49 @@ TEST_CASE("variable settings: queries") {
   }
 }
 
+/// The number that `count` returns, or the text of its ReplicaError.
+template <class Count>
+std::string outcome(Count count) {
+  try {
+    return std::to_string(count());
+  } catch (const ReplicaError& error) {
+    return error.what();
+  }
+}
+
+TEST_CASE("variable settings: groups are counted without tables as with them, errors included") {
+  for (std::int64_t replicas = -1; replicas <= 12; ++replicas) {
+    for (std::int64_t size = 1; size <= 13; ++size) {
+      CAPTURE(replicas);
+      CAPTURE(size);
+      for (const Type type : {Type::kAll, Type::kConsecutive, Type::kOrthogonal, Type::kUngrouped}) {
+        const VariableSettings settings(CommGroup(type, size));
+        CHECK(outcome([&] { return settings.group_count(replicas); }) ==
+              outcome([&] { return settings.replica_grouping(replicas).num_groups(); }));
+      }
+      for (std::int64_t stride = 1; stride <= 13; ++stride) {
+        CAPTURE(stride);
+        const VariableSettings settings(stride, size);
+        CHECK(outcome([&] { return settings.group_count(replicas); }) ==
+              outcome([&] { return settings.replica_grouping(replicas).num_groups(); }));
+        CHECK(outcome([&] { return settings.group_size(replicas); }) ==
+              outcome([&] { return settings.replica_grouping(replicas).group_size(); }));
+      }
+    }
+  }
+}
+
+TEST_CASE("variable settings: counting the groups of many replicas takes no memory per replica") {
+  // With tables this takes minutes: 12 MiB each time.
+  const std::int64_t replicas = std::int64_t{1} << 20;
+  std::int64_t total = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    total += VariableSettings(1 << (i % 20), 2).group_count(replicas);
+    total += VariableSettings(CommGroup(Type::kOrthogonal, 4)).group_count(replicas);
+  }
+  CHECK(total == 100'000 * (replicas / 2 + replicas / 4));
+}
+
 TEST_CASE("variable settings: shapes of host arrays") {
   const Shape shape = {2, 3, 4};
   for (const Mode mode : {Mode::kOnePerGroup, Mode::kAllReplicas, Mode::kAllReduceReplicas}) {

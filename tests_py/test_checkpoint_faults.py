@@ -82,7 +82,7 @@ def test_cut_off_files_are_refused(tmp_path: Path, format: Format, target: Targe
     ((path, data),) = whole_files(tmp_path, format).items()
     for bad in truncations(data):
         path.write_bytes(bad)
-        target.refuses(path)
+        target.refuses(path, errors.CheckpointError)
 
 
 @pytest.mark.usefixtures("small_files")
@@ -92,7 +92,7 @@ def test_cut_off_models_and_external_data_are_refused(tmp_path: Path, target: Ta
     for path, data in files.items():
         for bad in truncations(data):
             path.write_bytes(bad)
-            target.refuses(tmp_path / "w.onnx")
+            target.refuses(tmp_path / "w.onnx", errors.CheckpointError)
         path.write_bytes(data)
 
 
@@ -123,7 +123,7 @@ def test_flipped_bits_are_refused(tmp_path: Path, format: Format, target: Target
     ((path, data),) = whole_files(tmp_path, format).items()
     for bad in random.Random(1).sample(list(flips(data)), 700):
         path.write_bytes(bad)
-        target.refuses(path)
+        target.refuses(path, errors.CheckpointError)
 
 
 @pytest.mark.usefixtures("small_files")
@@ -132,7 +132,7 @@ def test_flipped_bits_of_models_and_their_external_data_are_refused(tmp_path: Pa
     for path, data in files.items():
         for bad in random.Random(2).sample(list(flips(data)), 300):
             path.write_bytes(bad)
-            target.refuses(tmp_path / "w.onnx")
+            target.refuses(tmp_path / "w.onnx", errors.CheckpointError)
         path.write_bytes(data)
 
 

@@ -83,7 +83,7 @@ class InternalError(Error, RuntimeError):
 
 
 class CheckpointError(Error, ValueError):
-    """A checkpoint file is damaged, contradicts itself, or is none."""
+    """A checkpoint file is damaged, contradicts itself, exceeds a limit, or is not a checkpoint."""
 
 
 class FileError(Error, OSError):

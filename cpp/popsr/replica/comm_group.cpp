@@ -45,7 +45,7 @@ CommGroup CommGroup::from_replica_grouping(const ReplicaGrouping& grouping) {
       grouping.to_string());
 }
 
-ReplicaGrouping CommGroup::to_replica_grouping(std::int64_t replicas) const {
+CommGroup::Stride CommGroup::stride(std::int64_t replicas) const {
   if (has_size(type_) && (replicas < size_ || replicas % size_ != 0)) {
     raise<ReplicaError>(
         "comm_group: size does not divide the replicas, got {} of size {} for {} replicas, "
@@ -54,19 +54,29 @@ ReplicaGrouping CommGroup::to_replica_grouping(std::int64_t replicas) const {
   }
   switch (type_) {
     case CommGroupType::kAll:
-      return ReplicaGrouping::from_stride(replicas);
+      return {1, std::nullopt};
     case CommGroupType::kConsecutive:
-      return ReplicaGrouping::from_stride(replicas, 1, size_);
+      return {1, size_};
     case CommGroupType::kOrthogonal:
-      return ReplicaGrouping::from_stride(replicas, replicas / size_, size_);
+      return {replicas / size_, size_};
     case CommGroupType::kUngrouped:
-      return ReplicaGrouping::from_stride(replicas, 1, 1);
+      return {1, 1};
   }
   POPSR_CHECK(false);
 }
 
+ReplicaGrouping CommGroup::to_replica_grouping(std::int64_t replicas) const {
+  const Stride groups = stride(replicas);
+  return ReplicaGrouping::from_stride(replicas, groups.distance, groups.size);
+}
+
+std::int64_t CommGroup::num_groups(std::int64_t replicas) const {
+  const Stride groups = stride(replicas);
+  return ReplicaGrouping::count_groups(replicas, groups.distance, groups.size);
+}
+
 CommGroup CommGroup::complement(std::int64_t replicas) const {
-  const std::int64_t groups = to_replica_grouping(replicas).num_groups();
+  const std::int64_t groups = num_groups(replicas);
   switch (type_) {
     case CommGroupType::kAll:
       return CommGroup(CommGroupType::kUngrouped);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,8 @@ class CommGroup {
   std::int64_t size() const { return size_; }
   /// Throws ReplicaError unless the size divides the replicas.
   ReplicaGrouping to_replica_grouping(std::int64_t replicas) const;
+  /// The number of its groups, at no cost per replica. Throws as it does.
+  std::int64_t num_groups(std::int64_t replicas) const;
   /// The groups across these: consecutive and orthogonal swap, as do All and Ungrouped.
   /// Throws ReplicaError unless the size divides the replicas.
   CommGroup complement(std::int64_t replicas) const;
@@ -39,6 +42,13 @@ class CommGroup {
   std::string to_string() const;
 
  private:
+  struct Stride {
+    std::int64_t distance;
+    std::optional<std::int64_t> size;
+  };
+  /// The arguments of ReplicaGrouping::from_stride for these groups.
+  Stride stride(std::int64_t replicas) const;
+
   CommGroupType type_;
   std::int64_t size_;
 };

@@ -62,8 +62,15 @@ ReplicaGrouping::ReplicaGrouping(std::vector<std::int64_t> assignment) {
   tables_ = std::move(tables);
 }
 
-ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t stride,
-                                             std::optional<std::int64_t> group_size) {
+namespace {
+
+struct StrideAndSize {
+  std::int64_t stride, size;
+};
+
+/// The arguments of from_stride, completed and checked.
+StrideAndSize checked_stride(std::int64_t replicas, std::int64_t stride,
+                             std::optional<std::int64_t> group_size) {
   check_replicas(replicas);
   if (stride < 1 || stride > replicas || replicas % stride != 0) {
     raise<ReplicaError>(
@@ -79,9 +86,23 @@ ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t
         "expected stride * group_size to divide {}",
         stride, size, replicas, replicas);
   }
+  return {stride, size};
+}
+
+}  // namespace
+
+std::int64_t ReplicaGrouping::count_groups(std::int64_t replicas, std::int64_t stride,
+                                           std::optional<std::int64_t> group_size) {
+  return replicas / checked_stride(replicas, stride, group_size).size;
+}
+
+ReplicaGrouping ReplicaGrouping::from_stride(std::int64_t replicas, std::int64_t stride,
+                                             std::optional<std::int64_t> group_size) {
+  const StrideAndSize groups = checked_stride(replicas, stride, group_size);
   std::vector<std::int64_t> assignment(static_cast<std::size_t>(replicas));
   for (std::int64_t r = 0; r < replicas; ++r) {
-    assignment[static_cast<std::size_t>(r)] = r % stride + stride * (r / (stride * size));
+    assignment[static_cast<std::size_t>(r)] =
+        r % groups.stride + groups.stride * (r / (groups.stride * groups.size));
   }
   return ReplicaGrouping(std::move(assignment));
 }

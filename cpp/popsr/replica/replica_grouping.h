@@ -21,6 +21,9 @@ class ReplicaGrouping {
   /// No group_size stands for replicas / stride. Groups of one replica have stride 1.
   static ReplicaGrouping from_stride(std::int64_t replicas, std::int64_t stride = 1,
                                      std::optional<std::int64_t> group_size = {});
+  /// The number of groups of from_stride, without its tables. Throws as it does.
+  static std::int64_t count_groups(std::int64_t replicas, std::int64_t stride = 1,
+                                   std::optional<std::int64_t> group_size = {});
   /// Group of each replica. Throws ReplicaError unless groups are of equal size and numbered from 0 in order
   /// of first appearance.
   static ReplicaGrouping from_assignment(std::span<const std::int64_t> assignment);

@@ -54,10 +54,14 @@ ReplicaGrouping VariableSettings::replica_grouping(std::int64_t replicas) const 
 }
 
 std::int64_t VariableSettings::group_count(std::int64_t replicas) const {
+  if (const auto* group = std::get_if<CommGroup>(&groups_)) return group->num_groups(replicas);
+  if (const auto* groups = std::get_if<StrideAndSize>(&groups_)) {
+    return ReplicaGrouping::count_groups(replicas, groups->stride, groups->size);
+  }
   return replica_grouping(replicas).num_groups();
 }
 std::int64_t VariableSettings::group_size(std::int64_t replicas) const {
-  return replica_grouping(replicas).group_size();
+  return replicas / group_count(replicas);
 }
 Replica VariableSettings::representative(std::int64_t replicas, std::int64_t group) const {
   return replica_grouping(replicas).group(group).front();

@@ -43,6 +43,7 @@ class VariableSettings {
   const CommGroup* comm_group() const { return std::get_if<CommGroup>(&groups_); }
   ReplicaGrouping replica_grouping(std::int64_t replicas) const;
 
+  /// At no cost per replica, as sizes and shapes are.
   std::int64_t group_count(std::int64_t replicas) const;
   std::int64_t group_size(std::int64_t replicas) const;
   /// Lowest replica of a group. Throws ReplicaError when there is no such group.

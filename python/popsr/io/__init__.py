@@ -4,7 +4,8 @@ from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_read import load_onnx
 from popsr.io._onnx_write import save_onnx
 from popsr.io._reset import reset_host_weights
-from popsr.io._safetensors import load_safetensors, save_safetensors
+from popsr.io._safetensors_read import load_safetensors
+from popsr.io._safetensors_write import save_safetensors
 from popsr.io._weights_io import PyWeightsIO
 
 __all__ = [

@@ -1,170 +1,23 @@
-"""What all formats of checkpoints share: what is saved of a program, and what is known of a file's tensors."""
+"""The contents of a checkpoint file, as the loaders return them."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 
 from popsr._host_rows import Array
-from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
-from popsr.io._files import NewFile, OpenFile
-from popsr.ir import Ir
+from popsr.errors import UnknownNameError
+from popsr.io._files import shown, shown_path
+from popsr.io._settings import StoredSettings
+from popsr.io._stored import StoredFile
 from popsr.replicas import VariableSettings
-from popsr.session import Session
-from popsr.tensor import Variable
 
-__all__ = [
-    "MAX_TENSORS",
-    "Checkpoint",
-    "Program",
-    "StoredFile",
-    "StoredTensor",
-    "bytes_of",
-    "saved_program",
-]
+__all__ = ["Checkpoint", "close_names"]
 
-MAX_TENSORS = 1_000_000
-_MAX_RANK = 32
-
-
-# --- what is saved --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Program:
-    """The variables of a program or session; ``parts`` gives a variable's value, one row a group, in pieces."""
-
-    variables: list[Variable]
-    parts: Callable[[Variable], list[Array]]
-    replication: int
-    is_embedded: bool
-    step: int | None
-
-    def nbytes(self, variable: Variable) -> int:
-        """Size of a variable's rows."""
-        return math.prod(variable.shape_on_host) * variable.dtype.as_numpy().itemsize
-
-    def write(self, file: NewFile, variable: Variable) -> None:
-        """Write a variable's rows; they are not copied."""
-        end = file.size + self.nbytes(variable)
-        for part in self.parts(variable):
-            file.write(bytes_of(part))
-        assert file.size == end, variable
-
-
-@contextlib.contextmanager
-def saved_program(where: str, source: Any) -> Iterator[Program]:
-    """The state of a session, or the initial state of an Ir; no run changes it inside the block.
-
-    Raises:
-        TypeError: it is neither.
-    """
-    if isinstance(source, Session):
-        with source._lock:
-            ir = source._ir
-            known = list(source._variables)
-            yield Program(
-                known, source._current_parts, ir.replication_factor, ir._embeds_replication, source.step
-            )
-    elif isinstance(source, Ir):
-        known = list(source.main_graph.variables)
-        yield Program(known, _initial_parts, source.replication_factor, source._embeds_replication, None)
-    else:
-        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {source!r}")
-
-
-def _initial_parts(variable: Variable) -> list[Array]:
-    mapped = variable._ir._mapped.get(variable._id)
-    if mapped is not None:
-        return [mapped]
-    data = variable._ir._core.tensor_data(variable._id)
-    assert data is not None
-    return [data]
-
-
-def bytes_of(array: Array) -> memoryview:
-    """The bytes of an array; those of a C-contiguous one are not copied."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-# --- what is in a file ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor of a file whose place and size were checked; ``fill`` reads its bytes into a buffer."""
-
-    name: str
-    type_name: str
-    dtype: np.dtype[Any] | None
-    shape: tuple[int, ...]
-    settings: VariableSettings | None
-    fill: Callable[[Array], None]
-
-    def known_dtype(self, where: str) -> np.dtype[Any]:
-        """The NumPy type.
-
-        Raises:
-            UnsupportedError: there is none.
-        """
-        if self.dtype is None:
-            raise UnsupportedError(f"{where}: '{self.name}' has a dtype without arrays, got {self.type_name}")
-        return self.dtype
-
-
-@dataclass
-class StoredFile:
-    """A checked file; ``prepare`` checks where else the named tensors lie before any of them is read."""
-
-    file: OpenFile
-    replication: int | None
-    step: int | None
-    tensors: dict[str, StoredTensor] = field(default_factory=dict)
-    prepare: Callable[[list[str]], None] = lambda _: None
-
-    def add(self, tensor: StoredTensor) -> None:
-        """Append a tensor.
-
-        Raises:
-            CheckpointError: one of that name is there, or there are too many.
-        """
-        if tensor.name in self.tensors:
-            raise self.file.bad(f"has two tensors of one name, got {tensor.name!r} twice")
-        if len(self.tensors) == MAX_TENSORS:
-            raise self.file.bad(f"has too many tensors, expected at most {MAX_TENSORS}")
-        self.tensors[tensor.name] = tensor
-
-    def check_shape(self, name: str, shape: Iterable[int]) -> tuple[int, ...]:
-        """Refuse negative extents and what NumPy has no arrays for."""
-        extents = tuple(shape)
-        if any(extent < 0 for extent in extents):
-            raise self.file.bad(f"has a negative dimension, got {extents} for {name!r}, expected 0 or more")
-        if len(extents) > _MAX_RANK or math.prod(max(extent, 1) for extent in extents) >= 1 << 59:
-            raise self.file.bad(f"has a tensor of absurd size, got {name!r} of rank {len(extents)}")
-        return extents
-
-    def arrays(self, names: Iterable[str]) -> dict[str, Array]:
-        """The data of tensors; all checks come before the first allocation."""
-        wanted = [self.tensors[name] for name in names]
-        kinds = [tensor.known_dtype(self.file.where) for tensor in wanted]
-        self.prepare([tensor.name for tensor in wanted])
-        return {tensor.name: self._array(tensor, kind) for tensor, kind in zip(wanted, kinds, strict=True)}
-
-    def _array(self, tensor: StoredTensor, kind: np.dtype[Any]) -> Array:
-        try:
-            array = np.empty(tensor.shape, kind)
-        except MemoryError:
-            raise self.file.bad(f"does not fit into memory, got {tensor.shape} for {tensor.name!r}") from None
-        tensor.fill(array)
-        if kind.kind == "b" and array.size and array.view(np.uint8).max() > 1:
-            raise self.file.bad(f"has a bool that is neither 0 nor 1 in {tensor.name!r}")
-        return array
+_SHOWN_NAMES = 5
+_COMPARED_NAMES = 500  # comparing texts takes time with the square of their length
+_COMPARED_LENGTH = 100
 
 
 class Checkpoint(Mapping[str, Array]):
@@ -179,14 +32,21 @@ class Checkpoint(Mapping[str, Array]):
         self.path = stored.file.path
         self.replication_factor = stored.replication
         self.step = stored.step
-        self.settings: Mapping[str, VariableSettings] = {
-            tensor.name: tensor.settings for tensor in stored.tensors.values() if tensor.settings is not None
-        }
+        self.settings: Mapping[str, VariableSettings] = _Settings(
+            {
+                tensor.name: tensor.settings
+                for tensor in stored.tensors.values()
+                if tensor.settings is not None
+            }
+        )
+        for tensor in stored.tensors.values():
+            if tensor.are_varints:  # the data of all others is as large as what the file has of it
+                stored.budget.take_memory(tensor.nbytes)
         self._arrays = stored.arrays(stored.tensors)
 
     @property
     def unknown(self) -> str:
-        """What the file does not tell; empty when it tells all."""
+        """The facts that the file lacks, as text; empty when it has all."""
         if self.replication_factor is None:
             return (
                 "no replication factor is embedded, so a leading dimension of groups looks like a dimension of the "
@@ -194,13 +54,19 @@ class Checkpoint(Mapping[str, Array]):
                 "session.reset_host_weights(), which knows the groups"
             )
         without = [name for name in self._arrays if name not in self.settings]
-        return f"no groups are saved for {', '.join(map(repr, without))}" if without else ""
+        more = f" and {len(without) - _SHOWN_NAMES} more" if len(without) > _SHOWN_NAMES else ""
+        return (
+            f"no groups are saved for {', '.join(map(shown, without[:_SHOWN_NAMES]))}{more}"
+            if without
+            else ""
+        )
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._arrays:
-            close = difflib.get_close_matches(str(name), self._arrays, n=3, cutoff=0.0)
+            close = ", ".join(close_names(str(name), self._arrays, cutoff=0.0)) or "none: it has no tensors"
             raise UnknownNameError(
-                f"Checkpoint: no such tensor in '{self.path}', got {name!r}, expected one of {close}"
+                f"Checkpoint: no such tensor in {shown_path(self.path)}, got {shown(str(name))}, expected one of "
+                f"[{close}]"
             )
         return self._arrays[name]
 
@@ -213,4 +79,36 @@ class Checkpoint(Mapping[str, Array]):
     def __repr__(self) -> str:
         factor = "" if self.replication_factor is None else f", replication factor {self.replication_factor}"
         unknown = f"; {self.unknown}" if self.unknown else ""
-        return f"Checkpoint['{self.path}': {len(self)} tensors{factor}{unknown}]"
+        return f"Checkpoint[{shown_path(self.path)}: {len(self)} tensors{factor}{unknown}]"
+
+
+class _Settings(Mapping[str, VariableSettings]):
+    """Settings by name, made when they are asked for."""
+
+    def __init__(self, stored: dict[str, StoredSettings]) -> None:
+        self._stored = stored
+
+    def __getitem__(self, name: str) -> VariableSettings:
+        return self._stored[name].value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __repr__(self) -> str:
+        return f"Settings[{len(self)} tensors]"
+
+
+def close_names(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """Up to three names that resemble ``name``, quoted; of many, those of about its length are compared."""
+    short = (each for each in names if len(each) <= _COMPARED_LENGTH)
+    compared = heapq.nsmallest(_COMPARED_NAMES, short, key=lambda each: abs(len(each) - len(name)))
+    return [
+        shown(each)
+        for each in difflib.get_close_matches(name[:_COMPARED_LENGTH], compared, n=3, cutoff=cutoff)
+    ]

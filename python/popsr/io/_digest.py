@@ -34,6 +34,12 @@ class Digest:
             if self._length % _PIECE == 0:
                 self._end_piece()
 
+    def copy(self) -> Digest:
+        """A digest that goes on from here."""
+        result = Digest()
+        result._root, result._length, result._crc = self._root.copy(), self._length, self._crc
+        return result
+
     def text(self) -> str:
         """The digest of all that was given; ends the use of this object."""
         self._end_piece()

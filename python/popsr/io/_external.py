@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import sys
 from typing import NamedTuple
 
-from popsr._host_rows import Array
-from popsr.io._checkpoint import bytes_of
-from popsr.io._files import OpenFile, open_beneath
+from popsr.io._budget import Budget
+from popsr.io._files import shown, shown_path
+from popsr.io._open_file import OpenFile, open_beneath
+from popsr.io._stored import Make, Seal, StoredTensor, read_tensors
 
-__all__ = ["DataFile", "ExternalData", "Place"]
+__all__ = ["DataFile", "ExternalData"]
 
-_STEP = 4 << 20
+_LOCATION_BYTES = 400  # of what is kept of a data file besides its name
 
 
 class DataFile(NamedTuple):
-    """What a model says of the data file that popsr wrote for it."""
+    """The data file that popsr wrote for a model, as the model describes it."""
 
     location: str
     nbytes: int
     digest: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the data of one tensor lies."""
-
-    location: str
-    offset: int
-    nbytes: int
-    checksum: str | None
 
 
 class ExternalData:
@@ -38,63 +29,82 @@ class ExternalData:
 
     def __init__(self, model: OpenFile, own: DataFile | None) -> None:
         self._model, self._own = model, own
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, str] = {}
+        self._inside: dict[str, list[StoredTensor]] = {}
+        self._checksums: dict[str, set[str]] = {}
 
-    def add(self, name: str, place: Place) -> None:
-        """Note where a tensor lies."""
-        if self._own is not None and place.location != self._own.location:
+    def location(self, name: str, budget: Budget) -> str:
+        """The name of a data file; equal names are one object."""
+        found = self._locations.get(name)
+        if found is None:
+            budget.take_memory(_LOCATION_BYTES + sys.getsizeof(name))
+            found = self._locations[name] = name
+        return found
+
+    def add(self, tensor: StoredTensor, checksum: str | None) -> None:
+        """Note a tensor that lies in another file, and what the file's SHA-1 is said to be."""
+        location = tensor.location
+        assert location is not None
+        if self._own is not None and location != self._own.location:
             raise self._model.bad(
-                f"has external data in another file than it says, got {place.location!r} for {name!r}, "
-                f"expected {self._own.location!r}"
+                f"has external data in another file than it says, got {shown(location)} for {shown(tensor.name)}, "
+                f"expected {shown(self._own.location)}"
             )
-        self._places[name] = place
+        self._inside.setdefault(location, []).append(tensor)
+        if checksum is not None:
+            self._checksums.setdefault(location, set()).add(checksum)
 
-    def prepare(self, names: list[str]) -> None:
-        """Check the files of these tensors: sizes, overlaps, checksums.
+    def read(self, tensors: list[StoredTensor], make: Make) -> None:
+        """Read the data of tensors, each file in one pass.
 
         Raises:
-            CheckpointError: they are damaged, or lie elsewhere than beneath the model's folder.
-            FileError: they cannot be read.
+            CheckpointError: a file is damaged, or lies elsewhere than beneath the model's folder.
+            FileError: it cannot be read.
         """
-        needed = {self._places[name].location for name in names if name in self._places}
-        for location in sorted(needed):
-            with self._open(location) as file:
+        wanted: dict[str, list[StoredTensor]] = {}
+        for tensor in tensors:
+            assert tensor.location is not None
+            wanted.setdefault(tensor.location, []).append(tensor)
+        seen = {self._model.identity: self._model.path.name}
+        for location in sorted(wanted):
+            with open_beneath(self._model.where, self._model.path.parent, location) as file:
+                if file.identity in seen:
+                    raise file.bad(
+                        f"is the same file as {shown(seen[file.identity])}, expected a data file of its own"
+                    )
+                seen[file.identity] = location
                 self._check(file, location)
-
-    def fill(self, name: str, array: Array) -> None:
-        """Read the data of a tensor."""
-        place = self._places[name]
-        with self._open(place.location) as file:
-            file.read_into(place.offset, bytes_of(array))
-
-    def _open(self, location: str) -> OpenFile:
-        return open_beneath(self._model.where, self._model.path.parent, location)
+                self._read(file, location, wanted[location], make)
 
     def _check(self, file: OpenFile, location: str) -> None:
-        inside = {name: place for name, place in self._places.items() if place.location == location}
         end, before = 0, ""
-        for name, place in sorted(inside.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
-            if place.offset < end and place.nbytes:
+        for tensor in sorted(self._inside[location], key=lambda tensor: (tensor.begin, tensor.length)):
+            if tensor.begin < end and tensor.length:
                 raise file.bad(
-                    f"has tensors that overlap, got {before!r} and {name!r} at byte {place.offset}"
+                    f"has tensors that overlap, got {shown(before)} and {shown(tensor.name)} at byte {tensor.begin}"
                 )
-            end, before = max(end, place.offset + place.nbytes), name
+            end, before = max(end, tensor.begin + tensor.length), tensor.name
             if end > file.size:
                 raise file.bad(
-                    f"is cut off, got {file.size} bytes, expected at least {end} for {name!r} of '{self._model.path}'"
+                    f"is cut off, got {file.size} bytes, expected at least {end} for {shown(tensor.name)} of "
+                    f"{shown_path(self._model.path.name)}"
                 )
         if self._own is not None and file.size != self._own.nbytes:
             raise file.bad(f"has the wrong size, got {file.size} bytes, expected {self._own.nbytes}")
-        if self._own is not None and file.digest(0, file.size) != self._own.digest:
-            raise file.bad("is damaged: its digest is not the one that its model has")
-        checksums = {place.checksum for place in inside.values() if place.checksum is not None}
-        if checksums and checksums != {_sha1(file)}:
+        if file.links > 1 and self._own is None and location not in self._checksums:
+            raise file.bad(
+                f"may be a file from elsewhere, got {file.links} hard links and no checksum in the model, expected a "
+                "file with one name"
+            )
+
+    def _read(self, file: OpenFile, location: str, tensors: list[StoredTensor], make: Make) -> None:
+        seal = None
+        if self._own is not None:
+            expected = self._own.digest
+            advice = ": its digest is not the one that its model has"
+            seal = Seal(0, file.size, lambda digest: digest == expected, advice)
+        checksums = self._checksums.get(location, set())
+        sha1 = hashlib.sha1(usedforsecurity=False)
+        read_tensors(file, tensors, make, seal, [sha1] if checksums else [])
+        if checksums and checksums != {sha1.hexdigest()}:
             raise file.bad("is damaged: its SHA-1 is not the checksum that its model has")
-
-
-def _sha1(file: OpenFile) -> str:
-    """What the ONNX format calls the checksum of a data file."""
-    result = hashlib.sha1(usedforsecurity=False)
-    for offset in range(0, file.size, _STEP):
-        result.update(file.read(offset, min(_STEP, file.size - offset)))
-    return result.hexdigest()

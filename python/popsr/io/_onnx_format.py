@@ -1,7 +1,8 @@
-"""What writing and reading ONNX files share: dtypes, popsr's keys, the record that ends a file."""
+"""Names that writing and reading ONNX files share: dtypes, popsr's keys, the record that ends a file."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -16,17 +17,20 @@ __all__ = [
     "DATA_DIGEST",
     "DATA_FILE",
     "DIGEST",
+    "OLD_DATA",
     "ONNX_TYPES",
     "PRODUCER",
     "digest_record",
-    "message_error",
+    "field_names",
     "metadata",
     "require_onnx",
+    "type_names",
 ]
 
 PRODUCER = "popsr"
 DIGEST = "popsr.digest"
 DATA_FILE, DATA_BYTES, DATA_DIGEST = "popsr.dataFile", "popsr.dataBytes", "popsr.dataDigest"
+OLD_DATA = "popsr.oldDataFiles"
 
 ONNX_TYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -67,10 +71,16 @@ def require_onnx(where: str) -> Any:
         ) from None
 
 
-def message_error() -> type[Exception]:
-    """What the library raises for bytes that are no message."""
-    error: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-    return error
+@functools.cache
+def field_names(message: Any) -> dict[int, str]:
+    """Names of the fields of a message of the onnx package, by number."""
+    return {field.number: field.name for field in message.DESCRIPTOR.fields}
+
+
+@functools.cache
+def type_names(onnx: Any) -> dict[int, str]:
+    """ONNX's names of dtypes, by number."""
+    return {code: name for name, code in onnx.TensorProto.DataType.items()}
 
 
 def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:

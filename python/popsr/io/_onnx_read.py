@@ -1,48 +1,57 @@
 """Reading the initializers of an ONNX model, ours or another writer's.
 
-The file is walked field by field. Messages without their data go to the library; ``raw_data`` is read straight into
+The file is walked field by field, and everything but the data of tensors is read once. The data is read straight into
 arrays when a tensor is asked for. Nodes and the rest of a model are skipped.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr.errors import Error, UnsupportedError
-from popsr.io._checkpoint import Checkpoint, StoredFile, StoredTensor
+from popsr.errors import UnsupportedError
+from popsr.io._budget import Budget
+from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
 from popsr.io._external import DataFile, ExternalData
-from popsr.io._files import OpenFile, read_path
-from popsr.io._onnx_data import data_of
+from popsr.io._files import read_path, shown_path
 from popsr.io._onnx_format import (
     DATA_BYTES,
     DATA_DIGEST,
     DATA_FILE,
     DIGEST,
-    ONNX_TYPES,
     PRODUCER,
     digest_record,
-    message_error,
+    field_names,
     require_onnx,
 )
-from popsr.io._settings import read_program, read_settings
-from popsr.io._wire import Field, fields
+from popsr.io._onnx_tensor import Entries, TensorReader, read_text
+from popsr.io._open_file import OpenFile
+from popsr.io._settings import SettingsReader, check_version, read_program
+from popsr.io._stored import Seal, StoredFile
+from popsr.io._wire import DELIMITED, VARINT, Cursor
 
-__all__ = ["load_onnx", "open_onnx", "own_data_file"]
+__all__ = ["Model", "load_onnx", "open_onnx", "read_model"]
 
-_MAX_MESSAGES = 1 << 30  # bytes of messages that go to the library
+_MAX_NAME = 1 << 10  # bytes of the names of producers
+
+_CHANGED = (
+    ", or was changed after popsr wrote it, got a digest that does not match its contents (a file that was changed on "
+    f"purpose must have neither producer_name '{PRODUCER}' nor '{DIGEST}')"
+)
 
 
 def load_onnx(path: str | os.PathLike[str]) -> Checkpoint:
     """All initializers of an ONNX model, and what it says of replicas.
 
-    Everything is checked before memory is allocated: the structure, sizes, duplicates and, in files that popsr wrote,
-    digests. Data in other files is read only from beneath the model's folder.
+    The structure, sizes and duplicates are checked before memory is taken for data, and in files that popsr wrote the
+    digests before data is returned. Data in other files is read only from beneath the model's folder. A file of ``s``
+    bytes, with its data files, takes no more than ``2 * s`` bytes of memory and 48 MiB.
 
     Args:
         path: the file, popsr's or another writer's.
@@ -50,7 +59,7 @@ def load_onnx(path: str | os.PathLike[str]) -> Checkpoint:
         Arrays by name, with ``replication_factor``, ``settings`` and ``step`` where the file has them; ``unknown`` says
         what cannot be known without.
     Raises:
-        CheckpointError: the file is damaged, contradicts itself, or is no ONNX model.
+        CheckpointError: the file is damaged, contradicts itself, exceeds a limit, or is not an ONNX model.
         OSError: it cannot be read.
         ImportError: onnx is not installed.
         NotImplementedError: a tensor of a dtype without arrays, as strings, or a sparse one.
@@ -64,139 +73,119 @@ def open_onnx(where: str, path: Path) -> Iterator[StoredFile]:
     """The checked contents of a file, for reading inside the block."""
     onnx = require_onnx(where)
     with OpenFile(where, path) as file:
-        reader = _Reader(onnx, file)
-        model, graph = reader.model()
-        reader.check_digest(model)
-        yield reader.tensors(model, graph)
+        stored = StoredFile(file, Budget(file.bad, file.size))
+        model = read_model(onnx, file, stored.budget)
+        begin, end = model.graph
+        graph = Cursor(file, stored.budget, begin, end, keep=model.is_ours)
+        if model.is_ours:
+            stored.seal = _seal(onnx, file, model, graph)
+            if model.producer_name == PRODUCER:
+                check_version(file, model.producer_version)
+        with stored.unless_damaged():
+            stored.replication, stored.step = read_program(file, model.texts)
+            external = ExternalData(file, _own_data(file, model.texts))
+            stored.read_external = external.read
+            _add_tensors(onnx, stored, model, graph, external)
+            yield stored
 
 
-def own_data_file(path: Path) -> Path | None:
-    """The data file that popsr wrote for the model of that name; None when there is none."""
-    pattern = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{8}}\.data")
-    try:
-        with OpenFile("save_onnx", path) as file:
-            reader = _Reader(require_onnx("save_onnx"), file)
-            model, _ = reader.model()
-            name = reader.texts(model).get(DATA_FILE, "")
-    except Error:  # no file, or none of ours
-        return None
-    return path.with_name(name) if model.producer_name == PRODUCER and pattern.fullmatch(name) else None
+@dataclass
+class Model:
+    """A model without its graph, and where the graph is."""
+
+    cursor: Cursor
+    entries: Entries
+    graph: tuple[int, int] = (0, 0)
+    ir_version: int = 0
+    producer_name: str = ""
+    producer_version: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        """True if it has one of the two marks of popsr's files."""
+        return self.producer_name == PRODUCER or DIGEST in self.texts
 
 
-class _Reader:
-    """The messages of one file."""
+def read_model(onnx: Any, file: OpenFile, budget: Budget) -> Model:
+    """Read all of a model but its graph.
 
-    def __init__(self, onnx: Any, file: OpenFile) -> None:
-        self._onnx, self._file = onnx, file
-        self._room = _MAX_MESSAGES
-        self._decode_error = message_error()
-
-    def model(self) -> tuple[Any, Field]:
-        """The model without its graph, and where the graph is."""
-        numbers = self._onnx.ModelProto
-        once = {
-            numbers.IR_VERSION_FIELD_NUMBER,
-            numbers.PRODUCER_NAME_FIELD_NUMBER,
-            numbers.GRAPH_FIELD_NUMBER,
-        }
-        wanted = {*once, numbers.METADATA_PROPS_FIELD_NUMBER}
-        parts: list[Field] = []
-        graph = None
-        if self._file.size == 0:
-            raise self._file.bad("is empty, expected a checkpoint")
-        for field in fields(self._file, 0, self._file.size):
-            if field.number not in wanted:
-                continue
+    Raises:
+        CheckpointError: it is not a model.
+    """
+    if file.size == 0:
+        raise file.bad("is empty, expected a checkpoint")
+    cursor = Cursor(file, budget, 0, file.size, keep=True)
+    model = Model(cursor, Entries(file, budget))
+    names = field_names(onnx.ModelProto)
+    unread = {"ir_version", "producer_name", "producer_version", "graph"}
+    for number, kind, value in cursor.fields(file.size):
+        name = names.get(number)
+        if name == "metadata_props":
+            key, text = model.entries.read(cursor, kind, value)
+            if key in model.texts:
+                raise model.entries.twice(key)
+            model.texts[key] = text
+        elif name in unread:
             # Readers let the last of two win and skip a field of another wire type: here damage would hide there.
-            is_new = field.number not in once or not any(field.number == part.number for part in parts)
-            if not is_new or field.is_delimited == (field.number == numbers.IR_VERSION_FIELD_NUMBER):
-                raise self._file.bad(f"is no ONNX model, got field {field.number} twice or of a wrong type")
-            parts.append(field)
-            if field.number == numbers.GRAPH_FIELD_NUMBER:
-                graph = field
-        model = self._message(numbers, [self._bytes(part) for part in parts if part is not graph])
-        if graph is None or model.ir_version <= 0:
-            raise self._file.bad("is no ONNX model or cut off, got no graph or no ir_version")
-        return model, graph
-
-    def texts(self, message: Any) -> dict[str, str]:
-        """Metadata of a message."""
-        result: dict[str, str] = {}
-        for entry in message.metadata_props:
-            key, value = self._text(entry.key), self._text(entry.value)
-            if key in result:
-                raise self._file.bad(f"has metadata of one key, got {key[:80]!r} twice")
-            result[key] = value
-        return result
-
-    def check_digest(self, model: Any) -> None:
-        """Files of popsr end with a digest: what changed one of the two marks left the other."""
-        file = self._file
-        if model.producer_name != PRODUCER and DIGEST not in self.texts(model):
-            return
-        end = file.size - len(digest_record(self._onnx, "0" * Digest.LENGTH))
-        if end < 0 or file.read(end, file.size - end) != digest_record(self._onnx, file.digest(0, end)):
-            raise file.bad(
-                "is damaged, or was changed after popsr wrote it, got another digest than that of its contents "
-                f"(a file that was changed on purpose must have neither producer_name '{PRODUCER}' nor '{DIGEST}')"
-            )
-
-    def tensors(self, model: Any, graph: Field) -> StoredFile:
-        """The initializers."""
-        texts = self.texts(model)
-        stored = StoredFile(self._file, *read_program(self._file, texts))
-        external = ExternalData(self._file, self._own_data(texts))
-        stored.prepare = external.prepare
-        numbers = self._onnx.GraphProto
-        for field in fields(self._file, graph.body, graph.end):
-            if field.number == numbers.SPARSE_INITIALIZER_FIELD_NUMBER:
-                raise UnsupportedError(f"{self._file.where}: '{self._file.path}' has sparse initializers")
-            if field.number == numbers.INITIALIZER_FIELD_NUMBER and field.is_delimited:
-                stored.add(self._tensor(stored, external, field))
-        return stored
-
-    def _own_data(self, texts: dict[str, str]) -> DataFile | None:
-        if DATA_FILE not in texts:
-            return None
-        nbytes = self._file.number(DATA_BYTES, texts.get(DATA_BYTES, ""), 0, 2**63 - 1)
-        return DataFile(texts[DATA_FILE], nbytes, texts.get(DATA_DIGEST, ""))
-
-    def _tensor(self, stored: StoredFile, external: ExternalData, field: Field) -> StoredTensor:
-        raw_number = self._onnx.TensorProto.RAW_DATA_FIELD_NUMBER
-        parts, raws = [], []
-        for part in fields(self._file, field.body, field.end):
-            if part.number == raw_number and part.is_delimited:
-                raws.append(part)
+            unread.remove(name)
+            if kind != (VARINT if name == "ir_version" else DELIMITED):
+                raise _bad_field(file, number)
+            if name == "ir_version":
+                model.ir_version = value
+            elif name == "graph":
+                model.graph = cursor.at, cursor.at + value
             else:
-                parts.append(self._bytes(part))
-        message = self._message(self._onnx.TensorProto, parts)
-        name = self._text(message.name)
-        if not name:
-            raise self._file.bad("has a tensor without a name")
-        shape = stored.check_shape(name, message.dims)
-        settings = read_settings(self._file, stored.replication, name, shape, self.texts(message))
-        code = message.data_type
-        known = code in self._onnx.TensorProto.DataType.values()
-        kind = self._onnx.TensorProto.DataType.Name(code) if known else f"data_type {code}"
-        dtype = ONNX_TYPES.get(kind)
-        fill = data_of(self._file, self._onnx, message, shape, dtype, raws, external)
-        return StoredTensor(name, kind, dtype, shape, settings, fill)
+                setattr(model, name, _short_text(file, cursor, name, value))
+        elif name in ("ir_version", "producer_name", "producer_version", "graph"):
+            raise _bad_field(file, number)
+    if model.graph == (0, 0) or not 0 < model.ir_version < 1 << 63:
+        raise file.bad("is not an ONNX model or cut off, got no graph or no ir_version")
+    return model
 
-    def _text(self, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self._file.bad(f"has a text that is none, got {value[:40]!r}, expected UTF-8")
-        return value
 
-    def _bytes(self, field: Field) -> bytes:
-        self._room -= field.end - field.start
-        if self._room < 0:
-            raise self._file.bad(
-                f"has messages of absurd size, expected at most {_MAX_MESSAGES} bytes without data"
-            )
-        return self._file.read(field.start, field.end - field.start)
+def _short_text(file: OpenFile, cursor: Cursor, name: str, length: int) -> str:
+    if length > _MAX_NAME:
+        raise file.bad(f"has a {name} that is too long, got {length} bytes, expected at most {_MAX_NAME}")
+    return read_text(file, cursor.take(length))
 
-    def _message(self, kind: Any, parts: list[bytes]) -> Any:
-        try:
-            return kind.FromString(b"".join(parts))
-        except self._decode_error as error:
-            raise self._file.bad(f"is no ONNX file, got a wrong {kind.DESCRIPTOR.name}: {error}") from None
+
+def _bad_field(file: OpenFile, number: int) -> Exception:
+    return file.bad(f"is not an ONNX model, got field {number} twice or of a wrong type")
+
+
+def _seal(onnx: Any, file: OpenFile, model: Model, graph: Cursor) -> Seal:
+    """The digest, with which files of popsr end: what changed one of their two marks left the other."""
+    end = file.size - len(digest_record(onnx, "0" * Digest.LENGTH))
+    if end < model.graph[1]:
+        raise file.bad(f"is damaged{_CHANGED}")
+    record = file.read(end, file.size - end)
+
+    def known() -> Iterator[tuple[int, memoryview]]:
+        for offset, piece in heapq.merge(model.cursor.known(), graph.known(), key=lambda item: item[0]):
+            if offset < end:
+                yield offset, piece[: end - offset]
+
+    return Seal(0, end, lambda digest: digest_record(onnx, digest) == record, advice=_CHANGED, known=known)
+
+
+def _own_data(file: OpenFile, texts: dict[str, str]) -> DataFile | None:
+    if DATA_FILE not in texts:
+        return None
+    nbytes = file.number(DATA_BYTES, texts.get(DATA_BYTES, ""), 0, 2**63 - 1)
+    return DataFile(texts[DATA_FILE], nbytes, texts.get(DATA_DIGEST, ""))
+
+
+def _add_tensors(onnx: Any, stored: StoredFile, model: Model, graph: Cursor, external: ExternalData) -> None:
+    """The initializers."""
+    file, budget = stored.file, stored.budget
+    settings = SettingsReader(file, budget, stored.replication)
+    reader = TensorReader(onnx, file, budget, model.entries, settings, external)
+    numbers = onnx.GraphProto
+    for number, kind, length in graph.fields(model.graph[1]):
+        if number == numbers.SPARSE_INITIALIZER_FIELD_NUMBER:
+            raise UnsupportedError(f"{file.where}: {shown_path(file.path)} has sparse initializers")
+        if number == numbers.INITIALIZER_FIELD_NUMBER:
+            if kind != DELIMITED:
+                raise _bad_field(file, number)
+            stored.add(reader.read(graph, graph.at + length))

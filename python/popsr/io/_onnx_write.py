@@ -6,19 +6,18 @@ the fields of a message may come in any order: a tensor is its message and one m
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import popsr
-from popsr.errors import DTypeError
-from popsr.io._checkpoint import Program, saved_program
+from popsr.errors import CheckpointError, DTypeError
+from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
-from popsr.io._files import NewFile, read_path
+from popsr.io._files import read_path, shown
+from popsr.io._new_file import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,
     DATA_DIGEST,
@@ -29,8 +28,8 @@ from popsr.io._onnx_format import (
     metadata,
     require_onnx,
 )
-from popsr.io._onnx_read import own_data_file
-from popsr.io._settings import program_text, settings_text
+from popsr.io._program import Program, budget_of_save, saved_program
+from popsr.io._settings import program_text
 from popsr.io._wire import delimited
 from popsr.tensor import Variable
 
@@ -50,45 +49,49 @@ def save_onnx(source: popsr.Session | popsr.Ir, path: str | os.PathLike[str]) ->
     replicas there are and, for each tensor, its groups and retrieval mode. A session's step is saved too. Models of
     more than 2 GiB have their data in a second file, ``<name>.<8 digits>.data``, beside them.
 
-    The file is complete or not there: it is written under another name, synchronised and renamed; an older file keeps
-    its mode. It ends with a digest of all that comes before.
+    The file is complete or not there: it is written under another name, synchronised and renamed. It has the older
+    file's permissions and, as far as the system permits, its owner and extended attributes. It ends with a digest of
+    all that comes before.
 
     Args:
         source: a session (the newest values; downloads first when the device has them), or an Ir (the initial data).
         path: the file.
     Raises:
         TypeError: ``source`` is neither, or there is a variable of a dtype that ONNX lacks.
+        CheckpointError: the file would exceed a limit of ``load_onnx``, or a variable has no name.
+        SessionError: the session is running.
         ImportError: onnx is not installed.
-        OSError: the file cannot be written; an older file is as it was.
+        OSError: the file cannot be written; an older file is as it was, unless the error says that the new one took
+            its place.
     """
     where = "save_onnx"
     onnx = require_onnx(where)
     target = read_path(where, path)
     with saved_program(where, source) as program, ExitStack() as files:
+        old = OldData.of(where, onnx, target)
         model = _Model(onnx, program, [_tensor(onnx, program, variable) for variable in program.variables])
+        is_large = model.size() > _MAX_FILE
+        budget = budget_of_save(where, target, 0 if is_large else model.size())
+        program.check(budget, with_settings=program.is_embedded)
         data = None
-        if model.size() > _MAX_FILE:
-            name = target.with_name(f"{target.name}.{secrets.token_hex(4)}.data")
-            data = files.enter_context(NewFile(where, name, owner=target))
+        if is_large:
+            data = files.enter_context(NewFile(where, data_file(target), owner=target, like=old.like(target)))
             model.write_data(data)
         file = files.enter_context(NewFile(where, target))
         model.write(file)
-        old = own_data_file(target)
-        _commit(file, data)
-        if old is not None:
-            with contextlib.suppress(OSError):  # all that matters is saved
-                old.unlink()
+        with old.with_newest(where, onnx, target).replaced(where, onnx, file):
+            _commit(where, file, data)
 
 
-def _commit(file: NewFile, data: NewFile | None) -> None:
+def _commit(where: str, file: NewFile, data: NewFile | None) -> None:
     """Data first: there is never a model without its data."""
     try:
         if data is not None:
-            data.commit()
+            data.commit(is_kept=False)
         file.commit()
     except BaseException:
         if data is not None and data.is_committed and not file.is_committed:
-            data.path.unlink(missing_ok=True)
+            remove_data(where, data.path)
         raise
 
 
@@ -108,20 +111,26 @@ class _Tensor:
         return delimited(onnx.GraphProto.INITIALIZER_FIELD_NUMBER, length) + message + data
 
     def is_inline(self, onnx: Any) -> bool:
-        """Is the data in the model?"""
+        """True if the data is in the model."""
         return bool(self.message.data_location != onnx.TensorProto.EXTERNAL)
 
 
 def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
+    if not variable.id:
+        raise CheckpointError(
+            "save_onnx: a variable has no name, got '', expected one for each ONNX initializer"
+        )
     kind = variable.dtype.as_ml_dtypes()
     code = next((name for name, known in ONNX_TYPES.items() if known == kind), None)
     if code is None:
-        raise DTypeError(f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for '{variable.id}'")
+        raise DTypeError(
+            f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown(variable.id)}"
+        )
     message = onnx.TensorProto(
-        name=variable.id, dims=variable.shape_on_host, data_type=onnx.TensorProto.DataType.Value(code)
+        name=variable.id, dims=program.shape(variable), data_type=onnx.TensorProto.DataType.Value(code)
     )
     if program.is_embedded:
-        message.metadata_props.extend(metadata(onnx, settings_text(variable)))
+        message.metadata_props.extend(metadata(onnx, program.settings(variable)))
     return _Tensor(variable, message, program.nbytes(variable))
 
 
@@ -129,13 +138,14 @@ class _Model:
     """The messages of a model; its data stays where it is."""
 
     def __init__(self, onnx: Any, program: Program, tensors: list[_Tensor]) -> None:
+        factor = program.replication if program.is_embedded else None
         self._onnx, self._program, self._tensors = onnx, program, tensors
         self._head = onnx.ModelProto(
             ir_version=_IR_VERSION,
             producer_name=PRODUCER,
             producer_version=popsr.__version__,
             opset_import=[onnx.OperatorSetIdProto(domain="", version=_OPSET)],
-            metadata_props=metadata(onnx, program_text(program, with_factor=program.is_embedded)),
+            metadata_props=metadata(onnx, program_text(factor, program.step)),
         )
         self._graph = onnx.GraphProto(name="variables").SerializeToString()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
-from popsr.io._checkpoint import StoredFile, StoredTensor
-from popsr.io._files import read_path
+from popsr.io._checkpoint import close_names
+from popsr.io._files import read_path, shown, shown_path, shown_shape
 from popsr.io._onnx_read import open_onnx
-from popsr.io._safetensors import open_safetensors
+from popsr.io._safetensors_read import open_safetensors
+from popsr.io._stored import StoredFile, StoredTensor
 from popsr.session import Session
 from popsr.tensor import Variable
 
@@ -28,7 +28,7 @@ def reset_host_weights(
     be embedded in the file. When one is, it may differ from the program's as long as a variable has the same number of
     groups in both: one group fits any number of replicas. Variables that keep all replicas take a row per group too.
 
-    Everything is checked before anything is written.
+    Everything is read and checked before anything is written; a call that fails has changed nothing.
 
     Args:
         session: attached or not; an attached one is uploaded to.
@@ -39,20 +39,25 @@ def reset_host_weights(
         ShapeError: a tensor of another shape, as that of one replica where there are several groups.
         DTypeError: a tensor of another dtype.
         ReplicaError: a variable had another number of groups when it was saved.
-        CheckpointError: the file is damaged, contradicts itself, or is no checkpoint.
+        CheckpointError: the file is damaged, contradicts itself, exceeds a limit, or is not a checkpoint.
+        SessionError: the session is running.
         OSError: it cannot be read.
     """
     if not isinstance(session, Session):
         raise ArgumentTypeError(f"{_WHERE}: not a session, got {session!r}")
     target = read_path(_WHERE, path)
+    with session._lock:
+        session._require_idle(_WHERE)
     is_safetensors = target.suffix == ".safetensors"
-    with (open_safetensors if is_safetensors else open_onnx)(_WHERE, target) as stored, session._lock:
+    with (open_safetensors if is_safetensors else open_onnx)(_WHERE, target) as stored:
         found = {variable: variable.id for variable in session._variables if variable.id in stored.tensors}
         if len(found) < len(session._variables) and not ignore_missing:
             _refuse_missing(session, stored)
         for variable, name in found.items():
-            _refuse_misfit(variable, stored.tensors[name], stored.replication)
+            _refuse_misfit(variable, stored, stored.tensors[name])
         arrays = stored.arrays(found.values())
+    # The file is closed and its digests were right: nothing of it can fail any more.
+    with session._lock:
         session._set_rows(
             {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()}
         )
@@ -62,30 +67,28 @@ def reset_host_weights(
 
 def _refuse_missing(session: Session, stored: StoredFile) -> None:
     missing = [variable.id for variable in session._variables if variable.id not in stored.tensors]
-    close = difflib.get_close_matches(missing[0], stored.tensors, n=3)
-    hint = f", did you mean {', '.join(map(repr, close))}" if close else ""
+    close = close_names(missing[0], stored.tensors)
+    hint = f", did you mean {', '.join(close)}" if close else ""
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     raise UnknownNameError(
-        f"{_WHERE}: '{stored.file.path}' lacks variables, got no {missing[0]!r}{more}{hint}, expected all "
-        f"{len(session._variables)} (or ignore_missing=True)"
+        f"{_WHERE}: {shown_path(stored.file.path)} lacks variables, got no {shown(missing[0])}{more}{hint}, expected "
+        f"all {len(session._variables)} (or ignore_missing=True)"
     )
 
 
-def _refuse_misfit(variable: Variable, tensor: StoredTensor, replication: int | None) -> None:
-    name, expected = variable.id, variable.shape_on_host
+def _refuse_misfit(variable: Variable, stored: StoredFile, tensor: StoredTensor) -> None:
+    name, expected, replication = shown(variable.id), variable.shape_on_host, stored.replication
     grouping = variable.replica_grouping
     groups = grouping.num_groups
-    dtype = tensor.known_dtype(_WHERE)
+    dtype = stored.known_dtype(tensor)
     if dtype != variable.dtype.as_ml_dtypes():
         raise DTypeError(
-            f"{_WHERE}: dtypes differ for '{name}', got {dtype.name}, expected {variable.dtype.name}"
+            f"{_WHERE}: dtypes differ for {name}, got {dtype.name}, expected {variable.dtype.name}"
         )
-    saved = groups
-    if replication is not None and tensor.settings is not None:
-        saved = tensor.settings.group_count(replication)
+    saved = groups if tensor.settings is None else tensor.settings.groups
     if saved != groups:
         raise ReplicaError(
-            f"{_WHERE}: groups of '{name}' cannot be mapped, got {saved} of {replication} replicas in the file, "
+            f"{_WHERE}: groups of {name} cannot be mapped, got {saved} of {replication} replicas in the file, "
             f"expected {groups} as of the program's {grouping.num_replicas} replicas"
         )
     if tensor.shape == expected:
@@ -96,4 +99,6 @@ def _refuse_misfit(variable: Variable, tensor: StoredTensor, replication: int | 
             f": this is the shape of one replica, but each of the {groups} groups is initialised individually, "
             "by a row of an outer dimension"
         )
-    raise ShapeError(f"{_WHERE}: shapes differ for '{name}', got {tensor.shape}, expected {expected}{hint}")
+    raise ShapeError(
+        f"{_WHERE}: shapes differ for {name}, got {shown_shape(tensor.shape)}, expected {shown_shape(expected)}{hint}"
+    )

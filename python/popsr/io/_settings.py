@@ -7,11 +7,16 @@ each replica.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from array import array
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
+import popsr
 from popsr.errors import ReplicaError
-from popsr.io._checkpoint import Program
-from popsr.io._files import OpenFile
+from popsr.io._budget import Budget
+from popsr.io._files import shown, shown_shape
+from popsr.io._open_file import OpenFile
 from popsr.replicas import (
     CommGroup,
     CommGroupType,
@@ -21,19 +26,39 @@ from popsr.replicas import (
 )
 from popsr.tensor import Variable
 
-__all__ = ["program_text", "read_program", "read_settings", "settings_text"]
+__all__ = [
+    "MAX_REPLICAS",
+    "NO_SETTINGS",
+    "SETTINGS_PLACES",
+    "VERSION",
+    "SettingsReader",
+    "SettingsTexts",
+    "StoredSettings",
+    "check_version",
+    "program_text",
+    "read_program",
+    "settings_text",
+]
+
+VERSION = "popsr.version"
 
 _FACTOR, _STEP = "__replicationFactor", "popsr.step"
 _TYPE, _SIZE, _MODE = "__commGroupType", "__commGroupSize", "__variableRetrievalMode"
 _STRIDE, _ASSIGNMENT = "popsr.strideAndGroupSize", "popsr.assignment"
 _KEYS = (_TYPE, _SIZE, _MODE, _STRIDE, _ASSIGNMENT)
-_MAX_REPLICAS = 1 << 20  # a grouping costs memory per replica
+MAX_REPLICAS = 1 << 20  # a grouping costs memory per replica
+_SETTINGS_BYTES = 1 << 10  # of the objects that stand for the settings of tensors
+
+SettingsTexts = tuple[str | None, ...]
+"""The texts that a file has for a tensor under each key of settings; ``SETTINGS_PLACES`` has their order."""
+NO_SETTINGS: SettingsTexts = (None,) * len(_KEYS)
+SETTINGS_PLACES = {key: i for i, key in enumerate(_KEYS)}
 
 
-def program_text(program: Program, *, with_factor: bool) -> dict[str, str]:
+def program_text(replication: int | None, step: int | None) -> dict[str, str]:
     """Metadata of a file."""
-    factor = {_FACTOR: str(program.replication)} if with_factor else {}
-    return factor if program.step is None else {**factor, _STEP: str(program.step)}
+    factor = {} if replication is None else {_FACTOR: str(replication)}
+    return factor if step is None else {**factor, _STEP: str(step)}
 
 
 def settings_text(variable: Variable) -> dict[str, str]:
@@ -53,72 +78,119 @@ def _grouping_text(grouping: ReplicaGrouping) -> dict[str, str]:
     return {_TYPE: comm_group.type.name, _SIZE: str(comm_group.size)}
 
 
+def check_version(file: OpenFile, text: str) -> None:
+    """Refuse a file that a later popsr wrote, whose format may be another one.
+
+    Raises:
+        CheckpointError: its major version is greater than this one's, or it is not a version.
+    """
+    found = _version(text)
+    if found is None:
+        raise file.bad(f"has a wrong version of popsr, got {shown(text, 40)}, expected one such as '1.2.3'")
+    if found > (_version(popsr.__version__) or 0):
+        raise file.bad(
+            f"was written by a later popsr, got version {text}, expected one that popsr {popsr.__version__} can read"
+        )
+
+
+def _version(text: str) -> int | None:
+    """The major version."""
+    found = re.fullmatch(r"([0-9]{1,9})(\.[0-9]{1,9}){0,3}([-+.]?[0-9a-z][-+.0-9A-Za-z]{0,40})?", text)
+    return None if found is None else int(found[1])
+
+
 def read_program(file: OpenFile, texts: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Replication factor and step of a file's metadata; None where it has none.
 
     Raises:
-        CheckpointError: they are no such numbers.
+        CheckpointError: they are not such numbers.
     """
-    factor = file.number(_FACTOR, texts[_FACTOR], 1, _MAX_REPLICAS) if _FACTOR in texts else None
+    factor = file.number(_FACTOR, texts[_FACTOR], 1, MAX_REPLICAS) if _FACTOR in texts else None
     return factor, file.number(_STEP, texts[_STEP], 0, 2**64 - 1) if _STEP in texts else None
 
 
-def read_settings(
-    file: OpenFile,
-    replication: int | None,
-    name: str,
-    shape: tuple[int, ...],
-    texts: Mapping[str, str],
-    prefix: str = "",
-) -> VariableSettings | None:
-    """Settings of a tensor's metadata; None when it has none, or no replication factor to understand them with.
+class StoredSettings:
+    """Groups and retrieval mode that a file has for a tensor. They take no memory per replica until they are used."""
+
+    def __init__(self, groups: int, make: Callable[[], VariableSettings]) -> None:
+        self.groups = groups
+        self._make = make
+
+    @cached_property
+    def value(self) -> VariableSettings:
+        """The settings."""
+        return self._make()
+
+
+class SettingsReader:
+    """Reads the settings of tensors; equal texts become one object.
 
     Args:
         file: where they come from.
-        replication: replication factor of the file.
-        name: the tensor.
-        shape: its shape in the file.
-        texts: the metadata.
-        prefix: what the tensor's keys begin with.
-    Raises:
-        CheckpointError: they contradict the replication factor, the tensor's shape or themselves.
+        budget: counts what they take.
+        replication: replication factor of the file; without one settings cannot be understood.
     """
-    found = {key: texts[prefix + key] for key in _KEYS if prefix + key in texts}
-    if replication is None or not found:
-        return None
-    try:
-        settings = _read(file, replication, found)
-        groups = settings.group_count(replication)
-    except ReplicaError as error:
-        raise file.bad(f"has wrong groups for {name!r}: {error}") from None
-    if groups > 1 and shape[:1] != (groups,):
-        raise file.bad(f"has no row per group for {name!r}, got {shape}, expected ({groups}, ...)")
-    return settings
 
+    def __init__(self, file: OpenFile, budget: Budget, replication: int | None) -> None:
+        self._file, self._budget, self._replication = file, budget, replication
+        self._known: dict[SettingsTexts, StoredSettings] = {}
 
-def _read(file: OpenFile, replication: int, found: Mapping[str, str]) -> VariableSettings:
-    mode = VariableRetrievalMode[_name(file, _MODE, found, VariableRetrievalMode.__members__)]
-    if _ASSIGNMENT in found:
-        assignment = _numbers(file, _ASSIGNMENT, found, replication)
-        return VariableSettings(ReplicaGrouping.from_assignment(assignment), mode)
-    if _STRIDE in found:
-        stride, size = _numbers(file, _STRIDE, found, 2)
-        return VariableSettings(ReplicaGrouping.from_stride(replication, stride, size), mode)
-    kind = CommGroupType[_name(file, _TYPE, found, CommGroupType.__members__)]
-    size = file.number(_SIZE, found.get(_SIZE, ""), 0, _MAX_REPLICAS)
-    return VariableSettings(CommGroup(kind, size), mode)
+    def read(self, name: str, shape: tuple[int, ...], texts: SettingsTexts) -> StoredSettings | None:
+        """Settings of a tensor; None when it has none, or the file has no replication factor.
 
+        Raises:
+            CheckpointError: they contradict the replication factor, the tensor's shape or themselves.
+        """
+        if self._replication is None or texts is NO_SETTINGS:
+            return None
+        settings = self._known.get(texts)
+        if settings is None:
+            self._budget.take_memory(_SETTINGS_BYTES)
+            try:
+                settings = self._read(self._replication, dict(zip(_KEYS, texts, strict=True)))
+            except ReplicaError as error:
+                raise self._file.bad(f"has wrong groups for {shown(name)}: {error}") from None
+            self._known[texts] = settings
+        groups = settings.groups
+        if groups > 1 and shape[:1] != (groups,):
+            raise self._file.bad(
+                f"has no row per group for {shown(name)}, got {shown_shape(shape)}, expected ({groups}, ...)"
+            )
+        return settings
 
-def _name(file: OpenFile, key: str, found: Mapping[str, str], names: Mapping[str, object]) -> str:
-    if found.get(key) not in names:
-        raise file.bad(
-            f"has a wrong {key}, got {found.get(key, '')[:40]!r}, expected one of {', '.join(names)}"
-        )
-    return found[key]
+    def _read(self, replication: int, texts: Mapping[str, str | None]) -> StoredSettings:
+        mode = VariableRetrievalMode[self._word(_MODE, texts, VariableRetrievalMode.__members__)]
+        assignment, stride_and_size = texts[_ASSIGNMENT], texts[_STRIDE]
+        if assignment is not None:
+            groups = self._assignment(assignment, replication).num_groups
+            return StoredSettings(
+                groups, lambda: VariableSettings(self._assignment(assignment, replication), mode)
+            )
+        if stride_and_size is not None:
+            stride, size = self._numbers(_STRIDE, stride_and_size, 2)
+            settings = VariableSettings(stride, size, mode)
+        else:
+            kind = CommGroupType[self._word(_TYPE, texts, CommGroupType.__members__)]
+            size = self._file.number(_SIZE, texts[_SIZE] or "", 0, MAX_REPLICAS)
+            settings = VariableSettings(CommGroup(kind, size), mode)
+        return StoredSettings(settings.group_count(replication), lambda: settings)
 
+    def _assignment(self, text: str, replication: int) -> ReplicaGrouping:
+        return ReplicaGrouping.from_assignment(self._numbers(_ASSIGNMENT, text, replication))
 
-def _numbers(file: OpenFile, key: str, found: Mapping[str, str], count: int) -> list[int]:
-    texts = found[key].split(",")
-    if len(texts) != count:
-        raise file.bad(f"has a wrong {key}, got {found[key][:40]!r}, expected {count} numbers")
-    return [file.number(key, text, 0, _MAX_REPLICAS) for text in texts]
+    def _word(self, key: str, texts: Mapping[str, str | None], words: Mapping[str, object]) -> str:
+        word = texts[key] or ""
+        if word not in words:
+            raise self._file.bad(
+                f"has a wrong {key}, got {shown(word, 40)}, expected one of {', '.join(words)}"
+            )
+        return word
+
+    def _numbers(self, key: str, text: str, count: int) -> array[int]:
+        numbers = array("q")
+        if text.count(",") + 1 == count:
+            items = re.finditer("[^,]+", text)
+            numbers.extend(self._file.number(key, item.group(), 0, MAX_REPLICAS) for item in items)
+        if len(numbers) != count:
+            raise self._file.bad(f"has a wrong {key}, got {shown(text, 40)}, expected {count} numbers")
+        return numbers

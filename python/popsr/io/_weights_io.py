@@ -11,6 +11,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._host_rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
+from popsr._shared_memory import first_overlap, overlaps_itself
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -70,6 +71,7 @@ class PyWeightsIO:
         """
         by_id = {variable.id: variable for variable in variables}
         rows: dict[Variable, Rows] = {}
+        arrays: dict[Variable, Array] = {}
         for key, buffer in self._given.items():
             variable = _find(where, by_id, key) if isinstance(key, str) else key
             if variable in rows:
@@ -80,7 +82,26 @@ class PyWeightsIO:
                     f"{where}: buffer of '{variable.id}' is read-only, expected a writable one"
                 )
             rows[variable] = _read_rows(where, variable, array, reading)
+            arrays[variable] = array
+        if reading:
+            _refuse_shared(where, arrays)
         return list(rows.values())
+
+
+def _refuse_shared(where: str, arrays: Mapping[Variable, Array]) -> None:
+    """Refuse memory that would be written to twice: one value would be lost."""
+    for variable, array in arrays.items():
+        if overlaps_itself(array):
+            raise SessionError(
+                f"{where}: buffer of '{variable.id}' has elements that share memory, got strides {array.strides} for "
+                f"shape {array.shape}, expected memory of its own for each"
+            )
+    shared = first_overlap(list(arrays.values()))
+    if shared is not None:
+        first, second = (list(arrays)[i].id for i in shared)
+        raise SessionError(
+            f"{where}: buffers share memory, got those of '{first}' and '{second}', expected memory of its own for each"
+        )
 
 
 def _find(where: str, by_id: Mapping[str, Variable], name: str) -> Variable:

@@ -1,0 +1,131 @@
+"""The state of a program or session that is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from popsr._host_rows import Array
+from popsr.errors import ArgumentTypeError, CheckpointError
+from popsr.io._budget import Budget
+from popsr.io._files import bytes_of, shown_path
+from popsr.io._new_file import NewFile
+from popsr.io._settings import MAX_REPLICAS, settings_text
+from popsr.ir import Ir
+from popsr.session import Session
+from popsr.tensor import Variable
+
+__all__ = ["Program", "budget_of_save", "saved_program"]
+
+# At most what the loaders count in either format, for a variable or a text of settings.
+_FIELDS = 12
+_PROGRAM_BYTES = 4 << 10  # of the metadata of all
+_SETTINGS_BYTES = 200
+_TEXT_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class Program:
+    """The variables of a program or session; ``parts`` gives a variable's value, one row a group, in pieces."""
+
+    variables: list[Variable]
+    parts: Callable[[Variable], list[Array]]
+    replication: int
+    is_embedded: bool
+    step: int | None
+    _shapes: dict[Variable, tuple[int, ...]] = field(default_factory=dict)
+    _settings: dict[Variable, dict[str, str]] = field(default_factory=dict)
+
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Shape of a variable's rows."""
+        found = self._shapes.get(variable)
+        if found is None:
+            found = self._shapes[variable] = variable.shape_on_host
+        return found
+
+    def settings(self, variable: Variable) -> dict[str, str]:
+        """Metadata of a variable."""
+        found = self._settings.get(variable)
+        if found is None:
+            found = self._settings[variable] = settings_text(variable)
+        return found
+
+    def nbytes(self, variable: Variable) -> int:
+        """Size of a variable's rows."""
+        return math.prod(self.shape(variable)) * variable.dtype.as_numpy().itemsize
+
+    def write(self, file: NewFile, variable: Variable) -> None:
+        """Write a variable's rows; they are not copied."""
+        end = file.size + self.nbytes(variable)
+        for part in self.parts(variable):
+            file.write(bytes_of(part))
+        assert file.size == end, variable
+
+    def check(self, budget: Budget, *, with_settings: bool) -> None:
+        """Refuse what could be saved but not loaded again.
+
+        Raises:
+            CheckpointError: there are too many variables, or one has a name or shape that loading refuses.
+        """
+        if with_settings and self.replication > MAX_REPLICAS:
+            raise budget.too_many("replicas", self.replication, MAX_REPLICAS)
+        texts: set[str] = set()
+        for variable in self.variables:
+            shape = self.shape(variable)
+            budget.add_tensor(variable.id, shape)
+            budget.take_fields(len(shape) + _FIELDS)
+            if with_settings:
+                budget.take_memory(sys.getsizeof(variable.id) + _SETTINGS_BYTES)
+                texts.update(self.settings(variable).values())
+        budget.take_metadata(_PROGRAM_BYTES)
+        for text in texts:
+            budget.add_text(text)
+            budget.take_memory(_TEXT_BYTES)
+
+
+def budget_of_save(where: str, path: Path, size: int) -> Budget:
+    """The limits of a file that is to be written; its errors say that nothing was."""
+
+    def bad(text: str) -> CheckpointError:
+        return CheckpointError(
+            f"{where}: {shown_path(path)} is not written, for it could not be loaded: it {text}"
+        )
+
+    return Budget(bad, size)
+
+
+@contextlib.contextmanager
+def saved_program(where: str, source: Any) -> Iterator[Program]:
+    """The state of a session, or the initial state of an Ir; no run changes it inside the block.
+
+    Raises:
+        TypeError: it is neither.
+        SessionError: the session is running, and this is a call from what ``print_tensor`` writes to.
+    """
+    if isinstance(source, Session):
+        with source._lock:
+            source._require_idle(where)
+            ir = source._ir
+            known = list(source._variables)
+            yield Program(
+                known, source._current_parts, ir.replication_factor, ir._embeds_replication, source.step
+            )
+    elif isinstance(source, Ir):
+        known = list(source.main_graph.variables)
+        yield Program(known, _initial_parts, source.replication_factor, source._embeds_replication, None)
+    else:
+        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {source!r}")
+
+
+def _initial_parts(variable: Variable) -> list[Array]:
+    mapped = variable._ir._mapped.get(variable._id)
+    if mapped is not None:
+        return [mapped]
+    data = variable._ir._core.tensor_data(variable._id)
+    assert data is not None
+    return [data]

@@ -1,0 +1,66 @@
+"""Whatever a file contains, loading it takes memory and time in proportion to its size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints.bombs import BOMBS
+from helpers import run_python
+
+from popsr.io._budget import Budget
+
+SECONDS, SECONDS_PER_BYTE = 1.0, 5e-9
+SLACK = 3.0  # other processes of the machine slow ours down
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    return measured([name for name, bomb in BOMBS.items() if not bomb.is_slow], tmp_path_factory.mktemp("q"))
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    return measured([name for name, bomb in BOMBS.items() if bomb.is_slow], tmp_path_factory.mktemp("s"))
+
+
+def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What loading each file took, in one process that forks: imports take longer than most files."""
+    code = f"from checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
+    # Large blocks come from the system and go back to it, so that memory which is taken is seen.
+    lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())
+    result: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        result.setdefault(line["name"], []).append(line)
+    return result
+
+
+@pytest.mark.parametrize("name", [name for name, bomb in BOMBS.items() if not bomb.is_slow])
+def test_memory_and_time_are_bounded(name: str, quick: dict[str, list[dict[str, Any]]]) -> None:
+    check(name, quick[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, bomb in BOMBS.items() if bomb.is_slow])
+def test_memory_and_time_of_big_files_are_bounded(name: str, slow: dict[str, list[dict[str, Any]]]) -> None:
+    check(name, slow[name])
+
+
+def check(name: str, found: list[dict[str, Any]]) -> None:
+    load, reset = found
+    assert (load["what"], reset["what"]) == ("load", "reset")
+    for each in found:
+        print({key: value for key, value in each.items() if key != "text"})
+        assert each["memory"] <= Budget.PER_BYTE * each["bytes"] + Budget.FIXED
+        assert each["seconds"] <= SLACK * (SECONDS + SECONDS_PER_BYTE * each["bytes"])
+        assert len(each["text"]) <= 500
+        assert "\n" not in each["text"]
+    match = BOMBS[name].match
+    if match:
+        assert load["error"] in ("CheckpointError", "FileError", "UnsupportedError")
+        assert match in load["text"]
+    else:
+        assert (load["error"], load["text"]) == ("", "")
+    assert reset["error"] in (load["error"], "UnknownNameError")  # it has none of the session's variables
