@@ -104,8 +104,7 @@ std::vector<StreamId> Session::used_streams() const {
 }
 
 void Session::run(std::span<const StreamBuffer> buffers,
-                  const std::function<void(const PrintRequest&)>& print,
-                  const std::function<void(std::int64_t)>& done) {
+                  const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher) {
   if (facts_->epoch() != ir_->epoch()) {
     raise<GraphError>("session: the program changed since the session was built, got version {}, expected {}",
                       ir_->epoch(), facts_->epoch());
@@ -122,10 +121,14 @@ void Session::run(std::span<const StreamBuffer> buffers,
     }
   }
   StreamIo io(*ir_, buffers, print, state_->positions);
-  state_->executor.run(state_->seed, step_, io, done);
+  state_->executor.run(state_->seed, step_, io, watcher);
   ++step_;
   ++state_->runs;
 }
+
+void Session::stop() { state_->executor.stop(); }
+
+std::string Session::stopped_text() const { return state_->executor.stopped_text(); }
 
 PartitionId Session::storage(TensorId id) const {
   return plan_->program().buffers[plan_->variable(id)].storage;

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._float_environment import in_default_environment
 from popsr._host_rows import Array
 from popsr.io._checkpoint import bytes_of
 from popsr.io._external import ExternalData, Place
@@ -86,6 +87,7 @@ def _numbers_of(file: OpenFile, message: Any, given: list[str], dtype: np.dtype[
     return values
 
 
+@in_default_environment
 def _fill_numbers(file: OpenFile, name: str, values: Any, array: Array) -> None:
     if array.dtype.name in _FIELD_OF:
         kind = np.uint64 if array.dtype.name == "uint32" else array.dtype
