@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 __version__: str
+MAX_REPLICAS: int
 
 _Array = np.ndarray[Any, Any]
 GradTuple = tuple[int, int, list[tuple[bool, int]], list[tuple[bool, int]]]

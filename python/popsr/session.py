@@ -52,8 +52,8 @@ class Session(SessionVariables):
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
         check: compare the claims of the analysis while running (implies ``dedup=False``): True for all of them, or
-            the share of executed ops whose claims are compared. Which these are is the same in every process, and
-            another choice in each run of a session.
+            the share of executed ops whose claims are compared, from 0 (none, as False) to 1. Which these are is the
+            same in every process, and another choice in each run of a session.
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
         strict: lints are errors, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the session is made, L3
             when one replica of a group is read whose members differ. True for all of these, or some of their codes.

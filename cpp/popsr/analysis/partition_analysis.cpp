@@ -4,6 +4,7 @@
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/analysis/memory_facts.h"
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
@@ -84,8 +85,10 @@ FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
 
 PartitionAnalysis::PartitionAnalysis(const Ir& ir)
     : ir_(&ir), epoch_(ir.epoch()), remote_(ir), streams_(ir), written_(ir), state_(state_of(ir)) {
-  solve_runs();
-  list_reachable();
+  with_deep_stack([this] {
+    solve_runs();
+    list_reachable();
+  });
 }
 
 void PartitionAnalysis::solve_runs() {

@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/verify.h"
@@ -57,6 +58,10 @@ struct Session::State {
 };
 
 Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : ir_(std::move(ir)) {
+  with_deep_stack([&] { compile(options); });
+}
+
+void Session::compile(const SessionOptions& options) {
   verify(*ir_);
   facts_ = std::make_unique<PartitionAnalysis>(*ir_);
   const bool checks = options.check > 0;
@@ -80,7 +85,7 @@ Session::~Session() = default;
 SessionStats Session::stats() const {
   SessionStats stats;
   stats.runs = state_->runs;
-  add_stats(plan_->instructions(), stats);
+  with_deep_stack([&] { add_stats(plan_->instructions(), stats); });
   return stats;
 }
 

@@ -82,6 +82,8 @@ class Session {
   PartitionId storage(TensorId id) const;
 
  private:
+  void compile(const SessionOptions& options);
+
   struct State;
   std::shared_ptr<const Ir> ir_;
   std::unique_ptr<PartitionAnalysis> facts_;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from popsr._core import MAX_REPLICAS as _MAX_REPLICAS
 from popsr.errors import ReplicaError
 from popsr.io._checkpoint import Program
 from popsr.io._files import OpenFile
@@ -27,7 +28,6 @@ _FACTOR, _STEP = "__replicationFactor", "popsr.step"
 _TYPE, _SIZE, _MODE = "__commGroupType", "__commGroupSize", "__variableRetrievalMode"
 _STRIDE, _ASSIGNMENT = "popsr.strideAndGroupSize", "popsr.assignment"
 _KEYS = (_TYPE, _SIZE, _MODE, _STRIDE, _ASSIGNMENT)
-_MAX_REPLICAS = 1 << 20  # a grouping costs memory per replica
 
 
 def program_text(program: Program, *, with_factor: bool) -> dict[str, str]:
