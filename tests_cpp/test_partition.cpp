@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/replica/limits.h"
 #include "popsr/replica/partition.h"
 
 namespace popsr {
@@ -149,8 +150,10 @@ TEST_CASE("partition: text, and the edge of one replica") {
   PartitionTable one(1);
   CHECK(one.top() == one.bottom());
   CHECK(one.to_string(one.top()) == "{0}");
-  CHECK_THROWS_WITH_AS(PartitionTable(0), "replication: too few replicas, got 0, expected at least 1",
+  CHECK_THROWS_WITH_AS(PartitionTable(0), "replication: too few replicas, got 0, expected 1 to 1048576",
                        ReplicaError);
+  CHECK_THROWS_WITH_AS(PartitionTable(kMaxReplicas + 1),
+                       "replication: too many replicas, got 1048577, expected 1 to 1048576", ReplicaError);
   CHECK_THROWS_AS(table.from_keys(Keys{0, 0}), InternalError);
 }
 

@@ -1,10 +1,15 @@
-"""The header of a test run: what was built, with what, and which optional peers are missing."""
+"""The header of a test run: what was built, with what, and which optional peers are missing; fixtures of several
+folders.
+"""
 
 import importlib.metadata
 import importlib.util
 import platform
+import signal
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 import popsr
 
@@ -18,3 +23,11 @@ def pytest_report_header() -> list[str]:
     if missing:
         lines.append(f"not installed, their tests are skipped: {', '.join(missing)}")
     return lines
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where it is inherited as ignored: in a shell's background job, by nohup."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

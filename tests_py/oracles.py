@@ -114,8 +114,8 @@ def div(a: Array, b: Array) -> Array:
 
 
 def truncated_mean(t: Array, axis: Any, keepdims: bool) -> Array:
-    """Of integers: the wrapped sum divided by the count, towards zero."""
-    total = np.sum(t, axis=axis, keepdims=keepdims, dtype=t.dtype)
+    """Of integers: the exact sum divided by the count, towards zero."""
+    total = np.asarray(np.sum(t.astype(object), axis=axis, keepdims=keepdims), dtype=object)
     count = t.size // max(1, total.size)
     whole = np.array([int(v) // count if v >= 0 else -(-int(v) // count) for v in total.flat], dtype=object)
     return wrap(whole.reshape(total.shape), t.dtype.name)
@@ -330,6 +330,8 @@ STEPS: dict[str, Callable[[Array, Array], Array]] = {
 
 def fold(rows: Array, op: str) -> Array:
     """Ascending fold of the rows; sums of float32 end exact (to odd)."""
+    if op == "mean" and rows.dtype.kind in "iu":
+        return truncated_mean(rows, 0, False)
     with np.errstate(all="ignore"):
         terms = [row * row if op == "square_add" else row for row in rows]
         total = terms[0]

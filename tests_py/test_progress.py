@@ -299,6 +299,7 @@ def test_an_error_of_the_program_closes_the_bar(bars: list[Bar]) -> None:
 # --- stopping a run -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("check", [False, True])
 def test_ctrl_c_stops_at_the_next_iteration(
     check: bool, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
@@ -319,6 +320,7 @@ def test_ctrl_c_stops_at_the_next_iteration(
         assert session.step == 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_that_leaves_the_session_keeps_the_host_copy(
     bars: list[Bar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +351,7 @@ class Announces:
         pass
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_stops_a_run_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     times = 2 * 10**8  # more than any machine does before the signal comes
     ir = popsr.Ir()

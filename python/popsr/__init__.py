@@ -3,6 +3,8 @@
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """
 
+from popsr import _interpreter as _interpreter  # isort: split
+
 import importlib
 import logging
 from typing import TYPE_CHECKING

@@ -9,9 +9,16 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 __version__: str
+MAX_REPLICAS: int
 
 _Array = np.ndarray[Any, Any]
 GradTuple = tuple[int, int, list[tuple[bool, int]], list[tuple[bool, int]]]
+
+class FloatEnvironment:
+    """A context manager: the thread rounds to nearest, keeps subnormals, traps nothing."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 class Partition:
     @staticmethod
@@ -308,6 +315,7 @@ class Session:
         print: Callable[[int, list[tuple[int, int]], str, tuple[int, ...], list[_Array]], None],
         progress: Callable[[int], object] | None,
     ) -> None: ...
+    def stop(self) -> None: ...
     @property
     def iterations(self) -> int: ...
     def read_variable(self, tensor: int, out: _Array, all_replicas: bool) -> None: ...

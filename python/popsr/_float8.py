@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import dtypes
+from popsr._float_environment import in_default_environment
 
 Array = np.ndarray[Any, Any]
 
@@ -47,6 +48,7 @@ def has_values(array: Array) -> bool:
     return kind is not None and kind.is_floating_point and kind not in FLOAT8
 
 
+@in_default_environment
 def encode(values: Array, to: dtypes.dtype, log2_scale: int, nan_on_overflow: bool) -> Array:
     """``values * 2**log2_scale``, rounded once to the nearest float8, ties to even.
 
@@ -95,6 +97,7 @@ def _values(of: Format) -> Array:
     return values
 
 
+@in_default_environment
 def decode(array: Array, to: dtypes.dtype, log2_scale: int) -> Array:
     """``array * 2**log2_scale`` in a wider float, rounded once.
 

@@ -10,6 +10,7 @@ import numpy as np
 from popsr import dtypes
 from popsr._float8 import FLOAT8
 from popsr._host_rows import Array, host_array, keeps_all_replicas
+from popsr._overlap import first_overlap, overlaps_itself
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream
@@ -107,6 +108,34 @@ def output_array(plan: StreamPlan, array: Any) -> Array:
             f"run_with_outputs: array of stream '{plan.name}' is read-only, expected a writable one"
         )
     return array if array.flags.c_contiguous else np.array(array, order="C")
+
+
+def check_outputs(outputs: Mapping[Stream, Array]) -> None:
+    """Raise SessionError unless every element of the caller's arrays has memory of its own."""
+    streams, arrays = list(outputs), list(outputs.values())
+    for stream, array in outputs.items():
+        if overlaps_itself(array):
+            raise SessionError(
+                f"run_with_outputs: elements of the array of stream '{stream.tensor_id}' overlap each other, "
+                f"got strides {array.strides} for shape {array.shape}, expected memory of its own for each"
+            )
+    pair = first_overlap(arrays)
+    if pair is not None:
+        one, other = (streams[i].tensor_id for i in pair)
+        raise SessionError(
+            f"run_with_outputs: the arrays of streams '{one}' and '{other}' overlap, got memory in common, "
+            "expected memory of its own for each"
+        )
+
+
+def apart(plans: Iterable[StreamPlan], arrays: list[Array]) -> list[Array]:
+    """The arrays of the streams, inputs copied where a run might write an output before it has read them."""
+    to_device = [plan.to_device for plan in plans]
+    outputs = [array for array, is_input in zip(arrays, to_device, strict=True) if not is_input]
+    return [
+        array.copy() if is_input and any(np.may_share_memory(array, out) for out in outputs) else array
+        for array, is_input in zip(arrays, to_device, strict=True)
+    ]
 
 
 def constant_data(tensor: Tensor) -> Array:

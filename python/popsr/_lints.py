@@ -28,11 +28,11 @@ def read_check(check: object) -> float:
         return float(check)
     if not isinstance(check, Real):
         raise ArgumentTypeError(
-            f"Session: check is not a number, got {check!r}, expected a bool or 0 < check <= 1"
+            f"Session: check is not a number, got {check!r}, expected a bool or 0 <= check <= 1"
         )
-    if not 0 < float(check) <= 1:
+    if not 0 <= float(check) <= 1:
         raise AttributeValueError(
-            f"Session: check is no share, got {check!r}, expected a bool or 0 < check <= 1"
+            f"Session: check is no share, got {check!r}, expected a bool or 0 <= check <= 1"
         )
     return float(check)
 

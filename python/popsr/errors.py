@@ -15,12 +15,14 @@ __all__ = [
     "FileError",
     "GraphError",
     "InternalError",
+    "InterpreterError",
     "MissingPackageError",
     "OutOfRangeError",
     "ReplicaError",
     "SessionError",
     "ShapeError",
     "StateError",
+    "StoppedError",
     "UndefinedValue",
     "UnknownNameError",
     "UnsupportedError",
@@ -63,6 +65,10 @@ class StateError(Error, RuntimeError):
     """A call needs another state: no graph is entered, or an Ir can no longer be changed."""
 
 
+class StoppedError(Error, RuntimeError):
+    """``Session.stop`` ended a run between two of its instructions."""
+
+
 class UnknownNameError(Error, KeyError):
     """No op or tensor has that name."""
 
@@ -91,6 +97,10 @@ class FileError(Error, OSError):
 
     def __str__(self) -> str:
         return Exception.__str__(self)
+
+
+class InterpreterError(Error, ImportError):
+    """popsr is imported in an interpreter that it cannot run in."""
 
 
 class MissingPackageError(Error, ImportError):

@@ -15,6 +15,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._float8 import FLOAT8, decode, encode, float8_of, has_values
+from popsr._float_environment import in_default_environment
 from popsr.errors import AttributeValueError, StateError
 from popsr.utils import as_array, read_scale
 
@@ -132,6 +133,7 @@ def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
     return least, most
 
 
+@in_default_environment
 def log_histogram(src: Array, ftype: FpDef) -> tuple[Array, Array]:
     """How many values lie in each binade.
 
@@ -173,6 +175,7 @@ class CandidateConfig:
         return np.asarray(first - self.scales)
 
 
+@in_default_environment
 def calculate_metric_mse(
     histogram: Array, limits: Array, src_bias_starting_indices: Array, candidate: CandidateConfig
 ) -> Array:
@@ -227,6 +230,7 @@ def calculate_candidate_metric(
     return metric, candidate.scales
 
 
+@in_default_environment
 def host_fp8_mse_scale(src: Array, dtype: dtypes.dtype | None = None) -> tuple[float, int]:
     """The ``log2_scale`` with which :func:`host_pow2scale_cast_to_fp8` loses least.
 

@@ -281,6 +281,10 @@ def _read_int(name: str, value: Any) -> int:
 def _read_replication(value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise AttributeValueError(f"Ir: replication is not an int, got {value!r}, expected an int >= 1")
-    if value < 1:
-        raise ReplicaError(f"Ir: too few replicas, got replication {value}, expected an int >= 1")
-    return operator.index(value)
+    replication = operator.index(value)
+    if not 1 <= replication <= _core.MAX_REPLICAS:
+        raise ReplicaError(
+            f"Ir: too {'few' if replication < 1 else 'many'} replicas, got replication {replication}, "
+            f"expected 1 to {_core.MAX_REPLICAS}"
+        )
+    return replication

@@ -13,12 +13,15 @@ from popsr import _core
 from popsr._host_copies import HostCopies
 from popsr._host_data import (
     StreamPlan,
+    apart,
     check_keys,
+    check_outputs,
     input_array,
     output_array,
 )
 from popsr._host_rows import host_array
 from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
+from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
 from popsr._progress import progress_bar
@@ -49,8 +52,8 @@ class Session(SessionVariables):
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
         check: compare the claims of the analysis while running (implies ``dedup=False``): True for all of them, or
-            the share of executed ops whose claims are compared. Which these are is the same in every process, and
-            another choice in each run of a session.
+            the share of executed ops whose claims are compared, from 0 (none, as False) to 1. Which these are is the
+            same in every process, and another choice in each run of a session.
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
         strict: lints are errors, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the session is made, L3
             when one replica of a group is read whose members differ. True for all of these, or some of their codes.
@@ -117,8 +120,11 @@ class Session(SessionVariables):
 
         An iteration is one pass of a ``repeat`` that is in no other ``repeat`` and no ``conditional``, also where the
         main graph calls the graph that it is in. Of a program without any it is one element of the stream that moves
-        on most often in a run. Ctrl-C stops a run between two iterations: a note of the ``KeyboardInterrupt`` says
-        after how many.
+        on most often in a run.
+
+        Ctrl-C and ``stop`` end a run between two instructions, wherever it is: variables hold what the instructions
+        wrote that completed. The ``StoppedError``, or a note of the ``KeyboardInterrupt``, says after how many
+        iterations.
 
         Args:
             inputs: data of each host-to-device stream in use: ``(num_host_transfers, replicas, *shape)`` without the
@@ -131,6 +137,7 @@ class Session(SessionVariables):
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
             ReplicaError: a collective in a branch that some members of a group do not take.
+            StoppedError: ``stop`` was called.
             TypeError: ``progress`` is neither bool nor str.
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
@@ -155,20 +162,28 @@ class Session(SessionVariables):
             outputs: an array of each device-to-host stream in use; see ``create_host_outputs``.
             downcast_inputs: narrow 64-bit input data to 32 bits.
             progress: as in ``run``.
+        Raises:
+            SessionError: also if outputs overlap each other or themselves. Inputs that overlap outputs are copied.
         """
         self._require_attached("run_with_outputs")
         self._plan_streams()
         given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, self._outputs)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
-        self._run(inputs or {}, buffers, downcast_inputs, progress)
+        self._run(inputs or {}, buffers, downcast_inputs, progress, given)
         for stream, array in given.items():
             if buffers[stream] is not array:
                 array[...] = buffers[stream]
 
     def _run(
-        self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any], downcast: bool, progress: bool | str
+        self,
+        inputs: Mapping[Any, Any],
+        outputs: Mapping[Any, Any],
+        downcast: bool,
+        progress: bool | str,
+        given: Mapping[Any, Any] | None = None,
     ) -> None:
+        """One run; the caller's arrays ``given``, which are or become the outputs, may share memory with inputs."""
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
         if len(inputs) != len(self._inputs):
@@ -185,6 +200,9 @@ class Session(SessionVariables):
             elif not data.flags.c_contiguous:
                 data = np.array(data, order="C")
             arrays.append(data)
+        if given is not None and not (own_memory(given.values()) and own_memory(arrays)):
+            check_outputs(given)
+            arrays = apart(self._streams, arrays)
         bar = None if progress is False else progress_bar("run", progress, self._core.iterations)
         with self._lock:
             self._require_idle("run")
@@ -200,6 +218,14 @@ class Session(SessionVariables):
                         self._core.run(arrays, self._transfers, self._print, advance)
             finally:
                 self._running = False
+
+    def stop(self) -> None:
+        """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.
+
+        For other threads, handlers of signals, and what a run calls back. Variables hold what the instructions wrote
+        that completed, and the next run starts anew. When no run is in progress nothing happens, also not later.
+        """
+        self._core.stop()
 
     def _print(
         self, op: int, shown: list[tuple[int, int]], dtype: str, shape: tuple[int, ...], values: list[Any]
@@ -263,7 +289,10 @@ class Session(SessionVariables):
 
     @step.setter
     def step(self, value: int) -> None:
-        self._core.step = read_int("step", value, 0, 2**64 - 1)
+        value = read_int("step", value, 0, 2**64 - 1)
+        with self._lock:
+            self._require_idle("step")
+            self._core.step = value
 
     @property
     def plan(self) -> str:
@@ -293,6 +322,8 @@ class Session(SessionVariables):
     def __exit__(self, exc_type: object, exc_value: object, exc_tb: object) -> None:
         with self._lock:
             self._require_attached("exit")
+            if self._depth == 1:
+                self._require_idle("exit")
             try:
                 if self._depth == 1 and exc_type is None and self._to_host_on_exit:
                     if self._copies.read_only is None:

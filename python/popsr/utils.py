@@ -11,6 +11,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._float8 import FLOAT8, encode, float8_of, has_values
+from popsr._float_environment import in_default_environment
 from popsr._text_table import table_to_string
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, StateError
 
@@ -78,6 +79,7 @@ def to_numpy(
     return host_data("to_numpy", x, dtype, downcast, copy, log2_scale, nan_on_overflow)
 
 
+@in_default_environment
 def host_data(
     where: str,
     x: HostScalarTensor,

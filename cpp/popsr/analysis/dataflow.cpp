@@ -40,14 +40,19 @@ TensorId Dataflow::storage_of(TensorId id) const {
 // --- frames
 
 FrameId Dataflow::enter(FrameId caller, std::uint32_t site, std::uint32_t branch) {
-  const auto [it, fresh] = entered_.try_emplace({caller, site, branch}, static_cast<FrameId>(frames_.size()));
-  if (fresh) {
-    const FactView facts = context(caller).ops[site];
-    const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
-    POPSR_CHECK(callee != kNone);
-    frames_.push_back({callee, caller, site, branch});
-  }
-  return it->second;
+  if (const auto it = entered_.find({caller, site, branch}); it != entered_.end()) return it->second;
+  const FactView facts = context(caller).ops[site];
+  const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
+  POPSR_CHECK(callee != kNone);
+  if (frames_.size() >= kMaxFrames) return frame_of(callee);
+  return add_frame({callee, caller, site, branch});
+}
+
+FrameId Dataflow::add_frame(const Frame& frame) {
+  const auto id = static_cast<FrameId>(frames_.size());
+  frames_.push_back(frame);
+  entered_.emplace(std::tuple(frame.caller, frame.site, frame.branch), id);
+  return id;
 }
 
 const Op& Dataflow::call_of(FrameId id) const {
@@ -69,7 +74,9 @@ void Dataflow::find_call_paths() {
         const FactView facts = context(at).ops[site];
         const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
         if (callee == kNone || first_frames_.contains(callee)) continue;
-        first_frames_.emplace(callee, enter(at, site, branch));
+        const auto entered = entered_.find({at, site, branch});
+        first_frames_.emplace(
+            callee, entered == entered_.end() ? add_frame({callee, at, site, branch}) : entered->second);
         queue.push_back(first_frames_.at(callee));
       }
     }

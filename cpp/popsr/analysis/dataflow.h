@@ -80,10 +80,12 @@ class Dataflow {
   const Context& context(FrameId id) const { return facts_.context(frames_[id].context); }
   const Graph& graph(FrameId id) const { return ir().graph(context(id).graph); }
 
-  /// The frame of the call at that position; of a conditional, of that branch.
+  /// The frame of the call at that position; of a conditional, of that branch. Call paths may be more than
+  /// can be counted: beyond kMaxFrames of them one stands for all that lead to a context.
   FrameId enter(FrameId caller, std::uint32_t site, std::uint32_t branch = 0);
   /// A frame of that context: the first of the shortest call paths that lead to it.
   FrameId frame_of(ContextId context);
+  static constexpr std::size_t kMaxFrames = std::size_t{1} << 16;
   /// Call sites from the main graph to the frame.
   std::vector<OpId> call_path(FrameId frame) const;
 
@@ -142,6 +144,7 @@ class Dataflow {
   void add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
                           std::vector<Source>& result);
   void add_entry_sources(const Value& value, std::vector<Source>& result);
+  FrameId add_frame(const Frame& frame);
   void find_call_paths();
 
   const PartitionAnalysis& facts_;

@@ -4,6 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
@@ -283,6 +284,10 @@ std::optional<std::vector<Difference>> Explainer::path(const Value& value, Repli
 }
 
 Explanation Explainer::explain(TensorId tensor, const Value& value, Replica r, Replica s) {
+  return with_deep_stack([&] { return find_explanation(tensor, value, r, s); });
+}
+
+Explanation Explainer::find_explanation(TensorId tensor, const Value& value, Replica r, Replica s) {
   flow_.facts().check_fresh();
   const std::int64_t replicas = flow_.ir().replication();
   if (r == s || std::max(r, s) >= replicas) {

@@ -49,6 +49,7 @@ class Explainer {
   Value condition(FrameId frame, const Op& conditional);
 
  private:
+  Explanation find_explanation(TensorId tensor, const Value& value, Replica r, Replica s);
   std::vector<Difference> straight_path(const Difference& start);
   std::vector<Difference> causes(const Difference& node);
   void add_operand_causes(const Difference& node, std::vector<Difference>& result);

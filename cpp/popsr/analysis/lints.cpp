@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
@@ -352,12 +353,14 @@ void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
 std::vector<Lint> find_lints(Explainer& explainer) {
   explainer.flow().facts().check_fresh();
   std::vector<Lint> lints;
-  lint_control(explainer, lints);
-  lint_variables(explainer, lints);
-  lint_call_sites(explainer, lints);
-  lint_ops(explainer, lints);
-  lint_updates(explainer, lints);
-  lint_reads(explainer, lints);
+  with_deep_stack([&] {
+    lint_control(explainer, lints);
+    lint_variables(explainer, lints);
+    lint_call_sites(explainer, lints);
+    lint_ops(explainer, lints);
+    lint_updates(explainer, lints);
+    lint_reads(explainer, lints);
+  });
   std::ranges::stable_sort(lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });
   return lints;
 }

@@ -4,6 +4,7 @@
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/analysis/memory_facts.h"
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
@@ -90,8 +91,10 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir)
       streams_(ir),
       written_(ir),
       state_(state_of(ir)) {
-  solve_runs();
-  list_reachable();
+  with_deep_stack([this] {
+    solve_runs();
+    list_reachable();
+  });
 }
 
 void PartitionAnalysis::solve_runs() {

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
@@ -56,8 +57,10 @@ std::unordered_set<TensorId> constant_seeds(const Ir& ir) {
 
 PopartAnalysis::PopartAnalysis(const Ir& ir)
     : ir_(&ir), epoch_(ir.epoch()), aliases_(ir), values_(ir.num_tensors()), visited_(ir.num_tensors()) {
-  set_initial_values();
-  solve();
+  with_deep_stack([this] {
+    set_initial_values();
+    solve();
+  });
 }
 
 void PopartAnalysis::set_initial_values() {

@@ -36,6 +36,9 @@ class OutOfRangeError : public Error {
 class NameError : public Error {
   using Error::Error;
 };  ///< Also a Python KeyError.
+class StoppedError : public Error {
+  using Error::Error;
+};  ///< Also a Python RuntimeError.
 class InternalError : public Error {
   using Error::Error;
 };  ///< A defect of popsr: please report it.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -26,13 +27,6 @@ constexpr auto kSpin = std::chrono::microseconds(15);
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
-#endif
-}
-
-/// A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
-void reset_float_environment() {
-#if defined(__x86_64__)
-  __builtin_ia32_ldmxcsr(0x1f80);
 #endif
 }
 
@@ -70,7 +64,8 @@ struct ThreadPool::State {
   }
 
   void work(int index) {
-    reset_float_environment();
+    // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
+    std::fesetenv(FE_DFL_ENV);
     for (std::uint64_t seen = 0;;) {
       wait_while_equal(generation, seen);
       seen = generation.load(std::memory_order_acquire);

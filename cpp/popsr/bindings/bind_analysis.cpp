@@ -2,6 +2,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
 
 namespace popsr::bindings {
@@ -41,7 +42,7 @@ void bind_analysis(py::module_& m) {
   // meanwhile.
   py::class_<PartitionAnalysis>(m, "PartitionAnalysis")
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
-             py::gil_scoped_release release;
+             const WithoutGil released;
              verify(*ir);  // facts of an ambiguous program would mean nothing
              return std::make_unique<PartitionAnalysis>(*ir);
            }),

@@ -32,6 +32,8 @@ void translate(std::exception_ptr pointer) {
     raise_python("OutOfRangeError", e);
   } catch (const NameError& e) {
     raise_python("UnknownNameError", e);
+  } catch (const StoppedError& e) {
+    raise_python("StoppedError", e);
   } catch (const InternalError& e) {
     raise_python("InternalError", e);
   } catch (const Error& e) {

@@ -5,8 +5,10 @@
 
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
+#include "popsr/kernels/float_env.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr::bindings {
@@ -25,7 +27,7 @@ std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
 std::shared_ptr<const HostBytes> share_data(const py::array& data) {
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
   const auto release = [](const py::array* array) {
-    const py::gil_scoped_acquire acquire;
+    const WithGil held;
     delete array;
   };
   const std::shared_ptr<const void> owner(new py::array(data), release);
@@ -59,6 +61,7 @@ std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
 py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
                const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
                int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
+  const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
   if (takes_one_place(def)) check_places(ir, op, tensors);

@@ -1,6 +1,7 @@
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
 
 namespace popsr::bindings {
@@ -40,7 +41,7 @@ bool is_output_equal(const PopartAnalysis& facts, OpId id, std::size_t index) {
 void bind_popart(py::module_& m) {
   py::class_<PopartAnalysis>(m, "PopartAnalysis")
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
-             py::gil_scoped_release release;
+             const WithoutGil released;
              verify(*ir);
              return std::make_unique<PopartAnalysis>(*ir);
            }),

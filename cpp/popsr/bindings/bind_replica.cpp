@@ -2,6 +2,7 @@
 
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/convert.h"
+#include "popsr/replica/limits.h"
 #include "popsr/replica/partition.h"
 
 namespace popsr::bindings {
@@ -16,6 +17,7 @@ py::tuple labels_of(const Partition& partition) { return tuple_of(partition.labe
 }  // namespace
 
 void bind_replica(py::module_& m) {
+  m.attr("MAX_REPLICAS") = kMaxReplicas;
   py::class_<Partition>(m, "Partition",
                         "Which replicas hold bitwise the same value: blocks of replicas that agree.")
       .def_static(

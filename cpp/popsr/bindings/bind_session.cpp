@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,48 +8,54 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
+#include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/session.h"
 
 namespace popsr::bindings {
 namespace {
 
-/// Tells Python of iterations that ended: `progress` of each; without it, the handlers of signals now and
-/// then, so that Ctrl-C ends a long run.
-class Iterations {
+/// The process ends while a daemon thread runs a program.
+struct ProcessExits {};
+
+/// Moves the progress bar on, lets Ctrl-C and other signals end a run, and the end of the process.
+class PythonWatcher final : public RunWatcher {
  public:
-  explicit Iterations(const py::object& progress) : progress_(progress) {}
+  /// `keeps_gil`: the run holds the GIL, and gives it up now and then.
+  PythonWatcher(const py::object& progress, bool keeps_gil)
+      : progress_(progress), keeps_gil_(keeps_gil), exits_(exits_begun()) {}
 
-  std::int64_t done() const { return done_; }
+  void iterated(std::int64_t ended) override {
+    if (progress_.is_none()) return;
+    const WithGil held;
+    const kernels::FloatEnvironment environment;  // Python code may change it
+    run_signal_handlers();
+    call_python(progress_, py::make_tuple(ended));
+  }
 
-  void operator()(std::int64_t ended) {
-    done_ += ended;
-    if (progress_.is_none() && !time_to_look()) return;
-    const py::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (!progress_.is_none()) progress_(ended);
+  void look() override {
+    if (exits_begun() != exits_) throw ProcessExits();
+    if (keeps_gil_) {
+      const WithoutGil for_others;
+    }
+    if (on_main_thread_ == false) return;  // signals are not for it
+    const WithGil held;
+    const kernels::FloatEnvironment environment;
+    if (!on_main_thread_) on_main_thread_ = is_main_thread();
+    if (*on_main_thread_) run_signal_handlers();
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  /// Every 20 ms. Of short iterations it asks the clock only at one in 16.
-  bool time_to_look() {
-    if (++unseen_ < stride_) return false;
-    unseen_ = 0;
-    const Clock::time_point now = Clock::now();
-    stride_ = now - seen_ < std::chrono::milliseconds(1) ? 16 : 1;
-    seen_ = now;
-    if (looked_ == Clock::time_point{}) looked_ = now;  // the first iteration
-    if (now - looked_ < std::chrono::milliseconds(20)) return false;
-    looked_ = now;
-    return true;
+  static bool is_main_thread() {
+    const py::object main = py::module_::import("threading").attr("main_thread");
+    return call_python(main, py::tuple()).attr("ident").cast<unsigned long>() == PyThread_get_thread_ident();
   }
 
   const py::object& progress_;
-  std::int64_t done_ = 0;
-  int unseen_ = 0, stride_ = 1;
-  Clock::time_point seen_ = {}, looked_ = {};
+  bool keeps_gil_;
+  std::uint64_t exits_;
+  std::optional<bool> on_main_thread_;  ///< Found out at the first look.
 };
 
 /// A session with what run() needs of each stream in use, worked out once.
@@ -75,7 +80,10 @@ class SessionHandle {
     return ids;
   }
 
-  /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller.
+  void stop() { session_.stop(); }
+
+  /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller; they keep
+  /// the buffers alive.
   /// `progress`: called with the number of iterations that have just ended, or None.
   void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
            const py::object& progress) {
@@ -84,18 +92,14 @@ class SessionHandle {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
     }
-    const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
-    Iterations iterations(progress);
-    // Nothing below touches Python objects but on_print and iterations, which take the lock back; `arrays`
-    // keeps the buffers alive.
-    // Checks read the program's partitions, which other threads may add to: they keep the lock.
-    std::optional<py::gil_scoped_release> release;
-    if (!checks_) release.emplace();
     try {
-      session_.run(buffers_, on_print, std::ref(iterations));
+      run_without_gil(print, progress);
+    } catch (const ProcessExits&) {  // ends the thread without a word
+      PyErr_SetNone(PyExc_SystemExit);
+      throw py::error_already_set();
     } catch (py::error_already_set& stop) {
-      const py::gil_scoped_acquire acquire;
-      add_note(stop, iterations.done(), session_.plan().iterations());
+      stop.value().attr("add_note")(
+          fmt::format("run: {}, the variables hold the last update that completed", session_.stopped_text()));
       throw;
     }
   }
@@ -117,19 +121,24 @@ class SessionHandle {
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
   }
 
-  static void add_note(const py::error_already_set& stop, std::int64_t done, std::int64_t all) {
-    const std::string where =
-        all > 1 ? fmt::format("stopped after {} of {} iterations", done, all) : "stopped";
-    stop.value().attr("add_note")(
-        fmt::format("run: {}, the variables hold the last update that completed", where));
+  /// Nothing in it touches Python objects but `print` and `progress`, which take the GIL back.
+  void run_without_gil(const py::object& print, const py::object& progress) {
+    const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
+    PythonWatcher watcher(progress, checks_);
+    // Checks read the program's partitions, which other threads may add to: they keep the lock.
+    std::optional<WithoutGil> released;
+    if (!checks_) released.emplace();
+    session_.run(buffers_, on_print, &watcher);
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
-    py::gil_scoped_acquire acquire;
+    const WithGil held;
+    const kernels::FloatEnvironment environment;
     py::list values;
     for (const std::byte* value : request.values) values.append(copy_of_bytes(value, bytes_of(request.type)));
-    print(request.op.id, request.shown, std::string(info(request.type.dtype).name),
-          to_tuple(request.type.shape), values);
+    call_python(print,
+                py::make_tuple(request.op.id, request.shown, std::string(info(request.type.dtype).name),
+                               to_tuple(request.type.shape), values));
   }
 
   Session session_;
@@ -140,6 +149,7 @@ class SessionHandle {
 
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
                                             double check, int num_threads, bool clamp_scales) {
+  const kernels::FloatEnvironment environment;  // kernels fold numbers
   const SessionOptions options{
       .seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads, .clamp_scales = clamp_scales};
   return std::make_unique<SessionHandle>(ir, options);
@@ -154,7 +164,7 @@ void read_variable(SessionHandle& self, TensorId id, py::array out, bool all_rep
   POPSR_CHECK((out.flags() & py::array::c_style) != 0);
   POPSR_CHECK(static_cast<std::size_t>(out.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
   auto* data = static_cast<std::byte*>(out.mutable_data());
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   session.read_variable(id, host_rows(all_replicas), data);
 }
 
@@ -179,7 +189,7 @@ void write_variable(SessionHandle& self, TensorId id, const py::array& data, boo
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
   POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
   const auto* bytes = static_cast<const std::byte*>(data.data());
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   session.write_variable(id, host_rows(all_replicas), bytes);
 }
 
@@ -220,6 +230,7 @@ void bind_session(py::module_& m) {
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)
+      .def("stop", &SessionHandle::stop)
       .def_property_readonly("iterations",
                              [](SessionHandle& self) { return self.session().plan().iterations(); })
       .def_property(

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "popsr/base/error.h"
+#include "popsr/bindings/gil.h"
 #include "popsr/bindings/sr_arrays.h"
+#include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/sr_sum.h"
 
@@ -94,7 +96,7 @@ void apply(const std::string& op, const py::array& out, int out_format,
     POPSR_CHECK(shape_of(operands[i]) == shape);
     arrays.push_back(sr_array(operands[i], formats[i], false));
   }
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   sr_run(call, shape, arrays, threads);
 }
 
@@ -115,7 +117,7 @@ void sum(const py::array& out, int out_format, const py::array& x, int x_format,
   POPSR_CHECK(next == axes.size() && kept == shape_of(out));
   const SrArray to = sr_array(out, out_format, true);
   const SrArray from = sr_array(x, x_format, false);
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   sr_run_sum(rounding, shape, to, from, axes, threads);
 }
 
@@ -143,9 +145,10 @@ void adamw(const py::array& w, int w_format, const py::array& g, int g_format, c
   POPSR_CHECK(shape_of(g) == shape && shape_of(m) == shape && shape_of(v) == shape);
   const std::vector<SrArray> arrays = {sr_array(w, w_format, true), sr_array(g, g_format, false),
                                        sr_array(m, m_format, true), sr_array(v, v_format, true)};
+  const kernels::FloatEnvironment environment;
   kernels::SrAdamw call = adamw_step(key, step, scalars);
   call.first = offset;
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   sr_run_adamw(call, shape, arrays, threads);
 }
 
@@ -154,7 +157,7 @@ py::array_t<std::uint64_t> uniform_bits(const SrKey& key, std::int64_t n, std::u
   py::array_t<std::uint64_t> out(n);
   std::uint64_t* const data = out.mutable_data();
   {
-    const py::gil_scoped_release release;
+    const WithoutGil released;
     kernels::kernel_table().uniform_bits(data, n, key.words(), offset);
   }
   return out;
@@ -170,7 +173,7 @@ void add_value(const py::array& x, const py::array& y, const py::array& out, int
   call.format = checked_format(format);
   call.key = value_key(key);
   call.biased = biased;
-  const py::gil_scoped_release release;
+  const WithoutGil released;
   sr_run_value(call, shape, arrays, threads);
 }
 
@@ -187,7 +190,8 @@ py::array_t<std::uint64_t> value_bits(const SrKey& key, const py::array& x, cons
   py::array_t<std::uint64_t> out(shape_of(flat_x));
   std::uint64_t* const data = out.mutable_data();
   {
-    const py::gil_scoped_release release;
+    const kernels::FloatEnvironment environment;
+    const WithoutGil released;
     kernels::kernel_table().sr_value_bits(data, call);
   }
   return out;

@@ -1,5 +1,6 @@
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/kernels/float_env.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
@@ -28,6 +29,7 @@ std::map<std::uint32_t, GradTuple> differentiate(Ir& ir, std::uint32_t forward,
                                                  std::optional<std::vector<TensorId>> provided,
                                                  std::optional<std::vector<TensorId>> required,
                                                  const std::vector<GradTuple>& called) {
+  const kernels::FloatEnvironment environment;
   AutodiffOptions options{.grads_provided = std::move(provided), .grads_required = std::move(required)};
   for (const auto& [fwd, graph, inputs, outputs] : called) {
     options.called[fwd] = {checked_graph(ir, fwd), checked_graph(ir, graph), from_pairs(ir, inputs),

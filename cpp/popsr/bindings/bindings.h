@@ -15,6 +15,7 @@ namespace popsr::bindings {
 
 namespace py = pybind11;
 
+void bind_process(py::module_& m);            ///< Floating-point environment, end of the interpreter.
 void bind_errors(py::module_& m);             ///< Translates popsr::Error and its children to popsr.errors.
 void bind_replica(py::module_& m);            ///< Partition.
 void bind_groups(py::module_& m);             ///< ReplicaGrouping, CommGroup.

@@ -1,11 +1,12 @@
 // popsr._core: private; the public Python package is written on top of it.
 #include "popsr/bindings/bindings.h"
 
-PYBIND11_MODULE(_core, m) {
+PYBIND11_MODULE(_core, m, pybind11::multiple_interpreters::not_supported()) {
   using namespace popsr::bindings;
   m.doc() = "Compiled core of popsr (private)";
   m.attr("__version__") = POPSR_VERSION;
   bind_errors(m);
+  bind_process(m);
   bind_replica(m);
   bind_groups(m);
   bind_variable_settings(m);

@@ -2,6 +2,7 @@
 // default. Whatever does not fit is NotImplemented, and the general way says what is wrong with it.
 #include <array>
 
+#include "popsr/bindings/gil.h"
 #include "popsr/bindings/sr_arrays.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
@@ -89,7 +90,7 @@ PyObject* finish(const FastCall& call, const Small& small, const Large& large) {
       const kernels::FloatEnvironment environment;
       small();
     } else {
-      const py::gil_scoped_release release;
+      const WithoutGil released;
       large();
     }
   } catch (const std::exception& failure) {  // a thread that cannot be started

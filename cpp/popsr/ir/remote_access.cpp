@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
@@ -79,6 +80,10 @@ const std::vector<TensorId>& RemoteAccess::stored(GraphId graph) const {
 const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only, Memo& memo) const {
   if (const auto it = memo.find(id.value); it != memo.end()) return it->second;
   if (ir_.num_remotes() == 0) return memo[id.value];
+  return memo[id.value] = with_deep_stack([&] { return find(id, stores_only, memo); });
+}
+
+std::vector<TensorId> RemoteAccess::find(GraphId id, bool stores_only, Memo& memo) const {
   std::set<TensorId> all;
   if (id == kMainGraph && !stores_only) {
     for (RemoteId b = 0; b < ir_.num_remotes(); ++b) {
@@ -95,7 +100,7 @@ const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only,
     const std::vector<TensorId> entries = remote_entries(ir_, op);
     all.insert(entries.begin(), entries.end());
   }
-  return memo[id.value] = {all.begin(), all.end()};
+  return {all.begin(), all.end()};
 }
 
 }  // namespace popsr

@@ -37,6 +37,7 @@ class RemoteAccess {
  private:
   using Memo = std::map<std::uint32_t, std::vector<TensorId>>;
   const std::vector<TensorId>& reached(GraphId graph, bool stores_only, Memo& memo) const;
+  std::vector<TensorId> find(GraphId graph, bool stores_only, Memo& memo) const;
 
   const Ir& ir_;
   mutable Memo memo_, stored_;

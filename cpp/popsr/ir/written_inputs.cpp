@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
@@ -12,6 +13,10 @@ namespace popsr {
 
 const std::vector<bool>& WrittenInputs::of(GraphId id) {
   if (const auto it = memo_.find(id.value); it != memo_.end()) return it->second;
+  return memo_[id.value] = with_deep_stack([this, id] { return find(id); });
+}
+
+std::vector<bool> WrittenInputs::find(GraphId id) {
   const Graph& graph = ir_.graph(id);
   std::unordered_set<TensorId> written;
   const auto write = [&](TensorId tensor) {
@@ -26,7 +31,7 @@ const std::vector<bool>& WrittenInputs::of(GraphId id) {
   }
   std::vector<bool> result;
   for (const TensorId input : graph.inputs) result.push_back(written.contains(input));
-  return memo_[id.value] = std::move(result);
+  return result;
 }
 
 bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {

@@ -19,6 +19,8 @@ class WrittenInputs {
   bool by_call(const Op& op, std::uint32_t i);
 
  private:
+  std::vector<bool> find(GraphId graph);
+
   const Ir& ir_;
   std::map<std::uint32_t, std::vector<bool>> memo_;
 };

@@ -1,5 +1,7 @@
-// The floating-point environment that kernels run in.
+// The floating-point environment that kernels run in and host data is converted in.
 #pragma once
+
+#include <cfenv>
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -9,28 +11,47 @@ namespace popsr::kernels {
 
 /// While it lives, this thread rounds to nearest, keeps subnormals and masks exceptions; the destructor
 /// restores what was set before. A library built with fast-math may have set flush-to-zero for the whole
-/// process.
-class FloatEnvironment {
+/// process. By <cfenv>: for every CPU.
+class PortableFloatEnvironment {
  public:
-  FloatEnvironment(const FloatEnvironment&) = delete;
-  FloatEnvironment& operator=(const FloatEnvironment&) = delete;
+  PortableFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~PortableFloatEnvironment() { std::fesetenv(&saved_); }
+  PortableFloatEnvironment(const PortableFloatEnvironment&) = delete;
+  PortableFloatEnvironment& operator=(const PortableFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t saved_ = {};
+};
 
 #if defined(__SSE__)
-  FloatEnvironment() : saved_(_mm_getcsr()) {
+
+/// The same by MXCSR alone, in a few nanoseconds: no kernel computes in x87.
+class SseFloatEnvironment {
+ public:
+  SseFloatEnvironment() : saved_(_mm_getcsr()) {
     if (saved_ != kDefault) _mm_setcsr(kDefault);
   }
-  ~FloatEnvironment() {
+  ~SseFloatEnvironment() {
     if (_mm_getcsr() != saved_) _mm_setcsr(saved_);
   }
+  SseFloatEnvironment(const SseFloatEnvironment&) = delete;
+  SseFloatEnvironment& operator=(const SseFloatEnvironment&) = delete;
 
  private:
   static constexpr unsigned kDefault =
       0x1f80;  // Power-on value: all exceptions masked, nearest, no FTZ, no DAZ.
   unsigned saved_;
-#else
-  FloatEnvironment() {}
-  ~FloatEnvironment() {}
-#endif
 };
+
+using FloatEnvironment = SseFloatEnvironment;
+
+#else
+
+using FloatEnvironment = PortableFloatEnvironment;
+
+#endif
 
 }  // namespace popsr::kernels

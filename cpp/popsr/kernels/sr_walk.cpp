@@ -121,7 +121,8 @@ int parts_for(std::int64_t n, int threads) {
 
 void run_parts(int parts, void (*body)(const void* context, int part), const void* context) {
   static std::mutex mutex;
-  static std::unique_ptr<ThreadPool> pool;
+  // Never destroyed: a daemon thread may be here when the process exits.
+  static std::unique_ptr<ThreadPool>& pool = *new std::unique_ptr<ThreadPool>();
   const auto guarded = [&](int part) {
     const FloatEnvironment environment;
     body(context, part);

@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/collective_rules.h"
+#include "popsr/ops/integer_mean.h"
 #include "popsr/ops/tiles.h"
 
 namespace popsr {
@@ -57,41 +58,9 @@ void fold_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is
   for (std::size_t i = 0; i < bytes; ++i) acc[i] = is_and ? acc[i] & next[i] : acc[i] | next[i];
 }
 
-template <class T, class Wide>
-void divide(std::byte* acc, std::int64_t n, std::int64_t divisor) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    T value;
-    std::memcpy(&value, acc + at(i) * sizeof(T), sizeof(T));
-    value = static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(divisor));
-    std::memcpy(acc + at(i) * sizeof(T), &value, sizeof(T));
-  }
-}
-
-/// acc /= divisor; the quotient of integers is taken in 64 bits, where the group size fits.
+/// acc /= divisor
 void divide_tile(const KernelTable& table, Compute compute, std::byte* acc, std::int64_t n,
                  std::int64_t divisor) {
-  using std::int64_t;
-  using std::uint64_t;
-  switch (compute) {
-    case Compute::kI8:
-      return divide<std::int8_t, int64_t>(acc, n, divisor);
-    case Compute::kI16:
-      return divide<std::int16_t, int64_t>(acc, n, divisor);
-    case Compute::kI32:
-      return divide<std::int32_t, int64_t>(acc, n, divisor);
-    case Compute::kI64:
-      return divide<int64_t, int64_t>(acc, n, divisor);
-    case Compute::kU8:
-      return divide<std::uint8_t, uint64_t>(acc, n, divisor);
-    case Compute::kU16:
-      return divide<std::uint16_t, uint64_t>(acc, n, divisor);
-    case Compute::kU32:
-      return divide<std::uint32_t, uint64_t>(acc, n, divisor);
-    case Compute::kU64:
-      return divide<uint64_t, uint64_t>(acc, n, divisor);
-    default:
-      break;
-  }
   alignas(64) std::array<double, at(kTile)> divisors;
   const double value = static_cast<double>(divisor);
   if (compute == Compute::kF64) std::fill_n(divisors.begin(), n, value);
@@ -112,6 +81,7 @@ struct Fold {
   bool stochastic;
   std::int64_t in_elements, out_elements;
   std::int64_t group_size;
+  IntegerMean integers;
   std::int64_t chunk = 0;                 ///< 0: every member receives all.
   std::optional<std::int64_t> root = {};  ///< The only member that receives.
   Sources sources = {};
@@ -139,10 +109,24 @@ const void* member_tile(const Fold& fold, const std::byte* src, std::byte* buffe
   return buffer;
 }
 
+/// acc = exact means of tiles of n integers, source(m) for each of `members`.
+template <class Source>
+void integer_means(const IntegerMean& mean, const Source& source, std::size_t members, std::int64_t n,
+                   std::byte* acc) {
+  void* const sums = thread_scratch(mean.sum_bytes(kTile));
+  std::memset(sums, 0, mean.sum_bytes(n));
+  for (std::size_t m = 0; m < members; ++m) mean.add(sums, source(m), n, 1, 1);
+  mean.store(acc, sums, n);
+}
+
 /// acc = fold of tiles of n elements, source(m) for each of `members`; returns whether lo was written.
 template <class Source>
 bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std::int64_t n,
                TileBuffers& tile) {
+  if (fold.op == CollectiveOp::kMean && !is_float(fold.dtype)) {
+    integer_means(fold.integers, source, members, n, tile.acc.data());
+    return false;
+  }
   const std::size_t bytes = at(n) * size_of(fold.compute);
   const void* head = member_tile(fold, source(0), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
@@ -214,7 +198,8 @@ Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
           .stochastic = spec.stochastic,
           .in_elements = num_elements(spec.inputs[0]->shape),
           .out_elements = num_elements(spec.outputs[0].shape),
-          .group_size = group_size};
+          .group_size = group_size,
+          .integers = {dtype, group_size}};
 }
 
 }  // namespace

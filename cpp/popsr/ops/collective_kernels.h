@@ -18,8 +18,8 @@ enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 /// for kChunk, chunk times the replica's index in its group; 0 past the end of the input.
 ///
 /// Members fold in ascending replica order in the compute type: acc = first, acc = acc op next. The remainder
-/// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean truncates
-/// towards zero. and / or: logical for bool, bitwise for integers.
+/// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean is the exact
+/// quotient, towards zero. and / or: logical for bool, bitwise for integers.
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
 
 /// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise

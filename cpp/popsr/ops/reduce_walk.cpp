@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "popsr/ops/axes.h"
+#include "popsr/ops/integer_mean.h"
 #include "popsr/ops/tiles.h"
 
 namespace popsr {
@@ -81,6 +82,7 @@ class Reduction {
   void keep_finite(void* shift, std::int64_t n) const;
   Partial finish(Partial sum, const Tiles& tiles, void* acc, std::int64_t n) const;
   void divide(void* acc, std::int64_t n) const;
+  void integer_means(const std::byte* in, std::byte* out, std::int64_t n, std::int64_t step) const;
 
   const kernels::KernelTable& kernels_;
   DType dtype_;
@@ -96,6 +98,7 @@ class Reduction {
   std::int64_t outputs_;
   std::int64_t inputs_;
   std::int64_t count_;
+  IntegerMean integers_;
   Dims kept_, reduced_;  ///< `reduced_` without the innermost axis.
 };
 
@@ -110,11 +113,12 @@ Reduction::Reduction(const EvalSpec& spec, Fold fold)
       size_(static_cast<std::int64_t>(size_of(dtype_))),
       acc_size_(static_cast<std::int64_t>(size_of(compute_))),
       outputs_(num_elements(spec.outputs[0].shape)),
-      inputs_(num_elements(spec.inputs[0]->shape)) {
+      inputs_(num_elements(spec.inputs[0]->shape)),
+      count_(reduced_count(spec.inputs[0]->shape, reduced_axes(spec.op, spec.inputs[0]->shape.size()))),
+      integers_(dtype_, count_) {
   const Shape& shape = spec.inputs[0]->shape;
   const std::vector<std::int64_t> axes = reduced_axes(spec.op, shape.size());
   const Shape strides = row_major_strides(shape);
-  count_ = reduced_count(shape, axes);
   bool innermost = true;
   for (std::size_t d = shape.size(); d-- > 0;) {
     if (shape[d] == 1) continue;
@@ -227,29 +231,25 @@ void Reduction::keep_finite(void* shift, std::int64_t n) const {
   compute_ == Compute::kF64 ? replace(static_cast<double*>(shift)) : replace(static_cast<float*>(shift));
 }
 
-/// acc = acc / count; integers in 64 bits, where every count fits.
+/// acc = acc / count
 void Reduction::divide(void* acc, std::int64_t n) const {
-  if (is_float(dtype_)) {
-    alignas(64) std::array<double, kTile> divisors;
-    if (compute_ == Compute::kF64) {
-      std::fill_n(divisors.data(), n, static_cast<double>(count_));
-    } else {
-      std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(count_));
-    }
-    return apply(Ew::kDiv, acc, nullptr, acc, divisors.data(), n);
+  alignas(64) std::array<double, kTile> divisors;
+  if (compute_ == Compute::kF64) {
+    std::fill_n(divisors.data(), n, static_cast<double>(count_));
+  } else {
+    std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(count_));
   }
-  alignas(64) std::array<std::int64_t, kTile> wide;
-  const bool is_unsigned = info(dtype_).kind == DTypeKind::kUInt;
-  load_tile(kernels_, dtype_, is_unsigned ? Compute::kU64 : Compute::kI64, wide.data(),
-            static_cast<const std::byte*>(acc), n);
-  for (std::int64_t i = 0; i < n && count_ != 0; ++i) {
-    std::int64_t& value = wide[static_cast<std::size_t>(i)];
-    value = is_unsigned ? static_cast<std::int64_t>(static_cast<std::uint64_t>(value) /
-                                                    static_cast<std::uint64_t>(count_))
-                        : value / count_;
+  apply(Ew::kDiv, acc, nullptr, acc, divisors.data(), n);
+}
+
+/// The means of `n` outputs whose inputs start at `in`, `step` elements apart.
+void Reduction::integer_means(const std::byte* in, std::byte* out, std::int64_t n, std::int64_t step) const {
+  void* const sums = thread_scratch(integers_.sum_bytes(kTile));
+  std::memset(sums, 0, integers_.sum_bytes(n));
+  for (std::int64_t i = 0; i < reduced_.count(); ++i) {
+    integers_.add(sums, in + reduced_.offset(i) * size_, n, length_, step);
   }
-  load_tile(kernels_, is_unsigned ? DType::kUInt64 : DType::kInt64, compute_, acc,
-            reinterpret_cast<const std::byte*>(wide.data()), n);
+  integers_.store(out, sums, n);
 }
 
 /// What is done with a folded value.
@@ -288,6 +288,11 @@ void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std
     const std::int64_t n = std::min({run - begin % run, end - begin, kTile});
     const std::byte* const from = in + kept.offset(begin) * size_;
     std::byte* const to = out + begin * size_;
+    begin += n;
+    if (fold_ == Fold::kMean && !is_float(dtype_)) {
+      integer_means(from, to, n, kept.stride[0]);
+      continue;
+    }
     void* const acc = narrow_ ? tiles.acc : to;
     if (fold_ == Fold::kLogSumExp) {
       const Partial largest = fold(pass_of(Fold::kMax), tiles, from, tiles.shift, n, kept.stride[0]);
@@ -298,8 +303,7 @@ void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std
     }
     const Partial result = finish(fold(pass_, tiles, from, acc, n, kept.stride[0]), tiles, acc, n);
     store_tile(kernels_, compute_, dtype_, to, result.hi, result.lo, n, key,
-               static_cast<std::uint64_t>(begin));
-    begin += n;
+               static_cast<std::uint64_t>(begin - n));
   }
 }
 

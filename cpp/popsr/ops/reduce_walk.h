@@ -4,7 +4,8 @@
 // innermost axis is reduced, each of its rows folds through 16 lanes and a fixed tree (kernels::ReduceFn).
 // What is left, rows' results or elements, folds over the other reduced axes in ascending C order: acc =
 // first, acc = acc + next, ... Narrow floats and f32 accumulate in float, f64 in double, integers wrap in
-// their own type. A narrow sum is rounded once, with the remainder of the last addition.
+// their own type, but their means are exact. A narrow sum is rounded once, with the remainder of the last
+// addition.
 #pragma once
 
 #include "popsr/ir/eval.h"
@@ -13,7 +14,7 @@ namespace popsr {
 
 enum class Fold {
   kSum,
-  kMean,  ///< sum / count; integers truncate
+  kMean,  ///< sum / count; of integers the exact quotient, towards zero
   kMax,
   kMin,
   kProd,

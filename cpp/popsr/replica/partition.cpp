@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "popsr/base/error.h"
+#include "popsr/replica/limits.h"
 
 namespace popsr {
 namespace {
@@ -29,8 +30,9 @@ std::int64_t canonicalize(std::span<const std::uint64_t> keys, std::vector<std::
 }  // namespace
 
 PartitionTable::PartitionTable(std::int64_t replicas) : replicas_(replicas) {
-  if (replicas < 1) {
-    raise<ReplicaError>("replication: too few replicas, got {}, expected at least 1", replicas);
+  if (replicas < 1 || replicas > kMaxReplicas) {
+    raise<ReplicaError>("replication: too {} replicas, got {}, expected 1 to {}",
+                        replicas < 1 ? "few" : "many", replicas, kMaxReplicas);
   }
   const auto n = static_cast<std::size_t>(replicas);
   intern(std::vector<std::uint32_t>(n, 0), 1);

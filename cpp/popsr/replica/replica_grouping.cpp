@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/replica/limits.h"
 
 namespace popsr {
 namespace {
 
-// More is a mistake: a grouping takes 12 bytes a replica.
-constexpr std::int64_t kMaxReplicas = std::int64_t{1} << 24;
 // Longer lists show their ends only, as do tables of more rows.
 constexpr std::int64_t kMaxMembersShown = 16, kMaxRowsShown = 8;
 constexpr std::int64_t kFirstShown = 3, kLastShown = 2;

@@ -1,11 +1,14 @@
 #include "popsr/runtime/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "popsr/base/error.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
@@ -65,14 +68,26 @@ Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool,
   });
 }
 
-void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io,
-                   const std::function<void(std::int64_t)>& done) {
+void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher) {
   const kernels::FloatEnvironment environment;
-  done_ = done ? &done : nullptr;
+  watcher_ = watcher;
+  timer_ = {};
+  iterated_ = 0;
+  stopped_.store(false, std::memory_order_relaxed);
   branch_ = nullptr;  // the last run may have ended in an error
   path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   make_paths(1, static_cast<PathId>(path_keys_.size()));
   run(plan_.instructions(), io);
+}
+
+std::string Executor::stopped_text() const {
+  const std::int64_t all = plan_.iterations();
+  return all > 1 ? fmt::format("stopped after {} of {} iterations", iterated_, all) : "stopped";
+}
+
+void Executor::raise_stopped() const {
+  raise<StoppedError>("run: {} by Session.stop(), the variables hold the last update that completed",
+                      stopped_text());
 }
 
 void Executor::make_paths(PathId begin, PathId end) {
@@ -110,6 +125,7 @@ void Executor::make_keys(Instruction& instruction) {
 
 void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
   for (Instruction& instruction : instructions) {
+    poll(instruction.heavy);
     if (instruction.kind == Instruction::Kind::kLoop) {
       run_loop(instruction, io);
       continue;
@@ -280,6 +296,7 @@ void Executor::run_loop(Instruction& instruction, HostIo& io) {
     iterations_[instruction.path] = static_cast<std::uint64_t>(i);
     make_paths(instruction.path, instruction.path_end);
     run(instruction.body, io);
+    if (instruction.body.empty()) poll(false);
     report(instruction);
   }
 }

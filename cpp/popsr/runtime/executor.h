@@ -1,14 +1,16 @@
 // Runs the instructions of a plan.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "popsr/ir/eval.h"
 #include "popsr/runtime/branches.h"
 #include "popsr/runtime/claims.h"
 #include "popsr/runtime/plan.h"
+#include "popsr/runtime/run_watch.h"
 
 namespace popsr {
 
@@ -17,11 +19,14 @@ class Executor {
   /// `check`: the share of instructions whose claims are compared after they ran.
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check);
 
-  /// One run of the program. Noise depends on (seed, step) and the instruction's place only. `done`, unless
-  /// it is empty, is told on this thread how many iterations (Plan::iterations) have just ended; what it
-  /// throws ends the run.
-  void run(std::uint64_t seed, std::uint64_t step, HostIo& io,
-           const std::function<void(std::int64_t)>& done = {});
+  /// One run of the program. Noise depends on (seed, step) and the instruction's place only.
+  void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
+  /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.
+  std::int64_t iterated() const { return iterated_; }
+  /// "stopped after 3 of 10 iterations", of that run.
+  std::string stopped_text() const;
 
  private:
   void run(std::vector<Instruction>& instructions, HostIo& io);
@@ -37,9 +42,18 @@ class Executor {
   void run_steps(const Instruction& instruction, std::size_t block);
   void run_loop(Instruction& instruction, HostIo& io);
   void run_conditional(Instruction& instruction, HostIo& io);
-  void report(const Instruction& instruction) const {
-    if (instruction.iterations != 0 && done_ != nullptr) (*done_)(instruction.iterations);
+  void report(const Instruction& instruction) {
+    if (instruction.iterations == 0) return;
+    iterated_ += instruction.iterations;
+    if (watcher_ != nullptr) watcher_->iterated(instruction.iterations);
   }
+  /// Before each instruction: may end the run.
+  void poll(bool heavy) {
+    if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
+      raise_stopped();
+    if (timer_.is_time(heavy) && watcher_ != nullptr) watcher_->look();
+  }
+  [[noreturn]] void raise_stopped() const;
   ActiveReplicas active() const { return active_replicas(branch_); }
   std::int64_t active_blocks(const Instruction& instruction) const;
   void make_paths(PathId begin, PathId end);
@@ -52,10 +66,14 @@ class Executor {
   ThreadPool serial_{1};  ///< For kernels that run beside each other.
   const kernels::KernelTable& kernels_;
   Sampler check_;
-  std::vector<kernels::NoiseKey> path_keys_;                 ///< By PathId.
-  std::vector<std::uint64_t> iterations_;                    ///< By PathId of iteration nodes.
-  const Branch* branch_ = nullptr;                           ///< Null while all replicas take part.
-  const std::function<void(std::int64_t)>* done_ = nullptr;  ///< Of this run; null when nobody listens.
+  std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
+  std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
+  const Branch* branch_ = nullptr;            ///< Null while all replicas take part.
+  // Of this run.
+  RunWatcher* watcher_ = nullptr;
+  LookTimer timer_;
+  std::int64_t iterated_ = 0;
+  std::atomic<bool> stopped_{false};
   // Operands of a part of a run.
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;

@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <new>
+#include <queue>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "popsr/ir/op_def.h"
 
@@ -18,12 +24,12 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// MemoryError in Python, with the size.
+/// MemoryError in Python, with the size and, if that is known, what it is for.
 class NoMemory final : public std::bad_alloc {
  public:
-  explicit NoMemory(std::size_t bytes)
-      : text_(fmt::format("session: not enough memory, got a need of {} bytes at once, expected less",
-                          bytes)) {}
+  explicit NoMemory(std::size_t bytes, std::string_view purpose = "")
+      : text_(fmt::format("session: not enough memory, got a need of {} bytes at once{}, expected less",
+                          bytes, purpose)) {}
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -105,27 +111,89 @@ class Liveness {
   std::size_t clock_ = 0;
 };
 
-/// First fit over the address ranges that are taken while the buffer lives.
+/// First fit: each buffer gets the lowest addresses that no other one has while it lives. In the order of
+/// their lives, with a cost that hardly depends on how many live at once.
 class Arena {
  public:
   std::size_t add(const Lifetime& life, std::size_t bytes) {
-    std::erase_if(live_, [&life](const Taken& taken) { return taken.last < life.first; });
-    std::size_t offset = 0;
-    auto at = live_.begin();
-    for (; at != live_.end() && at->offset < offset + bytes; ++at)
-      offset = std::max(offset, at->offset + at->bytes);
-    const auto place = std::ranges::lower_bound(live_, offset, {}, &Taken::offset);
-    live_.insert(place, {offset, bytes, life.last});
-    size_ = std::max(size_, offset + bytes);
+    for (; !live_.empty() && live_.top().last < life.first; live_.pop()) {
+      release(live_.top().offset, live_.top().bytes);
+    }
+    if (bytes == 0) return 0;
+    const std::size_t offset = take(bytes);
+    live_.push({life.last, offset, bytes});
     return offset;
   }
   std::size_t size() const { return size_; }
 
  private:
   struct Taken {
-    std::size_t offset, bytes, last;
+    std::size_t last, offset, bytes;
+    bool operator<(const Taken& other) const { return last > other.last; }
   };
-  std::vector<Taken> live_;  ///< Ascending offsets.
+  using Gaps = std::map<std::size_t, std::size_t>;  // bytes by offset
+
+  static std::size_t class_of(std::size_t bytes) { return static_cast<std::size_t>(std::bit_width(bytes)); }
+
+  void add_gap(std::size_t offset, std::size_t bytes) {
+    gaps_.emplace(offset, bytes);
+    by_class_[class_of(bytes)].insert(offset);
+  }
+  void drop_gap(Gaps::iterator gap) {
+    by_class_[class_of(gap->second)].erase(gap->first);
+    gaps_.erase(gap);
+  }
+
+  std::size_t take(std::size_t bytes) {
+    // Of larger classes every gap is large enough, of its own class some are.
+    std::size_t lowest = free_;
+    for (std::size_t c = by_class_.size() - 1; c > class_of(bytes); --c) {
+      if (!by_class_[c].empty()) lowest = std::min(lowest, *by_class_[c].begin());
+    }
+    for (const std::size_t offset : by_class_[class_of(bytes)]) {
+      if (offset > lowest) break;
+      if (gaps_.at(offset) < bytes) continue;
+      lowest = offset;
+      break;
+    }
+    if (lowest == free_) {
+      free_ += bytes;
+      size_ = std::max(size_, free_);
+      return lowest;
+    }
+    const auto gap = gaps_.find(lowest);
+    const std::size_t rest = gap->second - bytes;
+    drop_gap(gap);
+    if (rest > 0) add_gap(lowest + bytes, rest);
+    return lowest;
+  }
+
+  /// Gaps that touch become one.
+  void release(std::size_t offset, std::size_t bytes) {
+    auto next = gaps_.lower_bound(offset);
+    if (next != gaps_.end() && next->first == offset + bytes) {
+      bytes += next->second;
+      drop_gap(next++);
+    }
+    if (next != gaps_.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        drop_gap(before);
+      }
+    }
+    if (offset + bytes == free_) {
+      free_ = offset;
+    } else {
+      add_gap(offset, bytes);
+    }
+  }
+
+  std::priority_queue<Taken> live_;
+  Gaps gaps_;                                                                ///< Below free_.
+  std::array<std::set<std::size_t>, 1 + 8 * sizeof(std::size_t)> by_class_;  ///< Offsets of gaps.
+  std::size_t free_ = 0;  ///< From here on nothing is taken.
   std::size_t size_ = 0;
 };
 
@@ -133,6 +201,18 @@ std::size_t slab_bytes(const Ir& ir, const Buffer& buffer) {
   return static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage) *
                                   num_elements(buffer.type.shape)) *
          size_of(buffer.type.dtype);
+}
+
+/// The slab of a buffer, or of several of which it is the largest.
+Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::string_view kind) {
+  try {
+    return Slab(bytes);
+  } catch (const std::bad_alloc&) {
+    const std::int64_t blocks = ir.partitions().num_blocks(buffer.storage);
+    throw NoMemory(bytes,
+                   fmt::format(" for {} '{}' {}, stored {} time{}", kind, ir.tensor(buffer.tensor).name,
+                               to_string(buffer.type), blocks, blocks == 1 ? "" : "s"));
+  }
 }
 
 void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
@@ -149,7 +229,11 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
     offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(ir, program.buffers[id])));
   }
   memory.activations = arena.size();
-  memory.slabs.emplace_back(arena.size());
+  if (order.empty()) return;
+  const auto bytes = [&](BufferId id) { return slab_bytes(ir, program.buffers[id]); };
+  const BufferId largest = *std::ranges::max_element(order, {}, bytes);
+  memory.slabs.push_back(
+      make_slab(ir, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
   for (const BufferId id : order) memory.placements[id].base = memory.slabs.back().data() + offsets[id];
 }
 
@@ -185,10 +269,11 @@ Memory place(const Ir& ir, const LoweredProgram& program) {
     Placement& placement = memory.placements[id];
     placement.nbytes = bytes_of(buffer.type);
     if (buffer.kind == BufferKind::kActivation) continue;
-    memory.slabs.emplace_back(slab_bytes(ir, buffer));
+    const bool is_variable = buffer.kind == BufferKind::kVariable;
+    memory.slabs.push_back(
+        make_slab(ir, buffer, slab_bytes(ir, buffer), is_variable ? "variable" : "constant"));
     placement.base = memory.slabs.back().data();
-    (buffer.kind == BufferKind::kVariable ? memory.variables : memory.constants) +=
-        memory.slabs.back().size();
+    (is_variable ? memory.variables : memory.constants) += memory.slabs.back().size();
     if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
     const HostBytes& data = *ir.tensor(buffer.tensor).data;
     for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {

@@ -8,6 +8,7 @@
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/inlined_size.h"
 #include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
@@ -380,6 +381,10 @@ class Lowering {
 
 }  // namespace
 
-LoweredProgram lower(const PartitionAnalysis& facts) { return Lowering(facts).run(); }
+LoweredProgram lower(const PartitionAnalysis& facts) {
+  check_inlined_size(facts.ir(), kMainGraph, "session: the plan",
+                     "use `repeat` to run a graph several times");
+  return Lowering(facts).run();
+}
 
 }  // namespace popsr

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/loader.h"
@@ -169,7 +170,7 @@ std::vector<std::int64_t> Plan::stream_reads() const {
 
 std::string Plan::to_string() const {
   std::string text;
-  print(*ir_, *this, instructions_, 0, text);
+  with_deep_stack([&] { print(*ir_, *this, instructions_, 0, text); });
   return text;
 }
 

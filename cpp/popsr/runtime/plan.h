@@ -69,6 +69,7 @@ struct Instruction {
   Kind kind = Kind::kCopy;
   const Op* op = nullptr;       ///< Null for copies.
   const Op* product = nullptr;  ///< The folded product; with steps the last.
+  bool heavy = false;           ///< As in LookTimer.
   bool write_back = false;      ///< From the view that `op` made to what it is a view of.
   std::int64_t blocks = 0;      ///< Computed by one execution.
   BlockKernel kernel = {};

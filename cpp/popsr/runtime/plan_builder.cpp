@@ -5,6 +5,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/rewrites.h"
+#include "popsr/runtime/run_watch.h"
 
 namespace popsr {
 
@@ -51,6 +52,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
   }
   if (op.kind == LoweredOp::Kind::kMerged) {
     build_merged(op, instruction);
+    instruction.heavy = bytes_moved(op) >= LookTimer::kHeavy;
     return instruction;
   }
   if (op.exec) {
@@ -70,6 +72,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
   } else {
     build_kernel(op, instruction);
   }
+  instruction.heavy = bytes_moved(op) >= LookTimer::kHeavy;
   for (std::size_t k = 0; k < op.out.size(); ++k) instruction.claims.push_back({op.out[k], k, op.facts[k]});
   return instruction;
 }
@@ -102,6 +105,15 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   };
   std::ranges::for_each(op.in, add);
   std::ranges::for_each(op.out, add);
+  add(op.lhs);
+  add(op.rhs);
+  for (const FoldStep& step : op.steps) {
+    add(step.lhs);
+    add(step.rhs);
+  }
+  if (op.kind == LoweredOp::Kind::kMerged) {
+    for (const LoweredOp& part : op.body) bytes += bytes_moved(part);
+  }
   return bytes;
 }
 

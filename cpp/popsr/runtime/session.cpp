@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/verify.h"
@@ -57,6 +58,10 @@ struct Session::State {
 };
 
 Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : ir_(std::move(ir)) {
+  with_deep_stack([&] { compile(options); });
+}
+
+void Session::compile(const SessionOptions& options) {
   verify(*ir_);
   facts_ = std::make_unique<PartitionAnalysis>(*ir_);
   const bool checks = options.check > 0;
@@ -80,7 +85,7 @@ Session::~Session() = default;
 SessionStats Session::stats() const {
   SessionStats stats;
   stats.runs = state_->runs;
-  add_stats(plan_->instructions(), stats);
+  with_deep_stack([&] { add_stats(plan_->instructions(), stats); });
   return stats;
 }
 
@@ -104,8 +109,7 @@ std::vector<StreamId> Session::used_streams() const {
 }
 
 void Session::run(std::span<const StreamBuffer> buffers,
-                  const std::function<void(const PrintRequest&)>& print,
-                  const std::function<void(std::int64_t)>& done) {
+                  const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher) {
   if (facts_->epoch() != ir_->epoch()) {
     raise<GraphError>("session: the program changed since the session was built, got version {}, expected {}",
                       ir_->epoch(), facts_->epoch());
@@ -122,10 +126,14 @@ void Session::run(std::span<const StreamBuffer> buffers,
     }
   }
   StreamIo io(*ir_, buffers, print, state_->positions);
-  state_->executor.run(state_->seed, step_, io, done);
+  state_->executor.run(state_->seed, step_, io, watcher);
   ++step_;
   ++state_->runs;
 }
+
+void Session::stop() { state_->executor.stop(); }
+
+std::string Session::stopped_text() const { return state_->executor.stopped_text(); }
 
 PartitionId Session::storage(TensorId id) const {
   return plan_->program().buffers[plan_->variable(id)].storage;

@@ -14,6 +14,7 @@
 #include "popsr/ir/eval.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/plan.h"
+#include "popsr/runtime/run_watch.h"
 #include "popsr/runtime/stream_io.h"
 #include "popsr/runtime/variable_io.h"
 
@@ -54,13 +55,16 @@ class Session {
   /// Streams that the program really uses.
   std::vector<StreamId> used_streams() const;
 
-  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`; `done` as in
-  /// Executor.
+  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
   /// (ReplicaError of an exchange that some members of a group skip, or an offset or a scale out of range)
-  /// leaves what was written so far, and so does what `print` and `done` throw.
+  /// leaves what was written so far, and so does stop() and what `print` and `watcher` throw.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
-           const std::function<void(std::int64_t)>& done = {});
+           RunWatcher* watcher = nullptr);
+  /// From any thread; as Executor::stop().
+  void stop();
+  /// As in Executor.
+  std::string stopped_text() const;
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
@@ -78,6 +82,8 @@ class Session {
   PartitionId storage(TensorId id) const;
 
  private:
+  void compile(const SessionOptions& options);
+
   struct State;
   std::shared_ptr<const Ir> ir_;
   std::unique_ptr<PartitionAnalysis> facts_;

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "popsr/ir/inlined_size.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/rewrites.h"
 
@@ -34,7 +35,9 @@ std::vector<std::size_t> count_uses(const LoweredProgram& program) {
 
 class Unroller {
  public:
-  explicit Unroller(LoweredProgram& program) : program_(program), uses_(count_uses(program)) {}
+  explicit Unroller(LoweredProgram& program) : program_(program), uses_(count_uses(program)) {
+    for_each_op(program.ops, [this](const LoweredOp&) { left_ -= left_ > 0 ? 1 : 0; });
+  }
 
   void run(std::vector<LoweredOp>& ops) {
     std::vector<LoweredOp> result;
@@ -66,8 +69,8 @@ class Unroller {
       return op.sink && op.sink->target && op.sink->in_registers &&
              2 * (nbytes(op.lhs) + nbytes(op.rhs)) <= nbytes(op.out[0]);
     };
-    return loop.count > 1 && loop.count <= kMaxIterations &&
-           loop.body.size() * static_cast<std::size_t>(loop.count) <= kMaxInstructions &&
+    const std::size_t size = loop.body.size() * static_cast<std::size_t>(loop.count);
+    return loop.count > 1 && loop.count <= kMaxIterations && size <= std::min(kMaxInstructions, left_) &&
            std::ranges::all_of(loop.body, is_plain) && std::ranges::any_of(loop.body, accumulates);
   }
 
@@ -91,6 +94,7 @@ class Unroller {
   }
 
   void unroll(const LoweredOp& loop, std::vector<LoweredOp>& result) {
+    left_ -= loop.body.size() * static_cast<std::size_t>(loop.count);
     const std::vector<BufferId> own = locals(loop);
     for (std::int64_t i = 0; i < loop.count; ++i) {
       std::map<BufferId, BufferId> now;
@@ -112,6 +116,7 @@ class Unroller {
 
   LoweredProgram& program_;
   std::vector<std::size_t> uses_;
+  std::size_t left_ = kMaxInlinedOps;  ///< That the plan may still grow by.
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <ranges>
 #include <string>
 
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/inlined_size.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
 #include "popsr/transform/autodiff_activity.h"
@@ -228,7 +230,8 @@ void Autodiff::build(GraphId graph) {
 }  // namespace
 
 std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
-  return Autodiff(ir, forward, options).run();
+  check_inlined_size(ir, forward, "autodiff: the graph", "call it less often");
+  return with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
 }
 
 }  // namespace popsr

@@ -164,6 +164,13 @@ TensorId GradGraphBuilder::cotangent_of_call(const Op& op, TensorId callee_outpu
 
 TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, TensorId callee_tensor) {
   const Graph& callee = ir_.graph(ir_.tensor(callee_tensor).graph);
+  if (++values_of_calls_ > kMaxValuesOfCalls) {
+    raise<GraphError>(
+        "autodiff: the gradient graph needs too many values of calls, got more than {} in graph '{}', "
+        "expected "
+        "fewer calls inside calls",
+        kMaxValuesOfCalls, ir_.graph(forward_).name);
+  }
   if (const auto it = std::ranges::find(callee.inputs, callee_tensor); it != callee.inputs.end()) {
     return value(op.inputs[first + static_cast<std::size_t>(it - callee.inputs.begin())]);
   }
@@ -260,13 +267,14 @@ namespace {
 
 /// An op, or one of the graphs that it calls, that acts on streams or remote memory: running it twice is not
 /// running it once.
-const Op* find_outside_access(const Ir& ir, const Op& op) {
+const Op* find_outside_access(const Ir& ir, const Op& op, std::set<std::uint32_t>& seen) {
   const auto is_stream = [](const AttrDef& attr) { return attr.type == AttrType::kStream; };
   if (op.def->remote != Remote::kNone || op.def->observable || std::ranges::any_of(op.def->attrs, is_stream))
     return &op;
   for (const CalledGraph& called : called_graphs(ir, op)) {
+    if (!seen.insert(called.graph.value).second) continue;
     for (const OpId inner : single_ops(ir, called.graph)) {
-      if (const Op* found = find_outside_access(ir, ir.op(inner))) return found;
+      if (const Op* found = find_outside_access(ir, ir.op(inner), seen)) return found;
     }
   }
   return nullptr;
@@ -276,7 +284,8 @@ const Op* find_outside_access(const Ir& ir, const Op& op) {
 
 void GradGraphBuilder::clone(const Op& op) {
   EmitArgs args{.location = op.location, .place = op.place, .allow_stochastic = op.allow_stochastic};
-  if (const Op* outside = find_outside_access(ir_, op)) {
+  std::set<std::uint32_t> seen;
+  if (const Op* outside = find_outside_access(ir_, op, seen)) {
     raise<GraphError>(
         "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",
         ir_.tensor(op.outputs[0]).name, outside->def->name, ir_.locations().to_string(outside->location),

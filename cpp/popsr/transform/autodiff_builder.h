@@ -74,7 +74,10 @@ class GradGraphBuilder {
   GraphId graph_;
   const Activity& activity_;
   const std::map<std::uint32_t, GradGraph>& called_;
-  std::vector<OpId> calls_;         ///< Calls of the forward graph, anywhere.
+  std::vector<OpId> calls_;  ///< Calls of the forward graph, anywhere.
+  /// Of the forward graph's calls, each of which gets outputs for them: they multiply from level to level.
+  static constexpr std::size_t kMaxValuesOfCalls = std::size_t{1} << 18;
+  std::size_t values_of_calls_ = 0;
   bool can_stitch_ = true;          ///< False when something other than a call runs the forward graph.
   std::set<TensorId> connectable_;  ///< Inputs and outputs of the forward graph.
   std::unordered_map<TensorId, Sum> sums_;

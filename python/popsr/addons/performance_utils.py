@@ -163,7 +163,7 @@ def evaluate_ir_FLOPs(ir: Ir) -> dict[str, Any]:  # noqa: N802 - PopXL's name
     """
     if not is_a(ir, Ir):
         raise ArgumentTypeError(f"evaluate_ir_FLOPs: not an Ir, got {ir!r}")
-    return _evaluate(ir.main_graph, ir.replication_factor)
+    return _Counter().evaluate(ir.main_graph, ir.replication_factor)
 
 
 def evaluate_FLOPs(graph: Graph) -> dict[str, Any]:  # noqa: N802 - PopXL's name
@@ -179,29 +179,40 @@ def evaluate_FLOPs(graph: Graph) -> dict[str, Any]:  # noqa: N802 - PopXL's name
     """
     if not is_a(graph, Graph):
         raise ArgumentTypeError(f"evaluate_FLOPs: not a Graph, got {graph!r}")
-    return _evaluate(graph, 1)
+    return _Counter().evaluate(graph, 1)
 
 
-def _evaluate(graph: Graph, times: int) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    total = 0
-    for op in graph.ops:
-        count = _count(op, times)
-        flops = count["TOT"] if isinstance(count, dict) else count
-        if flops:
-            result.setdefault(op.kind, {})[op.id] = count
-            total += flops
-    return {**result, "TOT": total}
+class _Counter:
+    """Counts each graph once, however many calls lead to it: equal parts of a result are one dictionary."""
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[Graph, int], dict[str, Any]] = {}
 
-def _count(op: Op, times: int) -> int | dict[str, Any]:
-    attributes, graph = op.attributes, op._ir._graph
-    if op.kind in ("call", "repeat"):
-        return _evaluate(graph(attributes["graph"]), times * attributes.get("count", 1))
-    if op.kind == "conditional":
-        branches = [_evaluate(graph(attributes[name]), times) for name in ("then_branch", "else_branch")]
-        return max(branches, key=lambda branch: int(branch["TOT"]))
-    return times * _FLOPS[op.kind](op) if op.kind in _FLOPS else 0
+    def evaluate(self, graph: Graph, times: int) -> dict[str, Any]:
+        """The counts of a graph that runs so often."""
+        if (graph, times) in self._known:
+            return self._known[graph, times]
+        result: dict[str, Any] = {}
+        total = 0
+        for op in graph.ops:
+            count = self._count(op, times)
+            flops = count["TOT"] if isinstance(count, dict) else count
+            if flops:
+                result.setdefault(op.kind, {})[op.id] = count
+                total += flops
+        self._known[graph, times] = {**result, "TOT": total}
+        return self._known[graph, times]
+
+    def _count(self, op: Op, times: int) -> int | dict[str, Any]:
+        attributes, graph = op.attributes, op._ir._graph
+        if op.kind in ("call", "repeat"):
+            return self.evaluate(graph(attributes["graph"]), times * attributes.get("count", 1))
+        if op.kind == "conditional":
+            branches = [
+                self.evaluate(graph(attributes[name]), times) for name in ("then_branch", "else_branch")
+            ]
+            return max(branches, key=lambda branch: int(branch["TOT"]))
+        return times * _FLOPS[op.kind](op) if op.kind in _FLOPS else 0
 
 
 def print_FLOPs(  # noqa: N802 - PopXL's name
@@ -220,15 +231,26 @@ def print_FLOPs(  # noqa: N802 - PopXL's name
         AttributeValueError: unknown mode or format.
     """
     read_choice("print_FLOPs", "mode", mode, ("type", "flat"))
-    leaves = list(_leaves(flops_breakdown, ""))
     if mode == "type":
-        sums: dict[str, int] = {}
-        for path, flops in leaves:
-            kind = path.rpartition("/")[2].rpartition(".")[0]
-            sums[kind] = sums.get(kind, 0) + flops
-        leaves = sorted(sums.items(), key=lambda item: -item[1])
+        leaves = sorted(_by_kind(flops_breakdown, {}).items(), key=lambda item: -item[1])
+    else:
+        leaves = list(_leaves(flops_breakdown, ""))
     lines = [*leaves, ("total", flops_breakdown["TOT"])]
     print("\n".join(f"{name}: {format_flops_scientific(flops, numerical_format)}" for name, flops in lines))
+
+
+def _by_kind(breakdown: dict[str, Any], known: dict[int, dict[str, int]]) -> dict[str, int]:
+    """Sums over all graphs; ``known`` has those of dictionaries that were met already."""
+    if id(breakdown) in known:
+        return known[id(breakdown)]
+    sums: dict[str, int] = {}
+    for kind, counts in breakdown.items():
+        for count in counts.values() if kind != "TOT" else ():
+            inner = _by_kind(count, known) if isinstance(count, dict) else {kind: count}
+            for name, flops in inner.items():
+                sums[name] = sums.get(name, 0) + flops
+    known[id(breakdown)] = sums
+    return sums
 
 
 def _leaves(breakdown: dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
+from popsr._float_environment import in_default_environment
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors
@@ -220,6 +221,7 @@ class VariableFactory:
                 )
         return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
 
+    @in_default_environment
     def next_memmap(
         self,
         memmap_dir: str | os.PathLike[str],

@@ -15,7 +15,7 @@ from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._files import bytes_of, shown_path
 from popsr.io._new_file import NewFile
-from popsr.io._settings import MAX_REPLICAS, settings_text
+from popsr.io._settings import settings_text
 from popsr.ir import Ir
 from popsr.session import Session
 from popsr.tensor import Variable
@@ -72,8 +72,6 @@ class Program:
         Raises:
             CheckpointError: there are too many variables, or one has a name or shape that loading refuses.
         """
-        if with_settings and self.replication > MAX_REPLICAS:
-            raise budget.too_many("replicas", self.replication, MAX_REPLICAS)
         texts: set[str] = set()
         for variable in self.variables:
             shape = self.shape(variable)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import popsr
+from popsr._core import MAX_REPLICAS
 from popsr.errors import ReplicaError
 from popsr.io._budget import Budget
 from popsr.io._files import shown, shown_shape
@@ -27,7 +28,6 @@ from popsr.replicas import (
 from popsr.tensor import Variable
 
 __all__ = [
-    "MAX_REPLICAS",
     "NO_SETTINGS",
     "SETTINGS_PLACES",
     "VERSION",
@@ -46,7 +46,6 @@ _FACTOR, _STEP = "__replicationFactor", "popsr.step"
 _TYPE, _SIZE, _MODE = "__commGroupType", "__commGroupSize", "__variableRetrievalMode"
 _STRIDE, _ASSIGNMENT = "popsr.strideAndGroupSize", "popsr.assignment"
 _KEYS = (_TYPE, _SIZE, _MODE, _STRIDE, _ASSIGNMENT)
-MAX_REPLICAS = 1 << 20  # a grouping costs memory per replica
 _SETTINGS_BYTES = 1 << 10  # of the objects that stand for the settings of tensors
 
 SettingsTexts = tuple[str | None, ...]

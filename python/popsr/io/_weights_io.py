@@ -11,7 +11,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._host_rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
-from popsr._shared_memory import first_overlap, overlaps_itself
+from popsr._overlap import first_overlap, overlaps_itself
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -40,7 +40,7 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         axis: an axis or several. Default: all.
         keepdims: keep the reduced axes with extent 1.
     Returns:
-        Tensor of the dtype of ``t`` without the reduced axes.
+        Tensor of the dtype of ``t`` without the reduced axes. Integers wrap in it, as in all arithmetic.
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -56,7 +56,8 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         axis: an axis or several. Default: all.
         keepdims: keep the reduced axes with extent 1.
     Returns:
-        Tensor of the dtype of ``t`` without the reduced axes.
+        Tensor of the dtype of ``t`` without the reduced axes. Of integers it is the exact quotient, towards zero,
+        however large their sum is.
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from popsr import _core
+from popsr._float_environment import in_default_environment
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import REQUIRED, Key, Source, read_int, read_number, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap
@@ -13,6 +14,7 @@ from popsr.sr._overlap import check_out_overlap
 __all__ = ["adamw_"]
 
 
+@in_default_environment
 def adamw_(
     w: Any,
     g: Any,

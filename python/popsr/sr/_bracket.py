@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from popsr._float_environment import in_default_environment
 from popsr.sr._call import Key, Source, broadcast, check_format, read_options, read_source, run, spread
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array
@@ -16,6 +17,7 @@ from popsr.sr._kinds import Array
 __all__ = ["bracket"]
 
 
+@in_default_environment
 def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
     """The two values next to ``x + y`` in the format of ``x``, and the chance that ``add`` gives the upper one.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._float_environment import in_default_environment
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import AttributeValueError, ShapeError
@@ -19,6 +20,7 @@ __all__ = ["map_bias", "read_operand", "torch_data", "truncated_normal", "variab
 Array = np.ndarray[Any, Any]
 
 
+@in_default_environment
 def truncated_normal(shape: Iterable[int], std: float = 0.02, bound: float = 2.0) -> Array:
     """Normal numbers without those that are further than ``bound`` standard deviations from 0.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._float_environment import in_default_environment
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -64,6 +65,7 @@ def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor
     return cast_if_needed(ops.reshape(grouped * scale + bias, shape), group_scale.dtype)
 
 
+@in_default_environment
 def group_quantize_decompress_numpy(t: Array, group_scale: Array, group_bias: Array, dim: int) -> Array:
     """``group_quantize_decompress`` of host data: the same bits.
 
@@ -96,6 +98,7 @@ def group_quantize_decompress_numpy(t: Array, group_scale: Array, group_bias: Ar
     return np.ascontiguousarray(np.moveaxis(rows, -1, axis))
 
 
+@in_default_environment
 def group_quantize_compress_numpy(t: Array, group_size: int, dim: int) -> tuple[Array, Array, Array]:
     """Store numbers as 16 evenly spaced levels, from the least to the greatest of each group along an axis.
 

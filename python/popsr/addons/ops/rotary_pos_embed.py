@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._float_environment import in_default_environment
 from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant
@@ -17,6 +18,7 @@ __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
 Array = np.ndarray[Any, Any]
 
 
+@in_default_environment
 def trig_tables(
     seq_len: int, rotary_dim: int, base: int = 10000, np_dtype: Any = "float32"
 ) -> tuple[Array, Array]:

@@ -1,0 +1,34 @@
+// What popsr asks of the process it runs in: the floating-point environment, the end of the interpreter.
+#include <pthread.h>
+
+#include <optional>
+
+#include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
+#include "popsr/kernels/float_env.h"
+
+namespace popsr::bindings {
+namespace {
+
+/// A context manager.
+class FloatEnvironmentHandle {
+ public:
+  void enter() { environment_.emplace(); }
+  void exit() { environment_.reset(); }
+
+ private:
+  std::optional<kernels::FloatEnvironment> environment_;
+};
+
+}  // namespace
+
+void bind_process(py::module_& m) {
+  py::class_<FloatEnvironmentHandle>(m, "FloatEnvironment")
+      .def(py::init())
+      .def("__enter__", [](FloatEnvironmentHandle& self) { self.enter(); })
+      .def("__exit__", [](FloatEnvironmentHandle& self, const py::args&) { self.exit(); });
+  py::module_::import("atexit").attr("register")(py::cpp_function(&begin_exit));
+  pthread_atfork(nullptr, nullptr, &forget_other_threads);
+}
+
+}  // namespace popsr::bindings

@@ -1,0 +1,52 @@
+// The GIL around calls into the core. A daemon thread may be inside the core when the interpreter ends; a
+// thread that then asks for the GIL is ended by CPython (3.13 and older), by an unwinding that destructors
+// and pybind11's objects do not survive. Such a thread waits here for the end of the process instead, as it
+// does in CPython from 3.14 on. So nothing else in bindings/ takes or gives up the GIL.
+#pragma once
+
+#include <cstdint>
+
+#include "popsr/bindings/bindings.h"
+
+namespace popsr::bindings {
+
+/// Gives up the GIL while it lives. The caller holds it.
+class WithoutGil {
+ public:
+  WithoutGil();
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// Holds the GIL while it lives, whether or not the caller does.
+class WithGil {
+ public:
+  WithGil();
+  ~WithGil();
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  bool computing_;  ///< The caller gave it up by WithoutGil.
+  PyGILState_STATE state_;
+};
+
+/// Calls back into Python from inside the core, where C++ objects wait for its return. The caller holds the
+/// GIL.
+py::object call_python(const py::object& function, const py::tuple& arguments);
+/// Runs the handlers of signals that came; throws what they raise.
+void run_signal_handlers();
+
+/// How often the interpreter has begun to end: a computation that sees it change stops.
+std::uint64_t exits_begun();
+/// Tells computations to stop, and gives threads inside the core a second to leave it: from then on Python
+/// must not be called. The caller holds the GIL, which other threads may take meanwhile.
+void begin_exit();
+/// In the child of a fork: the other threads stayed in the parent.
+void forget_other_threads();
+
+}  // namespace popsr::bindings

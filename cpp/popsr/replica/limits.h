@@ -1,0 +1,11 @@
+// How many replicas there may be.
+#pragma once
+
+#include <cstdint>
+
+namespace popsr {
+
+/// Partitions and groupings take memory for each replica: more is a mistake, or an attack.
+inline constexpr std::int64_t kMaxReplicas = std::int64_t{1} << 20;
+
+}  // namespace popsr
