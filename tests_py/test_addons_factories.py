@@ -403,7 +403,11 @@ BAD: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         "given twice",
     ),
     "no shards": (lambda ir: Make(ONE, shard_over=0), Value, "shard_over: got 0"),
-    "shards of a text": (lambda ir: Make(ONE, shard_over="2"), Value, "shard_over: got '2'"),
+    "shards of a text": (
+        lambda ir: Make(ONE, shard_over="2"),
+        TypeError,
+        "shard_over is not an int, got '2'",
+    ),
     "too many shards": (
         lambda ir: Make(ONE, shard_over=8),
         Replica,

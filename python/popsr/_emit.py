@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr._location import current_location, describe_location
+from popsr._shown import shown
 from popsr.context import _PASS, _context
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
@@ -115,21 +116,22 @@ def _input_ids(op: str, graph: Graph, inputs: Inputs) -> list[int | None]:
         if isinstance(value, Tensor):
             if value._graph_id != graph._id or value._ir is not graph.ir:
                 raise GraphError(
-                    f"{op}: {name} is of another graph, got '{value.id}' of {value._graph!r}, expected {graph!r}"
+                    f"{op}: {name} is of another graph, got '{value.id}' of {shown(value._graph)}, expected "
+                    f"{shown(graph)}"
                 )
             ids.append(value._id)
         elif value is _ABSENT:
             ids.append(None)
         else:
             raise ArgumentTypeError(
-                f"{op}: {name} is not a Tensor, got {type(value).__name__} {value!r}, expected a Tensor"
+                f"{op}: {name} is not a Tensor, got {type(value).__name__} {shown(value)}, expected a Tensor"
             )
     return ids
 
 
 def _describe(inputs: Inputs) -> str:
     return ", ".join(
-        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={value!r}"
+        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={shown(value)}"
         for name, value in _flat(inputs)
     )
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
+from popsr._args import read_choice, read_dtype, read_name, read_shape
 from popsr.context import _context
 from popsr.errors import UnsupportedError
 from popsr.tensor import TensorSpec
-from popsr.utils import read_choice, read_dtype, read_name, read_shape
 
 if TYPE_CHECKING:
     from popsr.ir import Ir

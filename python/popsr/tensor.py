@@ -7,23 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import popsr
 from popsr import dtypes
+from popsr._args import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
 from popsr._host_types import HostTensor, ScalarType, host_tensor_types
 from popsr._places import location_of, place_of
+from popsr._shown import shown
 from popsr._tensor_spec import TensorSpec
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.typing_ import NewAliasAnnotation
-from popsr.utils import (
-    HostScalarTensor,
-    host_data,
-    is_mapped,
-    mapped_data,
-    read_dtype,
-    read_ints,
-    read_ipu,
-    read_name,
-    read_shape,
-)
+from popsr.utils import HostScalarTensor, host_data, is_mapped, mapped_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -243,7 +235,7 @@ class Tensor:
             ShapeError: it is no matrix.
         """
         if self.rank != 2:
-            raise ShapeError(f"diag: no matrix, got {self!r}, expected 2 dimensions")
+            raise ShapeError(f"diag: no matrix, got {shown(self)}, expected 2 dimensions")
         rows, columns = self._shape
         square = popsr.ops.slice(self, 0, columns, axis=0) if rows > columns else self
         return popsr.ops.subsample(square.flatten(), columns + 1)
@@ -257,7 +249,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self._shape:
-            raise ShapeError(f"len: a scalar has no length, got {self!r}")
+            raise ShapeError(f"len: a scalar has no length, got {shown(self)}")
         return self._shape[0]
 
     def __bool__(self) -> bool:
@@ -434,7 +426,7 @@ def constant(
     name = read_name("constant", name)
     if dtype is None and getattr(getattr(data, "dtype", None), "names", None) is not None:
         raise DTypeError(
-            f"constant {name!r}: structured data without dtype, got {data.dtype}, expected a dtype"
+            f"constant {shown(name)}: structured data without dtype, got {data.dtype}, expected a dtype"
         )
     if is_mapped(data):
         array = mapped_data(data, dtype, downcast)
@@ -471,8 +463,8 @@ def graph_input(
         _context.scoped(read_name("graph_input", name)),
         read_dtype("graph_input", dtype).name,
         list(read_shape("graph_input", shape)),
-        list(read_shape("graph_input", meta_shape or ())),
-        bool(by_ref),
+        list(() if meta_shape is None else read_shape("graph_input", meta_shape, "meta_shape")),
+        read_flag("graph_input: by_ref", by_ref),
     )
     return graph.ir._tensor(id_)
 
@@ -485,9 +477,9 @@ def graph_output(t: Tensor) -> None:
     """
     graph = _context.graph
     if not isinstance(t, Tensor):
-        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {t!r}")
+        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {shown(t)}")
     if t._ir is not graph.ir:
-        raise GraphError(f"graph_output: tensor of another Ir, got {t!r}")
+        raise GraphError(f"graph_output: tensor of another Ir, got {shown(t)}")
     graph.ir._core.add_output(graph._id, t._id)
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from popsr._args import is_a, read_a
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
 from popsr.io._files import NewFile, OpenFile
 from popsr.ir import Ir
@@ -76,7 +78,7 @@ def saved_program(where: str, source: Any) -> Iterator[Program]:
         known = list(source.main_graph.variables)
         yield Program(known, _initial_parts, source.replication_factor, source._embeds_replication, None)
     else:
-        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {source!r}")
+        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {shown(source)}")
 
 
 def _initial_parts(variable: Variable) -> list[Array]:
@@ -135,7 +137,7 @@ class StoredFile:
             CheckpointError: one of that name is there, or there are too many.
         """
         if tensor.name in self.tensors:
-            raise self.file.bad(f"has two tensors of one name, got {tensor.name!r} twice")
+            raise self.file.bad(f"has two tensors of one name, got {shown(tensor.name)} twice")
         if len(self.tensors) == MAX_TENSORS:
             raise self.file.bad(f"has too many tensors, expected at most {MAX_TENSORS}")
         self.tensors[tensor.name] = tensor
@@ -144,9 +146,11 @@ class StoredFile:
         """Refuse negative extents and what NumPy has no arrays for."""
         extents = tuple(shape)
         if any(extent < 0 for extent in extents):
-            raise self.file.bad(f"has a negative dimension, got {extents} for {name!r}, expected 0 or more")
+            raise self.file.bad(
+                f"has a negative dimension, got {extents} for {shown(name)}, expected 0 or more"
+            )
         if len(extents) > _MAX_RANK or math.prod(max(extent, 1) for extent in extents) >= 1 << 59:
-            raise self.file.bad(f"has a tensor of absurd size, got {name!r} of rank {len(extents)}")
+            raise self.file.bad(f"has a tensor of absurd size, got {shown(name)} of rank {len(extents)}")
         return extents
 
     def arrays(self, names: Iterable[str]) -> dict[str, Array]:
@@ -160,10 +164,12 @@ class StoredFile:
         try:
             array = np.empty(tensor.shape, kind)
         except MemoryError:
-            raise self.file.bad(f"does not fit into memory, got {tensor.shape} for {tensor.name!r}") from None
+            raise self.file.bad(
+                f"does not fit into memory, got {tensor.shape} for {shown(tensor.name)}"
+            ) from None
         tensor.fill(array)
         if kind.kind == "b" and array.size and array.view(np.uint8).max() > 1:
-            raise self.file.bad(f"has a bool that is neither 0 nor 1 in {tensor.name!r}")
+            raise self.file.bad(f"has a bool that is neither 0 nor 1 in {shown(tensor.name)}")
         return array
 
 
@@ -176,6 +182,7 @@ class Checkpoint(Mapping[str, Array]):
 
     def __init__(self, stored: StoredFile) -> None:
         """Reads all tensors."""
+        read_a("Checkpoint: stored", stored, StoredFile)
         self.path = stored.file.path
         self.replication_factor = stored.replication
         self.step = stored.step
@@ -197,10 +204,10 @@ class Checkpoint(Mapping[str, Array]):
         return f"no groups are saved for {', '.join(map(repr, without))}" if without else ""
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._arrays:
-            close = difflib.get_close_matches(str(name), self._arrays, n=3, cutoff=0.0)
+        if not is_a(name, str) or name not in self._arrays:
+            close = difflib.get_close_matches(name if is_a(name, str) else "", self._arrays, n=3, cutoff=0.0)
             raise UnknownNameError(
-                f"Checkpoint: no such tensor in '{self.path}', got {name!r}, expected one of {close}"
+                f"Checkpoint: no such tensor in '{self.path}', got {shown(name)}, expected one of {close}"
             )
         return self._arrays[name]
 

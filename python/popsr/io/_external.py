@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.io._checkpoint import bytes_of
 from popsr.io._files import OpenFile, open_beneath
 
@@ -44,8 +45,8 @@ class ExternalData:
         """Note where a tensor lies."""
         if self._own is not None and place.location != self._own.location:
             raise self._model.bad(
-                f"has external data in another file than it says, got {place.location!r} for {name!r}, "
-                f"expected {self._own.location!r}"
+                f"has external data in another file than it says, got {shown(place.location)} for {shown(name)}, "
+                f"expected {shown(self._own.location)}"
             )
         self._places[name] = place
 
@@ -76,12 +77,13 @@ class ExternalData:
         for name, place in sorted(inside.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
             if place.offset < end and place.nbytes:
                 raise file.bad(
-                    f"has tensors that overlap, got {before!r} and {name!r} at byte {place.offset}"
+                    f"has tensors that overlap, got {shown(before)} and {shown(name)} at byte {place.offset}"
                 )
             end, before = max(end, place.offset + place.nbytes), name
             if end > file.size:
                 raise file.bad(
-                    f"is cut off, got {file.size} bytes, expected at least {end} for {name!r} of '{self._model.path}'"
+                    f"is cut off, got {file.size} bytes, expected at least {end} for {shown(name)} of "
+                    f"'{self._model.path}'"
                 )
         if self._own is not None and file.size != self._own.nbytes:
             raise file.bad(f"has the wrong size, got {file.size} bytes, expected {self._own.nbytes}")

@@ -10,31 +10,18 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from popsr.errors import ArgumentTypeError, CheckpointError, FileError
+from popsr._shown import shown
+from popsr.errors import CheckpointError, FileError
 from popsr.io._digest import Digest
 
-__all__ = ["NewFile", "OpenFile", "file_errors", "open_beneath", "read_path"]
+__all__ = ["NewFile", "OpenFile", "file_errors", "open_beneath"]
 
 _BLOCK = 64 << 10
 _STEP = 4 << 20  # of one system call: what the digest has read is still in the cache when it is written
 _WRITE_BACK = 64 << 20
-
-
-def read_path(where: str, path: Any) -> Path:
-    """``path`` as Path.
-
-    Raises:
-        TypeError: it is no path.
-    """
-    if isinstance(path, (str, os.PathLike)):
-        name = os.fspath(path)
-        if isinstance(name, str) and name and "\0" not in name:
-            return Path(name)
-    raise ArgumentTypeError(f"{where}: not the path of a file, got {path!r}, expected a str or os.PathLike")
 
 
 @contextlib.contextmanager
@@ -194,7 +181,7 @@ class OpenFile:
         # Not all that int() takes: no spaces, signs, underscores or other scripts' digits.
         if text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most:
             return int(text)
-        raise self.bad(f"has a wrong {key}, got {text[:40]!r}, expected a number from {least} to {most}")
+        raise self.bad(f"has a wrong {key}, got {shown(text[:40])}, expected a number from {least} to {most}")
 
     def read(self, offset: int, count: int) -> bytes:
         """Exactly ``count`` bytes."""
@@ -244,7 +231,7 @@ def open_beneath(where: str, folder: Path, name: str) -> OpenFile:
     parts = name.split("/")
     if not name or name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(parts):
         raise CheckpointError(
-            f"{where}: name of external data {name!r} leads out of the model's folder, expected a file beneath it"
+            f"{where}: name of external data {shown(name)} leads out of the model's folder, expected a file beneath it"
         )
     path = folder / name
     at = -1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.io._checkpoint import bytes_of
 from popsr.io._external import ExternalData, Place
 from popsr.io._files import OpenFile
@@ -53,7 +54,7 @@ def data_of(
     numbers = [field for field in _NUMBER_FIELDS if len(getattr(message, field))]
     is_external = message.data_location == onnx.TensorProto.EXTERNAL
     if message.HasField("segment") or len(raws) + len(numbers) + is_external > 1:
-        raise file.bad(f"has more than one piece of data for {name!r}, expected one")
+        raise file.bad(f"has more than one piece of data for {shown(name)}, expected one")
     if dtype is None:
         return _nothing
     nbytes = count * dtype.itemsize
@@ -63,7 +64,9 @@ def data_of(
     if raws:
         start, length = raws[0].body, raws[0].end - raws[0].body
         if length != nbytes:
-            raise file.bad(f"has data of the wrong size for {name!r}, got {length} bytes, expected {nbytes}")
+            raise file.bad(
+                f"has data of the wrong size for {shown(name)}, got {length} bytes, expected {nbytes}"
+            )
         return lambda array: file.read_into(start, bytes_of(array))
     values = _numbers_of(file, message, numbers, dtype, count)
     return lambda array: _fill_numbers(file, name, values, array)
@@ -80,7 +83,7 @@ def _numbers_of(file: OpenFile, message: Any, given: list[str], dtype: np.dtype[
     values = getattr(message, found)
     if found != expected or len(values) != count:
         raise file.bad(
-            f"has data of the wrong size for {message.name!r}, got {len(values)} of {found}, "
+            f"has data of the wrong size for {shown(message.name)}, got {len(values)} of {found}, "
             f"expected {count} of {expected}"
         )
     return values
@@ -98,7 +101,7 @@ def _fill_numbers(file: OpenFile, name: str, values: Any, array: Array) -> None:
         target = array.reshape(-1).view(array.dtype if is_int else f"u{array.dtype.itemsize}")
     narrow = given.astype(target.dtype)
     if target.dtype.kind in "iu" and not np.array_equal(narrow, given):
-        raise file.bad(f"has a number out of range for {name!r}, expected {array.dtype.name}")
+        raise file.bad(f"has a number out of range for {shown(name)}, expected {array.dtype.name}")
     target[...] = narrow
 
 
@@ -106,12 +109,14 @@ def _place(file: OpenFile, message: Any, nbytes: int) -> Place:
     entries: dict[str, str] = {}
     for entry in message.external_data:
         if entry.key in entries or not isinstance(entry.value, str):
-            raise file.bad(f"has a wrong entry of external data for {message.name!r}, got {entry.key[:40]!r}")
+            raise file.bad(
+                f"has a wrong entry of external data for {shown(message.name)}, got {shown(entry.key[:40])}"
+            )
         entries[entry.key] = entry.value
     offset = file.number("offset", entries.get("offset", "0"), 0, 2**63 - 1)
     length = file.number("length", entries.get("length", str(nbytes)), 0, 2**63 - 1)
     if length != nbytes:
         raise file.bad(
-            f"has data of the wrong size for {message.name!r}, got {length} bytes, expected {nbytes}"
+            f"has data of the wrong size for {shown(message.name)}, got {length} bytes, expected {nbytes}"
         )
     return Place(entries.get("location", ""), offset, nbytes, entries.get("checksum"))

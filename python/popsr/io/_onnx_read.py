@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from popsr._args import read_path
+from popsr._shown import shown
 from popsr.errors import Error, UnsupportedError
 from popsr.io._checkpoint import Checkpoint, StoredFile, StoredTensor
 from popsr.io._digest import Digest
 from popsr.io._external import DataFile, ExternalData
-from popsr.io._files import OpenFile, read_path
+from popsr.io._files import OpenFile
 from popsr.io._onnx_data import data_of
 from popsr.io._onnx_format import (
     DATA_BYTES,
@@ -125,7 +127,7 @@ class _Reader:
         for entry in message.metadata_props:
             key, value = self._text(entry.key), self._text(entry.value)
             if key in result:
-                raise self._file.bad(f"has metadata of one key, got {key[:80]!r} twice")
+                raise self._file.bad(f"has metadata of one key, got {shown(key[:80])} twice")
             result[key] = value
         return result
 
@@ -184,7 +186,7 @@ class _Reader:
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise self._file.bad(f"has a text that is none, got {value[:40]!r}, expected UTF-8")
+            raise self._file.bad(f"has a text that is none, got {shown(value[:40])}, expected UTF-8")
         return value
 
     def _bytes(self, field: Field) -> bytes:

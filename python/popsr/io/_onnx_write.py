@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import popsr
+from popsr._args import read_path
 from popsr.errors import DTypeError
 from popsr.io._checkpoint import Program, saved_program
 from popsr.io._digest import Digest
-from popsr.io._files import NewFile, read_path
+from popsr.io._files import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,
     DATA_DIGEST,

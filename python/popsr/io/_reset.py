@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 
+from popsr._args import read_path
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import StoredFile, StoredTensor
-from popsr.io._files import read_path
 from popsr.io._onnx_read import open_onnx
 from popsr.io._safetensors import open_safetensors
 from popsr.session import Session
@@ -43,7 +44,7 @@ def reset_host_weights(
         OSError: it cannot be read.
     """
     if not isinstance(session, Session):
-        raise ArgumentTypeError(f"{_WHERE}: not a session, got {session!r}")
+        raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
     target = read_path(_WHERE, path)
     is_safetensors = target.suffix == ".safetensors"
     with (open_safetensors if is_safetensors else open_onnx)(_WHERE, target) as stored, session._lock:
@@ -66,7 +67,7 @@ def _refuse_missing(session: Session, stored: StoredFile) -> None:
     hint = f", did you mean {', '.join(map(repr, close))}" if close else ""
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     raise UnknownNameError(
-        f"{_WHERE}: '{stored.file.path}' lacks variables, got no {missing[0]!r}{more}{hint}, expected all "
+        f"{_WHERE}: '{stored.file.path}' lacks variables, got no {shown(missing[0])}{more}{hint}, expected all "
         f"{len(session._variables)} (or ignore_missing=True)"
     )
 

@@ -19,7 +19,9 @@ import ml_dtypes
 import numpy as np
 
 import popsr
+from popsr._args import read_path
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._checkpoint import (
     MAX_TENSORS,
@@ -31,7 +33,7 @@ from popsr.io._checkpoint import (
     saved_program,
 )
 from popsr.io._digest import Digest
-from popsr.io._files import NewFile, OpenFile, read_path
+from popsr.io._files import NewFile, OpenFile
 from popsr.io._settings import program_text, read_program, read_settings, settings_text
 from popsr.tensor import Variable
 
@@ -120,7 +122,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
     for variable in variables:
         if variable.id == _METADATA:
             raise AttributeValueError(
-                f"save_safetensors: the format keeps this name for itself, got {_METADATA!r}"
+                f"save_safetensors: the format keeps this name for itself, got {shown(_METADATA)}"
             )
         start, end = end, end + program.nbytes(variable)
         entries[variable.id] = {
@@ -203,7 +205,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"got {twice!r} twice, expected each name once")
+        raise ValueError(f"got {shown(twice)} twice, expected each name once")
     return result
 
 
@@ -245,21 +247,21 @@ def _read_tensor(stored: StoredFile, start: int, name: str, entry: Any, texts: d
     """A tensor, and where in the file its data is."""
     file = stored.file
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise file.bad(f"has a wrong entry for {name!r}, expected dtype, shape and data_offsets")
+        raise file.bad(f"has a wrong entry for {shown(name)}, expected dtype, shape and data_offsets")
     kind, extents, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or not _are_ints(extents) or not _are_ints(offsets) or len(offsets) != 2:
-        raise file.bad(f"has a wrong entry for {name!r}, got {str(entry)[:200]}")
+        raise file.bad(f"has a wrong entry for {shown(name)}, got {str(entry)[:200]}")
     shape = stored.check_shape(name, extents)
     begin, end = start + offsets[0], start + offsets[1]
     dtype = _TYPES.get(kind)
     if not start <= begin <= end <= file.size:
         raise file.bad(
-            f"has data outside of the file for {name!r}, got bytes {begin} to {end} of {file.size}, expected them "
+            f"has data outside of the file for {shown(name)}, got bytes {begin} to {end} of {file.size}, expected them "
             f"from {start} on"
         )
     if dtype is not None and end - begin != math.prod(shape) * dtype.itemsize:
         raise file.bad(
-            f"has data of the wrong size for {name!r}, got {end - begin} bytes, expected "
+            f"has data of the wrong size for {shown(name)}, got {end - begin} bytes, expected "
             f"{math.prod(shape) * dtype.itemsize}"
         )
     settings = read_settings(file, stored.replication, name, shape, texts, f"{name}/")
@@ -281,7 +283,8 @@ def _check_ranges(file: OpenFile, start: int, ranges: list[_Range]) -> None:
         if begin != at:
             what = "overlap" if begin < at else "leave a hole"
             raise file.bad(
-                f"has tensors that {what}, got {tensor.name!r} at byte {begin} after {before!r}, expected it at {at}"
+                f"has tensors that {what}, got {shown(tensor.name)} at byte {begin} after {shown(before)}, "
+                f"expected it at {at}"
             )
         at, before = end, tensor.name
     if at != file.size:

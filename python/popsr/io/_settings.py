@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from popsr._shown import shown
 from popsr.errors import ReplicaError
 from popsr.io._checkpoint import Program
 from popsr.io._files import OpenFile
@@ -90,9 +91,9 @@ def read_settings(
         settings = _read(file, replication, found)
         groups = settings.group_count(replication)
     except ReplicaError as error:
-        raise file.bad(f"has wrong groups for {name!r}: {error}") from None
+        raise file.bad(f"has wrong groups for {shown(name)}: {error}") from None
     if groups > 1 and shape[:1] != (groups,):
-        raise file.bad(f"has no row per group for {name!r}, got {shape}, expected ({groups}, ...)")
+        raise file.bad(f"has no row per group for {shown(name)}, got {shape}, expected ({groups}, ...)")
     return settings
 
 
@@ -112,7 +113,7 @@ def _read(file: OpenFile, replication: int, found: Mapping[str, str]) -> Variabl
 def _name(file: OpenFile, key: str, found: Mapping[str, str], names: Mapping[str, object]) -> str:
     if found.get(key) not in names:
         raise file.bad(
-            f"has a wrong {key}, got {found.get(key, '')[:40]!r}, expected one of {', '.join(names)}"
+            f"has a wrong {key}, got {shown(found.get(key, '')[:40])}, expected one of {', '.join(names)}"
         )
     return found[key]
 
@@ -120,5 +121,5 @@ def _name(file: OpenFile, key: str, found: Mapping[str, str], names: Mapping[str
 def _numbers(file: OpenFile, key: str, found: Mapping[str, str], count: int) -> list[int]:
     texts = found[key].split(",")
     if len(texts) != count:
-        raise file.bad(f"has a wrong {key}, got {found[key][:40]!r}, expected {count} numbers")
+        raise file.bad(f"has a wrong {key}, got {shown(found[key][:40])}, expected {count} numbers")
     return [file.number(key, text, 0, _MAX_REPLICAS) for text in texts]
