@@ -68,8 +68,9 @@ class VariableFactory:
         """A factory; a graph must be current.
 
         Args:
-            data_iter: a function that returns initial values, or an iterable of them; of an array each row is one.
-                With several groups of replicas each group takes an item of its own, the first group the first.
+            data_iter: a function that returns initial values, or an iterable of them; not an array: ``lambda: array``
+                gives it as value, ``iter(array)`` its rows. With several groups of replicas each group takes an item of
+                its own, the first group the first.
             dtype: element type. Default: that of the first item.
             name: name of the inputs and variables. Default: "t".
             by_ref: inputs are by reference.
@@ -467,14 +468,26 @@ def _items(what: str, data_iter: Any) -> Iterator[Any]:
                 f"{what}: data_iter fails, got {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return (data_iter() for _ in itertools.count())
+    if _is_array(data_iter):
+        raise AttributeValueError(
+            f"{what}: data_iter is no function or iterable but an array, got {shown(data_iter)}, expected "
+            "`lambda: array` for a value, or `iter(array)` for a value a row"
+        )
     if isinstance(data_iter, str) or not isinstance(data_iter, Iterable):
         raise AttributeValueError(f"{what}: data_iter is no function or iterable, got {shown(data_iter)}")
     try:
         return iter(data_iter)
-    except Exception:  # an array without dimensions, or its own __iter__
+    except Exception:  # of its own __iter__
         raise AttributeValueError(
             f"{what}: data_iter is no function or iterable, got {shown(data_iter)}"
         ) from None
+
+
+def _is_array(data: Any) -> bool:
+    if isinstance(data, Iterator):
+        return False
+    marks = ("__array__", "__array_interface__", "__dlpack__")
+    return isinstance(data, (memoryview, bytes, bytearray)) or any(hasattr(data, mark) for mark in marks)
 
 
 def _array(what: str, item: Any) -> Any:
