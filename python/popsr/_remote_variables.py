@@ -203,7 +203,7 @@ def replica_sharded_variable(
 
 
 def _check_replicated(where: str) -> None:
-    if _context.ir.replication_factor < 2:
+    if _context.graph_of(where).ir.replication_factor < 2:
         raise ReplicaError(f"{where}: there is nothing to shard over, got 1 replica, expected 2 or more")
 
 

@@ -79,6 +79,9 @@ def _text(value: Any, depth: int) -> str:
         return _mapping(value, depth)
     if _is_foreign_array(value):
         return f"{value.dtype}{list(value.shape)} {type_name(value)}"
+    words = getattr(type(value), "_in_words", None)
+    if words is not None:
+        return str(words(value))
     if type.__getattribute__(type(value), "__repr__") is object.__repr__:
         return f"<{type_name(value)} object>"
     return _ADDRESS.sub("", repr(value))

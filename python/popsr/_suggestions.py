@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
-import sys
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from popsr._shown import shown
-from popsr.errors import ArgumentTypeError, AttributeAccessError
+from popsr.errors import AttributeAccessError
 
-__all__ = ["explain_calls", "nearest", "unknown_attribute", "unknown_name"]
+__all__ = ["nearest", "unknown_attribute", "unknown_name"]
 
 
 _MAX_NAME = 100
@@ -61,47 +57,3 @@ def unknown_attribute(module: str, names: Iterable[str]) -> Callable[[str], obje
         raise AttributeAccessError(f"module '{module}' has no attribute {shown(name)}{hint}")
 
     return fail
-
-
-_explained: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-
-def explain_calls(module: MutableMapping[str, Any], names: Iterable[str]) -> None:
-    """Let functions of a module that get a keyword which they do not take name the nearest parameter.
-
-    They are replaced where they are defined too, so that they are the same objects everywhere.
-
-    Args:
-        module: the module's namespace.
-        names: its functions; classes and other values are left as they are.
-    """
-    for name in names:
-        function = module.get(name)
-        if inspect.isfunction(function) and function not in _explained.values():
-            if function not in _explained:
-                _explained[function] = _explaining(function)
-                home = vars(sys.modules[function.__module__])
-                home.update({alias: _explained[function] for alias in list(home) if home[alias] is function})
-            module[name] = _explained[function]
-
-
-def _explaining(fn: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return fn(*args, **kwargs)
-        except TypeError as error:
-            # Raised by the call itself when there is no frame of the function in the traceback.
-            if kwargs and error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                _refuse_keywords(fn, kwargs, error)
-            raise
-
-    return call
-
-
-def _refuse_keywords(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> None:
-    known = list(inspect.signature(fn).parameters)
-    unknown = [name for name in kwargs if name not in known]
-    if unknown:
-        expected = nearest(unknown[0], known) or f"one of {', '.join(known)}"
-        raise ArgumentTypeError(f"{error}, expected {expected}") from None

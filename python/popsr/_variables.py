@@ -111,7 +111,7 @@ def plan_variable(
 
 
 def _main_graph_ir(where: str) -> Ir:
-    graph = _context.graph
+    graph = _context.graph_of(where)
     if graph._id != 0:
         raise GraphError(f"{where}: made in graph {shown(graph.id)}, expected the main graph")
     return graph.ir

@@ -114,8 +114,18 @@ class Context:
     @property
     def graph(self) -> Graph:
         """The current graph."""
+        return self.graph_of("context")
+
+    def graph_of(self, where: str) -> Graph:
+        """The current graph, for a call that needs one.
+
+        Args:
+            where: the call, for the message.
+        Raises:
+            StateError: no graph is entered.
+        """
         if not self._graphs:
-            raise StateError("context: no graph is current, expected a call inside `with graph:`")
+            raise StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
         return self._graphs[-1]
 
     @property
@@ -173,17 +183,17 @@ def get_current_context() -> Context:
 
 def get_current_graph() -> Graph:
     """The graph that is entered; RuntimeError when none is. Short: ``gcg``."""
-    return _context.graph
+    return _context.graph_of("get_current_graph")
 
 
 def get_main_graph() -> Graph:
     """Main graph of the Ir whose graph is entered. Short: ``gmg``."""
-    return _context.main_graph
+    return _context.graph_of("get_main_graph").main_graph
 
 
 def get_ir() -> Ir:
     """The Ir whose graph is entered. Short: ``gir``."""
-    return _context.ir
+    return _context.graph_of("get_ir").ir
 
 
 gcg = get_current_graph

@@ -175,6 +175,10 @@ class Graph:
 
         return graph_html(self)
 
+    def _in_words(self) -> str:
+        """In texts of errors."""
+        return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
+
     def __repr__(self) -> str:
         return f"Graph[id={self.id} name={self.name}]"
 

@@ -31,6 +31,7 @@ __all__ = ["Ir"]
 # Type of tensor by the core's TensorKind; shards and entries of remote buffers are plain tensors.
 _KINDS = ("", "", "Variable", "Const", "", "")
 _ids = itertools.count()
+_MAX_REPLICAS = 2**24  # of groupings too
 
 
 @with_popart_names
@@ -222,7 +223,7 @@ class Ir:
         if tensor is None:
             name, graph, dtype_name, shape, meta_shape, kind, _, _, _ = self._core.tensor(id_)
             cls = Tensor._by_type.get(_KINDS[kind], Tensor)
-            tensor = self._tensor_cache[id_] = cls.__new__(cls)
+            tensor = self._tensor_cache[id_] = object.__new__(cls)
             tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, graph, name
             tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
         return tensor
@@ -244,6 +245,23 @@ class Ir:
             raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}")
         return self is value
 
+    def _in_words(self) -> str:
+        """In texts of errors."""
+        return f"Ir {self._ir_id}"
+
+    def __enter__(self) -> Graph:
+        """Graphs are entered, not programs.
+
+        Raises:
+            ArgumentTypeError: always.
+        """
+        raise ArgumentTypeError(
+            f"with: a program is not entered, got {shown(self)}, expected `with ir.main_graph:`"
+        )
+
+    def __exit__(self, *exc: object) -> None:
+        """Never called: nothing is entered."""
+
     def __repr__(self) -> str:
         return f"Ir[id={self._ir_id}]"
 
@@ -252,7 +270,11 @@ class Ir:
 
 
 def _read_replication(value: Any) -> int:
-    replication = read_int("Ir: replication", value, most=2**31 - 1)
+    replication = read_int("Ir: replication", value, -(2**63))
     if replication < 1:
         raise ReplicaError(f"Ir: too few replicas, got replication {replication}, expected an int >= 1")
+    if replication > _MAX_REPLICAS:
+        raise ReplicaError(
+            f"Ir: too many replicas, got replication {replication}, expected at most {_MAX_REPLICAS}"
+        )
     return replication

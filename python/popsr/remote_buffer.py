@@ -34,7 +34,7 @@ class RemoteBuffer:
 
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
-        self._ir: Ir = _context.ir
+        self._ir: Ir = _context.graph_of("remote_buffer").ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
         self._id = self._ir._core.add_remote_buffer(

@@ -94,7 +94,7 @@ S = TypeVar("S", bound=Stream)
 def _make(
     cls: type[S], where: str, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, broadcast: bool
 ) -> S:
-    ir = _context.ir
+    ir = _context.graph_of(where).ir
     stream = cls.__new__(cls)
     stream._ir, stream._broadcast = ir, broadcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)

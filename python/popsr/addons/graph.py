@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr import ops
 from popsr._args import read_a, read_choice, read_flag, read_items, read_mapping
-from popsr._shown import shown
+from popsr._shown import shown, shown_items
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
@@ -31,6 +31,8 @@ class BoundGraph:
         graph: the graph.
         args: tensors, or host data, by input of the graph.
     """
+
+    _state: Mapping[Tensor, str] = {}  # keys of inputs that stand for state
 
     def __init__(self, graph: Graph, args: TensorMap | None = None) -> None:
         """The graph and what is bound."""
@@ -64,7 +66,19 @@ class BoundGraph:
             args: as for ``call``.
         """
         given = {**self.args, **read_mapping("call", "args", args)}
-        return ops.call_with_info(self.graph, *targs, inputs_dict=given)
+        try:
+            return ops.call_with_info(self.graph, *targs, inputs_dict=given)
+        except GraphError as error:
+            missing = [key for t, key in self._state.items() if t not in given]
+            if not missing or len(targs) >= len(self.graph.inputs):
+                raise
+            found = GraphError(
+                f"call: the graph has state that is not bound, got no {shown_items(missing)} for {shown(self.graph)}, "
+                "expected graph.bind(variables).call(...)"
+            )
+            for note in getattr(error, "__notes__", ()):
+                found.add_note(note)
+            raise found from None
 
     def bind(self, args: TensorMap) -> BoundGraph:
         """The graph with more bound; what is bound again is replaced.
@@ -72,7 +86,11 @@ class BoundGraph:
         Args:
             args: tensors by input of the graph.
         """
-        return BoundGraph(self.graph, {**self.args, **read_mapping("bind", "args", args)})
+        return self._with_state(BoundGraph(self.graph, {**self.args, **read_mapping("bind", "args", args)}))
+
+    def _with_state(self, other: BoundGraph) -> BoundGraph:
+        other._state = self._state
+        return other
 
     def subgraph_io_map(
         self, *targs: Tensor, args: TensorMap | None = None, outs: Iterable[Tensor] | None = None
@@ -179,9 +197,10 @@ class GraphWithNamedArgs:
             args: tensors by the same names. Names that only one side has are ignored, so that one tree can be bound to
                 several graphs; a name that is missing is reported when the graph is called.
         """
-        if args is None:
-            return BoundGraph(self.graph)
-        return BoundGraph(self.graph, self.args.to_mapping(read_a("bind: args", args, NamedTensors)))
+        given = {} if args is None else self.args.to_mapping(read_a("bind: args", args, NamedTensors))
+        bound = BoundGraph(self.graph, given)
+        bound._state = {tensor: key for key, tensor in self.args.to_dict().items()}
+        return bound
 
     def call(
         self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None

@@ -40,6 +40,9 @@ from popsr.tensor import Tensor
 __all__ = ["Module", "NameScopeMeta", "create_grad_graph_info"]
 
 
+_OF_INIT = ("_own_state", "_submodules", "_cached", "_grad_inlining_error")
+
+
 class NameScopeMeta(type):
     """Lets ``build`` of a class run in the name scope of the module."""
 
@@ -110,6 +113,19 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         )
         self._grad_inlining_error = grad_inlining_error
         self._name_scope: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for what is not there: attributes that ``__init__`` makes.
+
+        Raises:
+            AttributeAccessError: there is no such attribute, perhaps since ``super().__init__()`` was not called.
+        """
+        kind = type(self).__qualname__
+        if name in _OF_INIT:
+            raise AttributeAccessError(
+                f"{kind}: the module is not initialised, expected super().__init__() first"
+            )
+        raise AttributeAccessError(f"'{kind}' object has no attribute {shown(name)}")
 
     # --- what subclasses write --------------------------------------------------------------------------------------
 

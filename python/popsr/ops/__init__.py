@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import explain_calls, unknown_attribute
+from popsr._calls import explain_calls
+from popsr._suggestions import unknown_attribute
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_

@@ -44,7 +44,7 @@ def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -
 
 
 def _check(where: str, graph: Graph, destination: CODE_LOCATION) -> None:
-    current = _context.graph
+    current = _context.graph_of(where)
     if not is_a(graph, Graph):
         raise ArgumentTypeError(f"{where}: graph is not a Graph, got {shown(graph)}")
     if graph.ir is not current.ir:

@@ -9,8 +9,9 @@ import enum
 from typing import TYPE_CHECKING, Literal
 
 from popsr._args import read_choice
+from popsr._calls import explain_calls
 from popsr._emit import emit
-from popsr._suggestions import explain_calls, unknown_attribute
+from popsr._suggestions import unknown_attribute
 from popsr.ops.collective_moves import (
     replica_sharded_slice,
     replicated_all_to_all,

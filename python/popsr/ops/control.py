@@ -233,18 +233,18 @@ def _bind_graph(
     """Tensors for the inputs of a graph in order, and which of them it takes by reference."""
     if not isinstance(graph, Graph):
         raise ArgumentTypeError(f"{where}: {name} is not a Graph, got {shown(graph)}")
-    ir = _context.ir
+    ir = _context.graph_of(where).ir
     if graph.ir is not ir:
         raise GraphError(
-            f"{where}: {name} of another Ir, got {shown(graph)} of {shown(graph.ir)}, expected {shown(ir)}"
+            f"{where}: {name} of another Ir, got {shown(graph)}, expected a graph of {shown(ir)}"
         )
     wanted = graph.inputs
     given = _bind_inputs(where, wanted, inputs, read_mapping(where, "inputs_dict", inputs_dict))
     missing = [t for t in wanted if t not in given]
     if missing and read_flag(f"{where}: check_inputs", check_inputs):
         raise GraphError(
-            f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)}: missing "
-            f"{shown(missing)}"
+            f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)} for "
+            f"{shown(graph)}: missing {shown(missing)}"
         )
     modified = []  # without host data: nobody sees what becomes of it
     for i, t in enumerate(wanted):

@@ -24,7 +24,7 @@ FloatFormat = Literal["auto", "fixed", "scientific", "none"]
 def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     if not isinstance(stream, cls):
         raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {shown(stream)}")
-    if stream._ir is not _context.ir:
+    if stream._ir is not _context.graph_of(where).ir:
         raise GraphError(f"{where}: stream of another Ir, got {shown(stream)}")
     return stream._id
 

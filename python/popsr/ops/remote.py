@@ -20,7 +20,7 @@ __all__ = ["multiply_tuple", "remote_load", "remote_load_", "remote_store"]
 def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dict[str, Any]:
     if not isinstance(remote_buffer, RemoteBuffer):
         raise ArgumentTypeError(f"{where}: not a RemoteBuffer, got {shown(remote_buffer)}")
-    if remote_buffer._ir is not _context.ir:
+    if remote_buffer._ir is not _context.graph_of(where).ir:
         raise GraphError(f"{where}: remote buffer of another Ir, got {shown(remote_buffer)}")
     if isinstance(offset, Tensor):
         return {"remote_buffer": remote_buffer._id}

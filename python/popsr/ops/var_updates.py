@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from popsr._calls import explain_calls
 from popsr._emit import emit, number, tensor
 from popsr._shown import shown
-from popsr._suggestions import explain_calls, unknown_attribute
+from popsr._suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError
 from popsr.ops.var_updates_optimisers import (
     OptimizerValue,

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import explain_calls, unknown_attribute
+from popsr._calls import explain_calls
+from popsr._suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,

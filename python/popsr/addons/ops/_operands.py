@@ -7,13 +7,13 @@ from typing import Any
 
 from popsr import _args, dtypes
 from popsr._args import is_a, read_a, read_choice, read_int
+from popsr._emit import foreign_tensor
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     DTypeError,
-    GraphError,
     ReplicaError,
     ShapeError,
 )
@@ -45,11 +45,9 @@ def read_tensor(where: str, name: str, value: Any) -> Tensor:
         ValueError: it is of another graph.
     """
     t = read_a(f"{where}: {name}", value, Tensor)
-    if t not in _context.graph:
-        raise GraphError(
-            f"{where}: {name} is of another graph, got '{t.id}' of {shown(t._graph)}, expected "
-            f"{shown(_context.graph)}"
-        )
+    graph = _context.graph_of(where)
+    if t not in graph:
+        raise foreign_tensor(f"{where}: {name}", t, graph)
     return t
 
 
@@ -137,7 +135,7 @@ def read_group(where: str, group: ReplicaGrouping | None) -> ReplicaGrouping:
         TypeError: it is no grouping.
         ValueError: it is of another number of replicas.
     """
-    ir = _context.ir
+    ir = _context.graph_of(where).ir
     if group is None:
         return ir.replica_grouping()
     if not is_a(group, ReplicaGrouping):
