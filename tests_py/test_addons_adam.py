@@ -294,7 +294,7 @@ REFUSED: dict[str, tuple[type[Exception], str, list[popsr.TensorSpec], dict[str,
     ),
     "rate": (
         errors.ArgumentTypeError,
-        "AdamOptimizerStep: lr is no number, got str 'fast'",
+        "AdamOptimizerStep: lr is not a number, got str 'fast'",
         [_input(3), _input(3)],
         {"lr": "fast"},
     ),

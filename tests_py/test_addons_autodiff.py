@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "accumulate nothing": (
         lambda g: autodiff_with_accumulation(g, [3]),
         errors.ArgumentTypeError,
-        "not a Tensor, got 3",
+        "an item of tensors_to_accumulate_grads is not a Tensor, got int 3",
     ),
     "foreign": (
         lambda g: autodiff(g, grads_required=[popsr.variable(1.0)]),

@@ -325,8 +325,8 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[T], Any]]] = {
         lambda t: strided.replicated_all_reduce_strided_graph(addons.NamedTensors(t=t), "max"),
     ),
     "graph, op and group swapped": (
-        errors.ArgumentTypeError,
-        "replicated_all_reduce_strided_graph: op is not a str, got ReplicaGrouping",
+        errors.AttributeValueError,
+        "replicated_all_reduce_strided_graph: unknown op, got ReplicaGrouping",
         lambda t: strided.replicated_all_reduce_strided_graph(
             addons.NamedTensors(t=t),
             popsr.gir().replica_grouping(),  # type: ignore[arg-type]

@@ -128,8 +128,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     ),
     "ignored": (
         lambda f: f(constant((5, 4)), constant((5,), "int32"), ignore_index=0.5),
-        errors.AttributeValueError,
-        "ignore_index: got 0.5",
+        errors.ArgumentTypeError,
+        "ignore_index is not an int, got 0.5",
     ),
     "no tensor": (
         lambda f: f([1.0], constant((5,), "int32")),

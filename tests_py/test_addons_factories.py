@@ -80,7 +80,11 @@ def test_weights_of_a_seed_take_two_draws_each(ir: popsr.Ir) -> None:
 
 
 def test_iterables_run_out(ir: popsr.Ir) -> None:
-    for items in ([np.zeros(2), np.ones(2)], iter([np.zeros(2), np.ones(2)]), np.array([[0.0, 0], [1, 1]])):
+    for items in (
+        [np.zeros(2), np.ones(2)],
+        iter([np.zeros(2), np.ones(2)]),
+        iter(np.array([[0.0, 0], [1, 1]])),
+    ):
         factory = VariableFactory(items, F32)
         assert factory.shape == (2,)
         found = [np.asarray(factory.next_data())[0] for _ in range(2)]
@@ -136,7 +140,7 @@ TYPES: dict[str, tuple[Any, Any, Any, tuple[int, ...]]] = {
     "NumPy's type": (partial(np.zeros, 2), np.float32, F32, (2,)),
     "numbers": ([1.5, 2.5], F32, F32, ()),
     "lists": ([[1.5, 2.5], [3.0, 4.0]], F32, F32, (2,)),
-    "rows of an array": (np.zeros((5, 2, 3), np.float32), None, F32, (2, 3)),
+    "rows of an array": (iter(np.zeros((5, 2, 3), np.float32)), None, F32, (2, 3)),
 }
 
 
@@ -403,7 +407,11 @@ BAD: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         "given twice",
     ),
     "no shards": (lambda ir: Make(ONE, shard_over=0), Value, "shard_over: got 0"),
-    "shards of a text": (lambda ir: Make(ONE, shard_over="2"), Value, "shard_over: got '2'"),
+    "shards of a text": (
+        lambda ir: Make(ONE, shard_over="2"),
+        TypeError,
+        "shard_over is not an int, got '2'",
+    ),
     "too many shards": (
         lambda ir: Make(ONE, shard_over=8),
         Replica,

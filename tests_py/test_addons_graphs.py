@@ -431,11 +431,11 @@ def test_infos_may_be_of_graphs_with_names(ir: popsr.Ir) -> None:
     assert known == {graph.graph: info.grad_graph_info}
 
 
-def test_placeholders_of_factories_have_the_names_of_the_factories(ir: popsr.Ir) -> None:
+def test_placeholders_of_factories_have_their_keys_as_names(ir: popsr.Ir) -> None:
     class Net(Module):
         def build(self) -> None:
             tree = NamedVariableFactories.from_dict({"b.c": VariableFactory([np.ones(1)], F32, "leaf")})
-            assert self.add_variable_inputs(3, tree)["b.c"].name == "leaf"
+            assert self.add_variable_inputs(3, tree)["b.c"].name == "3.b.c"
 
     factories, graph = Net().create_graph()
     assert factories.keys_flat() == graph.args.keys_flat() == ["3.b.c"]

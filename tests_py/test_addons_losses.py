@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[..., Any]]] = {
     ),
     "no tensor": (
         errors.ArgumentTypeError,
-        "logits is not a Tensor, got NoneType None",
+        "logits is not a Tensor, got None",
         lambda x, i: cross_entropy_sharded_loss(None, i),  # type: ignore[arg-type]
     ),
     "another graph": (

@@ -54,7 +54,7 @@ KEYS: dict[str, tuple[Callable[[], Module], int, list[str], list[str]]] = {
         Outlined,
         3,
         ["first.weight", "first.bias", "1.weight", "1.bias"],
-        ["weight", "bias", "weight", "bias"],
+        ["first.weight", "first.bias", "1.weight", "1.bias"],
     ),
     "deep": (
         Deep,
@@ -74,7 +74,7 @@ KEYS: dict[str, tuple[Callable[[], Module], int, list[str], list[str]]] = {
         ["fwd.a", "fwd.b", "bare.0", "bare.1", "made.weight"],
         ["fwd.a", "fwd.b", "v0", "v1", "made/weight"],
     ),
-    "sharing": (Sharing, 3, ["part.weight"], ["weight"]),
+    "sharing": (Sharing, 3, ["part.weight"], ["part.weight"]),
 }
 
 

@@ -74,17 +74,17 @@ REFUSED: dict[str, Row] = {
     ),
     "square, an array": (
         errors.ArgumentTypeError,
-        r"grad_reduce_square_add: t is not a Tensor, got ndarray array\(\[\[0, 0\], \[0, 0\]\]",
+        r"grad_reduce_square_add: t is not a Tensor, got ndarray uint16\[2, 2\] array",
         lambda: grad_reduce_square_add(U16, 1),  # type: ignore[arg-type]
     ),
     "square, scale in words": (
         errors.ArgumentTypeError,
-        "grad_reduce_square_add: loss_scaling is no number, got str '2'",
+        "grad_reduce_square_add: loss_scaling is not a number, got str '2'",
         lambda: grad_reduce_square_add(of(3), "2"),  # type: ignore[arg-type]
     ),
     "square, scale": (
         errors.ArgumentTypeError,
-        "grad_reduce_square_add: loss_scaling is no number, got str 'x'",
+        "grad_reduce_square_add: loss_scaling is not a number, got str 'x'",
         lambda: grad_reduce_square_add(of(3), "x"),  # type: ignore[arg-type]
     ),
     "square, scale of several": (

@@ -372,8 +372,8 @@ LOOSE = (
         (1, partial(one_op, stage=0), ValueError, "too few steps for 1 stages, got 1, expected 2 or more"),
         (5, partial(one_op, stage=2), ValueError, "too few steps for 3 stages, got 5, expected 6 or more"),
         (0, one_op, ValueError, "steps: got 0, expected an int from 1"),
-        (2.0, one_op, ValueError, r"steps: got 2\.0, expected an int from 1"),
-        (True, one_op, ValueError, "steps: got True, expected an int from 1"),
+        (2.0, one_op, TypeError, r"steps is not an int, got 2\.0"),
+        (True, one_op, TypeError, "steps is not an int, got True"),
         (2, partial(one_op, stage=-1), ValueError, "stage: i: got -1, expected an int from 0"),
         (4, made_output, errors.GraphError, "is made in the loop, got output 0 of graph"),
         (4, partial(restore, made=0, stage=None), RuntimeError, "no stage is entered"),
@@ -393,8 +393,8 @@ LOOSE = (
         (
             4,
             partial(restore, made=0, stage=1, from_stage="0"),
-            ValueError,
-            "from_stage: got '0', expected an int",
+            TypeError,
+            "from_stage is not an int, got '0'",
         ),
     ],
 )

@@ -187,7 +187,7 @@ def test_parts_in_a_plain_list_are_reported() -> None:
 def test_data_that_ends_says_whose() -> None:
     with popsr.Ir(replication=2).main_graph:
         groups = popsr.gir().replica_grouping(group_size=1)
-        factory = addons.VariableFactory(np.zeros((3, 4)), name="rows", replica_grouping=groups)
+        factory = addons.VariableFactory(iter(np.zeros((3, 4))), name="rows", replica_grouping=groups)
         factory.create_tensor()
         with pytest.raises(StopIteration, match=r"'rows': data_iter has no more items, expected 2"):
             factory.create_tensor()

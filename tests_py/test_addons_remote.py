@@ -163,7 +163,11 @@ REFUSED: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         Replica,
         "shard_over 3",
     ),
-    "text": (lambda ir: named_variable_buffers(factories(ir), 1, {"b": "2"}), Value, "'b': got '2'"),
+    "text": (
+        lambda ir: named_variable_buffers(factories(ir), 1, {"b": "2"}),
+        errors.ArgumentTypeError,
+        "'b' is not an int, got '2'",
+    ),
     "no tensors": (lambda ir: named_buffers({"a": 1}), errors.ArgumentTypeError, "not NamedTensors"),
     "no entry": (lambda ir: load_remote(plain_buffers(), 2), errors.OutOfRangeError, "2"),
     "no entries": (lambda ir: load_remote_graph(plain_buffers(), 0), Value, "entries: got 0"),

@@ -213,7 +213,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         errors.GraphError,
         "^variable: made in graph '.*', expected the main graph",
     ),
-    (lambda: seed_variable("1"), Argument, "^create_seeds: seed is not an int, got str '1'"),
+    (lambda: seed_variable("1"), Argument, "^create_seeds: seed is not an int, got '1'"),
     (lambda: seed_variable(-1), Attr, r"^create_seeds: seed \+ offset is out of range, got -1"),
 ]
 

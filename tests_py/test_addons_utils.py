@@ -286,8 +286,8 @@ IR = popsr.Ir()
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: OrderedDict(a=1).idx("a"),
-        errors.OutOfRangeError,
-        "^idx: position out of range, got 'a', expected -1 <=",
+        errors.ArgumentTypeError,
+        "^idx: idx is not an int, got 'a'",
     ),
     (lambda: utils.suffix_graph_name(1, "x"), Argument, "^suffix_graph_name: name is not a str, got 1"),
     (

@@ -152,10 +152,15 @@ def test_programs(build: Callable[[popsr.Ir], Any], error: type[Exception], matc
 
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(0, Replica), (-4, Replica), (1.0, Attr), ("popdist", Attr), (True, Attr), (None, Attr)],
+    [
+        *((0, Replica), (-4, Replica), (2**24 + 1, Replica), (2**31, Replica)),
+        *((1.0, Argument), ("popdist", Argument), (True, Argument), (None, Argument)),
+    ],
 )
 def test_replication(value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=rf"^Ir: .*got (replication )?{value!r}.*expected an int >= 1"):
+    with pytest.raises(
+        error, match=rf"^Ir: .*got (replication )?{value!r}, expected (an int|at most 16777216)"
+    ):
         popsr.Ir(replication=value)
 
 

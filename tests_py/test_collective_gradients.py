@@ -245,7 +245,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
     ),
     "no replica": (
         errors.ArgumentTypeError,
-        "replicated_permute: mapping is no destinations, got 1.5",
+        "replicated_permute: an item of mapping is not an int, got 1.5",
         lambda t, ir: collectives.replicated_permute(t, [0, 1.5, 2, 3]),  # type: ignore[list-item]
     ),
     "no pair": (
@@ -255,7 +255,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
     ),
     "no mapping": (
         errors.ArgumentTypeError,
-        "replicated_permute: mapping is no destinations, got 'shift'",
+        "replicated_permute: mapping is not a sequence of replicas or pairs of replicas, got 'shift'",
         lambda t, ir: collectives.replicated_permute(t, "shift"),  # type: ignore[arg-type]
     ),
     "what": (

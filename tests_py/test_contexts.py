@@ -229,7 +229,7 @@ def test_errors_name_the_function_that_made_the_op() -> None:
         (lambda: op_debug_context(3), TypeError, "^op_debug_context: name is not a str or function, got 3"),
         (lambda: get_source_location("a"), TypeError, "^get_source_location: offset is not an int, got 'a'"),
         (lambda: debug_context_frame_offset(True).__enter__(), TypeError, "^debug_context_frame_offset: i is not an"),
-        (lambda: get_source_location(-1), ValueError, "offset is negative, got -1, expected 0 or more"),
+        (lambda: get_source_location(-1), ValueError, "offset: got -1, expected an int from 0"),
         (lambda: popsr.in_sequence(None).__enter__(), TypeError, "^in_sequence: mode is None, expected True"),
         (lambda: popsr.in_sequence("all").__enter__(), ValueError, "^in_sequence: unknown mode, got 'all'"),
         (lambda: popsr.in_sequence(2).__enter__(), ValueError, "^in_sequence: unknown mode, got 2"),

@@ -303,7 +303,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "too big": ({"pair": (0, 2)}, errors.ReplicaError, "got 0 and 2, expected two of 0 to 1"),
     "far too big": ({"pair": (2**70, 0)}, errors.ReplicaError, "expected two of 0 to 1"),
     "negative": ({"pair": (-1, 1)}, errors.ReplicaError, "got -1 and 1"),
-    "no number": ({"pair": ("a", 1)}, TypeError, "explain: replicas are not ints, got 'a' and 1"),
+    "no number": ({"pair": ("a", 1)}, TypeError, "explain: r is not an int, got 'a', expected an int"),
     "no tensor": ({"t": 3}, TypeError, "explain: t is not a Tensor, got 3"),
     "two times": ({"time": 0, "before": 3}, ValueError, "explain: more than one time, got before and time"),
     "no context": ({"context": 3}, TypeError, "context: no calls, got 3"),

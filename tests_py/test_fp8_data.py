@@ -141,8 +141,8 @@ BAD_DATA: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     (
         "fraction",
         lambda: popsr.variable(NUMBERS, F8, log2_scale=0.5),
-        ValueError,
-        "log2_scale: got 0.5, expected an in",
+        TypeError,
+        "log2_scale is not an int, got 0.5",
     ),
     (
         "structured",

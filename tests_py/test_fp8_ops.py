@@ -105,7 +105,7 @@ def test_the_option_clamps_scales(alias: str) -> None:
 def test_the_option_is_a_bool() -> None:
     options = popsr.Ir().options
     with pytest.raises(
-        errors.AttributeValueError, match="throw_if_log2_scale_tensor_not_in_range is not a bool, got 1"
+        errors.ArgumentTypeError, match="throw_if_log2_scale_tensor_not_in_range is not a bool, got 1"
     ):
         options.throwIfLog2ScaleTensorNotInRange = 1
 

@@ -112,5 +112,7 @@ def test_other_metrics_are_refused() -> None:
     candidate = fp8_utils.CandidateConfig(
         popsr.float8_152, fp8_utils.ieee_fp16_denorms, fp8_utils.float8_152_def, np.float16
     )
-    with pytest.raises(errors.AttributeValueError, match=r"unknown metric_type, got 'kl', expected 'mse'"):
+    with pytest.raises(
+        errors.AttributeValueError, match=r"unknown metric_type, got 'kl', expected one of None, 'mse'"
+    ):
         fp8_utils.calculate_candidate_metric(np.ones(40), np.arange(-24, 16), candidate, "kl")

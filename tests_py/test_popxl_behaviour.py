@@ -310,7 +310,7 @@ def test_inputs_of_calls() -> None:
         assert info.parent_input(1).dtype is F32  # host data takes the dtype of the graph's input
         for call in (lambda: info.parent_input(2), lambda: info.parent_output(-1)):
             with pytest.raises(
-                errors.OutOfRangeError, match=r"index out of range, got .*, expected 0 <= idx"
+                errors.OutOfRangeError, match=r"index out of range, got .*, expected 0 <= index"
             ):
                 call()
         with pytest.raises(Argument, match="parent_input: index is not an int"):

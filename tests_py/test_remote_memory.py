@@ -359,10 +359,10 @@ BAD: list[Bad] = [
     ("load-constant", lambda b, t: LOAD(b, popsr.constant(2)), Range, OUTSIDE.format(2)),
     ("store-behind", lambda b, t: STORE(b, 2, t), Range, "remote_store: " + OUTSIDE.format(2)),
     ("into-behind", lambda b, t: LOAD_(b, 2, t), Range, "remote_load_: " + OUTSIDE.format(2)),
-    ("offset-float", lambda b, t: LOAD(b, 1.0), Type, r"offset is no int or Tensor, got 1\.0"),  # type: ignore[arg-type]
-    ("offset-bool", lambda b, t: LOAD(b, True), Type, "offset is no int or Tensor, got True"),
-    ("offset-none", lambda b, t: STORE(b, None, t), Type, "offset is no int or Tensor, got None"),  # type: ignore[arg-type]
-    ("offset-row", lambda b, t: LOAD(b, np.array([1])), Type, "offset is no int or Tensor"),  # type: ignore[arg-type]
+    ("offset-float", lambda b, t: LOAD(b, 1.0), Type, r"offset is not an int or Tensor, got 1\.0"),  # type: ignore[arg-type]
+    ("offset-bool", lambda b, t: LOAD(b, True), Type, "offset is not an int or Tensor, got True"),
+    ("offset-none", lambda b, t: STORE(b, None, t), Type, "offset is not an int or Tensor, got None"),  # type: ignore[arg-type]
+    ("offset-row", lambda b, t: LOAD(b, np.array([1])), Type, "offset is not an int or Tensor"),  # type: ignore[arg-type]
     ("offset-floats", lambda b, t: LOAD(b, t), errors.DTypeError, "input offset has the wrong"),
     ("offset-two", lambda b, t: LOAD(b, popsr.constant([0, 1])), Shape, "expected one element"),
     ("no-buffer", lambda b, t: LOAD(t, 0), Type, "not a RemoteBuffer, got Variable"),

@@ -262,8 +262,8 @@ BAD: list[Bad] = [
     (
         "no-int",
         lambda ir, b: REMOTE(Z6, b, 1.0),
-        errors.AttributeValueError,
-        r"offset: got 1\.0, expected an int",
+        errors.ArgumentTypeError,
+        r"offset is not an int, got 1\.0",
     ),  # type: ignore[arg-type]
     ("no-buffer", lambda ir, b: REMOTE(Z6, Z6), errors.ArgumentTypeError, r"not a RemoteBuffer, got array"),  # type: ignore[arg-type]
     (

@@ -321,8 +321,8 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ReplicaGrouping.from_stride("8"), Argument, "replicas is not an int"),  # type: ignore[arg-type]
     (lambda: ReplicaGrouping(), errors.StateError, "replica_grouping: cannot be constructed"),
     (lambda: ReplicaGrouping(8, group_size=2), RuntimeError, "cannot be constructed"),  # type: ignore[call-arg]
-    (lambda: RG == 3, Argument, "compares with a ReplicaGrouping only, got int"),
-    (lambda: RG != [0], TypeError, "compares with a ReplicaGrouping only, got list"),
+    (lambda: RG == 3, Argument, "compares with a ReplicaGrouping only, got 3"),
+    (lambda: RG != [0], TypeError, "compares with a ReplicaGrouping only, got \\[0\\]"),
     (lambda: RG.members(4), Replica, "there is no such group, got 4, expected 0 to 3"),
     (lambda: RG.members(-1), Replica, "there is no such group"),
     (lambda: RG.members(1.0), Argument, "group is not an int"),  # type: ignore[arg-type]

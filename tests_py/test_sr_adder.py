@@ -282,8 +282,8 @@ BAD = [
     (lambda: StochasticAdder("float32", 1, "counter").__setattr__("calls", -1), ValueError, "calls: got -1"),
     (
         lambda: StochasticAdder("float32", 1, "counter").__setattr__("calls", 1.5),
-        ValueError,
-        "calls: got 1.5",
+        TypeError,
+        "calls is not an int, got 1.5",
     ),
     (lambda: StochasticAdder("float32", 1).__setattr__("calls", 1), errors.StateError, "rng='counter' only"),
 ]

@@ -18,7 +18,7 @@ def adamw(**changes):
 
 BAD_ADAMW = {
     "step 0": ({"step": 0}, VALUE, "adamw_: step: got 0, expected an int from 1"),
-    "fractional step": ({"step": 1.0}, VALUE, "adamw_: step: got 1.0"),
+    "fractional step": ({"step": 1.0}, ARGUMENT, "adamw_: step is not an int, got 1.0"),
     "negative lr": ({"lr": -1.0}, VALUE, "adamw_: lr is out of range, got -1.0, expected 0 <= lr < inf"),
     "NaN lr": ({"lr": float("nan")}, VALUE, "adamw_: lr is out of range, got nan"),
     "textual lr": ({"lr": "0.1"}, ARGUMENT, "adamw_: lr is not a number, got str"),

@@ -301,9 +301,11 @@ def test_option_names() -> None:
         options.enable_stochastic_roundin = True
     with pytest.raises(ValueError, match="unknown stochastic_rounding_mode"):
         options.stochastic_rounding_mode = "other"
-    for seed in (-1, 2**64, 1.5):
+    for seed in (-1, 2**64):
         with pytest.raises(ValueError, match="seed"):
             options.seed = seed
+    with pytest.raises(TypeError, match=r"seed is not an int, got 1\.5"):
+        options.seed = 1.5  # type: ignore[assignment]
     options.seed = 2**64 - 1
 
 

@@ -219,7 +219,9 @@ def test_scalars_as_ops_take_them() -> None:
     assert handle(0.25, ins, 3) == var_updates.OptimizerValue(0.25, True)
     assert handle(tensor, ins, 4) == handle(None, ins, 5) == var_updates.OptimizerValue(0.0, False)
     assert ins == {4: "rate"}
-    with pytest.raises(errors.ArgumentTypeError, match=r"handle_optimizer_value: no scalar, got 'x'"):
+    with pytest.raises(
+        errors.ArgumentTypeError, match=r"handle_optimizer_value: f is not a number, got str 'x'"
+    ):
         handle("x", ins, 0)
 
 

@@ -288,7 +288,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: CommGroup().complement("8"), Argument, "replicas is not an int"),  # type: ignore[arg-type]
     (lambda: CommGroup.from_replica_grouping(RG), Replica, "no CommGroup has these groups"),
     (lambda: CommGroup.from_replica_grouping(from_digits("0110")), Replica, "no CommGroup has these groups"),
-    (lambda: CommGroup.from_replica_grouping(8), Argument, "got int, expected a ReplicaGrouping"),  # type: ignore[arg-type]
+    (lambda: CommGroup.from_replica_grouping(8), Argument, "got 8, expected a ReplicaGrouping"),  # type: ignore[arg-type]
     (lambda: VariableSettings(0, 2), Replica, f"variable_settings: {SMALL} stride 0 and size 2"),
     (lambda: VariableSettings(2, 0), Replica, SMALL),
     (lambda: VariableSettings(0, 1), Replica, SMALL),

@@ -10,7 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
+from popsr._calls import explain_calls
 from popsr._core import __version__
+from popsr._suggestions import unknown_attribute
 from popsr.context import (
     gcg,
     get_current_graph,
@@ -83,7 +85,7 @@ from popsr.tensorlocation import (
 )
 
 if TYPE_CHECKING:
-    from popsr import compat, io
+    from popsr import addons, compat, io
 
 __all__ = [
     "Constant",
@@ -108,6 +110,7 @@ __all__ = [
     "TileSet",
     "Variable",
     "__version__",
+    "addons",
     "analysis",
     "bfloat16",
     "bool",
@@ -171,8 +174,13 @@ _module_paths.register()
 logging.getLogger("popsr").addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> object:
-    """``popsr.io`` and ``popsr.compat`` are imported at the first use: most programs need neither."""
-    if name in ("compat", "io"):
-        return importlib.import_module(f"popsr.{name}")
-    raise AttributeError(f"module 'popsr' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    _unknown = unknown_attribute(__name__, __all__)
+
+    def __getattr__(name: str) -> object:
+        """Packages that most programs do not need are imported at their first use."""
+        return (
+            importlib.import_module(f"popsr.{name}") if name in ("addons", "compat", "io") else _unknown(name)
+        )
+
+    explain_calls(globals(), __all__)

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, SupportsIndex, overload
+from typing import Any, NoReturn, SupportsIndex, overload
 
 import numpy as np
 
@@ -145,6 +145,8 @@ class VariableSettings:
     numReplicasReturningVariable = returned_count
     shapeOnHost = shape_on_host
     shapeOnReplica = shape_on_replica
+
+def set_iter(cls: type, refuse: Callable[[Any], NoReturn]) -> None: ...
 
 class Ir:
     def __init__(self, replication: int = 1) -> None: ...

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations that users may have written
 
+from popsr._args import read_items
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.module import Module
 from popsr.tensor import Tensor, TensorByRef, TensorSpec, graph_input, graph_output
@@ -32,7 +34,7 @@ def create_graph(ir: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     elif hasattr(fn, "__qualname__"):
         call, stem = fn, fn.__qualname__
     else:
-        raise ArgumentTypeError(f"create_graph: fn is not a function or Module, got {fn!r}")
+        raise ArgumentTypeError(f"create_graph: fn is not a function or Module, got {shown(fn)}")
     signature = _signature(call)
     try:
         bound = signature.bind(*args, **kwargs)
@@ -56,7 +58,7 @@ def _signature(call: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(call)
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"create_graph: fn has no signature, got {call!r}: {error}") from None
+        raise ArgumentTypeError(f"create_graph: fn has no signature, got {shown(call)}: {error}") from None
 
 
 def _is_tensor_like(value: Any) -> bool:
@@ -99,10 +101,11 @@ def _add_outputs(stem: str, result: Any) -> None:
         return
     if isinstance(result, Tensor):
         result = (result,)
-    outputs = list(result) if isinstance(result, Iterable) else [result]
+    what = f"what {stem} returns"
+    outputs = read_items("create_graph", what, result) if isinstance(result, Iterable) else [result]
     for output in outputs:
         if not isinstance(output, Tensor):
             raise AttributeValueError(
-                f"create_graph: {stem} returned {output!r}, expected None, a Tensor or an iterable of Tensors"
+                f"create_graph: {stem} returned {shown(output)}, expected None, a Tensor or an iterable of Tensors"
             )
         graph_output(output)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from popsr._args import is_a, read_path
 from popsr._graph_tree import graphs_run_by
+from popsr._shown import shown
 from popsr.errors import AttributeValueError
-from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -20,11 +21,11 @@ __all__ = ["dot_text", "write_dot"]
 
 def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
     """See :meth:`popsr.Ir.dot_checkpoint`."""
-    from popsr.io._files import file_errors, read_path
+    from popsr.io._files import file_errors
 
     where = "dot_checkpoint"
     if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
-        raise AttributeValueError(f"{where}: check is no name of a file, got {check!r}")
+        raise AttributeValueError(f"{where}: check is no name of a file, got {shown(check)}")
     path = read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
     with file_errors(where, "write", path):
         path.write_text(dot_text(ir), encoding="utf-8")

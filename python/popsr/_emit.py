@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr._location import current_location, describe_location
+from popsr._shown import shown
 from popsr.context import _PASS, _context
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
 from popsr.tensor import Tensor
 
-__all__ = ["Inputs", "emit", "emit_op", "number", "tensor"]
+__all__ = ["Inputs", "emit", "emit_op", "foreign_tensor", "number", "tensor"]
 
 
 class _Absent(enum.Enum):
@@ -24,6 +26,7 @@ class _Absent(enum.Enum):
 
 
 _ABSENT = _Absent.ABSENT
+_MAX_DESCRIBED = 16
 
 Inputs = Mapping[str, Tensor | Iterable[Tensor] | _Absent]
 """Tensors of an op by parameter name, in the order of its definition; ``tensor(x)`` where one is optional."""
@@ -41,7 +44,7 @@ def number(value: Any) -> Any:
 
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
     """Append an op of one output to the current graph; attributes that are None keep their default."""
-    graph = _context.graph
+    graph = _context.graph_of(op)
     return graph.ir._tensor(emit_op(op, inputs, attrs)[1][0])
 
 
@@ -66,7 +69,7 @@ def emit_op(
     Returns:
         Id of the op and ids of its outputs.
     """
-    graph = _context.graph
+    graph = _context.graph_of(op)
     ir = graph.ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
@@ -114,23 +117,40 @@ def _input_ids(op: str, graph: Graph, inputs: Inputs) -> list[int | None]:
     for name, value in _flat(inputs):
         if isinstance(value, Tensor):
             if value._graph_id != graph._id or value._ir is not graph.ir:
-                raise GraphError(
-                    f"{op}: {name} is of another graph, got '{value.id}' of {value._graph!r}, expected {graph!r}"
-                )
+                raise foreign_tensor(f"{op}: {name}", value, graph)
             ids.append(value._id)
         elif value is _ABSENT:
             ids.append(None)
         else:
             raise ArgumentTypeError(
-                f"{op}: {name} is not a Tensor, got {type(value).__name__} {value!r}, expected a Tensor"
+                f"{op}: {name} is not a Tensor, got {type(value).__name__} {shown(value)}, expected a Tensor"
             )
     return ids
 
 
+def foreign_tensor(what: str, t: Tensor, graph: Graph) -> GraphError:
+    """The error about a tensor of another graph than the current one.
+
+    Args:
+        what: the call and the parameter.
+        t: the tensor.
+        graph: the current graph.
+    """
+    if t._ir is not graph.ir:
+        fix = ""
+    elif t._graph_id == 0 or t._graph in _context._graphs:
+        fix = ": pass it to the graph as an input"
+    else:
+        fix = ": return it from its graph, and use what the call of that gives"
+    return GraphError(
+        f"{what} is of another graph, got '{t.id}' of {shown(t._graph)}, expected a tensor of {shown(graph)}{fix}"
+    )
+
+
 def _describe(inputs: Inputs) -> str:
     return ", ".join(
-        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={value!r}"
-        for name, value in _flat(inputs)
+        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={shown(value)}"
+        for name, value in itertools.islice(_flat(inputs), _MAX_DESCRIBED)
     )
 
 

@@ -6,11 +6,12 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from popsr import _core
 from popsr._html import Row, render
+from popsr.errors import ArgumentTypeError
 from popsr.op import Op
 
 if TYPE_CHECKING:
-    from popsr import _core
     from popsr.ir import Ir
     from popsr.replicas import Partition
     from popsr.tensor import Tensor
@@ -84,6 +85,8 @@ class Explanation:
 
     def __init__(self, ir: Ir, tensor: Tensor, replicas: tuple[int, int], found: _core.Explanation) -> None:
         """Of what the core found."""
+        if not isinstance(found, _core.Explanation):
+            raise ArgumentTypeError("Explanation: cannot be constructed, expected facts.explain(t, r, s)")
         self._ir, self._tensor, self._replicas, self._found = ir, tensor, replicas, found
         self._text = found.text()
 

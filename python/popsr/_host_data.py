@@ -11,6 +11,7 @@ from popsr import dtypes
 from popsr._float8 import FLOAT8
 from popsr._host_rows import Array, host_array, keeps_all_replicas
 from popsr._overlap import first_overlap, overlaps_itself
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream
@@ -145,11 +146,18 @@ def constant_data(tensor: Tensor) -> Array:
     return host_array(data, tensor.dtype.name, tensor.shape).copy()
 
 
+def require_variable(where: str, tensor: object) -> None:
+    """Raise ArgumentTypeError unless it is a variable."""
+    if not isinstance(tensor, Variable):
+        raise ArgumentTypeError(
+            f"{where}: Tensor {shown(tensor.id if isinstance(tensor, Tensor) else tensor)} is not of type Variable"
+        )
+
+
 def variable_data(tensor: Variable, data: Any) -> Array:
     """New data of a variable, checked; it may be the caller's."""
     where = "write_variable_data"
-    if not isinstance(tensor, Variable):
-        raise ArgumentTypeError(f"{where}: Tensor {getattr(tensor, 'id', tensor)!r} is not of type Variable")
+    require_variable(where, tensor)
     if keeps_all_replicas(tensor):
         raise UnsupportedError(
             f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
-import operator
 from typing import Any
 
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_index, require_memory
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
 from popsr.tensor import Tensor, constant
+from popsr.utils import as_array
 
 
 def index(t: Tensor, key: Any) -> Tensor:
@@ -31,7 +33,9 @@ def index(t: Tensor, key: Any) -> Tensor:
         return ops.gather(t, key if isinstance(key, Tensor) else _positions(t, key))
     keys = key if isinstance(key, tuple) else (key,)
     if len(keys) > t.rank:
-        raise ShapeError(f"getitem: too many indices, got {len(keys)} for {t!r}, expected at most {t.rank}")
+        raise ShapeError(
+            f"getitem: too many indices, got {len(keys)} for {shown(t)}, expected at most {t.rank}"
+        )
     starts, stops, steps, axes, squeezed = [], [], [], [], []
     strides = [1] * t.rank
     for axis, each in enumerate(keys):
@@ -57,46 +61,38 @@ def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
     if isinstance(key, builtins.slice):
         try:
             start, stop, step = key.indices(extent)
-        except (TypeError, ValueError) as error:
-            kind = ArgumentTypeError if isinstance(error, TypeError) else AttributeValueError
-            raise kind(f"getitem: bad slice, got {key} on axis {axis} of {t!r}: {error}") from None
+        except Exception as error:  # also of a bound's own __index__
+            kind = AttributeValueError if isinstance(error, ValueError) else ArgumentTypeError
+            raise kind(
+                f"getitem: bad slice, got {shown(key)} on axis {axis} of {shown(t)}: {error}"
+            ) from None
         if (stop - start) * step < 0:
-            raise AttributeValueError(f"getitem: range is inverted, got {key} on axis {axis} of {t!r}")
+            raise AttributeValueError(
+                f"getitem: range is inverted, got {shown(key)} on axis {axis} of {shown(t)}"
+            )
         return start, stop, step
-    try:
-        position = None if isinstance(key, bool) else operator.index(key)
-    except TypeError:
-        position = None
-    if position is None:
-        raise ArgumentTypeError(
-            f"getitem: index is not supported, got {type(key).__name__} {key!r}, expected ints and slices"
-        )
-    if not -extent <= position < extent:
-        raise OutOfRangeError(
-            f"getitem: index out of range, got {position} on axis {axis} of {t!r}, "
-            f"expected {-extent} <= index < {extent}"
-        )
-    position %= extent
+    position = read_index(f"getitem: index on axis {axis} of {t!r}", key, extent, -extent) % extent
     return position, position + 1, 1
 
 
 def _positions(t: Tensor, key: Any) -> Tensor:
     """Positions on axis 0 that are known now, as a constant."""
     if t.rank == 0:
-        raise ShapeError(f"getitem: too many indices, got 1 for {t!r}, expected at most 0")
+        raise ShapeError(f"getitem: too many indices, got 1 for {shown(t)}, expected at most 0")
     try:
-        array = np.asarray(key)
-    except ValueError:
+        array = as_array("getitem", key)
+    except (ArgumentTypeError, ShapeError):
         array = np.empty(1, object)
     if array.size == 0 and isinstance(key, list):
         array = array.astype(np.int32)
     if array.dtype.kind not in "iu":
-        raise ArgumentTypeError(f"getitem: indices are not integers, got {key!r}, expected ints")
+        raise ArgumentTypeError(f"getitem: indices are not integers, got {shown(key)}, expected ints")
     extent = t.shape[0]
+    require_memory("getitem", 24 * array.size)
     outside = array[(array < -extent) | (array >= extent)]
     if outside.size:
         raise OutOfRangeError(
-            f"getitem: index out of range, got {outside.flat[0]} on axis 0 of {t!r}, "
+            f"getitem: index out of range, got {outside.flat[0]} on axis 0 of {shown(t)}, "
             f"expected {-extent} <= index < {extent}"
         )
     return constant(np.where(array < 0, array + extent, array), dtypes.int64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def read_check(check: object) -> float:
         return float(check)
     if not isinstance(check, Real):
         raise ArgumentTypeError(
-            f"Session: check is not a number, got {check!r}, expected a bool or 0 <= check <= 1"
+            f"Session: check is not a number, got {shown(check)}, expected a bool or 0 <= check <= 1"
         )
     if not 0 <= float(check) <= 1:
         raise AttributeValueError(
-            f"Session: check is no share, got {check!r}, expected a bool or 0 <= check <= 1"
+            f"Session: check is no share, got {shown(check)}, expected a bool or 0 <= check <= 1"
         )
     return float(check)
 
@@ -43,7 +44,7 @@ def read_strict(strict: object) -> frozenset[str]:
         return frozenset(_STRICT if strict else ())
     if isinstance(strict, str) or not isinstance(strict, Iterable):
         raise ArgumentTypeError(
-            f"Session: strict is no bool, got {strict!r}, expected a bool or codes of lints"
+            f"Session: strict is no bool, got {shown(strict)}, expected a bool or codes of lints"
         )
     codes = frozenset(strict)
     if not codes <= frozenset(_STRICT):

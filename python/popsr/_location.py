@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -66,3 +67,20 @@ def describe_location() -> str:
     """``file:line`` of the user's program, for messages."""
     frame = user_frame()
     return "<unknown>" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Python's warning at the user's line, however many functions of this package are between."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    warnings.warn_explicit(
+        text,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__"),
+        registry=names.setdefault("__warningregistry__", {}),
+    )

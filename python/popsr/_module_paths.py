@@ -13,6 +13,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from popsr._suggestions import unknown_attribute
+
 __all__ = ["MODULE_PATHS", "register"]
 
 # PopXL's module, the modules that hold its names, and the names; all below `popsr`. Paths that are files are not here.
@@ -141,7 +143,7 @@ class _Path(ModuleType):
         """Look it up where it is."""
         home = self.__dict__["_homes"].get(name)
         if home is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            return unknown_attribute(self.__name__, self.__all__)(name)
         return getattr(importlib.import_module(home), name)
 
     def __dir__(self) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from popsr._args import read_int
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class OpHooks:
             TypeError: it cannot be called.
         """
         if not callable(fn):
-            raise ArgumentTypeError(f"register_op_created_hook: fn cannot be called, got {fn!r}")
+            raise ArgumentTypeError(f"register_op_created_hook: fn cannot be called, got {shown(fn)}")
         handle = self._next
         self._next += 1
         self.hooks[handle] = fn
@@ -40,8 +42,9 @@ class OpHooks:
         Raises:
             ValueError: the handle is unknown.
         """
+        handle = read_int("remove_op_created_hook: handle", handle)
         if self.hooks.pop(handle, None) is None:
-            raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {handle!r}")
+            raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {shown(handle)}")
 
     def run(self, op: Op) -> None:
         """Call the hooks that are there now, also if one removes another."""

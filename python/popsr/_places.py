@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.errors import UndefinedValue
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
-from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.tensor import Tensor
@@ -33,7 +34,7 @@ def place_of(where: str, tensor: Tensor) -> tuple[int, Literal["compute", "io"]]
     place = find_place(tensor)
     if place is None:
         raise UndefinedValue(
-            f"{where}: the tensor is nowhere yet, got {tensor!r}, expected a tensor that an op makes or takes"
+            f"{where}: the tensor is nowhere yet, got {shown(tensor)}, expected a tensor that an op makes or takes"
         )
     return place
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from popsr import _core
+from popsr._args import read_a, read_int
 from popsr._program_analysis import ProgramAnalysis
+from popsr._shown import shown
 from popsr.errors import GraphError, OutOfRangeError, ReplicaError
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_int
 
 __all__ = ["PopartAnalysis"]
 
@@ -38,6 +39,8 @@ class PopartAnalysis(ProgramAnalysis):
             ReplicaError: a grouping of another number of replicas.
         """
         replicas = self._ir.replication_factor
+        if grouping is not None:
+            read_a("is_equal: grouping", grouping, ReplicaGrouping)
         if grouping is not None and grouping.num_replicas != replicas:
             raise ReplicaError(
                 f"is_equal: grouping of another replica count, got {grouping.num_replicas} replicas, "
@@ -120,6 +123,7 @@ class PopartAnalysis(ProgramAnalysis):
         info = self._ir._core.op(op)
         if info["graph"] != t._graph_id:
             raise GraphError(
-                f"partition: op of another graph, got {Op(self._ir, op)!r}, expected an op of the graph of {t!r}"
+                f"partition: op of another graph, got {shown(Op(self._ir, op))}, expected an op of the graph of "
+                f"{shown(t)}"
             )
         return int(info["position"]) - (1 if before is not None else 0)

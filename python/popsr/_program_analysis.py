@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from popsr._args import read_a
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.ir import Ir
 from popsr.op import Op
@@ -17,7 +19,7 @@ class ProgramAnalysis:
 
     def __init__(self, ir: Ir) -> None:
         """Of that program."""
-        self._ir = ir
+        self._ir = read_a(f"{type(self).__name__}: ir", ir, Ir)
 
     @property
     def ir(self) -> Ir:
@@ -26,19 +28,23 @@ class ProgramAnalysis:
 
     def _tensor(self, where: str, t: Tensor) -> int:
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}")
+            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}")
         self._require_own(where, "tensor", t, t._ir)
         return t._id
 
     def _op(self, where: str, op: Op, name: str = "op") -> int:
         if not isinstance(op, Op):
-            raise ArgumentTypeError(f"{where}: {name} is not an op, got {op!r}, expected one of Graph.ops")
+            raise ArgumentTypeError(
+                f"{where}: {name} is not an op, got {shown(op)}, expected one of Graph.ops"
+            )
         self._require_own(where, "op", op, op._ir)
         return op._id
 
     def _require_own(self, where: str, what: str, value: Any, ir: Ir) -> None:
         if ir is not self._ir:
-            raise GraphError(f"{where}: {what} of another Ir, got {value!r} of {ir!r}, expected {self._ir!r}")
+            raise GraphError(
+                f"{where}: {what} of another Ir, got {shown(value)} of {shown(ir)}, expected {shown(self._ir)}"
+            )
 
     def _at_op(self, where: str, before: Op | None, after: Op | None, time: int | None) -> int | None:
         """The op before or after which a value is asked for; none where a time is, or the last value."""

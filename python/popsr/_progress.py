@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, MissingPackageError
 
 __all__ = ["Advance", "progress_bar"]
@@ -29,7 +30,7 @@ def progress_bar(
         ImportError: tqdm is not installed.
     """
     if not isinstance(progress, (bool, str)):
-        raise ArgumentTypeError(f"{where}: progress is no bool or str, got {progress!r}")
+        raise ArgumentTypeError(f"{where}: progress is no bool or str, got {shown(progress)}")
     make_bar = _tqdm(where)
     if iterations < 2:
         return contextlib.nullcontext()

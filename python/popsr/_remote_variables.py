@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from popsr import dtypes
+from popsr._args import read_dtype, read_int, read_shape
+from popsr._shown import shown
 from popsr._variables import RetrievalMode, VariablePlan, plan_variable, read_groups
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError, ReplicaError, ShapeError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable
-from popsr.utils import HostScalarTensor, read_dtype, read_int, read_shape
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.remote_buffer import RemoteBuffer
@@ -111,7 +113,7 @@ def remote_replica_sharded_variable(
     shards = _shards_of(where, plan, remote_buffer)
     if remote_buffer.meta_shape not in ((), plan.shape):
         raise ShapeError(
-            f"{where}: buffer keeps shards of another shape than {plan.name!r}, got meta_shape "
+            f"{where}: buffer keeps shards of another shape than {shown(plan.name)}, got meta_shape "
             f"{remote_buffer.meta_shape}, expected {plan.shape}"
         )
     remote_buffer.meta_shape = plan.shape
@@ -201,7 +203,7 @@ def replica_sharded_variable(
 
 
 def _check_replicated(where: str) -> None:
-    if _context.ir.replication_factor < 2:
+    if _context.graph_of(where).ir.replication_factor < 2:
         raise ReplicaError(f"{where}: there is nothing to shard over, got 1 replica, expected 2 or more")
 
 
@@ -243,9 +245,9 @@ def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: i
     from popsr.remote_buffer import RemoteBuffer
 
     if not isinstance(buffer, RemoteBuffer):
-        raise ArgumentTypeError(f"{where}: remote_buffer is not a RemoteBuffer, got {buffer!r}")
+        raise ArgumentTypeError(f"{where}: remote_buffer is not a RemoteBuffer, got {shown(buffer)}")
     if buffer._ir is not plan.ir:
-        raise GraphError(f"{where}: remote buffer of another Ir, got {buffer!r}")
+        raise GraphError(f"{where}: remote buffer of another Ir, got {shown(buffer)}")
     entry = read_int(f"{where}: offset", offset, -(2**63))
     if not 0 <= entry < buffer.entries:
         raise OutOfRangeError(

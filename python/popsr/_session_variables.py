@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import _core
+from popsr._args import is_a, read_a, read_items, read_mapping
 from popsr._host_copies import HostCopies
-from popsr._host_data import constant_data, variable_data
+from popsr._host_data import constant_data, require_variable, variable_data
 from popsr._host_rows import Rows, as_rows, keeps_all_replicas
 from popsr._lints import GroupLint
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir
 from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import HostScalarTensor, is_a, read_mapping
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.io._weights_io import PyWeightsIO
@@ -85,12 +87,12 @@ class SessionVariables:
             ReplicaError: as for ``get_tensor_data``.
         """
         if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
-            raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {tensors!r}")
-        tensors = list(tensors)
+            raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {shown(tensors)}")
+        tensors = read_items("get_tensors_data", "tensors", tensors, kind="tensors")
         for tensor in tensors:
             if not isinstance(tensor, (Variable, Constant)):
                 raise ArgumentTypeError(
-                    f"get_tensor_data: no variable or constant, got {tensor!r}, expected a Variable or Constant"
+                    f"get_tensor_data: no variable or constant, got {shown(tensor)}, expected a Variable or Constant"
                 )
             self._require_own("get_tensor_data", tensor)
         with self._lock:
@@ -100,6 +102,7 @@ class SessionVariables:
 
     def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
         """Set a variable on the host, and on the device when attached; other variables keep their values."""
+        require_variable("write_variable_data", tensor)
         self.write_variables_data({tensor: data})
 
     def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
@@ -110,7 +113,7 @@ class SessionVariables:
             ValueError: data of another shape than ``shape_on_host``.
             NotImplementedError: a variable that keeps all replicas.
         """
-        read_mapping("write_variables_data", "tensors", tensors)
+        tensors = read_mapping("write_variables_data", "tensors", tensors)
         for tensor in tensors:
             if isinstance(tensor, Variable):
                 self._require_own("write_variable_data", tensor)
@@ -148,6 +151,7 @@ class SessionVariables:
 
     def storage(self, tensor: Variable) -> Partition:
         """Replicas that share one stored copy of a variable."""
+        read_a("storage: tensor", tensor, Variable)
         self._require_own("storage", tensor)
         return self._core.storage(tensor._id)
 
@@ -190,7 +194,7 @@ class SessionVariables:
         from popsr.io._weights_io import PyWeightsIO
 
         if not isinstance(io, PyWeightsIO):
-            raise ArgumentTypeError(f"{where}: io is not a PyWeightsIO, got {io!r}")
+            raise ArgumentTypeError(f"{where}: io is not a PyWeightsIO, got {shown(io)}")
         buffers = io._buffers(where, self._variables, reading=where == "read_weights")
         for variable, _, _ in buffers:
             self._require_own(where, variable)
@@ -254,9 +258,9 @@ class SessionVariables:
     def _require_own(self, where: str, tensor: Tensor) -> None:
         if tensor._ir is not self._ir:
             raise SessionError(
-                f"{where}: tensor of another Ir, got {tensor!r} of {tensor._ir!r}, expected {self._ir!r}"
+                f"{where}: tensor of another Ir, got {shown(tensor)} of {shown(tensor._ir)}, expected {shown(self._ir)}"
             )
         if isinstance(tensor, Variable) and tensor not in self._variables:
             raise SessionError(
-                f"{where}: variable is newer than the session, got {tensor!r}, expected one of its program"
+                f"{where}: variable is newer than the session, got {shown(tensor)}, expected one of its program"
             )

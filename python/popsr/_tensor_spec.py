@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr import dtypes
-from popsr.utils import read_dtype, read_shape
+from popsr._args import is_a, read_dtype, read_shape
+from popsr._shown import shown
+from popsr.errors import UnknownNameError
 
 __all__ = ["TensorSpec"]
 
@@ -41,7 +43,12 @@ class TensorSpec(Mapping[str, Any]):
         return len(self.to_dict())
 
     def __getitem__(self, key: str) -> Any:
-        return self.to_dict()[key]
+        found = self.to_dict()
+        if not is_a(key, str) or key not in found:
+            raise UnknownNameError(
+                f"TensorSpec: unknown key, got {shown(key)}, expected one of {', '.join(found)}"
+            )
+        return found[key]
 
     def __hash__(self) -> int:
         return hash(self.to_tuple())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from popsr._args import read_flag, read_items, read_text
+from popsr._shown import shown
+
 __all__ = ["markdown_table", "table_to_string"]
 
 
@@ -18,6 +21,8 @@ def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", heade
     Returns:
         The lines, without spaces at their ends and without a newline after the last.
     """
+    delimiter = read_text("table_to_string: delimiter", delimiter)
+    header = read_flag("table_to_string: header", header)
     cells = _cells(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [delimiter.join(map(str.ljust, row, widths)).rstrip() for row in cells]
@@ -33,6 +38,17 @@ def markdown_table(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _cells(rows: Sequence[Sequence[Any]]) -> list[list[str]]:
-    cells = [[str(cell) for cell in row] for row in rows]
+    where = "table_to_string"
+    cells = [
+        [_text(cell) for cell in read_items(where, "a row", row, kind="cells")]
+        for row in read_items(where, "rows", rows, kind="rows")
+    ]
     columns = max(map(len, cells), default=0)
     return [row + [""] * (columns - len(row)) for row in cells]
+
+
+def _text(cell: object) -> str:
+    try:
+        return str(cell)
+    except Exception:  # of its own __str__
+        return shown(cell)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import dtypes, replicas
+from popsr._args import read_choice, read_name
 from popsr._group_data import group_data, is_mapped
 from popsr._location import current_location
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
@@ -21,7 +23,7 @@ from popsr.errors import (
 )
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Variable
-from popsr.utils import HostScalarTensor, read_choice, read_name
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -103,15 +105,15 @@ def plan_variable(
     if is_mapped(array) and groups.all_replicas and groups.grouping.group_size > 1:
         raise AttributeValueError(
             "When passing a memory-mapped NumPy array, what is read back must fit into it, got retrieval_mode "
-            f"'all_replicas' for {name!r} with groups of {groups.grouping.group_size}, expected 'one_per_group'"
+            f"'all_replicas' for {shown(name)} with groups of {groups.grouping.group_size}, expected 'one_per_group'"
         )
     return VariablePlan(_main_graph_ir(where), name, array, groups)
 
 
 def _main_graph_ir(where: str) -> Ir:
-    graph = _context.graph
+    graph = _context.graph_of(where)
     if graph._id != 0:
-        raise GraphError(f"{where}: made in graph {graph.id!r}, expected the main graph")
+        raise GraphError(f"{where}: made in graph {shown(graph.id)}, expected the main graph")
     return graph.ir
 
 
@@ -123,7 +125,7 @@ def read_groups(
     read_choice(where, "retrieval_mode", retrieval_mode, (None, "one_per_group", "all_replicas"))
     grouping = ir.replica_grouping() if replica_grouping is None else replica_grouping
     if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"{where}: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
+        raise ArgumentTypeError(f"{where}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")
     if grouping.num_replicas != ir.replication_factor:
         raise ReplicaError(
             f"{where}: grouping of another replica count, got {grouping.num_replicas}, "
@@ -135,7 +137,9 @@ def read_groups(
 def _read_settings(where: str, settings: VariableSettings, others: Iterable[object]) -> Groups:
     ir = _main_graph_ir(where)
     if not isinstance(settings, replicas.VariableSettings):
-        raise ArgumentTypeError(f"{where}: variable_settings is not a VariableSettings, got {settings!r}")
+        raise ArgumentTypeError(
+            f"{where}: variable_settings is not a VariableSettings, got {shown(settings)}"
+        )
     if any(other is not None for other in others):
         raise AttributeValueError(
             f"{where}: groups are given twice, got variable_settings beside replica_grouping or retrieval_mode, "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from popsr import _core
+from popsr._args import is_a, read_a, read_choice, read_int, read_items
 from popsr._explanation import (
     Explanation,
     ExplanationRoot,
@@ -17,13 +17,14 @@ from popsr._explanation import (
 )
 from popsr._popart_mode import PopartAnalysis
 from popsr._program_analysis import ProgramAnalysis
-from popsr.errors import ArgumentTypeError, GraphError, ReplicaError
+from popsr._shown import shown
+from popsr._suggestions import unknown_attribute
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_choice, read_int
 
 __all__ = [
     "CallContext",
@@ -124,6 +125,7 @@ class PartitionAnalysis(ProgramAnalysis):
         """
         if grouping is None:
             return self.partition(t).num_blocks == 1
+        read_a("is_equal: grouping", grouping, ReplicaGrouping)
         self._refresh_seeds()
         return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
@@ -133,7 +135,7 @@ class PartitionAnalysis(ProgramAnalysis):
         Calls that pass inputs on which the same replicas agree share one.
         """
         if not isinstance(graph, Graph):
-            raise ArgumentTypeError(f"contexts: graph is not a Graph, got {graph!r}")
+            raise ArgumentTypeError(f"contexts: graph is not a Graph, got {shown(graph)}")
         self._require_own("contexts", "graph", graph, graph.ir)
         return tuple(
             CallContext(graph, tuple(Op(self._ir, op) for op in calls), tuple(inputs), execution, self, id_)
@@ -204,18 +206,18 @@ class PartitionAnalysis(ProgramAnalysis):
     ) -> int | None:
         op = self._at_op(where, before, after, time)
         if time is not None:
-            return self._explainer.time_at(tensor, read_int("time", time, -1))
+            return self._explainer.time_at(tensor, read_int("partition: time", time, -1))
         return None if op is None else self._explainer.time_at_op(tensor, op, after is not None)
 
     def _pair(self, r: int, s: int) -> tuple[int, int]:
-        try:
-            pair = operator.index(r), operator.index(s)
-        except TypeError:
-            raise ArgumentTypeError(f"explain: replicas are not ints, got {r!r} and {s!r}") from None
         replicas = self._ir.replication_factor
+        try:
+            pair = read_int("explain: r", r), read_int("explain: s", s)
+        except AttributeValueError:  # more than 64 bits
+            pair = (0, 0)
         if pair[0] == pair[1] or not 0 <= min(pair) <= max(pair) < replicas:
             raise ReplicaError(
-                f"explain: no two replicas, got {r} and {s}, expected two of 0 to {replicas - 1}"
+                f"explain: no two replicas, got {shown(r)} and {shown(s)}, expected two of 0 to {replicas - 1}"
             )
         return pair
 
@@ -226,13 +228,14 @@ class PartitionAnalysis(ProgramAnalysis):
             if context._facts is not self:
                 raise GraphError("context: of another analysis, got one that is not in facts.contexts(graph)")
             return context._id
-        if not is_a(context, Sequence) or not all(isinstance(op, Op) for op in context):
+        if not is_a(context, Iterable) or is_a(context, str):
             raise ArgumentTypeError(
-                f"context: no calls, got {context!r}, expected one of facts.contexts(graph) or a sequence of ops"
+                f"context: no calls, got {shown(context)}, expected one of facts.contexts(graph) or a sequence of ops"
             )
-        for op in context:
-            self._require_own("context", "op", op, op._ir)
-        return self._explainer.context_at(tensor, [op.id for op in context])
+        calls = read_items("context", "calls", context, kind="ops")
+        for op in calls:
+            self._op("context", op, "an item")
+        return self._explainer.context_at(tensor, [op.id for op in calls])
 
 
 @overload
@@ -253,6 +256,10 @@ def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> Parti
             ``stochastic_rounding_mode`` "popart" also an op that rounds in a graph that nobody calls.
     """
     if not isinstance(ir, Ir):
-        raise ArgumentTypeError(f"analyze: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"analyze: ir is not an Ir, got {shown(ir)}")
     read_choice("analyze", "mode", mode, ("partition", "popart"))
     return PartitionAnalysis(ir) if mode == "partition" else PopartAnalysis(ir)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -11,9 +11,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
 from popsr._op_hooks import OpHooks
-from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
-from popsr.utils import is_a, read_ipu
+from popsr._shown import shown
+from popsr.errors import ArgumentTypeError, StateError
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -44,6 +45,7 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 # Values of the core's SequenceMode.
 _PASS, _ORDERED, _UNORDERED = 0, 1, 2
+_MAX_FRAMES = 2**31 - 1
 _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERED}
 
 
@@ -79,10 +81,13 @@ class Context:
 
     def push_name_scope(self, name: str) -> None:
         """Enter a name scope."""
+        read_text("push_name_scope: name", name)
         self._name_scopes.append(name)
 
     def pop_name_scope(self) -> str:
         """Leave the innermost name scope."""
+        if not self._name_scopes:
+            raise StateError("pop_name_scope: no name scope is entered, expected push_name_scope before")
         return self._name_scopes.pop()
 
     def push_graph(self, g: Graph) -> None:
@@ -91,21 +96,36 @@ class Context:
         Raises:
             StateError: a graph of another Ir is current.
         """
+        from popsr.graph import Graph
+
+        read_a("push_graph: g", g, Graph)
         if self._graphs and self._graphs[-1].ir is not g.ir:
             raise StateError(
-                f"graph: graphs of different Irs are nested, got {g!r} inside {self._graphs[-1]!r}"
+                f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}"
             )
         self._graphs.append(g)
 
     def pop_graph(self) -> Graph:
         """Return to the graph that was current before."""
+        if not self._graphs:
+            raise StateError("pop_graph: no graph is entered, expected push_graph before")
         return self._graphs.pop()
 
     @property
     def graph(self) -> Graph:
         """The current graph."""
+        return self.graph_of("context")
+
+    def graph_of(self, where: str) -> Graph:
+        """The current graph, for a call that needs one.
+
+        Args:
+            where: the call, for the message.
+        Raises:
+            StateError: no graph is entered.
+        """
         if not self._graphs:
-            raise StateError("context: no graph is current, expected a call inside `with graph:`")
+            raise StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
         return self._graphs[-1]
 
     @property
@@ -163,17 +183,17 @@ def get_current_context() -> Context:
 
 def get_current_graph() -> Graph:
     """The graph that is entered; RuntimeError when none is. Short: ``gcg``."""
-    return _context.graph
+    return _context.graph_of("get_current_graph")
 
 
 def get_main_graph() -> Graph:
     """Main graph of the Ir whose graph is entered. Short: ``gmg``."""
-    return _context.main_graph
+    return _context.graph_of("get_main_graph").main_graph
 
 
 def get_ir() -> Ir:
     """The Ir whose graph is entered. Short: ``gir``."""
-    return _context.ir
+    return _context.graph_of("get_ir").ir
 
 
 gcg = get_current_graph
@@ -191,8 +211,7 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[None]:
     """
     if mode is None:
         raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
-    if not is_a(mode, (bool, str)) or mode not in _MODES:
-        raise AttributeValueError(f"in_sequence: unknown mode, got {mode!r}, expected True, False or 'pass'")
+    mode = read_choice("in_sequence", "mode", mode, (True, False, "pass"))
     if mode == "pass":
         _context.clear_sequence()
     _context._sequence.append(_MODES[mode])
@@ -207,9 +226,7 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[None]:
 @contextlib.contextmanager
 def name_scope(name: str) -> Iterator[None]:
     """Prefix the names of tensors made inside with ``name/``."""
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name_scope: name is not a str, got {name!r}")
-    _context.push_name_scope(name)
+    _context.push_name_scope(read_text("name_scope: name", name))
     try:
         yield
     finally:
@@ -220,7 +237,7 @@ def name_scope(name: str) -> Iterator[None]:
 def stochastic_rounding(enabled: bool) -> Iterator[None]:
     """Whether ops made inside take part in stochastic rounding when it is on for the Ir."""
     if not isinstance(enabled, bool):
-        raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {enabled!r}")
+        raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {shown(enabled)}")
     _context._stochastic.append(enabled)
     try:
         yield
@@ -274,19 +291,12 @@ def debug_context_frame_offset(i: int) -> Iterator[None]:
         TypeError: it is no int.
         ValueError: it is negative.
     """
-    _check_offset("debug_context_frame_offset", "i", i)
+    i = read_int("debug_context_frame_offset: i", i, 0, _MAX_FRAMES)
     _context._frame_offset += i
     try:
         yield
     finally:
         _context._frame_offset -= i
-
-
-def _check_offset(where: str, name: str, value: int) -> None:
-    if isinstance(value, bool) or not is_a(value, int):
-        raise ArgumentTypeError(f"{where}: {name} is not an int, got {value!r}")
-    if value < 0:
-        raise AttributeValueError(f"{where}: {name} is negative, got {value}, expected 0 or more")
 
 
 def get_source_location(offset: int) -> str:
@@ -302,8 +312,7 @@ def get_source_location(offset: int) -> str:
     """
     from popsr._location import describe_location
 
-    _check_offset("get_source_location", "offset", offset)
-    with debug_context_frame_offset(offset):
+    with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):
         return describe_location()
 
 
@@ -322,7 +331,7 @@ def op_debug_context(name: Any) -> Any:
     if callable(name):
         return _debugged(name, getattr(name, "__name__", type(name).__name__))
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"op_debug_context: name is not a str or function, got {name!r}")
+        raise ArgumentTypeError(f"op_debug_context: name is not a str or function, got {shown(name)}")
     return functools.partial(_debugged, name=name)
 
 

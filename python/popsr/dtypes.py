@@ -6,11 +6,13 @@ This module defines ``bool`` and ``float``: import the module, not its names.
 from __future__ import annotations
 
 import builtins
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
+from popsr._shown import shown
+from popsr._suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
 
 __all__ = [
@@ -111,16 +113,17 @@ class dtype:  # noqa: N801 - PopXL's spelling
         return self._kind in "ifc"
 
     @classmethod
-    def from_name(cls, name: str) -> dtype:
+    def from_name(cls, name: Any) -> dtype:
         """The type of that name.
 
         Raises:
             ValueError: there is none.
         """
-        found = cls._named.get(_ALIASES.get(str(name), str(name)))
+        known = name if isinstance(name, str) else ""
+        found = cls._named.get(_ALIASES.get(known, known))
         if found is None:
             raise AttributeValueError(
-                f"from_name: unknown dtype, got {name!r}, expected one of {', '.join(cls._named)}"
+                f"from_name: unknown dtype, got {shown(name)}, expected one of {', '.join(cls._named)}"
             )
         return found
 
@@ -131,21 +134,22 @@ class dtype:  # noqa: N801 - PopXL's spelling
         Raises:
             ValueError: it stands for no type of popsr.
         """
-        if isinstance(type_value, dtype):
-            return type_value
-        if isinstance(type_value, str):
-            return cls.from_name(type_value)
-        if type(type_value).__module__ == "torch" and type(type_value).__name__ == "dtype":
-            return cls.from_name(str(type_value).removeprefix("torch."))
-        if not isinstance(type_value, (type, np.dtype)) and hasattr(type_value, "dtype"):
-            return cls.as_dtype(type_value.dtype)
+        value = type_value
+        if not isinstance(value, (dtype, type, str, np.dtype)) and not _is_of_torch(value):
+            value = _own_dtype(value)
+        if isinstance(value, dtype):
+            return value
+        if isinstance(value, str):
+            return cls.from_name(value)
+        if _is_of_torch(value):
+            return cls.from_name(str(value).removeprefix("torch."))
         try:
-            found = None if type_value is None else cls._of_numpy(np.dtype(type_value))
-        except TypeError:
+            found = None if value is None else cls._of_numpy(np.dtype(value))
+        except Exception:  # NumPy's, or of its own attributes
             found = None
         if found is None:
             raise AttributeValueError(
-                f"as_dtype: no such dtype, got {type_value!r}, expected one of {', '.join(cls._named)}"
+                f"as_dtype: no such dtype, got {shown(type_value)}, expected one of {', '.join(cls._named)}"
             )
         return found
 
@@ -171,7 +175,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
 
         found = getattr(torch, self._plain.name, None)
         if found is None:
-            raise DTypeError(f"as_torch: torch has no such dtype, got {self!r}")
+            raise DTypeError(f"as_torch: torch has no such dtype, got {shown(self)}")
         return found
 
     def __repr__(self) -> str:
@@ -179,6 +183,19 @@ class dtype:  # noqa: N801 - PopXL's spelling
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return (dtype.from_name, (self._name,))
+
+
+def _is_of_torch(value: Any) -> builtins.bool:
+    return type(value).__module__ == "torch" and type(value).__name__ == "dtype"
+
+
+def _own_dtype(value: Any) -> Any:
+    """The ``dtype`` of an array; what is not an array itself."""
+    try:
+        found = getattr(value, "dtype", None)
+    except Exception:  # of a property
+        return None
+    return value if found is None else found
 
 
 _ALIASES = {
@@ -210,3 +227,6 @@ complex128 = dtype._make(np.complex128)
 half = float16
 float = float32
 double = float64
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

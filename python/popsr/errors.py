@@ -6,8 +6,11 @@ Every class is an :class:`Error` and also the builtin exception that fits, so ``
 
 from __future__ import annotations
 
+from popsr._shown import one_line
+
 __all__ = [
     "ArgumentTypeError",
+    "AttributeAccessError",
     "AttributeValueError",
     "CheckpointError",
     "DTypeError",
@@ -17,6 +20,8 @@ __all__ = [
     "InternalError",
     "InterpreterError",
     "MissingPackageError",
+    "NoMoreItemsError",
+    "OutOfMemoryError",
     "OutOfRangeError",
     "ReplicaError",
     "SessionError",
@@ -30,7 +35,15 @@ __all__ = [
 
 
 class Error(Exception):
-    """Base of all errors of popsr."""
+    """Base of all errors of popsr. Texts are one line of at most 500 characters; longer ones lose their middle."""
+
+    def __init__(self, *args: object) -> None:
+        """The error of a text."""
+        super().__init__(*(one_line(each) if isinstance(each, str) else each for each in args))
+
+    def add_note(self, note: str, /) -> None:
+        """Add a line below the text in tracebacks, which is bounded as the text is."""
+        super().add_note(one_line(note))
 
 
 class ShapeError(Error, ValueError):
@@ -69,11 +82,23 @@ class StoppedError(Error, RuntimeError):
     """``Session.stop`` ended a run between two of its instructions."""
 
 
+class AttributeAccessError(Error, AttributeError):
+    """An object or module has no such attribute, or not one that can be read or set."""
+
+
 class UnknownNameError(Error, KeyError):
     """No op or tensor has that name."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Data would need more memory than the machine has."""
+
+
+class NoMoreItemsError(Error, StopIteration):
+    """Initial values for variables have run out."""
 
 
 class OutOfRangeError(Error, IndexError):

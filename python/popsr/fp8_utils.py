@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_scale, require_memory
 from popsr._float8 import FLOAT8, decode, encode, float8_of, has_values
 from popsr._float_environment import in_default_environment
-from popsr.errors import AttributeValueError, StateError
-from popsr.utils import as_array, read_scale
+from popsr._shown import shown
+from popsr.errors import DTypeError, ShapeError, StateError
+from popsr.utils import as_array
 
 __all__ = [
     "CandidateConfig",
@@ -88,7 +90,9 @@ def host_pow2scale_cast_to_fp8(
     array = as_array(where, src)
     if not has_values(array):
         raise StateError(f"{where}: wrong data, got {array.dtype}, expected {_WIDE_NAMES}")
-    return encode(array, to, read_scale(where, log2_scale), bool(nan_on_overflow))
+    return encode(
+        array, to, read_scale(where, log2_scale), read_flag(f"{where}: nan_on_overflow", nan_on_overflow)
+    )
 
 
 def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, log2_scale: int = 0) -> Array:
@@ -108,8 +112,8 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
     """
     where = "host_pow2scale_cast_from_fp8"
     to = dtypes.float32 if dtype is None else dtype
-    if to not in _WIDE:
-        raise StateError(f"{where}: wrong dtype, got {dtype!r}, expected {_WIDE_NAMES}")
+    if not is_a(to, dtypes.dtype) or to not in _WIDE:
+        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {_WIDE_NAMES}")
     array = as_array(where, src)
     if float8_of(array) is None:
         raise StateError(f"{where}: wrong data, got {array.dtype}, expected float8_143 or float8_152")
@@ -118,18 +122,34 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
 
 def _read_float8(where: str, dtype: dtypes.dtype | None) -> dtypes.dtype:
     to = dtypes.float8_143 if dtype is None else dtype
-    if to not in FLOAT8:
-        raise StateError(f"{where}: wrong dtype, got {dtype!r}, expected float8_143 or float8_152")
+    if not is_a(to, dtypes.dtype) or to not in FLOAT8:
+        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected float8_143 or float8_152")
     return to
 
 
 # --- choosing a scale -----------------------------------------------------------------------------------------------
 
 
+def _numbers(what: str, data: Any, rank: int | None = None) -> Array:
+    """Data as float64, of some rank and with elements."""
+    array = as_array(what, data)
+    if array.dtype.kind not in "biuf" and not has_values(array):
+        raise DTypeError(f"{what}: not of numbers, got {array.dtype}, expected ints or floats")
+    if rank is not None and (array.ndim != rank or not array.size):
+        raise ShapeError(f"{what}: wrong shape, got {array.shape}, expected {rank} axes with elements")
+    require_memory(what, 8 * array.size)
+    return array.astype(np.float64)
+
+
 def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
     """The exponents of the least and the largest binade of a format, subnormals included where it has them."""
-    least = 1 - fp_def.fix_exponent_bias - (fp_def.num_mantissa_bits if fp_def.include_denorm else 0)
-    most = (1 << fp_def.num_exp_bits) - 1 - fp_def.fix_exponent_bias - int(fp_def.has_nans)
+    where = "find_exponential_range"
+    read_a(f"{where}: fp_def", fp_def, FpDef)
+    exponent_bits = read_int(f"{where}: num_exp_bits", fp_def.num_exp_bits, 1, 16)
+    mantissa_bits = read_int(f"{where}: num_mantissa_bits", fp_def.num_mantissa_bits, 0, 64)
+    bias = read_int(f"{where}: fix_exponent_bias", fp_def.fix_exponent_bias, 0, 2**16)
+    least = 1 - bias - (mantissa_bits if read_flag(f"{where}: include_denorm", fp_def.include_denorm) else 0)
+    most = (1 << exponent_bits) - 1 - bias - read_flag(f"{where}: has_nans", fp_def.has_nans)
     return least, most
 
 
@@ -143,8 +163,9 @@ def log_histogram(src: Array, ftype: FpDef) -> tuple[Array, Array]:
     Returns:
         Counts, and ascending exponents: count i is of ``2**limits[i] <= |x| < 2**(limits[i] + 1)``.
     """
+    values = _numbers("log_histogram: src", src)
     least, most = find_exponential_range(ftype)
-    values = np.abs(np.asarray(src).astype(np.float64).reshape(-1))
+    values = np.abs(values.reshape(-1))
     exponents = np.frexp(values[np.isfinite(values) & (values > 0)])[1] - 1
     counts = np.bincount(np.clip(exponents, least, most) - least, minlength=most - least + 1)
     return counts, np.arange(least, most + 1)
@@ -163,6 +184,8 @@ class CandidateConfig:
 
     def __init__(self, format: dtypes.dtype, src_ftype: FpDef, dest_ftype: FpDef, src_type: Any) -> None:
         """Plain data."""
+        read_a("CandidateConfig: src_ftype", src_ftype, FpDef)
+        read_a("CandidateConfig: dest_ftype", dest_ftype, FpDef)
         self.format = format
         self.src_ftype = src_ftype
         self.dest_ftype = dest_ftype
@@ -192,9 +215,17 @@ def calculate_metric_mse(
     Returns:
         The error for each starting index, float64.
     """
+    where = "calculate_metric_mse"
+    read_a(f"{where}: candidate", candidate, CandidateConfig)
+    histogram, limits = _numbers(f"{where}: histogram", histogram), _numbers(f"{where}: limits", limits, 1)
+    starts = _numbers(f"{where}: src_bias_starting_indices", src_bias_starting_indices, 1)
+    if histogram.shape != limits.shape:
+        raise ShapeError(
+            f"{where}: shapes differ, got {histogram.shape} and {limits.shape}, expected equal ones"
+        )
     least, most = find_exponential_range(candidate.dest_ftype)
     mantissa = candidate.dest_ftype.num_mantissa_bits
-    indices = np.asarray(src_bias_starting_indices)[:, np.newaxis]
+    indices = starts[:, np.newaxis]
     scales = least - limits[0] - indices  # log2
     binade = limits[np.newaxis, :] + scales  # of the scaled values
     normal = np.maximum(binade, least + mantissa if candidate.dest_ftype.include_denorm else least)
@@ -222,10 +253,8 @@ def calculate_candidate_metric(
     Raises:
         ValueError: another metric.
     """
-    if metric_type not in (None, "mse"):
-        raise AttributeValueError(
-            f"calculate_candidate_metric: unknown metric_type, got {metric_type!r}, expected 'mse'"
-        )
+    read_a("calculate_candidate_metric: candidate", candidate, CandidateConfig)
+    read_choice("calculate_candidate_metric", "metric_type", metric_type, (None, "mse"))
     metric = calculate_metric_mse(hist_norm, limits, candidate.starting_indices(), candidate)
     return metric, candidate.scales
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from popsr._args import is_a
 from popsr._op_hooks import OpHooks
 from popsr._popart_names import with_popart_names
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
-from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -112,7 +113,7 @@ class Graph:
             UnknownNameError: there is none; the message has similar ids.
         """
         if not is_a(tensor_id, str):
-            raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {tensor_id!r}")
+            raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {shown(tensor_id)}")
         return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
 
     def add_var_init(
@@ -152,7 +153,7 @@ class Graph:
         from popsr.tensor import Tensor
 
         if not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {value!r}")
+            raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {shown(value)}")
         return value._ir is self._ir and value._graph_id == self._id
 
     def __eq__(self, value: object) -> bool:
@@ -173,6 +174,10 @@ class Graph:
         from popsr._graph_html import graph_html
 
         return graph_html(self)
+
+    def _in_words(self) -> str:
+        """In texts of errors."""
+        return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
 
     def __repr__(self) -> str:
         return f"Graph[id={self.id} name={self.name}]"

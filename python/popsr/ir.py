@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import _core
+from popsr._args import read_int, read_int64s, read_name
 from popsr._popart_names import PopartIr, with_popart_names
+from popsr._shown import shown
 from popsr.dtypes import dtype
-from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError, StateError
+from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph
 from popsr.options import Options
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable
-from popsr.utils import HostScalarTensor, read_int, read_name
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.module import Module
@@ -77,7 +78,7 @@ class Ir:
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        self._num_host_transfers = read_int("num_host_transfers", value, 1)
+        self._num_host_transfers = read_int("Ir: num_host_transfers", value, 1)
 
     @property
     def replication_factor(self) -> int:
@@ -89,7 +90,8 @@ class Ir:
         core = self._core
         if self._prepared or core.num_tensors or core.num_ops or core.num_streams or core.num_graphs > 1:
             raise StateError(
-                f"replication_factor: the Ir is not empty, got {value!r}, expected Ir(replication={value!r}) or "
+                f"replication_factor: the Ir is not empty, got {shown(value)}, expected "
+                f"Ir(replication={shown(value)}) or "
                 "setting it before anything is made"
             )
         self._core = _core.Ir(_read_replication(value))
@@ -141,7 +143,7 @@ class Ir:
         """
         if replication_factor is not None and replication_factor != self.replication_factor:
             raise ReplicaError(
-                f"embed_replication_factor: not the Ir's number of replicas, got {replication_factor!r}, "
+                f"embed_replication_factor: not the Ir's number of replicas, got {shown(replication_factor)}, "
                 f"expected {self.replication_factor}"
             )
         self._embeds_replication = True
@@ -155,8 +157,11 @@ class Ir:
         Raises:
             ReplicaError: the groups do not tile the replicas.
         """
-        size = None if group_size is None else _read_int("group_size", group_size)
-        return ReplicaGrouping.from_stride(self.replication_factor, _read_int("stride", stride), size)
+        where = "replica_grouping"
+        size = None if group_size is None else read_int(f"{where}: group_size", group_size)
+        return ReplicaGrouping.from_stride(
+            self.replication_factor, read_int(f"{where}: stride", stride), size
+        )
 
     def replica_grouping_from_assignments(self, assignment: Sequence[int]) -> ReplicaGrouping:
         """Groups of replicas given by the group of each replica.
@@ -164,12 +169,13 @@ class Ir:
         Raises:
             ReplicaError: groups differ in size or are not numbered by first appearance.
         """
-        groups = [_read_int("assignment", group) for group in assignment]
+        groups = read_int64s("replica_grouping_from_assignments", "assignment", assignment)
         if len(groups) != self.replication_factor:
             raise ReplicaError(
-                f"replica_grouping: no group for each replica, got {groups}, expected {self.replication_factor} groups"
+                f"replica_grouping: no group for each replica, got {shown(list(groups))}, expected "
+                f"{self.replication_factor} groups"
             )
-        return ReplicaGrouping.from_assignment(groups)
+        return ReplicaGrouping.from_assignment(list(groups))
 
     def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
         """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
@@ -218,7 +224,7 @@ class Ir:
         if tensor is None:
             name, graph, dtype_name, shape, meta_shape, kind, _, _, _ = self._core.tensor(id_)
             cls = Tensor._by_type.get(_KINDS[kind], Tensor)
-            tensor = self._tensor_cache[id_] = cls.__new__(cls)
+            tensor = self._tensor_cache[id_] = object.__new__(cls)
             tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, graph, name
             tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
         return tensor
@@ -259,8 +265,25 @@ class Ir:
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Ir):
-            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {value!r}")
+            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}")
         return self is value
+
+    def _in_words(self) -> str:
+        """In texts of errors."""
+        return f"Ir {self._ir_id}"
+
+    def __enter__(self) -> Graph:
+        """Graphs are entered, not programs.
+
+        Raises:
+            ArgumentTypeError: always.
+        """
+        raise ArgumentTypeError(
+            f"with: a program is not entered, got {shown(self)}, expected `with ir.main_graph:`"
+        )
+
+    def __exit__(self, *exc: object) -> None:
+        """Never called: nothing is entered."""
 
     def __repr__(self) -> str:
         return f"Ir[id={self._ir_id}]"
@@ -269,19 +292,8 @@ class Ir:
         return self._core.print_ir()
 
 
-def _read_int(name: str, value: Any) -> int:
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise ArgumentTypeError(f"replica_grouping: {name} is not an int, got {value!r}")
-
-
 def _read_replication(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise AttributeValueError(f"Ir: replication is not an int, got {value!r}, expected an int >= 1")
-    replication = operator.index(value)
+    replication = read_int("Ir: replication", value, -(2**63))
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(
             f"Ir: too {'few' if replication < 1 else 'many'} replicas, got replication {replication}, "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from popsr.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from popsr.tensor import Tensor
 
@@ -20,4 +22,5 @@ class Module:
 
     def build(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """Make the ops of the module in the current graph and return its outputs."""
-        raise NotImplementedError(f"{type(self).__qualname__} does not define build()")
+        del args, kwargs
+        raise UnsupportedError(f"{type(self).__qualname__} does not define build()")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from popsr.errors import AttributeValueError
-from popsr.utils import read_choice, read_int
+from popsr._args import read_bool, read_choice, read_int
+from popsr._suggestions import unknown_name
 
 __all__ = ["Options"]
 
@@ -52,46 +52,36 @@ class Options:
             return getattr(self, _ALIASES[name])
         if name == _RNG_STATES:
             return self.stochastic_rounding_mode == "popart"
-        raise AttributeError(
-            f"options: unknown option, got {name!r}, expected one of {', '.join(vars(self))}"
-        )
+        raise unknown_name("options", "option", name, _READERS, _ALIASES)
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = _ALIASES.get(name, name)
         if name == _RNG_STATES:
-            _check_bool(name, value)
-            name, value = "stochastic_rounding_mode", "popart" if value else "identical"
-        check = _CHECKS.get(name)
-        if check is None:
-            raise AttributeError(
-                f"options: unknown option, got {name!r}, expected one of {', '.join(_CHECKS)}"
-            )
-        check(value)
-        object.__setattr__(self, name, value)
+            popart = read_bool(f"options: {name}", value)
+            name, value = "stochastic_rounding_mode", "popart" if popart else "identical"
+        read = _READERS.get(name)
+        if read is None:
+            raise unknown_name("options", "option", name, _READERS, _ALIASES)
+        object.__setattr__(self, name, read(value))
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def _check_bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise AttributeValueError(f"options: {name} is not a bool, got {value!r}")
+def read_mode(value: Any) -> Any:
+    """A mode of stochastic rounding.
+
+    Raises:
+        AttributeValueError: it is none.
+    """
+    return read_choice("options", "stochastic_rounding_mode", value, ("partition", "popart", "identical"))
 
 
-def check_mode(value: Any) -> None:
-    """Raise AttributeValueError unless it is a mode of stochastic rounding."""
-    read_choice("options", "stochastic_rounding_mode", value, ("partition", "popart", "identical"))
-
-
-def _check_seed(value: Any) -> None:
-    read_int("options: seed", value, 0, 2**64 - 1)
-
-
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "enable_stochastic_rounding": partial(_check_bool, "enable_stochastic_rounding"),
-    "stochastic_rounding_mode": check_mode,
-    "seed": _check_seed,
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "enable_stochastic_rounding": partial(read_bool, "options: enable_stochastic_rounding"),
+    "stochastic_rounding_mode": read_mode,
+    "seed": partial(read_int, "options: seed", least=0, most=2**64 - 1),
     "throw_if_log2_scale_tensor_not_in_range": partial(
-        _check_bool, "throw_if_log2_scale_tensor_not_in_range"
+        read_bool, "options: throw_if_log2_scale_tensor_not_in_range"
     ),
 }

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr._args import read_int
+from popsr.errors import AttributeValueError
 
 __all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]
 
 MAX_UINT64 = 2**64 - 1
-
-
-def _read(where: str, name: str, value: Any, low: int, high: int | None) -> int:
-    """An integer in a range."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"{where}: {name} is not an int, got {type(value).__name__} {value!r}, expected an int"
-        ) from None
-    if number < low or (high is not None and number > high):
-        limit = f"{low} or more" if high is None else f"{low} to {high}"
-        raise AttributeValueError(f"{where}: {name} is out of range, got {number}, expected {limit}")
-    return number
+_MAX_SEED = 2**1024
 
 
 def create_seeds(
@@ -51,14 +38,18 @@ def create_seeds(
         AttributeValueError: ``seed + offset`` is negative, or an extent less than 1.
     """
     where = "create_seeds"
-    total = _read(where, "seed", seed, -MAX_UINT64, None) + _read(where, "offset", offset, -MAX_UINT64, None)
-    start = _read(where, "seed + offset", total, 0, None)
-    extents = (
-        _read(where, "batches_per_step", batches_per_step, 1, None),
-        _read(where, "gradient_accumulation_factor", gradient_accumulation_factor, 1, None),
-        _read(where, "replicas", replicas, 1, None),
+    total = sum(
+        read_int(f"{where}: {name}", value, -MAX_UINT64, _MAX_SEED)
+        for name, value in (("seed", seed), ("offset", offset))
     )
-    draws = np.random.default_rng(start).integers(0, MAX_UINT64, extents, np.uint64, endpoint=True)
+    if total < 0:
+        raise AttributeValueError(f"{where}: seed + offset is out of range, got {total}, expected 0 or more")
+    extents = (
+        read_int(f"{where}: batches_per_step", batches_per_step, 1),
+        read_int(f"{where}: gradient_accumulation_factor", gradient_accumulation_factor, 1),
+        read_int(f"{where}: replicas", replicas, 1),
+    )
+    draws = np.random.default_rng(total).integers(0, MAX_UINT64, extents, np.uint64, endpoint=True)
     words = np.stack([draws >> np.uint64(32), draws & np.uint64(0xFFFFFFFF)], axis=-1)
     return words.astype(np.uint32).squeeze()
 
@@ -74,7 +65,7 @@ def uint64_to_two_uint32(num: int) -> tuple[int, int]:
         ArgumentTypeError: not an int.
         AttributeValueError: out of range.
     """
-    number = _read("uint64_to_two_uint32", "num", num, 0, MAX_UINT64)
+    number = read_int("uint64_to_two_uint32: num", num, 0, MAX_UINT64)
     return number >> 32, number & 0xFFFFFFFF
 
 
@@ -91,6 +82,6 @@ def two_uint32_to_uint64(a: int, b: int) -> int:
         AttributeValueError: out of range.
     """
     high, low = (
-        _read("two_uint32_to_uint64", name, word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
+        read_int(f"two_uint32_to_uint64: {name}", word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
     )
     return high << 32 | low

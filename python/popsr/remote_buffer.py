@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 
 from popsr import dtypes
+from popsr._args import read_dtype, read_int, read_shape
+from popsr._shown import shown
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
 from popsr.ir import Ir
 from popsr.tensor import Tensor
-from popsr.utils import read_dtype, read_int, read_shape
 
 __all__ = ["RemoteBuffer", "remote_buffer"]
 
@@ -34,7 +34,7 @@ class RemoteBuffer:
 
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
-        self._ir: Ir = _context.ir
+        self._ir: Ir = _context.graph_of("remote_buffer").ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
         self._id = self._ir._core.add_remote_buffer(
@@ -101,8 +101,8 @@ class RemoteBuffer:
             ShapeError: its dtype or shape is another.
         """
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"remote_buffer: not a Tensor, got {t!r}")
-        shards = read_int("num_shards", num_shards, 1)
+            raise ArgumentTypeError(f"remote_buffer: not a Tensor, got {shown(t)}")
+        shards = read_int("remote_buffer: num_shards", num_shards, 1)
         shape = t.shape if shards == 1 else (-(-math.prod(t.shape) // shards),)
         if (shape, t.dtype) != (self._shape, self._dtype):
             raise ShapeError(
@@ -135,11 +135,9 @@ def remote_buffer(tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entri
 
 def _read_entries(value: int) -> int:
     try:
-        entries = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        entries = 0
-    if not 1 <= entries <= _MAX_ENTRIES:
+        return read_int("remote_buffer: entries", value, 1, _MAX_ENTRIES)
+    except Error:
         raise AttributeValueError(
-            f"remote_buffer: Entries must be a non-zero, positive integer, got {value!r}, expected 1 to {_MAX_ENTRIES}"
-        )
-    return entries
+            f"remote_buffer: Entries must be a non-zero, positive integer, got {shown(value)}, expected 1 to "
+            f"{_MAX_ENTRIES}"
+        ) from None

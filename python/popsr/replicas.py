@@ -6,6 +6,8 @@ ReplicaGrouping once the number of replicas is known, and each grouping is a Par
     CommGroup(CommGroupType.Orthogonal, 4).to_replica_grouping(16).partition
 """
 
+from typing import TYPE_CHECKING
+
 from popsr._core import (
     CommGroup,
     CommGroupType,
@@ -14,6 +16,7 @@ from popsr._core import (
     VariableRetrievalMode,
     VariableSettings,
 )
+from popsr._suggestions import unknown_attribute
 
 __all__ = [
     "CommGroup",
@@ -23,3 +26,6 @@ __all__ = [
     "VariableRetrievalMode",
     "VariableSettings",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import _core
+from popsr._args import read_choice, read_flag, read_int, read_mapping
 from popsr._host_copies import HostCopies
 from popsr._host_data import (
     StreamPlan,
@@ -26,10 +27,11 @@ from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
 from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.utils import HostScalarTensor, read_choice, read_int, read_mapping
+from popsr.utils import HostScalarTensor
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -77,12 +79,12 @@ class Session(SessionVariables):
             ReplicaError: with ``strict``, the program has lints L1 or L2.
         """
         if not isinstance(ir, Ir):
-            raise ArgumentTypeError(f"Session: ir is not an Ir, got {ir!r}")
+            raise ArgumentTypeError(f"Session: ir is not an Ir, got {shown(ir)}")
         read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
         if num_threads is not None:
-            num_threads = read_int("num_threads", num_threads, 1, 4096)
+            num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
         seed = ir.options.seed if seed is None else seed
-        seed = read_int("seed", seed, 0, 2**64 - 1)
+        seed = read_int("Session: seed", seed, 0, 2**64 - 1)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
@@ -91,9 +93,11 @@ class Session(SessionVariables):
         refuse_lints(ir, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
-        self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0, clamp_scales)
+        self._core = _core.Session(
+            ir._core, seed, read_flag("Session: dedup", dedup), share, num_threads or 0, clamp_scales
+        )
         ir._prepared = True
-        self._to_host_on_exit = bool(weights_to_host_on_exit)
+        self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
         self._transfers = 0
         self._depth = 0
         self._stale = False
@@ -144,7 +148,7 @@ class Session(SessionVariables):
         self._require_attached("run")
         self._plan_streams()
         outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
-        self._run(inputs or {}, outputs, downcast_inputs, progress)
+        self._run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
         return outputs
 
     def run_with_outputs(
@@ -170,7 +174,7 @@ class Session(SessionVariables):
         given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, self._outputs)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
-        self._run(inputs or {}, buffers, downcast_inputs, progress, given)
+        self._run({} if inputs is None else inputs, buffers, downcast_inputs, progress, given)
         for stream, array in given.items():
             if buffers[stream] is not array:
                 array[...] = buffers[stream]
@@ -289,7 +293,7 @@ class Session(SessionVariables):
 
     @step.setter
     def step(self, value: int) -> None:
-        value = read_int("step", value, 0, 2**64 - 1)
+        value = read_int("Session.step", value, 0, 2**64 - 1)
         with self._lock:
             self._require_idle("step")
             self._core.step = value

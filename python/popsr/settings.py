@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr.utils import read_int
+from popsr._args import read_int
 
 __all__ = ["build_info", "num_threads", "set_num_threads"]
 
@@ -26,4 +26,4 @@ def set_num_threads(threads: int) -> None:
     Raises:
         ValueError: it is no int in that range.
     """
-    _core.set_num_threads(read_int("set_num_threads", threads, 1, 4096))
+    _core.set_num_threads(read_int("set_num_threads: threads", threads, 1, 4096))

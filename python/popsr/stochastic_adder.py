@@ -6,11 +6,12 @@ import secrets
 from typing import Any
 
 from popsr import _core
+from popsr._args import read_choice, read_int
+from popsr._shown import shown
 from popsr.errors import StateError
 from popsr.settings import num_threads
 from popsr.sr._call import Key, lay_out, read_options, run, spread
 from popsr.sr._formats import FORMATS, read_format
-from popsr.utils import read_choice, read_int
 
 __all__ = ["StochasticAdder"]
 
@@ -80,7 +81,7 @@ class StochasticAdder:
     def calls(self, number: int) -> None:
         if self._rng != "counter":
             raise StateError(
-                f"StochasticAdder: calls are counted with rng='counter' only, got rng={self._rng!r}"
+                f"StochasticAdder: calls are counted with rng='counter' only, got rng={shown(self._rng)}"
             )
         self._calls = read_int("StochasticAdder: calls", number, 0, 2**63 - 1)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
+from popsr._args import read_choice, read_dtype, read_name, read_shape
 from popsr.context import _context
 from popsr.errors import UnsupportedError
 from popsr.tensor import TensorSpec
-from popsr.utils import read_choice, read_dtype, read_name, read_shape
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -94,7 +94,7 @@ S = TypeVar("S", bound=Stream)
 def _make(
     cls: type[S], where: str, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, broadcast: bool
 ) -> S:
-    ir = _context.ir
+    ir = _context.graph_of(where).ir
     stream = cls.__new__(cls)
     stream._ir, stream._broadcast = ir, broadcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
 
 import popsr
-from popsr import dtypes
+from popsr import _core, dtypes
+from popsr._args import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
 from popsr._host_types import HostTensor, ScalarType, host_tensor_types
+from popsr._location import describe_location
 from popsr._places import location_of, place_of
+from popsr._shown import shown, shown_items
 from popsr._tensor_spec import TensorSpec
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.typing_ import NewAliasAnnotation
-from popsr.utils import (
-    HostScalarTensor,
-    host_data,
-    is_mapped,
-    mapped_data,
-    read_dtype,
-    read_ints,
-    read_ipu,
-    read_name,
-    read_shape,
-)
+from popsr.utils import HostScalarTensor, host_data, is_mapped, mapped_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,8 +71,18 @@ class Tensor:
     _by_type: ClassVar[dict[str, type[Tensor]]] = {}
     """Classes of tensors that have one of their own."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Tensors come from functions.
+
+        Raises:
+            ArgumentTypeError: there are arguments; without any, ``__init__`` raises it.
+        """
+        if args or kwargs:
+            raise _not_constructible(cls, f"got {shown_items([*args, *kwargs.values()])}, ")
+        return super().__new__(cls)
+
     def __init__(self) -> None:
-        raise ArgumentTypeError(f"{type(self).__name__}: cannot be constructed, use the functions of popsr")
+        raise _not_constructible(type(self), "")
 
     def __init_subclass__(cls, tensor_type: str | None = None, **kwargs: Any) -> None:
         """Register a subclass.
@@ -87,6 +92,7 @@ class Tensor:
             **kwargs: of other bases.
         """
         super().__init_subclass__(**kwargs)
+        _core.set_iter(cls, _refuse_iteration)
         if tensor_type is not None:
             cls._by_type[tensor_type] = cls
 
@@ -243,7 +249,7 @@ class Tensor:
             ShapeError: it is no matrix.
         """
         if self.rank != 2:
-            raise ShapeError(f"diag: no matrix, got {self!r}, expected 2 dimensions")
+            raise ShapeError(f"diag: no matrix, got {shown(self)}, expected 2 dimensions")
         rows, columns = self._shape
         square = popsr.ops.slice(self, 0, columns, axis=0) if rows > columns else self
         return popsr.ops.subsample(square.flatten(), columns + 1)
@@ -257,13 +263,48 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self._shape:
-            raise ShapeError(f"len: a scalar has no length, got {self!r}")
+            raise ShapeError(f"len: a scalar has no length, got {shown(self)}")
         return self._shape[0]
 
     def __bool__(self) -> bool:
         return True  # as any handle; __len__ must not decide
 
-    __iter__ = None  # iterating and `in` are TypeErrors
+    # Not an Iterable, as in PopXL; the core puts an error of popsr in the place of Python's, see `_refuse_iteration`.
+    __iter__ = None
+
+    # --- what needs a value -----------------------------------------------------------------------------------------
+
+    def __contains__(self, value: object) -> bool:
+        raise _no_value("in", self, "ops.equal(t, x)")
+
+    def __lt__(self, other: TensorLike) -> Tensor:
+        raise _no_value("<", self, "ops.greater(b, a), and ops.where or ops.conditional")
+
+    def __gt__(self, other: TensorLike) -> Tensor:
+        raise _no_value(">", self, "ops.greater(a, b), and ops.where or ops.conditional")
+
+    def __le__(self, other: TensorLike) -> Tensor:
+        raise _no_value("<=", self, "ops.logical_not(ops.greater(a, b)), and ops.where or ops.conditional")
+
+    def __ge__(self, other: TensorLike) -> Tensor:
+        raise _no_value(">=", self, "ops.logical_not(ops.greater(b, a)), and ops.where or ops.conditional")
+
+    def __float__(self) -> float:
+        raise _no_value("float", self, _ON_THE_HOST)
+
+    def __int__(self) -> int:
+        raise _no_value("int", self, _ON_THE_HOST)
+
+    def __array__(self, *args: object, **kwargs: object) -> NDArray[Any]:
+        raise _no_value("numpy.asarray", self, _ON_THE_HOST)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        del types, args, kwargs
+        if func in (np.shape, np.ndim):
+            return self._shape if func is np.shape else len(self._shape)
+        name = getattr(func, "__name__", "a function")
+        ours = f"popsr.ops.{name}, or " if name in popsr.ops.__all__ else ""
+        raise _no_value(f"numpy.{name}", self, f"{ours}{_ON_THE_HOST}")
 
     # --- operators --------------------------------------------------------------------------------------------------
 
@@ -343,6 +384,33 @@ class Tensor:
         from popsr._indexing import index
 
         return index(self, key)
+
+
+_ON_THE_HOST = "what session.run returns for a d2h_stream, or session.get_tensor_data(variable)"
+
+
+def _no_value(what: str, t: Tensor, expected: str) -> ArgumentTypeError:
+    """The error about a use of a tensor as if it had a value."""
+    error = ArgumentTypeError(
+        f"{what}: a tensor has no value while the program is built, got {t!r}, expected {expected}"
+    )
+    error.add_note(f"at {describe_location()}")
+    return error
+
+
+def _not_constructible(cls: type[Tensor], got: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{cls.__name__}: cannot be constructed, {got}expected popsr.variable(data), popsr.constant(data), "
+        "popsr.graph_input(shape, dtype) or the result of an op"
+    )
+
+
+def _refuse_iteration(t: Tensor) -> NoReturn:
+    """What the core calls for ``iter(t)``: a method ``__iter__`` would make tensors Iterables."""
+    raise _no_value("iter", t, "parts such as t[0], or ops.split(t, n)")
+
+
+_core.set_iter(Tensor, _refuse_iteration)
 
 
 class Variable(Tensor, tensor_type="Variable"):
@@ -429,12 +497,12 @@ def constant(
         TypeError: ``data`` is not numeric, or a structured float8 array without ``dtype``.
         RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.
     """
-    graph = _context.graph
+    graph = _context.graph_of("constant")
     ir = graph.ir
     name = read_name("constant", name)
     if dtype is None and getattr(getattr(data, "dtype", None), "names", None) is not None:
         raise DTypeError(
-            f"constant {name!r}: structured data without dtype, got {data.dtype}, expected a dtype"
+            f"constant {shown(name)}: structured data without dtype, got {data.dtype}, expected a dtype"
         )
     if is_mapped(data):
         array = mapped_data(data, dtype, downcast)
@@ -463,7 +531,7 @@ def graph_input(
         by_ref: in-place writes in the graph also happen to the caller's tensor.
         meta_shape: shape before sharding, if it is a shard.
     """
-    graph = _context.graph
+    graph = _context.graph_of("graph_input")
     if graph._id == 0:
         raise GraphError("graph_input: the main graph has no inputs, expected another graph")
     id_ = graph.ir._core.add_input(
@@ -471,8 +539,8 @@ def graph_input(
         _context.scoped(read_name("graph_input", name)),
         read_dtype("graph_input", dtype).name,
         list(read_shape("graph_input", shape)),
-        list(read_shape("graph_input", meta_shape or ())),
-        bool(by_ref),
+        list(() if meta_shape is None else read_shape("graph_input", meta_shape, "meta_shape")),
+        read_flag("graph_input: by_ref", by_ref),
     )
     return graph.ir._tensor(id_)
 
@@ -483,11 +551,14 @@ def graph_output(t: Tensor) -> None:
     Raises:
         GraphError: it is of another graph.
     """
-    graph = _context.graph
+    graph = _context.graph_of("graph_output")
     if not isinstance(t, Tensor):
-        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {t!r}")
+        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {shown(t)}")
     if t._ir is not graph.ir:
-        raise GraphError(f"graph_output: tensor of another Ir, got {t!r}")
+        raise GraphError(
+            f"graph_output: tensor of another Ir, got '{t.id}' of {shown(t._graph)}, expected a tensor of "
+            f"{shown(graph)}"
+        )
     graph.ir._core.add_output(graph._id, t._id)
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.utils import is_a
 
 __all__ = ["ExecutionContext", "ReplicatedTensorSharding", "TensorLocation", "TensorStorage", "TileSet"]
 
@@ -64,11 +65,11 @@ class TensorLocation:
             TypeError: a value of another type.
         """
         if not is_a(storage, TensorStorage):
-            raise ArgumentTypeError(f"TensorLocation: storage is not a TensorStorage, got {storage!r}")
+            raise ArgumentTypeError(f"TensorLocation: storage is not a TensorStorage, got {shown(storage)}")
         if not is_a(replicated_tensor_sharding, ReplicatedTensorSharding):
             raise ArgumentTypeError(
                 "TensorLocation: replicated_tensor_sharding is not a ReplicatedTensorSharding, got "
-                f"{replicated_tensor_sharding!r}"
+                f"{shown(replicated_tensor_sharding)}"
             )
         self._storage = storage
         self._sharding = replicated_tensor_sharding

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar, cast
 
+from popsr._args import read_text
+from popsr._shown import shown
+from popsr.errors import ArgumentTypeError
+
 __all__ = ["NewAliasAnnotation", "T"]
 
 T = TypeVar("T")
@@ -18,4 +22,7 @@ def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
     Returns:
         The type, annotated with the name: aliases of one type and name are equal.
     """
+    read_text("NewAliasAnnotation: name", name)
+    if not isinstance(tp, type) and not hasattr(type(tp), "__origin__"):
+        raise ArgumentTypeError(f"NewAliasAnnotation: tp is not a type, got {shown(tp)}, expected a type")
     return cast(T, Annotated[cast(Any, tp), name])

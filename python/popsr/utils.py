@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popsr import dtypes
+from popsr._args import read_dtype, read_flag, read_scale, require_memory
 from popsr._float8 import FLOAT8, encode, float8_of, has_values
 from popsr._float_environment import in_default_environment
+from popsr._shown import shown, type_name
+from popsr._suggestions import unknown_attribute
 from popsr._text_table import table_to_string
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, StateError
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    DTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    StateError,
+)
 
 __all__ = [
     "HW_DEVICE_CONNECTION_TIMEOUT",
@@ -46,7 +55,7 @@ def __getattr__(name: str) -> object:
     """``torch_imported``."""
     if name == "torch_imported":
         return importlib.util.find_spec("torch") is not None
-    raise AttributeError(f"module 'popsr.utils' has no attribute {name!r}")
+    return unknown_attribute(__name__, __all__)(name)
 
 
 def to_numpy(
@@ -93,12 +102,13 @@ def host_data(
     array = as_array(where, x)
     own = dtypes.dtype._of_numpy(array.dtype)
     target = own if dtype is None else read_dtype(where, dtype)
+    downcast = downcast is True or read_flag(f"{where}: downcast", downcast)
     if dtype is None and downcast and own is not None and own.name in _NARROWER:
         target = dtypes.dtype._all[_NARROWER[own.name]]
     if (log2_scale is not None or nan_on_overflow is not None) and target not in FLOAT8:
         raise StateError(
-            f"{where}: log2_scale and nan_on_overflow are for float8 types only, got {log2_scale!r} and "
-            f"{nan_on_overflow!r}, expected None"
+            f"{where}: log2_scale and nan_on_overflow are for float8 types only, got {shown(log2_scale)} and "
+            f"{shown(nan_on_overflow)}, expected None"
         )
     if target is None or own is None or own.is_complex:
         raise DTypeError(
@@ -114,6 +124,7 @@ def host_data(
         )
     numpy_type = target.as_numpy()  # in the machine's byte order
     if copy or array.dtype != numpy_type or not array.flags.c_contiguous:
+        require_memory(where, array.size * numpy_type.itemsize)
         with np.errstate(invalid="ignore", over="ignore"):  # the cast truncates and wraps
             return np.array(array, dtype=numpy_type, order="C", copy=True)
     return array
@@ -128,6 +139,7 @@ def _float8_data(
     nan_on_overflow: bool | None,
 ) -> Array:
     """Float8 data as it is, whatever the scale, and wider floats converted."""
+    require_memory(where, 8 * array.size)
     if float8_of(array) is target:
         bits = np.array(array, order="C", copy=True) if copy else np.ascontiguousarray(array)
         return bits.reshape(array.shape).view(target.as_numpy())
@@ -137,7 +149,12 @@ def _float8_data(
             f"float32, float64 or {target.name}"
         )
     scale = 0 if log2_scale is None else read_scale(where, log2_scale)
-    return encode(array, target, scale, nan_on_overflow is None or bool(nan_on_overflow))
+    return encode(
+        array,
+        target,
+        scale,
+        nan_on_overflow is None or read_flag(f"{where}: nan_on_overflow", nan_on_overflow),
+    )
 
 
 def is_mapped(x: object) -> bool:
@@ -160,7 +177,7 @@ def mapped_data(x: Array, dtype: dtypes.dtype | None, downcast: bool) -> Array:
         )
     if dtype is not None and read_dtype("variable", dtype) is not kind:
         raise AttributeValueError(
-            f"{what}, dtype must be None or that of the array, got {dtype!r}, expected {kind!r}"
+            f"{what}, dtype must be None or that of the array, got {shown(dtype)}, expected {shown(kind)}"
         )
     if dtype is None and downcast and kind.name in _NARROWER:
         raise AttributeValueError(
@@ -179,15 +196,30 @@ def as_array(where: str, x: Any) -> Array:
     if isinstance(x, np.ndarray):
         return x
     if type(x).__module__.startswith("popsr.") and hasattr(x, "shape"):
-        raise ArgumentTypeError(f"{where}: a tensor of a program has no data, got {x!r}, expected host data")
+        raise ArgumentTypeError(
+            f"{where}: a tensor of a program has no data, got {shown(x)}, expected host data"
+        )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(torch, x)
+    if isinstance(x, range):
+        require_memory(where, 8 * _length(x))
+        return np.arange(x.start, x.stop, x.step)
     try:
         return np.asarray(x)
-    except (TypeError, ValueError) as error:
-        kind = ShapeError if isinstance(error, ValueError) else ArgumentTypeError
-        raise kind(f"{where}: not an array, got {type(x).__name__}: {error}") from None
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"{where}: data does not fit into memory, got {type_name(x)}: {error}"
+        ) from None
+    except ValueError as error:
+        raise ShapeError(f"{where}: not an array, got {type_name(x)}: {error}") from None
+    except Exception as error:  # also of its own __array__ or __len__, and of lists in lists without end
+        raise ArgumentTypeError(f"{where}: not an array, got {type_name(x)}: {error}") from None
+
+
+def _length(x: range) -> int:
+    """``len`` of a range of any length."""
+    return max(0, (x.stop - x.start + x.step - (1 if x.step > 0 else -1)) // x.step)
 
 
 TORCH_BITS = {
@@ -206,125 +238,3 @@ def _from_torch(torch: Any, x: Any) -> Array:
         return array.view(kind.as_numpy())
     plain: Array = x.numpy()
     return plain
-
-
-def is_a(value: object, cls: type | tuple[type, ...]) -> bool:
-    """``isinstance`` for arguments that may contradict their annotations; narrows nothing."""
-    return isinstance(value, cls)
-
-
-def read_shape(where: str, shape: Iterable[int]) -> tuple[int, ...]:
-    """A shape as tuple of ints.
-
-    Raises:
-        TypeError: not an iterable of integers.
-        ValueError: a negative extent.
-    """
-    try:
-        extents = tuple(int(extent.__index__()) for extent in shape)
-    except (TypeError, AttributeError):
-        raise ArgumentTypeError(f"{where}: shape is not a sequence of ints, got {shape!r}") from None
-    if any(extent < 0 for extent in extents):
-        raise ShapeError(f"{where}: negative extent, got {extents}, expected 0 or more")
-    return extents
-
-
-def read_ints(where: str, name: str, values: Iterable[Any], *, kind: str = "ints") -> tuple[Any, ...]:
-    """A sequence as tuple; the core checks its elements.
-
-    Raises:
-        TypeError: not an iterable.
-    """
-    if not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"{where}: {name} is not a sequence of {kind}, got {values!r}")
-    return tuple(values)
-
-
-def read_name(where: str, name: Any, default: str = "t") -> str:
-    """``name``, or ``default`` for None.
-
-    Raises:
-        TypeError: it is not a str.
-    """
-    if name is None:
-        return default
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"{where}: name is not a str, got {name!r}")
-    return name
-
-
-def read_mapping(where: str, name: str, value: Any) -> Mapping[Any, Any]:
-    """``value``, or an empty mapping for None.
-
-    Raises:
-        TypeError: it is not a mapping.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ArgumentTypeError(f"{where}: {name} is not a mapping, got {value!r}")
-    return value
-
-
-def read_dtype(where: str, value: Any) -> dtypes.dtype:
-    """A dtype, or what stands for one.
-
-    Raises:
-        TypeError: it stands for none.
-    """
-    try:
-        found = dtypes.dtype.as_dtype(value)
-    except ValueError as error:
-        raise DTypeError(f"{where}: {error}") from None
-    if found.is_complex:
-        raise DTypeError(
-            f"{where}: tensors are not complex, got {found.name}, expected one of {', '.join(dtypes.dtype._all)}"
-        )
-    return found
-
-
-def read_scale(where: str, value: Any) -> int:
-    """The exponent of a scale of float8 data.
-
-    Raises:
-        ValueError: it is not an int.
-    """
-    return read_int(f"{where}: log2_scale", value, -(2**31), 2**31 - 1)
-
-
-def read_choice(where: str, name: str, value: Any, choices: Sequence[Any]) -> Any:
-    """``value`` if it is one of ``choices``.
-
-    Raises:
-        ValueError: it is none of them.
-    """
-    if value not in choices:
-        expected = ", ".join(repr(choice) for choice in choices)
-        raise AttributeValueError(f"{where}: unknown {name}, got {value!r}, expected one of {expected}")
-    return value
-
-
-def read_int(where: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
-    """``value`` if it is an int between the bounds.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
-        raise AttributeValueError(f"{where}: got {value!r}, expected an int from {least} to {most}")
-    return int(value)
-
-
-def read_ipu(where: str, name: str, value: Any) -> int:
-    """The number of a device.
-
-    Raises:
-        TypeError: it is no int.
-        ValueError: it is negative, or beyond what a number of a device can be.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{where}: {name} is not an int, got {value!r}, expected a number of an IPU")
-    ipu = int(value.__index__())
-    if not 0 <= ipu < 2**31:
-        raise AttributeValueError(f"{where}: {name} is no IPU, got {value!r}, expected 0 to {2**31 - 1}")
-    return ipu

@@ -1,6 +1,7 @@
 // Attributes between Python values and ir/attribute.h, directed by AttrDef::type.
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/convert.h"
 
 namespace popsr::bindings {
 namespace {
@@ -27,6 +28,19 @@ bool read_float(py::handle value, double* result) {
   return true;
 }
 
+/// A str that has a UTF-8 form.
+bool read_string(py::handle value, std::string* result) {
+  if (!PyUnicode_Check(value.ptr())) return false;
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (utf8 == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  result->assign(utf8, static_cast<std::size_t>(size));
+  return true;
+}
+
 /// A tuple or list whose items `read_item` reads.
 template <class T>
 bool read_items(py::handle value, bool (*read_item)(py::handle, T*), std::vector<T>* result) {
@@ -44,6 +58,7 @@ bool read_items(py::handle value, bool (*read_item)(py::handle, T*), std::vector
 Attribute read(const Ir& ir, AttrType type, py::handle value) {
   std::int64_t integer = 0;
   double number = 0;
+  std::string text;
   std::vector<std::int64_t> integers;
   std::vector<double> numbers;
   switch (type) {
@@ -54,14 +69,13 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
     case AttrType::kFloat:
       return read_float(value, &number) ? Attribute(number) : Attribute();
     case AttrType::kString:
-      return py::isinstance<py::str>(value) ? Attribute(value.cast<std::string>()) : Attribute();
+      return read_string(value, &text) ? Attribute(std::move(text)) : Attribute();
     case AttrType::kInts:
       return read_items(value, read_int, &integers) ? Attribute(std::move(integers)) : Attribute();
     case AttrType::kFloats:
       return read_items(value, read_float, &numbers) ? Attribute(std::move(numbers)) : Attribute();
     case AttrType::kDType:
-      return py::isinstance<py::str>(value) ? Attribute(dtype_from_name(value.cast<std::string>()))
-                                            : Attribute();
+      return read_string(value, &text) ? Attribute(dtype_from_name(text)) : Attribute();
     case AttrType::kGraph:
       if (!read_int(value, &integer) || integer < 0) return {};
       return checked_graph(ir, static_cast<std::uint32_t>(integer));
@@ -115,7 +129,7 @@ Attribute to_attribute(const Ir& ir, const OpDef& op, const AttrDef& def, py::ha
   Attribute result = read(ir, def.type, value);
   if (std::holds_alternative<std::monostate>(result)) {
     raise<AttributeValueError>("{}: {} has the wrong type or range, got {}, expected {}", op.name, def.name,
-                               py::repr(value).cast<std::string>(), to_string(def.type));
+                               shown(value), to_string(def.type));
   }
   return result;
 }

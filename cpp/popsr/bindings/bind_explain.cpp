@@ -44,9 +44,9 @@ std::int32_t time_at_op(Explainer& self, TensorId id, OpId op_id, bool after) {
   const Op& op = ir_of(self).op(checked_op(ir_of(self), op_id));
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
   if (op.graph != tensor.graph) {
-    raise<GraphError>("partition: op of another graph, got {} of graph '{}' for '{}', expected graph '{}'",
-                      op.def->name, ir_of(self).graph(op.graph).name, tensor.name,
-                      ir_of(self).graph(tensor.graph).name);
+    raise<GraphError>("partition: op of another graph, got {} of {} for '{}', expected {}", op.def->name,
+                      in_words(ir_of(self).graph(op.graph)), tensor.name,
+                      in_words(ir_of(self).graph(tensor.graph)));
   }
   return time_of(self, id, std::int64_t{op.position} + (after ? 1 : 0));
 }

@@ -39,7 +39,7 @@ std::optional<Map> map_of(const ReplicaGrouping& grouping, Map (ReplicaGrouping:
 bool equal_groupings(const ReplicaGrouping& grouping, py::handle other) {
   if (py::isinstance<ReplicaGrouping>(other)) return grouping == other.cast<const ReplicaGrouping&>();
   raise_as("ArgumentTypeError",
-           fmt::format("replica_grouping: compares with a ReplicaGrouping only, got {}", type_name(other)));
+           fmt::format("replica_grouping: compares with a ReplicaGrouping only, got {}", shown(other)));
 }
 
 ReplicaGrouping from_stride(py::handle replicas, py::handle stride, py::handle group_size) {
@@ -110,6 +110,12 @@ void bind_grouping(py::module_& m) {
       .def("__eq__", &equal_groupings, py::arg("other"))
       .def("__hash__", [](const Class& self) { return py::hash(tuple_of(self.assignment())); })
       .def("__repr__", &Class::to_string);
+  refuse_other_arguments(grouping, "ReplicaGrouping",
+                         {{"from_stride", "replicas, stride=1, group_size=None", true},
+                          {"from_assignment", "a sequence of ints", true},
+                          {"members", "group"},
+                          {"transpose", ""},
+                          {"table", ""}});
 }
 
 constexpr const char* kCommGroupDoc =
@@ -141,7 +147,7 @@ CommGroup comm_group_from(py::handle grouping) {
     return CommGroup::from_replica_grouping(grouping.cast<const ReplicaGrouping&>());
   }
   raise_as("ArgumentTypeError",
-           fmt::format("comm_group: got {}, expected a ReplicaGrouping", type_name(grouping)));
+           fmt::format("comm_group: got {}, expected a ReplicaGrouping", shown(grouping)));
 }
 
 void bind_comm_group(py::module_& m) {
@@ -176,6 +182,11 @@ void bind_comm_group(py::module_& m) {
           "__eq__", [](const CommGroup& a, const CommGroup& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const CommGroup& self) { return py::hash(py::str(self.to_string())); })
       .def("__repr__", &CommGroup::to_string);
+  refuse_other_arguments(group, "CommGroup",
+                         {{"from_replica_grouping", "a ReplicaGrouping", true},
+                          {"to_replica_grouping", "replicas"},
+                          {"complement", "replicas"},
+                          {"table", "replicas"}});
   group.attr("replicaGroupSize") = group.attr("size");
   group.attr("toReplicaGrouping") = group.attr("to_replica_grouping");
 }

@@ -12,18 +12,25 @@ py::tuple blocks_of(const Partition& partition) {
   return tuple_of(partition.blocks(), [](const std::vector<Replica>& block) { return tuple_of(block); });
 }
 
+Partition from_labels(py::handle labels) {
+  const std::vector<std::int64_t> read = read_ints("Partition.from_labels", "labels", labels);
+  return Partition::from_labels(std::vector<std::uint64_t>(read.begin(), read.end()));
+}
+
 py::tuple labels_of(const Partition& partition) { return tuple_of(partition.labels()); }
 
 }  // namespace
 
 void bind_replica(py::module_& m) {
   m.attr("MAX_REPLICAS") = kMaxReplicas;
-  py::class_<Partition>(m, "Partition",
-                        "Which replicas hold bitwise the same value: blocks of replicas that agree.")
-      .def_static(
-          "from_labels",
-          [](const std::vector<std::uint64_t>& labels) { return Partition::from_labels(labels); },
-          py::arg("labels"), "Groups replicas of equal label.")
+  py::class_<Partition> partition(
+      m, "Partition", "Which replicas hold bitwise the same value: blocks of replicas that agree.");
+  partition
+      .def(py::init([](const py::args&, const py::kwargs&) -> std::unique_ptr<Partition> {
+        raise_as("ArgumentTypeError",
+                 "Partition: cannot be constructed, expected Partition.from_labels(labels)");
+      }))
+      .def_static("from_labels", &from_labels, py::arg("labels"), "Groups replicas of equal label.")
       .def_property_readonly("blocks", &blocks_of, "Members of each block, by smallest member.")
       .def_property_readonly("labels", &labels_of, "Block of each replica, numbered by first appearance.")
       .def_property_readonly("num_blocks", &Partition::num_blocks)
@@ -39,6 +46,11 @@ void bind_replica(py::module_& m) {
       .def("__str__", &Partition::to_string)
       .def("__repr__",
            [](const Partition& partition) { return fmt::format("Partition('{}')", partition.to_string()); });
+  refuse_other_arguments(partition, "Partition",
+                         {{"from_labels", "a sequence of ints", true},
+                          {"meet", "a Partition"},
+                          {"join", "a Partition"},
+                          {"refines", "a Partition"}});
 }
 
 }  // namespace popsr::bindings

@@ -83,9 +83,10 @@ Replica representative(const VariableSettings& self, py::handle replicas, py::ha
 }
 
 py::tuple shape_on_replica(const VariableSettings& self, py::handle full, py::handle replicas,
-                           const std::string& name) {
+                           py::handle name) {
   return to_tuple(self.shape_on_replica(read_ints(kWhere, "full_shape", full),
-                                        read_int(kWhere, "replicas", replicas), name));
+                                        read_int(kWhere, "replicas", replicas),
+                                        read_text(kWhere, "name", name)));
 }
 
 std::optional<CommGroup> comm_group(const VariableSettings& self) {
@@ -155,6 +156,18 @@ void def_queries(SettingsClass& settings) {
            "Shape of the variable whose initial data has ``full_shape``. ShapeError, with ``name``, unless "
            "that "
            "starts with the number of groups.");
+  refuse_other_arguments(settings, "VariableSettings",
+                         {{"replica_grouping", "replicas"},
+                          {"groups", "replicas"},
+                          {"partition", "replicas"},
+                          {"group_count", "replicas"},
+                          {"group_size", "replicas"},
+                          {"stride", "replicas"},
+                          {"representative", "replicas, group"},
+                          {"returned_count", "replicas"},
+                          {"shape_on_host", "shape, replicas"},
+                          {"returned_shape", "shape, replicas"},
+                          {"shape_on_replica", "full_shape, replicas, name=''"}});
   for (const auto& [ours, popart] : kPopartNames) settings.attr(popart) = settings.attr(ours);
 }
 
@@ -181,6 +194,8 @@ void bind_variable_settings(py::module_& m) {
           py::is_operator())
       .def("__hash__", [](const VariableSettings& self) { return py::hash(py::str(self.to_string())); })
       .def("__repr__", &VariableSettings::to_string);
+  refuse_other_arguments(settings, "VariableSettings",
+                         {{"getSharedVariableDomain", ""}, {"getRetrievalMode", ""}});
 }
 
 }  // namespace popsr::bindings

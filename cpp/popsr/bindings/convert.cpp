@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <cstring>
+
 namespace py = pybind11;
 
 bool py::detail::type_caster<popsr::bindings::Integer>::load(handle source, bool) {
@@ -23,34 +26,64 @@ void raise_as(const char* error, const std::string& text) {
   throw py::error_already_set();
 }
 
+namespace {
+
+py::object args_module() { return py::module_::import("popsr._args"); }
+
+std::string named(const char* where, const char* name) { return fmt::format("{}: {}", where, name); }
+
+}  // namespace
+
+std::string shown(py::handle value) {
+  return py::module_::import("popsr._shown").attr("shown")(value).cast<std::string>();
+}
+
 std::string type_name(py::handle value) {
-  return py::type::handle_of(value).attr("__name__").cast<std::string>();
+  return py::module_::import("popsr._shown").attr("type_name")(value).cast<std::string>();
 }
 
 std::int64_t read_int(const char* where, const char* name, py::handle value) {
-  py::detail::make_caster<Integer> caster;
-  if (caster.load(value, false)) return py::detail::cast_op<Integer&>(caster).value;
-  raise_as("ArgumentTypeError",
-           fmt::format("{}: {} is not an int of 64 bits, got {}", where, name, type_name(value)));
+  return args_module().attr("read_int")(named(where, name), value).cast<std::int64_t>();
 }
 
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values) {
-  if (!py::isinstance<py::iterable>(values)) {
-    raise_as("ArgumentTypeError",
-             fmt::format("{}: {} is not a sequence of ints, got {}", where, name, type_name(values)));
-  }
-  std::vector<std::int64_t> result;
-  for (const py::handle value : py::iter(values)) result.push_back(read_int(where, name, value));
-  return result;
+  return args_module().attr("read_int64s")(where, name, values).cast<std::vector<std::int64_t>>();
 }
 
-std::string types_of(const py::args& args, const py::kwargs& kwargs) {
+std::string read_text(const char* where, const char* name, py::handle value) {
+  return args_module().attr("read_text")(named(where, name), value).cast<std::string>();
+}
+
+std::string types_of(const py::args& args, const py::kwargs& kwargs, std::size_t skipped) {
   std::vector<std::string> types;
-  for (const py::handle arg : args) types.push_back(type_name(arg));
+  for (std::size_t i = skipped; i < args.size(); ++i) types.push_back(type_name(args[i]));
   for (const auto& [name, arg] : kwargs) types.push_back(name.cast<std::string>() + "=" + type_name(arg));
   std::string text;
   for (const std::string& type : types) text += (text.empty() ? "" : ", ") + type;
   return "(" + text + ")";
+}
+
+void refuse_other_arguments(py::handle cls, const char* where, std::initializer_list<Expected> methods) {
+  for (const auto& [method, arguments, is_static] : methods) {
+    const py::object before = cls.attr(method);
+    const std::string doc = before.attr("__doc__").cast<std::string>();
+    const std::size_t skipped = is_static ? 0 : 1;
+    const std::string what = fmt::format("{}.{}", where, method);
+    const std::string expected = fmt::format("({})", arguments);
+    const auto refuse = [what, expected, skipped](const py::args& args,
+                                                  const py::kwargs& kwargs) -> py::object {
+      raise_as("ArgumentTypeError", fmt::format("{}: arguments do not fit, got {}, expected {}", what,
+                                                types_of(args, kwargs, skipped), expected));
+    };
+    const py::cpp_function overload =
+        is_static ? py::cpp_function(refuse, py::name(method), py::scope(cls), py::sibling(before))
+                  : py::cpp_function(refuse, py::name(method), py::is_method(cls), py::sibling(before));
+    // The overload joined the chain of the function that is there, and wrote another docstring.
+    PyMethodDef* const definition =
+        reinterpret_cast<PyCFunctionObject*>(py::detail::get_function(overload).ptr())->m_ml;
+    std::free(const_cast<char*>(definition->ml_doc));  // NOLINT: pybind11's, from strdup
+    definition->ml_doc = strdup(doc.c_str());
+  }
 }
 
 }  // namespace popsr::bindings

@@ -1,7 +1,9 @@
 // Plain values between Python and C++, for classes that users see without a Python layer above them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,13 +19,16 @@ struct Integer {
 
 /// Throws the class of popsr.errors with that name.
 [[noreturn]] void raise_as(const char* error, const std::string& text);
-/// Name of a value's type, for messages: a repr may have many lines.
+/// A value for messages, of one short line; see popsr/_shown.py.
+std::string shown(py::handle value);
 std::string type_name(py::handle value);
-/// Throw ArgumentTypeError when the value is something else.
+/// As popsr/_args.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits or for endless
+/// lists.
 std::int64_t read_int(const char* where, const char* name, py::handle value);
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values);
-/// "(int, str, mode=int)"
-std::string types_of(const py::args& args, const py::kwargs& kwargs);
+std::string read_text(const char* where, const char* name, py::handle value);
+/// "(int, str, mode=int)", without the first `skipped` ones.
+std::string types_of(const py::args& args, const py::kwargs& kwargs, std::size_t skipped = 0);
 
 /// A last constructor, for arguments that fit no other: ArgumentTypeError.
 template <class Class>
@@ -33,6 +38,15 @@ auto no_other_arguments(const char* where, const char* expected) {
                                       types_of(args, kwargs) + ", expected " + expected);
   });
 }
+
+/// A last overload of methods, for arguments that fit no other: ArgumentTypeError instead of pybind11's
+/// TypeError of many lines. Docstrings stay as they are.
+struct Expected {
+  const char* method;
+  const char* arguments;  ///< "a Partition"
+  bool is_static = false;
+};
+void refuse_other_arguments(py::handle cls, const char* where, std::initializer_list<Expected> methods);
 
 template <class Items, class Convert>
 py::tuple tuple_of(const Items& items, const Convert& convert) {

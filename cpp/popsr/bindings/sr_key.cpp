@@ -1,6 +1,7 @@
 #include "popsr/bindings/sr_key.h"
 
 #include "popsr/base/error.h"
+#include "popsr/bindings/convert.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
 
@@ -29,7 +30,7 @@ NoiseKey fold_text(NoiseKey key, std::string_view utf8) {
 SrKey fold_object(const SrKey& key, const py::object& data) {
   if (!PyUnicode_Check(data.ptr())) {
     if (PyIndex_Check(data.ptr()) == 0) {
-      raise<DTypeError>("Key.fold_in: neither an integer nor a text, got {}", std::string(py::repr(data)));
+      raise<DTypeError>("Key.fold_in: neither an integer nor a text, got {}", shown(data));
     }
     return key.fold_in(to_word("Key.fold_in", data));
   }
@@ -37,9 +38,10 @@ SrKey fold_object(const SrKey& key, const py::object& data) {
   const char* utf8 = PyUnicode_AsUTF8AndSize(data.ptr(), &size);
   if (utf8 == nullptr) {
     PyErr_Clear();
-    raise<AttributeValueError>("Key.fold_in: text has no UTF-8 form, got {}", std::string(py::repr(data)));
+    raise<AttributeValueError>("Key.fold_in: text has no UTF-8 form, got {}", shown(data));
   }
-  return key.fold_in(std::string_view(utf8, static_cast<std::size_t>(size)), std::string(py::repr(data)));
+  const auto quoted = py::reinterpret_steal<py::str>(PyUnicode_Type.tp_repr(data.ptr()));
+  return key.fold_in(std::string_view(utf8, static_cast<std::size_t>(size)), std::string(quoted));
 }
 
 SrKey from_words(std::uint64_t lo, std::uint64_t hi, const std::string& text) {
@@ -78,26 +80,26 @@ SrKey SrKey::moment(std::uint64_t index) const {
 }
 
 std::uint64_t to_word(const char* where, py::handle value) {
-  if (PyIndex_Check(value.ptr()) == 0) {
-    raise<DTypeError>("{}: not an integer, got {}, expected 0 to 2**64 - 1", where,
-                      std::string(py::repr(value)));
-  }
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-  if (!number) throw py::error_already_set();
+  if (!number) {  // also arrays and what raises in its own __index__
+    PyErr_Clear();
+    raise<DTypeError>("{}: not an integer, got {}, expected 0 to 2**64 - 1", where, shown(value));
+  }
   const unsigned long long word = PyLong_AsUnsignedLongLong(number.ptr());
   if (word == ~0ULL && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise<AttributeValueError>("{}: out of range, got {}, expected 0 to 2**64 - 1", where,
-                               std::string(py::repr(number)));
+    raise<AttributeValueError>("{}: out of range, got {}, expected 0 to 2**64 - 1", where, shown(number));
   }
   return word;
 }
 
 void bind_sr_key(py::module_& m) {
-  py::class_<SrKey>(m, "Key", py::is_final(),
-                    "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
-                    "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.")
-      .def(py::init([](const py::object& seed) { return SrKey(to_word("Key", seed)); }), py::arg("seed"))
+  py::class_<SrKey> key(
+      m, "Key", py::is_final(),
+      "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
+      "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.");
+  key.def(py::init([](const py::object& seed) { return SrKey(to_word("Key", seed)); }), py::arg("seed"))
+      .def(no_other_arguments<SrKey>("Key", "(seed)"))
       .def("fold_in", &fold_object, py::arg("data"), py::pos_only())
       .def(
           "at", [](const SrKey& key, const py::object& step) { return key.at(to_word("Key.at", step)); },
@@ -120,6 +122,7 @@ void bind_sr_key(py::module_& m) {
            })
       .def("__copy__", [](const py::object& key) { return key; })
       .def("__deepcopy__", [](const py::object& key, const py::object&) { return key; });
+  refuse_other_arguments(key, "Key", {{"fold_in", "int or str"}, {"at", "int"}});
   m.def("_key_from_words", &from_words);
   m.def("moment_key", &SrKey::moment);
 }

@@ -40,9 +40,8 @@ std::map<OpId, TensorId> by_site(const Ir& ir, const std::vector<OpId>& sites,
 void Ir::check_site_operand(const Op& op, std::string_view input, const TensorType& type,
                             const Tensor& tensor) const {
   if (tensor.graph != op.graph) {
-    raise<GraphError>("{}: input '{}' is of another graph, got '{}' of graph '{}', expected graph '{}'",
-                      op.def->name, input, tensor.name, graphs_[tensor.graph.value].name,
-                      graphs_[op.graph.value].name);
+    raise<GraphError>("{}: input '{}' is of another graph, got '{}' of {}, expected {}", op.def->name, input,
+                      tensor.name, in_words(graphs_[tensor.graph.value]), in_words(graphs_[op.graph.value]));
   }
   if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
     raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",

@@ -35,6 +35,17 @@ std::string accepted(DTypeSet set) {
   return text;
 }
 
+/// What helps where float8 meets wider floats; empty elsewhere.
+std::string conversion(const Registry& registry, const OpDef& def, DTypeSet set, DType given) {
+  if (kFloat8.contains(given) && set.contains(DType::kFloat32)) {
+    const std::string scaled = std::string(def.name) + "_pow2scaled";
+    const std::string op = std::ranges::count(registry.names(), scaled) == 0 ? "" : ", or " + scaled;
+    return ": see pow2scale_cast_from_fp8" + op;
+  }
+  const bool widens = set.contains(DType::kFloat8_143) && !set.contains(DType::kFloat32);
+  return widens && info(given).kind == DTypeKind::kFloat ? ": see pow2scale_cast_to_fp8" : "";
+}
+
 bool matches(const Attribute& value, AttrType type) {
   switch (type) {
     case AttrType::kBool:
@@ -93,8 +104,8 @@ void check_not_recursive(const Ir& ir, const Op& op) {
   if (!ir.graph(op.graph).called) return;
   for (const CalledGraph& called : called_graphs(ir, op)) {
     if (!calls(ir, called.graph, op.graph)) continue;
-    raise<GraphError>("{}: graph '{}' calls graph '{}' already, got a recursion, expected none", op.def->name,
-                      ir.graph(called.graph).name, ir.graph(op.graph).name);
+    raise<GraphError>("{}: {} calls {} already, got a recursion, expected none", op.def->name,
+                      in_words(ir.graph(called.graph)), in_words(ir.graph(op.graph)));
   }
 }
 
@@ -107,9 +118,9 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
     const Tensor& tensor = tensors_[inputs[i]];
     const InputDef& expected = def.input(i);
     if (tensor.graph != graph) {
-      raise<GraphError>("{}: input {} is of another graph, got '{}' of graph '{}', expected graph '{}'",
-                        def.name, expected.name, tensor.name, graphs_[tensor.graph.value].name,
-                        graphs_[graph.value].name);
+      raise<GraphError>("{}: input {} is of another graph, got '{}' of {}, expected {}", def.name,
+                        expected.name, tensor.name, in_words(graphs_[tensor.graph.value]),
+                        in_words(graphs_[graph.value]));
     }
     if (tensor.kind == TensorKind::kRemote) {
       raise<GraphError>(
@@ -122,8 +133,9 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
           tensors_[tensor.home].kind == TensorKind::kShard ? "its shard" : "what remote_load gives");
     }
     if (!expected.dtypes.contains(tensor.type.dtype)) {
-      raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}", def.name,
-                        expected.name, to_string(tensor.type), tensor.name, accepted(expected.dtypes));
+      raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}{}", def.name,
+                        expected.name, to_string(tensor.type), tensor.name, accepted(expected.dtypes),
+                        conversion(registry(), def, expected.dtypes, tensor.type.dtype));
     }
     if (def.writes(i)) check_writable(def.name, expected.name, tensor);
   }

@@ -35,6 +35,10 @@ GraphId Ir::create_graph(std::string_view stem) {
   return create_named_graph(fmt::format("{}_subgraph({})", stem, next_subgraph_++));
 }
 
+std::string in_words(const Graph& graph) {
+  return graph.name.empty() ? "main graph" : fmt::format("graph '{}'", graph.name);
+}
+
 GraphId Ir::create_named_graph(std::string_view name) {
   const auto taken = [this](std::string_view candidate) {
     return std::ranges::any_of(graphs_, [candidate](const Graph& g) { return g.name == candidate; });
@@ -109,8 +113,8 @@ TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Sh
 
 void Ir::add_output(GraphId graph, TensorId tensor) {
   if (tensors_[tensor].graph != graph) {
-    raise<GraphError>("graph_output: tensor of another graph, got '{}', expected one of graph '{}'",
-                      tensors_[tensor].name, graphs_[graph.value].name);
+    raise<GraphError>("graph_output: tensor of another graph, got '{}', expected one of {}",
+                      tensors_[tensor].name, in_words(graphs_[graph.value]));
   }
   POPSR_CHECK(tensors_[tensor].kind != TensorKind::kRemote);
   graphs_[graph.value].outputs.push_back(tensor);

@@ -184,6 +184,9 @@ struct EmitArgs {
   bool allow_stochastic = true;
 };
 
+/// "main graph", "graph 'name'": for messages.
+std::string in_words(const Graph& graph);
+
 class Ir {
  public:
   /// Throws ReplicaError unless replication >= 1.

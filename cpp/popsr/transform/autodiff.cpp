@@ -86,8 +86,8 @@ class Autodiff {
 void Autodiff::check_graph_of(const std::vector<TensorId>& tensors, std::string_view what) const {
   for (const TensorId t : tensors) {
     if (ir_.tensor(t).graph == root_) continue;
-    raise<GraphError>("autodiff: {} has a tensor of another graph, got '{}', expected one of graph '{}'",
-                      what, ir_.tensor(t).name, ir_.graph(root_).name);
+    raise<GraphError>("autodiff: {} has a tensor of another graph, got '{}', expected one of {}", what,
+                      ir_.tensor(t).name, in_words(ir_.graph(root_)));
   }
 }
 
@@ -98,9 +98,8 @@ void Autodiff::resolve_options() {
   check_graph_of(demand.provided, "grads_provided");
   check_graph_of(demand.required, "grads_required");
   if (demand.required.empty()) {
-    raise<GraphError>(
-        "autodiff: no gradients are required, got [], expected at least one tensor of graph '{}'",
-        graph.name);
+    raise<GraphError>("autodiff: no gradients are required, got [], expected at least one tensor of {}",
+                      in_words(graph));
   }
   demands_.emplace(root_.value, std::move(demand));
 }

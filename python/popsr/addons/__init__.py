@@ -5,8 +5,11 @@ for the inputs that stand for them. ``docs/differences.md`` says where popsr doe
 are packages, ``layers`` and ``optimizers`` too, which are not imported here.
 """
 
+from typing import TYPE_CHECKING
+
 from popsr import _module_paths as _paths
 from popsr import fp8_utils
+from popsr._suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
     debugging,
@@ -219,3 +222,6 @@ __all__ = [
     "variable_factory",
     "write_variables_pb",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from popsr._args import read_path
+from popsr._shown import shown
 from popsr.errors import CheckpointError, DTypeError, FileError, ShapeError, UnsupportedError
-from popsr.io._files import file_errors, read_path
+from popsr.io._files import file_errors
 from popsr.tensor import Variable
 
 __all__ = [
@@ -49,7 +51,9 @@ def read_folder(where: str, path: Any) -> Path:
         UnsupportedError: it is on Weights & Biases.
     """
     if isinstance(path, str) and path.startswith("wandb://"):
-        raise UnsupportedError(f"{where}: Weights & Biases is not supported, got {path!r}, expected a folder")
+        raise UnsupportedError(
+            f"{where}: Weights & Biases is not supported, got {shown(path)}, expected a folder"
+        )
     return read_path(where, path).absolute()
 
 
@@ -108,7 +112,7 @@ def names_in(where: str, folder: Path) -> Iterable[str]:
     """
     if not (folder / MODEL).is_dir():
         raise FileError(
-            f"{where}: no checkpoint, got {str(folder)!r}, expected a folder that has a folder {MODEL!r}"
+            f"{where}: no checkpoint, got {shown(str(folder))}, expected a folder that has a folder {shown(MODEL)}"
         )
     return {file.stem for file in (folder / MODEL).iterdir() if file.suffix in (".npz", ".npy")}
 
@@ -131,7 +135,7 @@ def read_array(where: str, folder: Path, name: str, variable: Variable) -> Array
         raise
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(
-            f"{where}: {str(path)!r} is damaged, got {_line(error)}, expected {name!r}"
+            f"{where}: {shown(str(path))} is damaged, got {_line(error)}, expected {shown(name)}"
         ) from None
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == kind.itemsize:
         array = array.view(kind)  # NumPy's files do not know the name of bfloat16
@@ -145,7 +149,7 @@ def _read_raw(where: str, path: Path, variable: Variable) -> Array:
     wanted = kind.itemsize * int(np.prod(shape, dtype=np.int64))
     if data.size != wanted:
         raise ShapeError(
-            f"{where}: {str(path)!r} is of another size, got {data.size} bytes, expected {wanted}"
+            f"{where}: {shown(str(path))} is of another size, got {data.size} bytes, expected {wanted}"
         )
     array: Array = data.view(kind).reshape(shape)
     return array
@@ -159,11 +163,11 @@ def checked(where: str, name: str, array: Array, variable: Variable) -> Array:
     """
     if array.dtype != variable.dtype.as_numpy():
         raise DTypeError(
-            f"{where}: {name!r} is of another dtype, got {array.dtype}, expected {variable.dtype.name}"
+            f"{where}: {shown(name)} is of another dtype, got {array.dtype}, expected {variable.dtype.name}"
         )
     if array.shape != variable.shape_on_host:
         raise ShapeError(
-            f"{where}: {name!r} is of another shape, got {array.shape}, expected {variable.shape_on_host}"
+            f"{where}: {shown(name)} is of another shape, got {array.shape}, expected {variable.shape_on_host}"
         )
     return array
 
@@ -183,12 +187,12 @@ def read_info(where: str, folder: Path) -> dict[str, Any]:
             info = json.loads(path.read_text())
     except ValueError as error:
         raise CheckpointError(
-            f"{where}: {str(path)!r} is damaged, got {_line(error)}, expected JSON"
+            f"{where}: {shown(str(path))} is damaged, got {_line(error)}, expected JSON"
         ) from None
     steps = info.get("steps", 0) if isinstance(info, dict) else None
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
         raise CheckpointError(
-            f"{where}: {str(path)!r} is damaged, got {info!r}, expected an object with 'steps'"
+            f"{where}: {shown(str(path))} is damaged, got {shown(info)}, expected an object with 'steps'"
         )
     return {"steps": 0, **info}
 

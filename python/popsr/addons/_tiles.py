@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from popsr._args import read_flag
 from popsr.context import io_tiles
 
 __all__ = ["tiles"]
@@ -15,4 +16,4 @@ def tiles(use_io_tiles: bool) -> contextlib.AbstractContextManager[None]:
     Args:
         use_io_tiles: which.
     """
-    return io_tiles() if use_io_tiles else contextlib.nullcontext()
+    return io_tiles() if read_flag("use_io_tiles", use_io_tiles) else contextlib.nullcontext()

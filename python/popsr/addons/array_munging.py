@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from popsr._args import read_choice, read_int, read_items, read_shape
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
-from popsr.utils import is_a, read_choice, read_int, read_shape
 
 __all__ = [
     "handle_negative_axis",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
+_MAX_ROWS = 2**22
 
 
 def shard(x: Array, n: int, axis: int) -> Array:
@@ -64,7 +66,7 @@ def unshard_arrays(xs: list[Array], axis: int) -> Array:
         ArgumentTypeError: something else than arrays.
     """
     where = "unshard_arrays"
-    arrays = [_array(where, x) for x in xs]
+    arrays = [_array(where, x) for x in read_items(where, "xs", xs, kind="arrays")]
     if not arrays:
         raise ShapeError(f"{where}: nothing to join, got no arrays, expected at least one")
     at = _axis(where, arrays[0].shape, axis)
@@ -360,16 +362,17 @@ def handle_negative_axis(x: Array, axis: int) -> int:
 
 def _array(where: str, x: Any) -> Array:
     if not isinstance(x, np.ndarray):
-        raise ArgumentTypeError(f"{where}: not an array, got {x!r}, expected a numpy.ndarray")
+        raise ArgumentTypeError(f"{where}: not an array, got {shown(x)}, expected a numpy.ndarray")
     return x
 
 
 def _axis(where: str, shape: tuple[int, ...], axis: int) -> int:
     rank = len(shape)
-    if is_a(axis, bool) or not is_a(axis, (int, np.integer)) or not -rank <= axis < rank:
+    number = read_int(f"{where}: axis", axis)
+    if not -rank <= number < rank:
         expected = f"{-rank} <= axis < {rank}" if rank else "an array that is no scalar"
-        raise AttributeValueError(f"{where}: axis out of range, got {axis!r}, expected {expected}")
-    return int(axis) % rank
+        raise AttributeValueError(f"{where}: axis out of range, got {shown(axis)}, expected {expected}")
+    return number % rank
 
 
 def _two_axes(where: str, shape: tuple[int, ...], axis_1: int, axis_2: int) -> tuple[int, int]:
@@ -382,6 +385,8 @@ def _two_axes(where: str, shape: tuple[int, ...], axis_1: int, axis_2: int) -> t
 def _rows(where: str, x: Array) -> list[Array]:
     if x.ndim == 0 or len(x) == 0:
         raise ShapeError(f"{where}: no rows, got shape {x.shape}, expected (n, ...) with n of 1 or more")
+    if len(x) > _MAX_ROWS:
+        raise ShapeError(f"{where}: too many rows, got shape {x.shape}, expected at most {_MAX_ROWS}")
     return list(x)
 
 

@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from popsr import ops
+from popsr._args import is_a, read_choice
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
-from popsr.utils import is_a, read_choice
 
 __all__ = ["LEVELS_TYPE", "print_tensor", "print_text"]
 
@@ -46,7 +47,7 @@ def print_tensor(t: Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: 
         ArgumentTypeError: ``t`` is not a Tensor; otherwise as for ``ops.print_tensor``, when it is printed.
     """
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"print_tensor: t is not a Tensor, got {t!r}")
+        raise ArgumentTypeError(f"print_tensor: t is not a Tensor, got {shown(t)}")
     return ops.print_tensor(t, *args, **kwargs) if _is_printed("print_tensor", level) else t
 
 
@@ -65,9 +66,9 @@ def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG
         ArgumentTypeError: ``text`` is not a str, or ``num`` not a Tensor.
     """
     if not is_a(text, str):
-        raise ArgumentTypeError(f"print_text: text is not a str, got {text!r}")
+        raise ArgumentTypeError(f"print_text: text is not a str, got {shown(text)}")
     if num is not None and not is_a(num, Tensor):
-        raise ArgumentTypeError(f"print_text: num is not a Tensor, got {num!r}")
+        raise ArgumentTypeError(f"print_text: num is not a Tensor, got {shown(num)}")
     if not _is_printed("print_text", level):
         return
     if num is not None:

@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from popsr._args import read_a, read_call, read_flag, read_int, read_items, read_text
+from popsr._shown import shown
 from popsr.addons.utils import OrderedDict, duplicate_items
-from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
+from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
-__all__ = ["DotTree", "sanitise", "to_mapping"]
+__all__ = ["DotTree", "read_key", "sanitise", "to_mapping"]
 
 L = TypeVar("L")
 V = TypeVar("V")
 Tree = TypeVar("Tree", bound="DotTree[Any]")
+_MAX_DEPTH = 64  # levels of a tree
 
 
 def sanitise(name: str) -> str:
@@ -22,6 +25,7 @@ def sanitise(name: str) -> str:
     Args:
         name: the name; a leading digit gets a ``_`` before it.
     """
+    read_text("sanitise: name", name)
     name = re.sub(r"\W", "_", name)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -33,8 +37,34 @@ def to_mapping(key: DotTree[L], value: DotTree[V]) -> dict[L, V]:
         key: a tree with hashable leaves.
         value: a tree of any class.
     """
+    read_a("to_mapping: key", key, DotTree)
+    read_a("to_mapping: value", value, DotTree)
     leaves, others = key.to_dict(), value.to_dict()
     return {leaf: others[name] for name, leaf in leaves.items() if name in others}
+
+
+def read_key(where: str, key: Any) -> str:
+    """A dotted key.
+
+    Args:
+        where: the call, for messages.
+        key: the argument.
+    Raises:
+        ArgumentTypeError: it is not a str or int.
+        AttributeValueError: it is not a key: identifiers or numbers, with dots between.
+    """
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(read_int(f"{where}: key", key, 0))
+    if not isinstance(key, str):
+        raise ArgumentTypeError(f"{where}: key is not a str or int, got {shown(key)}")
+    path = str(key).split(".", _MAX_DEPTH)
+    for element in path:
+        if not (element.isidentifier() or (element.isascii() and element.isdigit() and len(element) < 19)):
+            raise AttributeValueError(
+                f"{where}: {shown(key)} is not a key, got {shown(element)}, expected identifiers or numbers with "
+                "dots between"
+            )
+    return ".".join(path)
 
 
 class DotTree(Generic[L]):
@@ -62,7 +92,9 @@ class DotTree(Generic[L]):
         found = self.__dict__.get("_map", {})
         if key not in found:
             kind = type(self).__name__
-            raise AttributeError(f"{kind}: no such key, got {key!r}, expected one of {list(found)}")
+            raise AttributeAccessError(
+                f"{kind}: no such key, got {shown(key)}, expected one of {shown(list(found))}"
+            )
         return found[key]
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -72,9 +104,9 @@ class DotTree(Generic[L]):
             AttributeError: ``key`` is one of this level.
         """
         if key in self.__dict__.get("_map", {}):
-            raise AttributeError(
-                f"{type(self).__name__}: a key is not set as attribute, got {key!r}, expected "
-                f"insert({key!r}, ..., overwrite=True)"
+            raise AttributeAccessError(
+                f"{type(self).__name__}: a key is not set as attribute, got {shown(key)}, expected "
+                f"insert({shown(key)}, ..., overwrite=True)"
             )
         super().__setattr__(key, value)
 
@@ -160,6 +192,7 @@ class DotTree(Generic[L]):
             ValueError: the first element of the key is there and ``overwrite`` is False, or the key is no key.
             TypeError: ``value`` is a tree of another class.
         """
+        overwrite = read_flag("insert: overwrite", overwrite)
         self._insert(self._path(key, "insert"), value, overwrite)
 
     def _insert(self: Tree, path: list[str], value: Any, overwrite: bool) -> None:
@@ -168,7 +201,8 @@ class DotTree(Generic[L]):
         there = self._map.get(first)
         if first in self._map and not overwrite:
             raise AttributeValueError(
-                f"insert: {first!r} already exists, got {'.'.join(path)!r}, expected a new key or overwrite=True"
+                f"insert: {shown(first)} already exists, got {shown('.'.join(path))}, expected a new key or "
+                "overwrite=True"
             )
         if rest:
             subtree = there.copy() if isinstance(there, DotTree) else self._empty()
@@ -186,12 +220,14 @@ class DotTree(Generic[L]):
             ValueError: an entry exists and ``overwrite`` is False.
             TypeError: ``values`` is no tree, or has a subtree of another class. Nothing is changed then.
         """
+        overwrite = read_flag("update: overwrite", overwrite)
         if not isinstance(values, DotTree):
-            raise ArgumentTypeError(f"update: not a DotTree, got {values!r}")
+            raise ArgumentTypeError(f"update: not a DotTree, got {shown(values)}")
         taken = [key for key in values._map if key in self._map]
         if taken and not overwrite:
             raise AttributeValueError(
-                f"update: {taken[0]!r} already exists, got {values.keys()}, expected new keys or overwrite=True"
+                f"update: {shown(taken[0])} already exists, got {shown(values.keys())}, expected new keys or "
+                "overwrite=True"
             )
         for key, value in values._map.items():
             self._check_class("update", key, value)
@@ -230,6 +266,7 @@ class DotTree(Generic[L]):
         Args:
             fn: makes its leaves of those of this tree.
         """
+        read_call("map: fn", fn)
         result = self._empty()
         for key, value in self._map.items():
             result._map[key] = value.map(fn) if isinstance(value, DotTree) else fn(value)
@@ -244,10 +281,13 @@ class DotTree(Generic[L]):
             ValueError: a key is there twice.
             KeyError: there is no such key.
         """
-        names = [".".join(self._path(key, "filter_keys")) for key in keys]
+        names = [
+            ".".join(self._path(key, "filter_keys"))
+            for key in read_items("filter_keys", "keys", keys, kind="keys")
+        ]
         twice = duplicate_items(names)
         if twice:
-            raise AttributeValueError(f"filter_keys: keys are given twice, got {twice}")
+            raise AttributeValueError(f"filter_keys: keys are given twice, got {shown(twice)}")
         result = self._empty()
         for name in names:
             value = self[name]
@@ -265,14 +305,14 @@ class DotTree(Generic[L]):
             TypeError: a tree is of another class.
         """
         tree = cls()
-        for key, value in d.items():
+        for key, value in read_a("from_dict: d", d, (Mapping,)).items():
             path = tree._path(key, "from_dict")
             at: Any = tree
             for element in path[:-1]:
                 at = at._map.setdefault(element, tree._empty())
                 if not isinstance(at, DotTree):
                     raise AttributeValueError(
-                        f"from_dict: {element!r} is a leaf, got a key below it, {key!r}"
+                        f"from_dict: {shown(element)} is a leaf, got a key below it, {shown(key)}"
                     )
             at._insert([path[-1]], value.copy() if isinstance(value, DotTree) else value, False)
         return tree
@@ -285,7 +325,8 @@ class DotTree(Generic[L]):
             keys: dotted keys.
             values: leaves; keys or leaves without a partner are left out.
         """
-        return cls.from_dict(dict(zip(keys, values, strict=False)))
+        names = [read_key("pack", key) for key in read_items("pack", "keys", keys, kind="keys")]
+        return cls.from_dict(dict(zip(names, read_items("pack", "values", values), strict=False)))
 
     # --- keys -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +336,7 @@ class DotTree(Generic[L]):
     def _check_class(self, where: str, key: str, value: Any) -> None:
         if isinstance(value, DotTree) and not isinstance(value, type(self)):
             raise ArgumentTypeError(
-                f"{where}: a tree of another class, got {type(value).__name__} for {key!r}, "
+                f"{where}: a tree of another class, got {type(value).__name__} for {shown(key)}, "
                 f"expected {type(self).__name__}"
             )
 
@@ -307,17 +348,9 @@ class DotTree(Generic[L]):
                 yield key, value
 
     def _path(self, key: str | int, where: str) -> list[str]:
-        if isinstance(key, bool) or not isinstance(key, (str, int)):
-            raise ArgumentTypeError(f"{where}: key is not a str or int, got {key!r}")
-        if isinstance(key, int):
-            return [self._number(key, where)]
-        path = key.split(".")
-        for element in path:
-            if not (element.isidentifier() or (element.isascii() and element.isdigit())):
-                raise AttributeValueError(
-                    f"{where}: {key!r} is not a key, got {element!r}, expected identifiers or numbers with dots between"
-                )
-        return path
+        if isinstance(key, int) and not isinstance(key, bool):
+            return [self._number(read_int(f"{where}: key", key), where)]
+        return read_key(where, key).split(".")
 
     def _number(self, key: int, where: str) -> str:
         if key >= 0:
@@ -332,5 +365,5 @@ class DotTree(Generic[L]):
 
     def _unknown(self, key: str | int) -> UnknownNameError:
         return UnknownNameError(
-            f"{type(self).__name__}: no such key, got {key!r}, expected one of {self.keys_flat()}"
+            f"{type(self).__name__}: no such key, got {shown(key)}, expected one of {shown(self.keys_flat())}"
         )

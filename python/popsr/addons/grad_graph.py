@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import popsr
+from popsr._args import is_a, read_a, read_flag, read_items, read_mapping, read_text
+from popsr._shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
 from popsr.context import gir
@@ -35,21 +37,24 @@ class Aux:
 
     def __init__(self, values: Mapping[str, Any] | None = None, is_readable: bool = False) -> None:
         """With values, as ``build_grad`` sees them."""
-        self._values = dict(values or {})
-        self._is_readable = is_readable
+        self._values = dict(read_mapping("Aux", "values", values))
+        self._is_readable = read_flag("Aux: is_readable", is_readable)
         self._inputs: dict[Tensor, Tensor] = {}  # of the forward graph to those of the gradient graph
         self._exposed: list[Tensor] = []  # outputs of the forward graph for gradient graphs only
 
     def __setitem__(self, key: str, value: Any) -> None:
+        read_text("aux: key", key)
         if self._is_readable:
-            raise StateError(f"aux: written in build_grad, got {key!r}, expected build to do so")
+            raise StateError(f"aux: written in build_grad, got {shown(key)}, expected build to do so")
         self._values[key] = value
 
     def __getitem__(self, key: str) -> Any:
         if not self._is_readable:
-            raise StateError(f"aux: read in build, got {key!r}, expected build_grad to do so")
-        if key not in self._values:
-            raise UnknownNameError(f"aux: no such key, got {key!r}, expected one of {list(self._values)}")
+            raise StateError(f"aux: read in build, got {shown(key)}, expected build_grad to do so")
+        if not is_a(key, str) or key not in self._values:
+            raise UnknownNameError(
+                f"aux: no such key, got {shown(key)}, expected one of {list(self._values)}"
+            )
         value = self._values[key]
         if not isinstance(value, Tensor):
             return value
@@ -70,23 +75,25 @@ class VarGrad:
 
     def __init__(self, variables: Mapping[str, Tensor] | None = None) -> None:
         """Of the given variables."""
-        self._variables = dict(variables or {})
+        self._variables = dict(read_mapping("VarGrad", "variables", variables))
         self._gradients: dict[str, Tensor] = {}
 
     def __setitem__(self, key: str, value: Tensor) -> None:
-        if key not in self._variables:
+        if not is_a(key, str) or key not in self._variables:
             raise UnknownNameError(
-                f"var_grad: no such variable, got {key!r}, expected one of {list(self._variables)}"
+                f"var_grad: no such variable, got {shown(key)}, expected one of {list(self._variables)}"
             )
         if not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"var_grad: the gradient of {key!r} is not a Tensor, got {value!r}")
+            raise ArgumentTypeError(
+                f"var_grad: the gradient of {shown(key)} is not a Tensor, got {shown(value)}"
+            )
         _check_shape(f"the gradient of {key!r}", value, self._variables[key])
         self._gradients[key] = value
 
     def __getitem__(self, key: str) -> Tensor:
-        if key not in self._gradients:
+        if not is_a(key, str) or key not in self._gradients:
             raise UnknownNameError(
-                f"var_grad: no gradient yet, got {key!r}, expected one of {list(self._gradients)}"
+                f"var_grad: no gradient yet, got {shown(key)}, expected one of {list(self._gradients)}"
             )
         return self._gradients[key]
 
@@ -110,7 +117,18 @@ def create_grad_graph_info(
         grad_output_to_fwd_input: outputs of the gradient graph, in order, to what they are the gradients of.
         fwd_tensors: tensors of the forward graph whose values the gradient graph takes, not their gradients.
     """
-    inputs = [(tensor not in fwd_tensors, tensor) for tensor in grad_input_to_fwd_output.values()]
+    where = "create_grad_graph_info"
+    read_a(f"{where}: ir", ir, Ir)
+    read_a(f"{where}: fwd_graph", fwd_graph, Graph)
+    read_a(f"{where}: grad_graph", grad_graph, Graph)
+    for name, given in (
+        ("grad_input_to_fwd_output", grad_input_to_fwd_output),
+        ("grad_output_to_fwd_input", grad_output_to_fwd_input),
+    ):
+        for tensor in read_mapping(where, name, given).values():
+            read_a(f"{where}: a value of {name}", tensor, Tensor)
+    values = {id(t) for t in read_items(where, "fwd_tensors", fwd_tensors, kind="tensors")}
+    inputs = [(id(tensor) not in values, tensor) for tensor in grad_input_to_fwd_output.values()]
     return _grad_graph_info(ir, fwd_graph, grad_graph, inputs, grad_output_to_fwd_input.values())
 
 
@@ -140,6 +158,7 @@ def create(
     grads_required: Iterable[Tensor] | None,
 ) -> GraphWithNamedArgs:
     """See ``Module.create_grad_graph``."""
+    read_a("create_grad_graph: fwd_graph", fwd_graph, GraphWithNamedArgs)
     forward = fwd_graph.graph
     kept = fwd_graph.aux or Aux()
     of_build = [t for t in forward.outputs if t not in kept._exposed]
@@ -181,7 +200,7 @@ def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:
     hidden = [t for t in tensors if t not in forward.inputs and t not in forward.outputs]
     if hidden and forward.ir._core.is_called(forward._id):
         raise GraphError(
-            f"create_grad_graph: the forward graph is called already, got {forward!r}, expected gradient graphs "
+            f"create_grad_graph: the forward graph is called already, got {shown(forward)}, expected gradient graphs "
             "before calls"
         )
     with forward:
@@ -193,13 +212,18 @@ def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:
 def _members(name: str, tensors: Iterable[Tensor] | None, known: tuple[Tensor, ...]) -> list[Tensor]:
     if tensors is None:
         return list(known)
-    found = list(tensors)
+    where = "create_grad_graph"
+    found = [
+        read_a(f"{where}: an item of {name}", t, Tensor)
+        for t in read_items(where, name, tensors, kind="tensors")
+    ]
     twice, others = duplicate_items(found), [t for t in found if t not in known]
     if twice:
-        raise AttributeValueError(f"create_grad_graph: {name} has tensors twice, got {twice}")
+        raise AttributeValueError(f"create_grad_graph: {name} has tensors twice, got {shown(twice)}")
     if others:
         raise GraphError(
-            f"create_grad_graph: {name} has tensors of another graph, got {others}, expected some of {list(known)}"
+            f"create_grad_graph: {name} has tensors of another graph, got {shown(others)}, expected some of "
+            f"{shown(list(known))}"
         )
     return found
 
@@ -220,7 +244,7 @@ def _check_parameters(module: Module, number: int) -> None:
 def _tensors(result: Any) -> Iterator[Tensor]:
     for tensor in [] if result is None else [result] if isinstance(result, Tensor) else result:
         if not isinstance(tensor, Tensor):
-            raise ArgumentTypeError(f"build_grad: returned no Tensor, got {tensor!r}")
+            raise ArgumentTypeError(f"build_grad: returned no Tensor, got {shown(tensor)}")
         yield tensor
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr import ops
+from popsr._args import read_a, read_choice, read_flag, read_items, read_mapping
+from popsr._shown import shown, shown_items
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
 from popsr.addons.graph_text import schedule_text
-from popsr.addons.named_tensors import NamedTensors, TensorMap
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, StateError
+from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
+from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, GraphError, StateError
 from popsr.graph import Graph
 from popsr.ops.control import CallSiteInfo, _bind_inputs
 from popsr.tensor import Tensor, TensorLike
 from popsr.transforms import GradGraphInfo
-from popsr.utils import read_mapping
 
 if TYPE_CHECKING:
     from popsr.addons.grad_graph import Aux
@@ -31,10 +32,12 @@ class BoundGraph:
         args: tensors, or host data, by input of the graph.
     """
 
+    _state: Mapping[Tensor, str] = {}  # keys of inputs that stand for state
+
     def __init__(self, graph: Graph, args: TensorMap | None = None) -> None:
         """The graph and what is bound."""
         if not isinstance(graph, Graph):
-            raise ArgumentTypeError(f"BoundGraph: graph is not a Graph, got {graph!r}")
+            raise ArgumentTypeError(f"BoundGraph: graph is not a Graph, got {shown(graph)}")
         self.graph = graph
         self.args: dict[Tensor, Any] = dict(read_mapping("BoundGraph", "args", args))
 
@@ -63,7 +66,19 @@ class BoundGraph:
             args: as for ``call``.
         """
         given = {**self.args, **read_mapping("call", "args", args)}
-        return ops.call_with_info(self.graph, *targs, inputs_dict=given)
+        try:
+            return ops.call_with_info(self.graph, *targs, inputs_dict=given)
+        except GraphError as error:
+            missing = [key for t, key in self._state.items() if t not in given]
+            if not missing or len(targs) >= len(self.graph.inputs):
+                raise
+            found = GraphError(
+                f"call: the graph has state that is not bound, got no {shown_items(missing)} for {shown(self.graph)}, "
+                "expected graph.bind(variables).call(...)"
+            )
+            for note in getattr(error, "__notes__", ()):
+                found.add_note(note)
+            raise found from None
 
     def bind(self, args: TensorMap) -> BoundGraph:
         """The graph with more bound; what is bound again is replaced.
@@ -71,7 +86,11 @@ class BoundGraph:
         Args:
             args: tensors by input of the graph.
         """
-        return BoundGraph(self.graph, {**self.args, **read_mapping("bind", "args", args)})
+        return self._with_state(BoundGraph(self.graph, {**self.args, **read_mapping("bind", "args", args)}))
+
+    def _with_state(self, other: BoundGraph) -> BoundGraph:
+        other._state = self._state
+        return other
 
     def subgraph_io_map(
         self, *targs: Tensor, args: TensorMap | None = None, outs: Iterable[Tensor] | None = None
@@ -88,17 +107,17 @@ class BoundGraph:
         """
         where = "subgraph_io_map"
         inputs, outputs = self.graph.inputs, self.graph.outputs
-        found = tuple(outs or ())
+        found = () if outs is None else read_items(where, "outs", outs, kind="tensors")
         if len(found) > len(outputs):
             raise GraphError(
-                f"{where}: too many outputs, got {len(found)}, expected at most {len(outputs)} of {self.graph!r}"
+                f"{where}: too many outputs, got {len(found)}, expected at most {len(outputs)} of {shown(self.graph)}"
             )
         given = {**self.args, **read_mapping(where, "args", args)}
         mapping = _bind_inputs(where, inputs, targs, given)
         missing = [t for t in inputs if t not in mapping]
         if missing:
             raise GraphError(
-                f"{where}: inputs are missing, got {len(mapping)} of {len(inputs)}, expected also {missing}"
+                f"{where}: inputs are missing, got {len(mapping)} of {len(inputs)}, expected also {shown(missing)}"
             )
         mapping.update(zip(outputs, found, strict=False))
         return mapping
@@ -130,9 +149,11 @@ class GraphWithNamedArgs:
     ) -> None:
         """The graph and its names."""
         if not isinstance(graph, Graph):
-            raise ArgumentTypeError(f"GraphWithNamedArgs: graph is not a Graph, got {graph!r}")
+            raise ArgumentTypeError(f"GraphWithNamedArgs: graph is not a Graph, got {shown(graph)}")
         self.graph = graph
-        self.args = NamedTensors() if args is None else args
+        self.args = NamedTensors() if args is None else read_a("GraphWithNamedArgs: args", args, NamedTensors)
+        for key, tensor in self.args.to_dict().items():
+            keep_key(read_a(f"GraphWithNamedArgs: {key!r} of args", tensor, Tensor), key)
         self.from_module = from_module
         self.aux = aux
         self.called_graphs_grad_info = read_grad_infos("GraphWithNamedArgs", called_graphs_grad_info)
@@ -149,6 +170,7 @@ class GraphWithNamedArgs:
             grad_graph_info: what ``popsr.transforms.autodiff`` returns.
             args: inputs by name. Default: none.
         """
+        read_a("from_grad_graph: grad_graph_info", grad_graph_info, GradGraphInfo)
         return cls(grad_graph_info.graph, args, grad_graph_info)
 
     @property
@@ -159,8 +181,8 @@ class GraphWithNamedArgs:
             AttributeError: it is no gradient graph.
         """
         if self._grad_graph_info is None:
-            raise AttributeError(
-                f"grad_graph_info: {self.graph!r} is no gradient graph, expected one of autodiff"
+            raise AttributeAccessError(
+                f"grad_graph_info: {shown(self.graph)} is no gradient graph, expected one of autodiff"
             )
         return self._grad_graph_info
 
@@ -175,7 +197,10 @@ class GraphWithNamedArgs:
             args: tensors by the same names. Names that only one side has are ignored, so that one tree can be bound to
                 several graphs; a name that is missing is reported when the graph is called.
         """
-        return BoundGraph(self.graph, None if args is None else self.args.to_mapping(args))
+        given = {} if args is None else self.args.to_mapping(read_a("bind: args", args, NamedTensors))
+        bound = BoundGraph(self.graph, given)
+        bound._state = {tensor: key for key, tensor in self.args.to_dict().items()}
+        return bound
 
     def call(
         self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
@@ -221,17 +246,16 @@ class GraphWithNamedArgs:
         """
         from popsr.addons.transforms.autodiff import autodiff
 
-        if method not in ("auto", "build_grad", "autodiff"):
-            raise AttributeValueError(
-                f"autodiff: unknown method, got {method!r}, expected 'auto', 'build_grad' or 'autodiff'"
+        read_choice("autodiff", "method", method, ("auto", "build_grad", "autodiff"))
+        if self._differentiated and not read_flag("autodiff: force", force):
+            raise StateError(
+                f"autodiff: already differentiated, got {shown(self.graph)}, expected force=True"
             )
-        if self._differentiated and not force:
-            raise StateError(f"autodiff: already differentiated, got {self.graph!r}, expected force=True")
         module = self.from_module
         by_hand = module is not None and module.implements_grad_graph()
         if method == "build_grad" and not by_hand:
             raise AttributeValueError(
-                f"autodiff: no build_grad, got from_module {module!r}, expected a module that has one"
+                f"autodiff: no build_grad, got from_module {shown(module)}, expected a module that has one"
             )
         if by_hand and method != "autodiff":
             assert module is not None

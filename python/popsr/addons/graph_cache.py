@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from popsr import ops
+from popsr._args import read_a
+from popsr._shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError
@@ -44,6 +46,7 @@ class IrTable(Generic[V]):
         Args:
             ir: the Ir.
         """
+        read_a("IrTable: ir", ir, Ir)
         tables = ir.__dict__.setdefault("_addons_tables", weakref.WeakKeyDictionary())
         found: dict[Hashable, V] = tables.setdefault(self, {})
         return found
@@ -61,8 +64,11 @@ def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspec
     """
     call = fn.build if isinstance(fn, Module) else fn
     if not callable(call):
-        raise ArgumentTypeError(f"bound_arguments: not a function or Module, got {fn!r}")
-    signature = inspect.signature(call)
+        raise ArgumentTypeError(f"bound_arguments: not a function or Module, got {shown(fn)}")
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"bound_arguments: no signature, got {shown(fn)}: {error}") from None
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -83,26 +89,35 @@ def argument_key(arg: Any) -> Hashable:
     Raises:
         TypeError: it cannot be hashed.
     """
+    try:
+        return _key_of(arg)
+    except RecursionError:
+        raise ArgumentTypeError(
+            f"graph_cache: an argument is nested too deeply, got {shown(arg)}, expected fewer levels"
+        ) from None
+
+
+def _key_of(arg: Any) -> Hashable:
     if isinstance(arg, (Tensor, TensorSpec)):
         return (TensorSpec, arg.shape, arg.dtype.name, arg.meta_shape)
     if isinstance(arg, Graph):
         return (Graph, arg.ir.id, arg.id)
     if isinstance(arg, GraphWithNamedArgs):
-        return argument_key(arg.graph)
+        return _key_of(arg.graph)
     if isinstance(arg, BoundGraph):
-        bound = ((t.id, argument_key(value)) for t, value in arg.args.items())
-        return (BoundGraph, argument_key(arg.graph), *bound)
+        bound = ((t.id, _key_of(value)) for t, value in arg.args.items())
+        return (BoundGraph, _key_of(arg.graph), *bound)
     if isinstance(arg, (list, tuple)):
-        return (type(arg), *map(argument_key, arg))
+        return (type(arg), *map(_key_of, arg))
     if isinstance(arg, Mapping):
-        return (Mapping, *((argument_key(key), argument_key(value)) for key, value in arg.items()))
+        return (Mapping, *((_key_of(key), _key_of(value)) for key, value in arg.items()))
     if isinstance(arg, (float, np.generic)):  # zeros of both signs are equal
         return (type(arg), np.asarray(arg).tobytes())
     try:
         hash(arg)
-    except TypeError:
+    except Exception:  # of its own __hash__
         raise ArgumentTypeError(
-            f"graph_cache: an argument cannot be hashed, got {arg!r}, expected tensors and hashable values"
+            f"graph_cache: an argument cannot be hashed, got {shown(arg)}, expected tensors and hashable values"
         ) from None
     return (type(arg), arg)
 

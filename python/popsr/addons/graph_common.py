@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
+from popsr._args import read_mapping
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.transforms import GradGraphInfo
-from popsr.utils import read_mapping
 
 if TYPE_CHECKING:
     from popsr.addons.graph import GraphWithNamedArgs
@@ -35,6 +36,6 @@ def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, G
         info = value.grad_graph_info if isinstance(value, GraphWithNamedArgs) else value
         if not isinstance(graph, Graph) or not isinstance(info, GradGraphInfo):
             raise ArgumentTypeError(
-                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {key!r}: {value!r}"
+                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {shown(key)}: {shown(value)}"
             )
         yield graph, info

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from popsr._args import read_a
 from popsr.addons.named_tensors import NamedTensors
 from popsr.graph import Graph
 from popsr.op import Op
@@ -39,6 +40,8 @@ def schedule_text(graph: Graph, args: NamedTensors) -> str:
         graph: the graph.
         args: names of its inputs.
     """
+    read_a("schedule_text: graph", graph, Graph)
+    read_a("schedule_text: args", args, NamedTensors)
     numbers = _Numbers(args)
     inputs, outputs = numbers.named(graph.inputs), ", ".join(map(numbers.number, graph.outputs))
     lines = [f"Graph : {graph.name}", f"  ({inputs}) -> ({outputs}) {{"]

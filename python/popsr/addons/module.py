@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import popsr
 from popsr import dtypes
+from popsr._args import read_a, read_choice, read_flag, read_int, read_items, read_text
+from popsr._shown import shown
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
@@ -25,12 +27,20 @@ from popsr.addons.variable_factory import (
     add_variable_input,
 )
 from popsr.context import gir
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeAccessError,
+    AttributeValueError,
+    GraphError,
+    UnsupportedError,
+)
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_choice
 
 __all__ = ["Module", "NameScopeMeta", "create_grad_graph_info"]
+
+
+_OF_INIT = ("_own_state", "_submodules", "_cached", "_grad_inlining_error")
 
 
 class NameScopeMeta(type):
@@ -91,9 +101,10 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     ) -> None:
         """No state yet."""
         read_choice("Module", "grad_inlining_error", grad_inlining_error, ("error", "warning", "none"))
+        cache = read_flag("Module: cache", cache)
         if cache and self.implements_grad_graph():
             raise AttributeValueError(
-                f"Module: no cache for modules with build_grad, got cache={cache!r} for {type(self).__qualname__}"
+                f"Module: no cache for modules with build_grad, got cache={shown(cache)} for {type(self).__qualname__}"
             )
         self._own_state = State()
         self._submodules: dict[str, Module] = {}
@@ -102,6 +113,19 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         )
         self._grad_inlining_error = grad_inlining_error
         self._name_scope: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for what is not there: attributes that ``__init__`` makes.
+
+        Raises:
+            AttributeAccessError: there is no such attribute, perhaps since ``super().__init__()`` was not called.
+        """
+        kind = type(self).__qualname__
+        if name in _OF_INIT:
+            raise AttributeAccessError(
+                f"{kind}: the module is not initialised, expected super().__init__() first"
+            )
+        raise AttributeAccessError(f"'{kind}' object has no attribute {shown(name)}")
 
     # --- what subclasses write --------------------------------------------------------------------------------------
 
@@ -127,7 +151,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Subclasses may write it, with one parameter for the gradient of each output. ``self.aux["key"]`` is what
         ``build`` stored there, ``self.var_grad["name"] = gradient`` are gradients of variables.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} does not define build_grad()")
+        del args, kwargs
+        raise UnsupportedError(f"{type(self).__qualname__} does not define build_grad()")
 
     def implements_grad_graph(self) -> bool:
         """Does the class define ``build_grad``?"""
@@ -222,6 +247,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Returns:
             A function of the arguments of its ``build`` that returns the outputs.
         """
+        read_a("call_module: module", module, Module)
         read_choice("call_module", "autodiff", autodiff, ("auto", "build_grad", "autodiff", "none"))
 
         def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -254,9 +280,12 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Raises:
             ValueError: the name is taken, or there is none.
         """
-        name = name or variable_f.name
+        read_a("add_variable_factory: variable_f", variable_f, VariableFactory)
+        name = variable_f.name if name is None else name
         if name is None:
-            raise AttributeValueError(f"add_variable_factory: a factory without a name, got {variable_f!r}")
+            raise AttributeValueError(
+                f"add_variable_factory: a factory without a name, got {shown(variable_f)}"
+            )
         self._check_name(name, False)
         return self._register(name, variable_f, variable_f.create_input(), False)
 
@@ -329,15 +358,19 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
         Args:
             name: their subtree here.
-            variable_f: the factories of the other graph.
+            variable_f: the factories of the other graph; inputs have their keys as names, below ``name``.
             overwrite: replace what has the name.
         Returns:
             The inputs, with the keys of ``variable_f``: for ``bind``.
         Raises:
             ValueError: the name is taken.
         """
+        read_a("add_variable_inputs: variable_f", variable_f, NamedVariableFactories)
+        overwrite = read_flag("add_variable_inputs: overwrite", overwrite)
         self._check_name(name, overwrite)
-        inputs = NamedTensors.from_dict({key: f.create_input() for key, f in variable_f.to_dict().items()})
+        inputs = NamedTensors.from_dict(
+            {key: f._input(f"{name}.{key}") for key, f in variable_f.to_dict().items()}
+        )
         self._own_state.factories.insert(name, variable_f.copy(), overwrite)
         self._own_state.inputs.insert(name, inputs.copy(), overwrite)
         self._note_state()
@@ -349,14 +382,14 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Args:
             name: the scope.
         """
-        self._name_scope = name
+        self._name_scope = read_text("set_name_scope: name", name)
 
     def _check_name(self, name: str | int, overwrite: bool) -> None:
         """Before an input is made."""
         first = self._own_state.factories._path(name, "insert")[0]
         if not overwrite and first in self._own_state.factories:
             raise AttributeValueError(
-                f"{type(self).__qualname__}: variable {str(name)!r} already exists, expected another name or "
+                f"{type(self).__qualname__}: variable {shown(str(name))} already exists, expected another name or "
                 "overwrite=True"
             )
 
@@ -375,8 +408,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     def __setattr__(self, key: str, value: Any) -> None:
         if isinstance(value, Module):
             if "_submodules" not in self.__dict__:
-                raise AttributeError(
-                    f"{type(self).__qualname__}: a module is assigned to {key!r} before super().__init__()"
+                raise AttributeAccessError(
+                    f"{type(self).__qualname__}: a module is assigned to {shown(key)} before super().__init__()"
                 )
             self._add_part(key, value)
             value.set_name_scope(key)
@@ -385,7 +418,8 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
     def _add_part(self, key: str, part: Module) -> None:
         if id(self) in part._tree():
             raise AttributeValueError(
-                f"{type(self).__qualname__}: a module is a part of itself, got {key!r}, expected parts without this one"
+                f"{type(self).__qualname__}: a module is a part of itself, got {shown(key)}, expected parts "
+                "without this one"
             )
         self._submodules[key] = part
 
@@ -399,9 +433,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             TypeError: one is no Module.
         """
         result = Module()
-        for i, part in enumerate(sub_modules):
+        for i, part in enumerate(read_items("from_list", "sub_modules", sub_modules, kind="modules")):
             if not isinstance(part, Module):
-                raise ArgumentTypeError(f"from_list: not a Module, got {part!r}")
+                raise ArgumentTypeError(f"from_list: not a Module, got {shown(part)}")
             result._add_part(str(i), part)
             part.set_name_scope(str(i))
         result.__dict__["_is_list"] = True
@@ -415,7 +449,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             inputs: the factories.
         """
         result = Module()
-        for i, factory in enumerate(inputs):
+        for i, factory in enumerate(
+            read_items("from_variable_factories", "inputs", inputs, kind="factories")
+        ):
             result.add_variable_factory(factory, str(i))
         return result
 
@@ -427,9 +463,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Raises:
             KeyError: there is none.
         """
-        name = (
-            str(len(self._submodules) + key) if isinstance(key, int) and key < 0 and self._submodules else key
-        )
+        name = key if isinstance(key, str) else read_int(f"{type(self).__qualname__}: key", key)
+        if isinstance(name, int) and name < 0 and self._submodules:
+            name += len(self._submodules)
         found = self._submodules.get(str(name))
         return self._own_state.inputs.get(key) if found is None else found
 
@@ -438,7 +474,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     def __iter__(self) -> Iterator[Module]:
         if "_is_list" not in self.__dict__:
-            raise AttributeError(f"{type(self).__qualname__}: not iterable, expected a module of from_list")
+            raise AttributeAccessError(
+                f"{type(self).__qualname__}: not iterable, expected a module of from_list"
+            )
         return iter(self._submodules.values())
 
     def _tree(self) -> dict[int, Module]:

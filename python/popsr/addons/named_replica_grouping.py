@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-from popsr.addons.dot_tree import DotTree
+from popsr._args import read_a, read_items
+from popsr._shown import shown
+from popsr.addons.dot_tree import DotTree, read_key
 from popsr.context import gir
 from popsr.errors import AttributeValueError, ReplicaError
 from popsr.replica_grouping import ReplicaGrouping
@@ -41,7 +43,9 @@ class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
             names: dotted keys.
             value: the grouping.
         """
-        return cls.from_dict(dict.fromkeys(names, value))
+        keys = read_items("build_groups", "names", names, kind="keys")
+        read_a("build_groups: value", value, ReplicaGrouping)
+        return cls.from_dict(dict.fromkeys((read_key("build_groups", key) for key in keys), value))
 
 
 def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> ReplicaGrouping:
@@ -56,7 +60,11 @@ def group_of(groups: NamedReplicaGrouping | None, key: str) -> ReplicaGrouping |
         groups: groupings by key.
         key: the key.
     """
-    return groups[key] if groups is not None and key in groups else None
+    if groups is None:
+        return None
+    read_a("group_of: groups", groups, NamedReplicaGrouping)
+    found: ReplicaGrouping | None = groups[key] if key in groups else None  # noqa: SIM401 - trees have another get
+    return found
 
 
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
@@ -91,7 +99,7 @@ def get_ild_size_from_popdist() -> int:
         size = 0
     if size < 1:
         raise AttributeValueError(
-            f"get_ild_size_from_popdist: no domain size in POPLAR_TARGET_OPTIONS, got {text!r}, "
+            f"get_ild_size_from_popdist: no domain size in POPLAR_TARGET_OPTIONS, got {shown(text)}, "
             'expected JSON with "ipuLinkDomainSize"'
         )
     return size
@@ -115,6 +123,7 @@ def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:
 
 def _inside(replica_grouping: ReplicaGrouping | None, size: int, what: str) -> ReplicaGrouping:
     grouping = fill_none_group(replica_grouping, gir().replica_grouping())
+    read_a("replica_grouping: replica_grouping", grouping, ReplicaGrouping)
     if grouping.num_replicas <= size:
         return grouping
     stride = grouping.stride

@@ -8,13 +8,35 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
+from popsr._args import read_a, read_mapping
+from popsr._shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor
 
-__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "print_named_tensors"]
+__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "keep_key", "print_named_tensors"]
 
 TensorMap = Mapping[Tensor, Tensor]
+
+
+def keep_key(tensor: Tensor, key: str) -> None:
+    """Let a tensor sort by a key among others, whatever its name is; the first key stays.
+
+    Args:
+        tensor: a variable, or a graph's input for one.
+        key: its key in the tree that it was made for.
+    """
+    keys: dict[Tensor, str] = tensor.ir.__dict__.setdefault("_addons_keys", {})
+    keys.setdefault(tensor, key)
+
+
+def _sort_name(key: str, tensor: Tensor) -> str:
+    read_a(f"NamedTensors: {key!r}", tensor, Tensor)
+    kept: str | None = tensor.ir.__dict__.get("_addons_keys", {}).get(tensor)
+    if kept is not None:
+        return kept
+    producer = tensor.ir._core.tensor(tensor._id)[8]
+    return tensor.name if producer is None else key
 
 
 class NamedTensorData(DotTree[np.ndarray[Any, Any]]):
@@ -26,11 +48,14 @@ class NamedTensors(DotTree[Tensor]):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors, sorted by their names, not by their keys.
+        """All tensors, sorted by their names, not by their keys in this tree.
 
-        Variables, the graph inputs that stand for them, their accumulators and their shards sort alike.
+        What stands for one value sorts alike, so that ``zip`` of two such tuples is right: variables that factories
+        made, named inputs of graphs and accumulators count by the keys that they were made with, whatever became of
+        their names, and results of ops by their keys here.
         """
-        return tuple(sorted(self.values_flat(), key=lambda t: t.name))
+        leaves = [(_sort_name(key, tensor), key, tensor) for key, tensor in self.to_dict().items()]
+        return tuple(tensor for _, _, tensor in sorted(leaves, key=lambda leaf: leaf[:2]))
 
     @property
     def named_tensors(self) -> dict[str, Tensor]:
@@ -45,11 +70,12 @@ class NamedTensors(DotTree[Tensor]):
         Raises:
             KeyError: a tensor is not in ``mapping``; the message has its key.
         """
+        read_mapping("remap", "mapping", mapping)
         tree = NamedTensors()
         for key, tensor in self.to_dict().items():
             if tensor not in mapping:
                 raise UnknownNameError(
-                    f"remap: no tensor in the place of {key!r}, got a mapping without {tensor!r}"
+                    f"remap: no tensor in the place of {shown(key)}, got a mapping without {shown(tensor)}"
                 )
             tree.insert(key, mapping[tensor], overwrite=True)
         return tree
@@ -63,5 +89,6 @@ def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     Returns:
         What the ops return, by the same keys.
     """
+    read_a("print_named_tensors: named_tensors", named_tensors, NamedTensors)
     printed = {key: ops.print_tensor(tensor, title=key) for key, tensor in named_tensors.to_dict().items()}
     return NamedTensors.from_dict(printed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from popsr._args import is_a, read_choice
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
-from popsr.utils import is_a, read_choice
 
 __all__ = ["apply_pre_alias_patterns"]
 
@@ -24,5 +25,5 @@ def apply_pre_alias_patterns(
         AttributeValueError: unknown level.
     """
     if not is_a(ir, Ir):
-        raise ArgumentTypeError(f"apply_pre_alias_patterns: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"apply_pre_alias_patterns: ir is not an Ir, got {shown(ir)}")
     read_choice("apply_pre_alias_patterns", "level", level, ("no_patterns", "minimal", "default", "all"))

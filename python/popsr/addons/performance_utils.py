@@ -24,11 +24,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from popsr._args import is_a, read_choice, read_number
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
-from popsr.utils import is_a, read_choice
 
 __all__ = [
     "elementwise_binary_flops",
@@ -162,7 +163,7 @@ def evaluate_ir_FLOPs(ir: Ir) -> dict[str, Any]:  # noqa: N802 - PopXL's name
         ArgumentTypeError: not an Ir.
     """
     if not is_a(ir, Ir):
-        raise ArgumentTypeError(f"evaluate_ir_FLOPs: not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"evaluate_ir_FLOPs: not an Ir, got {shown(ir)}")
     return _Counter().evaluate(ir.main_graph, ir.replication_factor)
 
 
@@ -178,7 +179,7 @@ def evaluate_FLOPs(graph: Graph) -> dict[str, Any]:  # noqa: N802 - PopXL's name
         ArgumentTypeError: not a Graph.
     """
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"evaluate_FLOPs: not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"evaluate_FLOPs: not a Graph, got {shown(graph)}")
     return _Counter().evaluate(graph, 1)
 
 
@@ -230,6 +231,7 @@ def print_FLOPs(  # noqa: N802 - PopXL's name
     Raises:
         AttributeValueError: unknown mode or format.
     """
+    _check_breakdown(flops_breakdown)
     read_choice("print_FLOPs", "mode", mode, ("type", "flat"))
     if mode == "type":
         leaves = sorted(_by_kind(flops_breakdown, {}).items(), key=lambda item: -item[1])
@@ -253,6 +255,23 @@ def _by_kind(breakdown: dict[str, Any], known: dict[int, dict[str, int]]) -> dic
     return sums
 
 
+def _check_breakdown(breakdown: Any) -> None:
+    """Raise ArgumentTypeError unless it is what ``evaluate_FLOPs`` returns."""
+    todo, seen = [breakdown], {id(breakdown)}
+    while todo:
+        each = todo.pop()
+        counts = each.get("TOT") if isinstance(each, dict) else None
+        if not is_a(counts, int) or not all(is_a(v, dict) for k, v in each.items() if k != "TOT"):
+            raise ArgumentTypeError(
+                f"print_FLOPs: not a breakdown, got {shown(breakdown)}, expected a result of evaluate_FLOPs"
+            )
+        for kind, ops in each.items():
+            inner = [] if kind == "TOT" else list(ops.values())
+            new = {id(v): v for v in inner if not is_a(v, int) and id(v) not in seen}
+            todo += new.values()
+            seen |= new.keys()
+
+
 def _leaves(breakdown: dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
     for kind, counts in breakdown.items():
         if kind != "TOT":
@@ -271,6 +290,7 @@ def format_flops_scientific(val: int | float, format: Format = "nearest3") -> st
     Raises:
         AttributeValueError: unknown format.
     """
+    val = val if isinstance(val, int) else read_number("format_flops_scientific: val", val)
     read_choice("format_flops_scientific", "format", format, (*_EXPONENTS, "nearest3"))
     unit: str = format
     if format == "nearest3":
@@ -282,4 +302,6 @@ def format_flops_scientific(val: int | float, format: Format = "nearest3") -> st
 
 def _check_op(where: str, op: Op, kinds: tuple[str, ...]) -> None:
     if not is_a(op, Op) or op.kind not in kinds:
-        raise ArgumentTypeError(f"{where}: not such an op, got {op!r}, expected one of {', '.join(kinds)}")
+        raise ArgumentTypeError(
+            f"{where}: not such an op, got {shown(op)}, expected one of {', '.join(kinds)}"
+        )

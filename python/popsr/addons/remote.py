@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import popsr
 from popsr import dtypes, ops
+from popsr._args import read_a, read_int
+from popsr._shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
@@ -17,7 +19,6 @@ from popsr.errors import ArgumentTypeError, ReplicaError, ShapeError
 from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import Tensor, TensorSpec
-from popsr.utils import read_int
 
 __all__ = [
     "NamedRemoteBuffers",
@@ -54,26 +55,25 @@ def create_remote_buffer(
         ShapeError: the parts are not equally long.
         ReplicaError: ``shard_over`` does not divide the group size.
     """
+    where = "create_remote_buffer"
+    read_a(f"{where}: spec", spec, (Tensor, TensorSpec))
     if spec.meta_shape:
         buffer = popsr.remote_buffer(spec.shape, spec.dtype, entries)
         buffer.meta_shape = spec.meta_shape
         return buffer
-    group = replica_group or gir().replica_grouping()
-    shards = (
-        group.group_size
-        if shard_over is None
-        else read_int("create_remote_buffer: shard_over", shard_over, 1)
-    )
+    group = gir().replica_grouping() if replica_group is None else replica_group
+    read_a(f"{where}: replica_group", group, ReplicaGrouping)
+    shards = group.group_size if shard_over is None else read_int(f"{where}: shard_over", shard_over, 1)
     if group.group_size % shards != 0:
         raise ReplicaError(
-            f"create_remote_buffer: shards do not tile the groups, got shard_over {shards}, expected a divisor of "
+            f"{where}: shards do not tile the groups, got shard_over {shards}, expected a divisor of "
             f"{group.group_size}"
         )
     if shards == 1:
         return popsr.remote_buffer(spec.shape, spec.dtype, entries)
     if math.prod(spec.shape) % shards != 0:
         raise ShapeError(
-            f"create_remote_buffer: parts of different lengths, got shape {spec.shape} over {shards} replicas, "
+            f"{where}: parts of different lengths, got shape {spec.shape} over {shards} replicas, "
             "expected a multiple of them in elements"
         )
     rows = (group.num_groups,) if group.num_groups > 1 else ()
@@ -97,6 +97,7 @@ def named_variable_buffers(
         ValueError: a number that is not from 1 to the group size, or does not divide it; as for
             ``create_remote_buffer``.
     """
+    read_a("named_variable_buffers: factories", factories, NamedVariableFactories)
     buffers = {}
     for key, factory in factories.to_dict().items():
         group = factory.replica_grouping
@@ -117,7 +118,8 @@ def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int |
     shards = read_int(f"named_variable_buffers: shard_over_dict of {key!r}", shards, 1)
     if shards > size:
         raise ReplicaError(
-            f"named_variable_buffers: more shards than members of a group, got {shards} for {key!r}, expected at most "
+            f"named_variable_buffers: more shards than members of a group, got {shards} for {shown(key)}, "
+            "expected at most "
             f"{size}"
         )
     return shards
@@ -131,7 +133,7 @@ def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers
         entries: entries of each buffer.
     """
     if not isinstance(tensors, NamedTensors):
-        raise ArgumentTypeError(f"named_buffers: not NamedTensors, got {tensors!r}")
+        raise ArgumentTypeError(f"named_buffers: not NamedTensors, got {shown(tensors)}")
     return NamedRemoteBuffers.from_dict(
         {key: create_remote_buffer(t.spec, entries, shard_over=1) for key, t in tensors.to_dict().items()}
     )
@@ -151,7 +153,7 @@ def load_remote_graph(
     Returns:
         The graph, and the keys of its outputs: sorted.
     """
-    _grow(buffers, entries)
+    _grow("load_remote_graph", buffers, entries)
     names = sorted(buffers.keys_flat())
     with gir().create_empty_graph("load_remote") as graph, popsr.in_sequence():
         entry = popsr.graph_input((), dtypes.int32, "entry")
@@ -176,6 +178,7 @@ def load_remote(
     Raises:
         OutOfRangeError: a buffer has no such entry.
     """
+    read_a("load_remote: buffers", buffers, NamedRemoteBuffers)
     names, found = buffers.unpack()
     loaded = [_load(buffer, entry, name, use_io_tiles) for name, buffer in zip(names, found, strict=True)]
     return NamedTensors.pack(names, loaded)
@@ -193,7 +196,7 @@ def store_remote_graph(
     Returns:
         The graph: its inputs are the number of the entry, an int32 scalar, and a named one for each buffer.
     """
-    _grow(buffers, entries)
+    _grow("store_remote_graph", buffers, entries)
     args = NamedTensors()
     with gir().create_empty_graph("store_remote") as graph, popsr.in_sequence():
         entry = popsr.graph_input((), dtypes.int32, "entry")
@@ -220,15 +223,18 @@ def store_remote(
         ShapeError: a tensor is of another shape or dtype than its buffer.
         OutOfRangeError: a buffer has no such entry.
     """
+    read_a("store_remote: buffers", buffers, NamedRemoteBuffers)
+    read_a("store_remote: tensors", tensors, NamedTensors)
     found = tensors.to_dict()
     for name, buffer in zip(*buffers.unpack(), strict=True):
         if name in found:
             _store(buffer, entry, found[name], use_io_tiles)
 
 
-def _grow(buffers: NamedRemoteBuffers, entries: int) -> None:
+def _grow(where: str, buffers: NamedRemoteBuffers, entries: int) -> None:
+    read_a(f"{where}: buffers", buffers, NamedRemoteBuffers)
     for buffer in buffers.values_flat():
-        buffer.entries = max(buffer.entries, read_int("entries", entries, 1))
+        buffer.entries = max(buffer.entries, read_int(f"{where}: entries", entries, 1))
 
 
 def _load(buffer: RemoteBuffer, entry: int | Tensor, name: str, use_io_tiles: bool) -> Tensor:

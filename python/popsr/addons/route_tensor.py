@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from popsr._args import is_a, read_a, read_items, read_text
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
@@ -11,7 +13,6 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.ops._sites import require_modifiable
 from popsr.tensor import Tensor
-from popsr.utils import is_a
 
 __all__ = [
     "called_graph_paths",
@@ -32,6 +33,8 @@ def is_subgraph(parent: Graph, subgraph: Graph) -> bool:
         parent: the graph that may call.
         subgraph: the graph that may be called; False when it is ``parent``.
     """
+    read_a("is_subgraph: parent", parent, Graph)
+    read_a("is_subgraph: subgraph", subgraph, Graph)
     return parent is not subgraph and subgraph in _below(parent)
 
 
@@ -45,6 +48,8 @@ def called_graph_paths(parent_graph: Graph, subgraph: Graph) -> set[tuple[str, .
         Ids of the graphs on each way, both ends included; empty when there is none. Their number may grow as 2 to the
         power of the depth of the calls.
     """
+    read_a("called_graph_paths: parent_graph", parent_graph, Graph)
+    read_a("called_graph_paths: subgraph", subgraph, Graph)
     reaching = _between(parent_graph, subgraph)
     paths: set[tuple[str, ...]] = set()
     open_paths: list[tuple[Graph, ...]] = [(parent_graph,)] if subgraph in reaching else []
@@ -105,17 +110,23 @@ def connect_tensor_to_ops_on_path(
         GraphError: the tensor is not of the first graph, or as for ``connect_call_op``.
         UnknownNameError: there is no graph of that id.
     """
+    where = "connect_tensor_to_ops_on_path"
+    read_a(f"{where}: from_tensor", from_tensor, Tensor)
+    read_a(f"{where}: input_tensors", input_tensors, dict)
+    path = read_items(where, "path", path, kind="ids of graphs")
+    for id_ in path:
+        read_text(f"{where}: an id of path", id_)
     ir, by_ref = from_tensor.ir, _is_modified(modified)
     graphs = {graph.id: graph for graph in _all_graphs(ir)}
     if not path or path[0] != from_tensor.scope:
         raise GraphError(
-            f"connect_tensor_to_ops_on_path: {from_tensor!r} is not in the graph that the path begins with, "
-            f"got {path!r}, expected {from_tensor.scope!r} first"
+            f"{where}: {shown(from_tensor)} is not in the graph that the path begins with, "
+            f"got {shown(path)}, expected {shown(from_tensor.scope)} first"
         )
     unknown = [id_ for id_ in path if id_ not in graphs]
     if unknown:
         raise GraphError(
-            f"connect_tensor_to_ops_on_path: unknown graphs {unknown}, got {path!r}, expected ids of graphs"
+            f"{where}: unknown graphs {shown(unknown)}, got {shown(path)}, expected ids of graphs"
         )
     input_tensors[path[0]] = from_tensor
     for id_ in path[1:]:
@@ -144,17 +155,18 @@ def route_tensor_into_graph(tensor: Tensor, graph: Graph | None = None, modified
             only. Nothing is changed then.
     """
     if not is_a(tensor, Tensor):
-        raise ArgumentTypeError(f"route_tensor_into_graph: tensor is not a Tensor, got {tensor!r}")
+        raise ArgumentTypeError(f"route_tensor_into_graph: tensor is not a Tensor, got {shown(tensor)}")
     target = _context.graph if graph is None else graph
     if not is_a(target, Graph):
-        raise ArgumentTypeError(f"route_tensor_into_graph: graph is not a Graph, got {target!r}")
+        raise ArgumentTypeError(f"route_tensor_into_graph: graph is not a Graph, got {shown(target)}")
     if tensor in target:
         return tensor
     parent, by_ref = tensor._graph, _is_modified(modified)
     if tensor.ir is not target.ir or not is_subgraph(parent, target):
         raise GraphError(
-            f"route_tensor_into_graph: {tensor.id!r} is not in the graph {target!r} and is not in a known parent graph "
-            f"of it, got {parent!r}, expected a graph that calls it"
+            f"route_tensor_into_graph: {shown(tensor.id)} is not in the graph {shown(target)} and is not in a "
+            "known parent graph "
+            f"of it, got {shown(parent)}, expected a graph that calls it"
         )
     way = _in_order(_between(parent, target), parent)
     sites = _sites(tensor.ir)
@@ -170,7 +182,9 @@ def route_tensor_into_graph(tensor: Tensor, graph: Graph | None = None, modified
 
 
 def _is_modified(modified: Modified) -> bool:
-    return modified if isinstance(modified, bool) else bool(list(modified))
+    if isinstance(modified, bool):
+        return modified
+    return bool(read_items("route_tensor", "modified", modified, kind="regions"))
 
 
 def _all_graphs(ir: Ir) -> list[Graph]:
@@ -242,7 +256,7 @@ def _check_way(tensor: Tensor, way: list[Graph], sites: Mapping[Graph, list[Op]]
     if by_ref:
         require_modifiable(where, tensor)
     if core.home(tensor._id) is not None:
-        raise GraphError(f"{where}: {tensor.id!r} is for the host only, expected what is loaded from it")
+        raise GraphError(f"{where}: {shown(tensor.id)} is for the host only, expected what is loaded from it")
     producer = core.tensor(tensor._id)[8]
     made, location = (
         (-1, "") if producer is None else (core.op(producer)["position"], core.location_of(producer))
@@ -252,12 +266,13 @@ def _check_way(tensor: Tensor, way: list[Graph], sites: Mapping[Graph, list[Op]]
             caller = _graph_of(op)
             if caller not in way:
                 raise GraphError(
-                    f"{where}: {called!r} is also called from {caller!r} at {op.location}, where {tensor.id!r} is not "
+                    f"{where}: {shown(called)} is also called from {shown(caller)} at {op.location}, where "
+                    f"{shown(tensor.id)} is not "
                     "known, expected calls below its graph only"
                 )
             if caller is way[0] and core.op(op.id)["position"] <= made:
                 raise GraphError(
-                    f"{where}: {tensor.id!r} is made after {op.kind} at {op.location}, got {location}, "
+                    f"{where}: {shown(tensor.id)} is made after {op.kind} at {op.location}, got {location}, "
                     "expected a tensor from before"
                 )
 
@@ -307,10 +322,14 @@ def _add_input(
 def _connect_op(
     where: str, kind: str, op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified
 ) -> None:
+    read_a(f"{where}: tensor", tensor, Tensor)
+    read_a(f"{where}: input_tensors", input_tensors, dict)
     if not is_a(op, Op) or op.kind != kind:
-        raise ArgumentTypeError(f"{where}: not a {kind} op, got {op!r}")
+        raise ArgumentTypeError(f"{where}: not a {kind} op, got {shown(op)}")
     if tensor not in _graph_of(op):
-        raise GraphError(f"{where}: {tensor.id!r} is not in the graph of {op!r}, got {tensor._graph!r}")
+        raise GraphError(
+            f"{where}: {shown(tensor.id)} is not in the graph of {shown(op)}, got {shown(tensor._graph)}"
+        )
     (called,) = op.called_graphs
     if called.id not in input_tensors:
         known = {**input_tensors, tensor.scope: tensor}

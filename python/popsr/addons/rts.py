@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import popsr
 from popsr import ops
+from popsr._args import read_a, read_flag
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
@@ -39,6 +40,8 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
         Spec of shape ``(elements / group_size,)`` with the shape of ``t`` as meta shape; of ``t`` itself when it is a
         shard already, or its elements are no multiple of the group size.
     """
+    read_a("replica_sharded_spec: t", t, (Tensor, TensorSpec))
+    read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping)
     if not _can_shard(t, shard_over):
         return TensorSpec(t.shape, t.dtype, t.meta_shape)
     return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
@@ -56,6 +59,8 @@ def gather_replica_sharded_tensor(
     Returns:
         Tensor of the meta shape of ``t``.
     """
+    read_a("gather_replica_sharded_tensor: t", t, Tensor)
+    use_io_tiles = read_flag("gather_replica_sharded_tensor: use_io_tiles", use_io_tiles)
     if not t.meta_shape:
         return t
     with tiles(use_io_tiles):
@@ -77,6 +82,8 @@ def all_gather_replica_sharded_graph(
     Returns:
         The graph, and the keys of its outputs: sorted. ``NamedTensors.pack(names, graph.bind(tensors).call())``.
     """
+    read_a("all_gather_replica_sharded_graph: tensors", tensors, NamedTensors)
+    use_io_tiles = read_flag("all_gather_replica_sharded_graph: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("all_gather") as graph, popsr.in_sequence():
         args = _inputs(tensors)
         names, inputs = args.unpack()
@@ -104,8 +111,11 @@ def reduce_replica_sharded_tensor(
         A shard, see ``replica_sharded_spec``; the whole result where the groups have one member, or the elements are no
         multiple of their size.
     """
+    where = "reduce_replica_sharded_tensor"
+    read_a(f"{where}: t", t, Tensor)
     reduced_over = fill_none_group(replica_group, gir().replica_grouping())
-    shards = fill_none_group(shard_group, reduced_over)
+    read_a(f"{where}: replica_group", reduced_over, ReplicaGrouping)
+    shards = read_a(f"{where}: shard_group", fill_none_group(shard_group, reduced_over), ReplicaGrouping)
     if not _can_shard(t, shards):
         return ops.collectives.replicated_all_reduce(t, op, reduced_over)
     if shards == reduced_over:
@@ -134,6 +144,8 @@ def reduce_replica_sharded_graph(
     Returns:
         The graph, and the keys of its outputs: sorted.
     """
+    read_a("reduce_replica_sharded_graph: tensors", tensors, NamedTensors)
+    use_io_tiles = read_flag("reduce_replica_sharded_graph: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("reduce") as graph, popsr.in_sequence():
         args = _inputs(tensors)
         names, inputs = args.unpack()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes
+from popsr._args import is_a
 from popsr.context import _context
 from popsr.random_seed import create_seeds
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, variable
-from popsr.utils import is_a
 
 __all__ = ["seed_variable"]
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
+from popsr._args import is_a, read_dtype, read_ints, read_shape
+from popsr._shown import shown
 from popsr.addons.utils import OrderedDict
-from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, UnknownNameError
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeAccessError,
+    AttributeValueError,
+    OutOfRangeError,
+    UnknownNameError,
+)
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
-from popsr.utils import is_a, read_dtype, read_ints, read_shape
 
 if TYPE_CHECKING:
     from popsr.dtypes import dtype
@@ -41,7 +48,7 @@ class _StreamsBase(Generic[S]):
         where = f"{cls.__name__}: {key}"
         if not isinstance(value, tuple) or len(value) != 2:
             raise ArgumentTypeError(
-                f"{where}: not a shape and a dtype, got {value!r}, expected a tuple of both"
+                f"{where}: not a shape and a dtype, got {shown(value)}, expected a tuple of both"
             )
         return read_shape(where, value[0]), read_dtype(where, value[1])
 
@@ -59,9 +66,11 @@ class _StreamsBase(Generic[S]):
         found: OrderedDict[str, S] = OrderedDict()
         for stream in read_ints(where, "streams", streams, kind="streams"):
             if not is_a(stream, cls._cls):
-                raise ArgumentTypeError(f"{where}: not a {cls._cls.__name__}, got {stream!r}")
+                raise ArgumentTypeError(f"{where}: not a {cls._cls.__name__}, got {shown(stream)}")
             if stream.tensor_id in found:
-                raise AttributeValueError(f"{where}: two streams of one name, got {stream.tensor_id!r} twice")
+                raise AttributeValueError(
+                    f"{where}: two streams of one name, got {shown(stream.tensor_id)} twice"
+                )
             found[stream.tensor_id] = stream
         self = cls()
         self._streams = found
@@ -75,8 +84,8 @@ class _StreamsBase(Generic[S]):
         streams: dict[str, S] = self.__dict__.get("_streams", {})  # copies are looked at before they have any
         if key in streams:
             return streams[key]
-        raise AttributeError(
-            f"{type(self).__name__}: no such stream, got {key!r}, expected one of {list(streams)}"
+        raise AttributeAccessError(
+            f"{type(self).__name__}: no such stream, got {shown(key)}, expected one of {list(streams)}"
         )
 
     @overload
@@ -96,11 +105,12 @@ class _StreamsBase(Generic[S]):
             if key in self._streams:
                 return self._streams[key]
             raise UnknownNameError(
-                f"{type(self).__name__}: no such stream, got {key!r}, expected one of {self.keys()}"
+                f"{type(self).__name__}: no such stream, got {shown(key)}, expected one of {self.keys()}"
             )
         if not is_a(key, int) or not -len(self) <= key < len(self):
             raise OutOfRangeError(
-                f"{type(self).__name__}: no such position, got {key!r}, expected {-len(self)} <= position < {len(self)}"
+                f"{type(self).__name__}: no such position, got {shown(key)}, expected {-len(self)} <= position "
+                f"< {len(self)}"
             )
         return self._streams.idx(key)
 

@@ -12,6 +12,8 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from popsr._args import is_a, read_choice, read_int, read_mapping
+from popsr._shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams
@@ -27,7 +29,6 @@ from popsr.io._files import file_errors
 from popsr.session import Session, h2dStreamBufferMaps
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
-from popsr.utils import is_a, read_choice, read_int, read_mapping
 
 __all__ = [
     "ReportMissingMethods",
@@ -52,7 +53,7 @@ def write_variables_pb(session: Session, weights: Mapping[Tensor, np.ndarray[Any
         ArgumentTypeError: ``session`` is not a Session; otherwise as for ``write_variables_data``.
     """
     if not is_a(session, Session):
-        raise ArgumentTypeError(f"write_variables_pb: session is not a Session, got {session!r}")
+        raise ArgumentTypeError(f"write_variables_pb: session is not a Session, got {shown(session)}")
     session.write_variables_data(weights)  # type: ignore[arg-type] # it checks its keys
 
 
@@ -116,7 +117,7 @@ class TaskSession(Session):
         self.outputs = outputs if isinstance(outputs, OutputStreams) else OutputStreams.from_streams(outputs)
         self.max_checkpoints = read_int("TaskSession: max_checkpoints", max_checkpoints, 1)
         if not is_a(state, NamedTensors):
-            raise ArgumentTypeError(f"TaskSession: state is not a NamedTensors, got {state!r}")
+            raise ArgumentTypeError(f"TaskSession: state is not a NamedTensors, got {shown(state)}")
         self.state = state
         self.session_state: dict[str, Any] = {"steps": 0}
         self._dataloader: Any = None
@@ -124,7 +125,9 @@ class TaskSession(Session):
         super().__init__(*args, **kwargs)
         for stream in (*self.inputs, *self.outputs):
             if stream._ir is not self.ir:
-                raise SessionError(f"TaskSession: stream of another Ir, got {stream!r}, expected {self.ir!r}")
+                raise SessionError(
+                    f"TaskSession: stream of another Ir, got {shown(stream)}, expected {shown(self.ir)}"
+                )
         self._state_variables()
 
     @property
@@ -145,7 +148,9 @@ class TaskSession(Session):
     def dataloader(self, dl: Any) -> None:
         for name in ("save", "resume"):
             if not callable(getattr(dl, name, None)):
-                raise AttributeValueError(f"TaskSession: dataloader has no method {name!r}, got {dl!r}")
+                raise AttributeValueError(
+                    f"TaskSession: dataloader has no method {shown(name)}, got {shown(dl)}"
+                )
         self._dataloader = dl
 
     def add_session_state_info(self, info: dict[str, Any]) -> None:
@@ -207,7 +212,7 @@ class TaskSession(Session):
         """
         where = "load_from_session"
         if not is_a(src, TaskSession):
-            raise ArgumentTypeError(f"{where}: src is not a TaskSession, got {src!r}")
+            raise ArgumentTypeError(f"{where}: src is not a TaskSession, got {shown(src)}")
         ours, theirs = self._state_variables(), src._state_variables()
         common = _common(where, "src", ours, theirs, report_missing, SessionError)
         self._set_rows(
@@ -222,7 +227,9 @@ class TaskSession(Session):
         result: dict[str, Variable] = {}
         for name, tensor in self.state.to_dict().items():
             if not isinstance(tensor, Variable):
-                raise ArgumentTypeError(f"TaskSession: state {name!r} is not a Variable, got {tensor!r}")
+                raise ArgumentTypeError(
+                    f"TaskSession: state {shown(name)} is not a Variable, got {shown(tensor)}"
+                )
             self._require_own("TaskSession", tensor)
             result[name] = tensor
         return result
@@ -283,7 +290,10 @@ class TaskSession(Session):
         ours = {name: variable for name, variable in ours.items() if name not in skipped}
         common = _common(where, "the checkpoint", ours, stored - skipped, report_missing, CheckpointError)
         info = files.read_info(where, folder)
-        step = read_int(f"{where}: {_STEP}", info.pop(_STEP, self.step), 0, 2**64 - 1)
+        try:
+            step = read_int(f"{where}: {_STEP}", info.pop(_STEP, self.step), 0, 2**64 - 1)
+        except Error as error:
+            raise CheckpointError(str(error)) from None
         self._set_rows({ours[name]: files.read_array(where, folder, name, ours[name]) for name in common})
         self.session_state, self.step = info, step
         if (folder / files.DATALOADER).exists() and self.dataloader is not None:
@@ -302,7 +312,7 @@ class TaskSession(Session):
             UnsupportedError: always.
         """
         del step, data
-        raise UnsupportedError(f"wandb_histogram: Weights & Biases is not supported, got {name!r}")
+        raise UnsupportedError(f"wandb_histogram: Weights & Biases is not supported, got {shown(name)}")
 
     def wandb_variable_histograms(self, step: int = 0) -> NoReturn:
         """Refused: popsr does not write to Weights & Biases.
@@ -313,7 +323,7 @@ class TaskSession(Session):
             UnsupportedError: always.
         """
         raise UnsupportedError(
-            f"wandb_variable_histograms: Weights & Biases is not supported, got step {step!r}"
+            f"wandb_variable_histograms: Weights & Biases is not supported, got step {shown(step)}"
         )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._args import is_a, read_items
+from popsr._shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -18,7 +20,7 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.session import Session
 from popsr.tensor import Variable, variable
-from popsr.utils import is_a, to_numpy
+from popsr.utils import to_numpy
 
 __all__ = ["TensorInput", "ops_of_type", "run_module"]
 
@@ -69,7 +71,7 @@ def run_module(
             ``Session.write_variables_data``.
     """
     if not is_a(module, Module):
-        raise ArgumentTypeError(f"run_module: module is not a Module, got {module!r}")
+        raise ArgumentTypeError(f"run_module: module is not a Module, got {shown(module)}")
     ir = Ir()
     with ir.main_graph, in_sequence():
         inputs = [_with_variables(arg) for arg in args]
@@ -107,10 +109,10 @@ def ops_of_type(ops: Iterable[Op], op_type: str) -> int:
     """
     if not is_a(op_type, str):
         raise ArgumentTypeError(
-            f"ops_of_type: op_type is not a str, got {op_type!r}, expected a name such as 'matmul'"
+            f"ops_of_type: op_type is not a str, got {shown(op_type)}, expected a name such as 'matmul'"
         )
-    found = list(ops)
+    found = read_items("ops_of_type", "ops", ops, kind="ops")
     for op in found:
         if not is_a(op, Op):
-            raise ArgumentTypeError(f"ops_of_type: not an Op, got {op!r}")
+            raise ArgumentTypeError(f"ops_of_type: not an Op, got {shown(op)}")
     return sum(op.kind == op_type for op in found)

@@ -11,9 +11,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
+from popsr._args import is_a, read_int, read_items, read_name, read_text
+from popsr._shown import shown, shown_items
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    UnknownNameError,
+)
 from popsr.tensor import Variable
-from popsr.utils import is_a
 
 __all__ = [
     "OrderedDict",
@@ -36,6 +44,19 @@ _SUBGRAPH = re.compile(r"_subgraph\(\d+\)")
 class OrderedDict(collections.OrderedDict[K, V]):
     """An ordered dictionary with values by position, printed with a line for each item."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As ``dict``.
+
+        Raises:
+            ArgumentTypeError: not a mapping or pairs.
+        """
+        try:
+            super().__init__(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                f"OrderedDict: not a mapping or pairs, got {shown_items(args)}: {error}"
+            ) from None
+
     def idx(self, idx: int) -> V:
         """The value at a position.
 
@@ -44,10 +65,11 @@ class OrderedDict(collections.OrderedDict[K, V]):
         Raises:
             OutOfRangeError: no such position.
         """
+        idx = read_int("idx: idx", idx)
         values = list(self.values())
-        if not is_a(idx, (int, np.integer)) or not -len(values) <= idx < len(values):
+        if not -len(values) <= idx < len(values):
             raise OutOfRangeError(
-                f"idx: position out of range, got {idx!r}, expected {-len(values)} <= idx < {len(values)}"
+                f"idx: position out of range, got {shown(idx)}, expected {-len(values)} <= idx < {len(values)}"
             )
         return values[idx]
 
@@ -71,10 +93,23 @@ class WeightsDict(MutableMapping[Variable, Array]):
             ArgumentTypeError, DTypeError, ShapeError: as for ``weights[variable] = data``.
         """
         self._data: dict[Variable, Array] = {}
-        self.update(*args, **kwargs)
+        try:
+            items = dict(*args, **kwargs)
+        except Exception as error:
+            raise ArgumentTypeError(
+                f"WeightsDict: not a mapping or pairs, got {shown_items(args)}: {error}"
+            ) from None
+        self.update(items)
 
     def __getitem__(self, key: Variable) -> Array:
-        return self._data[key]
+        return self._data[self._known(key)]
+
+    def _known(self, key: Any) -> Variable:
+        if not isinstance(key, Variable) or key not in self._data:
+            raise UnknownNameError(
+                f"WeightsDict: no data for that key, got {shown(key)}, expected a Variable with data"
+            )
+        return key
 
     def __setitem__(self, key: Variable, value: Array) -> None:
         """Insert an array of the variable's dtype and ``shape_on_host``.
@@ -85,9 +120,11 @@ class WeightsDict(MutableMapping[Variable, Array]):
             ShapeError: the array is of another shape.
         """
         if not is_a(key, Variable):
-            raise ArgumentTypeError(f"WeightsDict: not a Variable, got {key!r}, expected a key that is one")
+            raise ArgumentTypeError(
+                f"WeightsDict: not a Variable, got {shown(key)}, expected a key that is one"
+            )
         if not is_a(value, np.ndarray):
-            raise ArgumentTypeError(f"WeightsDict: data of '{key.id}' is not an array, got {value!r}")
+            raise ArgumentTypeError(f"WeightsDict: data of '{key.id}' is not an array, got {shown(value)}")
         if value.dtype != key.dtype.as_numpy():
             raise DTypeError(
                 f"WeightsDict: data of '{key.id}' is of another dtype, got {value.dtype}, expected {key.dtype.name}"
@@ -99,7 +136,7 @@ class WeightsDict(MutableMapping[Variable, Array]):
         self._data[key] = value
 
     def __delitem__(self, key: Variable) -> None:
-        del self._data[key]
+        del self._data[self._known(key)]
 
     def __len__(self) -> int:
         return len(self._data)
@@ -130,7 +167,7 @@ def suffix_graph_name(name: str, suffix: str) -> str:
     """
     for what, value in (("name", name), ("suffix", suffix)):
         if not is_a(value, str):
-            raise ArgumentTypeError(f"suffix_graph_name: {what} is not a str, got {value!r}")
+            raise ArgumentTypeError(f"suffix_graph_name: {what} is not a str, got {shown(value)}")
     return f"{_SUBGRAPH.sub('', name)}_{suffix}"
 
 
@@ -142,12 +179,13 @@ def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]
         title: text before the time. Default: "duration".
         log_to_wandb: accepted for programs of PopXL; popsr does not write to Weights & Biases.
     """
+    title = read_name("timer", title, "duration")
     del log_to_wandb
     start = time.perf_counter()
     try:
         yield
     finally:
-        print(f"{'duration' if title is None else title}: {time.perf_counter() - start:.3f} s")
+        print(f"{title}: {time.perf_counter() - start:.3f} s")
 
 
 def overrides(cls: type, base_cls: type, method: str) -> bool:
@@ -163,9 +201,10 @@ def overrides(cls: type, base_cls: type, method: str) -> bool:
         ArgumentTypeError: ``cls`` is not derived from ``base_cls``.
         AttributeValueError: the base has no such method.
     """
+    read_text("overrides: method", method)
     for value in (cls, base_cls):
         if not is_a(value, type):
-            raise ArgumentTypeError(f"overrides: not a class, got {value!r}")
+            raise ArgumentTypeError(f"overrides: not a class, got {shown(value)}")
     if not issubclass(cls, base_cls):
         raise ArgumentTypeError(
             f"overrides: not derived from the base, got {cls.__name__}, expected a class derived from "
@@ -173,7 +212,7 @@ def overrides(cls: type, base_cls: type, method: str) -> bool:
         )
     if not hasattr(base_cls, method):
         raise AttributeValueError(
-            f"overrides: the base has no such method, got {method!r} of {base_cls.__name__}"
+            f"overrides: the base has no such method, got {shown(method)} of {base_cls.__name__}"
         )
     return getattr(cls, method) is not getattr(base_cls, method)
 
@@ -184,4 +223,11 @@ def duplicate_items(iterable: Iterable[E]) -> list[E]:
     Args:
         iterable: hashable items.
     """
-    return [item for item, times in collections.Counter(iterable).items() if times > 1]
+    items = read_items("duplicate_items", "iterable", iterable, kind="hashable items")
+    try:
+        counts = collections.Counter(items)
+    except Exception as error:  # of an item's __hash__ or __eq__
+        raise ArgumentTypeError(
+            f"duplicate_items: an item is not hashable, got {shown(items)}: {error}"
+        ) from None
+    return [item for item, times in counts.items() if times > 1]

@@ -7,28 +7,30 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
 import popsr
 from popsr import dtypes, ops
+from popsr._args import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._float_environment import in_default_environment
+from popsr._shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
-from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.named_tensors import NamedTensors, keep_key
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     FileError,
+    NoMoreItemsError,
     ReplicaError,
     ShapeError,
     UnknownNameError,
 )
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import HostTensor, Tensor, Variable
-from popsr.utils import as_array, read_dtype, read_int, read_name
+from popsr.utils import as_array
 
 if TYPE_CHECKING:
     from popsr.addons.remote import NamedRemoteBuffers
@@ -67,8 +69,9 @@ class VariableFactory:
         """A factory; a graph must be current.
 
         Args:
-            data_iter: a function that returns initial values, or an iterable of them; of an array each row is one.
-                With several groups of replicas each group takes an item of its own, the first group the first.
+            data_iter: a function that returns initial values, or an iterable of them; not an array: ``lambda: array``
+                gives it as value, ``iter(array)`` its rows. With several groups of replicas each group takes an item of
+                its own, the first group the first.
             dtype: element type. Default: that of the first item.
             name: name of the inputs and variables. Default: "t".
             by_ref: inputs are by reference.
@@ -85,7 +88,7 @@ class VariableFactory:
                 "VariableFactory: groups are given twice, got replica_grouping and replica_group, expected one of them"
             )
         self.name = None if name is None else read_name("VariableFactory", name)
-        self.by_ref = by_ref
+        self.by_ref = read_flag("VariableFactory: by_ref", by_ref)
         self.replica_grouping = _grouping(
             self._what, replica_group if replica_grouping is None else replica_grouping
         )
@@ -94,7 +97,9 @@ class VariableFactory:
         try:
             first = _array(self._what, next(self.data_iter))
         except StopIteration:
-            raise AttributeValueError(f"{self._what}: data_iter has no items, got {data_iter!r}") from None
+            raise AttributeValueError(
+                f"{self._what}: data_iter has no items, got {shown(data_iter)}"
+            ) from None
         self.data_iter = itertools.chain([first], self.data_iter)
         self.dtype = read_dtype(self._what, first) if kind is None else kind
         self._full_shape: tuple[int, ...] = tuple(first.shape)
@@ -135,7 +140,10 @@ class VariableFactory:
         Args:
             prefix: goes before the name, with a dot.
         """
-        name = ".".join(part for part in (prefix, self.name) if part)
+        given = None if prefix is None else read_text("create_input: prefix", prefix)
+        return self._input(_prefixed(given, self.name or ""))
+
+    def _input(self, name: str) -> Tensor:
         return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
 
     def create_tensor(
@@ -153,7 +161,7 @@ class VariableFactory:
             memmap_dir: folder of a file that holds its data, see ``next_memmap``.
             read_only_if_exists: see ``next_memmap``.
         """
-        name = name or self.name
+        name = self.name if name is None else read_text("create_tensor: name", name)
         return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
     def create_remote_tensor(
@@ -175,7 +183,8 @@ class VariableFactory:
             memmap_dir: folder of a file that holds its data, see ``next_memmap``.
             read_only_if_exists: see ``next_memmap``.
         """
-        name = name or self.name
+        read_a("create_remote_tensor: buffer", buffer, popsr.RemoteBuffer)
+        name = self.name if name is None else read_text("create_remote_tensor: name", name)
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
         return self._remote_variable(data, buffer, entry, name)
 
@@ -207,13 +216,13 @@ class VariableFactory:
         return self._next(self._what, empty)
 
     def _next(self, what: str, empty: bool) -> HostTensor:
-        if empty:
+        if read_flag(f"{what}: empty", empty):
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
         try:
             items = [_array(what, next(self.data_iter)) for _ in range(groups)]
         except StopIteration:
-            raise StopIteration(f"{what}: data_iter has no more items, expected {groups}") from None
+            raise NoMoreItemsError(f"{what}: data_iter has no more items, expected {groups}") from None
         for item in items:
             if tuple(item.shape) != self._full_shape:
                 raise ShapeError(
@@ -241,25 +250,26 @@ class VariableFactory:
         Raises:
             FileError: the file has another size, or cannot be opened.
         """
-        path, numpy_dtype = Path(memmap_dir) / f"{name}.npy", np.dtype(self.dtype.as_ml_dtypes())
+        folder = read_path(f"{self._what}: memmap_dir", memmap_dir)
+        path = read_path(f"{self._what}: name", folder / f"{read_text(f'{self._what}: name', name)}.npy")
+        numpy_dtype = np.dtype(self.dtype.as_ml_dtypes())
         size = math.prod(self._host_shape) * numpy_dtype.itemsize
+        read_only = read_flag(f"{self._what}: read_only_if_exists", read_only_if_exists)
         try:
             if path.exists():
                 if path.stat().st_size != size:
                     raise FileError(
-                        f"{self._what}: file of another size, got {path.stat().st_size} bytes in {str(path)!r}, "
+                        f"{self._what}: file of another size, got {path.stat().st_size} bytes in {shown(str(path))}, "
                         f"expected {size}"
                     )
-                return np.memmap(
-                    path, numpy_dtype, "r" if read_only_if_exists else "r+", shape=self._host_shape
-                )
+                return np.memmap(path, numpy_dtype, "r" if read_only else "r+", shape=self._host_shape)
             data = np.asarray(self._next(f"VariableFactory {name!r}", empty))
             mapped = np.memmap(path, numpy_dtype, "w+", shape=self._host_shape)
         except OSError as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(
-                f"{self._what}: cannot open {str(path)!r}, got {error.strerror or error}"
+                f"{self._what}: cannot open {shown(str(path))}, got {error.strerror or error}"
             ) from None
         mapped[...] = data
         return mapped
@@ -271,7 +281,7 @@ class VariableFactory:
             return self._next(self._what if name is None else f"VariableFactory {name!r}", empty)
         if name is None:
             raise AttributeValueError(
-                f"{self._what}: a file needs a name, got memmap_dir {str(memmap_dir)!r}"
+                f"{self._what}: a file needs a name, got memmap_dir {shown(str(memmap_dir))}"
             )
         return self.next_memmap(memmap_dir, name, empty, read_only)
 
@@ -301,9 +311,11 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         Raises:
             StopIteration: a factory has no more items; no variable was made.
         """
+        prefix = None if prefix is None else read_text("init: prefix", prefix)
         return self._make(
-            lambda key, f: f._data(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists),
-            lambda key, f, data: f._variable(data, _prefixed(prefix, key)),
+            prefix,
+            lambda name, f: f._data(name, empty, memmap_dir, read_only_if_exists),
+            lambda _, f, data, name: f._variable(data, name),
         )
 
     def init_remote(
@@ -327,12 +339,17 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         Raises:
             KeyError: a factory has no buffer; nothing was made.
         """
+        read_a("init_remote: buffers", buffers, DotTree)
         missing = [key for key in self.keys_flat() if key not in buffers]
         if missing:
-            raise UnknownNameError(f"init_remote: no buffer for {missing[0]!r}, got {buffers.keys_flat()}")
+            raise UnknownNameError(
+                f"init_remote: no buffer for {shown(missing[0])}, got {shown(buffers.keys_flat())}"
+            )
+        prefix = None if prefix is None else read_text("init_remote: prefix", prefix)
         return self._make(
-            lambda key, f: f._data(_prefixed(prefix, key), empty, memmap_dir, read_only_if_exists),
-            lambda key, f, data: f._remote_variable(data, buffers[key], entry, _prefixed(prefix, key)),
+            prefix,
+            lambda name, f: f._data(name, empty, memmap_dir, read_only_if_exists),
+            lambda key, f, data, name: f._remote_variable(data, buffers[key], entry, name),
         )
 
     def init_zero(self) -> NamedTensors:
@@ -358,15 +375,18 @@ class NamedVariableFactories(DotTree[VariableFactory]):
 
     def _make(
         self,
+        prefix: str | None,
         read: Callable[[str, VariableFactory], HostTensor],
-        make: Callable[[str, VariableFactory, HostTensor], Variable],
+        make: Callable[[str, VariableFactory, HostTensor, str], Variable],
     ) -> NamedTensors:
         # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
-        todo = collections.deque([(key, f, read(key, f)) for key, f in sorted(self.to_dict().items())])
+        names = {key: _prefixed(prefix, key) for key in self.keys_flat()}
+        todo = collections.deque([(key, f, read(names[key], f)) for key, f in sorted(self.to_dict().items())])
         made = {}
         while todo:
             key, factory, data = todo.popleft()
-            made[key] = make(key, factory, data)
+            made[key] = make(key, factory, data, names[key])
+            keep_key(made[key], names[key])
         return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
 
 
@@ -417,7 +437,8 @@ def add_replica_sharded_variable_input(
         An input of shape ``(ceil(elements / shard_over),)`` with the meta shape of the value; and the factory.
     """
     if shard_over is None:
-        shard_over = (replica_grouping or replica_group or popsr.gir().replica_grouping()).group_size
+        given = replica_group if replica_grouping is None else replica_grouping
+        shard_over = _grouping("add_replica_sharded_variable_input", given).group_size
     factory = VariableFactory(
         data_iter, dtype, name, by_ref, replica_grouping, shard_over, replica_group=replica_group
     )
@@ -428,7 +449,7 @@ def _grouping(what: str, given: Any) -> ReplicaGrouping:
     ir = popsr.gir()
     grouping = ir.replica_grouping() if given is None else given
     if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {grouping!r}")
+        raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")
     if grouping.num_replicas != ir.replication_factor:
         raise ReplicaError(
             f"{what}: grouping of another replica count, got {grouping.num_replicas}, expected {ir.replication_factor}"
@@ -437,7 +458,7 @@ def _grouping(what: str, given: Any) -> ReplicaGrouping:
 
 
 def _prefixed(prefix: str | None, key: str) -> str:
-    return f"{prefix}.{key}" if prefix else key
+    return f"{prefix}.{key}" if prefix and key else prefix or key
 
 
 def _items(what: str, data_iter: Any) -> Iterator[Any]:
@@ -449,19 +470,31 @@ def _items(what: str, data_iter: Any) -> Iterator[Any]:
                 f"{what}: data_iter fails, got {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return (data_iter() for _ in itertools.count())
+    if _is_array(data_iter):
+        raise AttributeValueError(
+            f"{what}: data_iter is no function or iterable but an array, got {shown(data_iter)}, expected "
+            "`lambda: array` for a value, or `iter(array)` for a value a row"
+        )
     if isinstance(data_iter, str) or not isinstance(data_iter, Iterable):
-        raise AttributeValueError(f"{what}: data_iter is no function or iterable, got {data_iter!r}")
+        raise AttributeValueError(f"{what}: data_iter is no function or iterable, got {shown(data_iter)}")
     try:
         return iter(data_iter)
-    except TypeError:  # an array without dimensions
+    except Exception:  # of its own __iter__
         raise AttributeValueError(
-            f"{what}: data_iter is no function or iterable, got {data_iter!r}"
+            f"{what}: data_iter is no function or iterable, got {shown(data_iter)}"
         ) from None
+
+
+def _is_array(data: Any) -> bool:
+    if isinstance(data, Iterator):
+        return False
+    marks = ("__array__", "__array_interface__", "__dlpack__")
+    return isinstance(data, (memoryview, bytes, bytearray)) or any(hasattr(data, mark) for mark in marks)
 
 
 def _array(what: str, item: Any) -> Any:
     if not hasattr(item, "shape") or not hasattr(item, "dtype"):
         item = as_array(f"{what}: an item of data_iter", item)
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
-        raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {item!r}")
+        raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {shown(item)}")
     return item

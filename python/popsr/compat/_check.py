@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from popsr._shown import shown
 from popsr.compat._scan import Findings, scan
 from popsr.errors import FileError
 
@@ -48,7 +49,7 @@ def _findings(script: Path) -> Findings:
     try:
         source = script.read_bytes()
     except OSError as error:
-        found = FileError(f"check: cannot read {str(script)!r}, got {error.strerror or error}")
+        found = FileError(f"check: cannot read {shown(str(script))}, got {error.strerror or error}")
         found.errno = error.errno
         raise found from None
     try:

@@ -13,6 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from popsr._shown import shown
 from popsr.errors import StateError
 
 __all__ = ["ALIASES", "install", "popsr_name", "uninstall"]
@@ -117,7 +118,8 @@ def _refuse_installed(name: str) -> None:
     spec = _find(name)
     if spec is not None and spec.origin is not None:  # None: a folder of that name without code
         raise StateError(
-            f"compat.install: a package of that name is installed, got {name!r} in {spec.origin!r}, expected none "
+            f"compat.install: a package of that name is installed, got {shown(name)} in {shown(spec.origin)}, "
+            "expected none "
             "or force=True"
         )
 

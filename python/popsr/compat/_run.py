@@ -10,6 +10,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from popsr._shown import shown
 from popsr.compat._finder import install
 from popsr.errors import Error, FileError
 
@@ -45,12 +46,12 @@ def _prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
     """What the interpreter does before a program starts, and the aliases. Nothing is undone: threads may go on."""
     name = program[0]
     if not is_module and not _is_program(name):
-        raise _not_found(f"run: no such program, got {name!r}, expected a Python script")
+        raise _not_found(f"run: no such program, got {shown(name)}, expected a Python script")
     if not is_module and not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(name))
     install(force=force)
     if is_module and not _is_module(name):
-        raise _not_found(f"run: no such module, got {name!r}, expected a module that can run")
+        raise _not_found(f"run: no such module, got {shown(name)}, expected a module that can run")
     sys.argv = list(program)
 
 

@@ -1,5 +1,8 @@
 """Weights in and out: NumPy buffers, and checkpoints as ONNX and safetensors files."""
 
+from typing import TYPE_CHECKING
+
+from popsr._suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_read import load_onnx
 from popsr.io._onnx_write import save_onnx
@@ -17,3 +20,6 @@ __all__ = [
     "save_onnx",
     "save_safetensors",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

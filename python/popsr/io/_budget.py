@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from popsr.errors import CheckpointError
-from popsr.io._files import shown, shown_shape
+from popsr.io._files import shown_name, shown_shape
 
 __all__ = ["Budget"]
 
@@ -105,7 +105,7 @@ class Budget:
             self._check_name_length(name)
         if _UNPRINTABLE.search(name):
             raise self._bad(
-                f"has a tensor whose name has control characters or surrogates, got {shown(name)}"
+                f"has a tensor whose name has control characters or surrogates, got {shown_name(name)}"
             )
         self.take_memory(_TENSOR_BYTES + sys.getsizeof(name))
         return self._check_shape(name, shape)
@@ -115,7 +115,7 @@ class Budget:
         if length > self.NAME:
             raise self._bad(
                 f"has a tensor whose name is too long, got {length} bytes, expected at most {self.NAME}, "
-                f"for {shown(name)}"
+                f"for {shown_name(name)}"
             )
 
     def _check_shape(self, name: str, shape: Iterable[int]) -> tuple[int, ...]:
@@ -123,13 +123,16 @@ class Budget:
         extents = tuple(shape)
         if len(extents) > self.RANK:
             raise self._bad(
-                f"has a tensor of absurd size, got {shown(name)} of rank {len(extents)}, expected at most {self.RANK}"
+                f"has a tensor of absurd size, got {shown_name(name)} of rank {len(extents)}, expected at most "
+                f"{self.RANK}"
             )
         if extents and min(extents) < 0:
             raise self._bad(
-                f"has a negative dimension, got {shown_shape(extents)} for {shown(name)}, expected 0 or more"
+                f"has a negative dimension, got {shown_shape(extents)} for {shown_name(name)}, expected 0 or more"
             )
         is_empty = 0 in extents
         if math.prod(filter(None, extents) if is_empty else extents) >= (1 << 31 if is_empty else 1 << 59):
-            raise self._bad(f"has a tensor of absurd size, got {shown(name)} of shape {shown_shape(extents)}")
+            raise self._bad(
+                f"has a tensor of absurd size, got {shown_name(name)} of shape {shown_shape(extents)}"
+            )
         return extents

@@ -6,9 +6,11 @@ import difflib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
+from popsr._args import is_a, read_a
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.errors import UnknownNameError
-from popsr.io._files import shown, shown_path
+from popsr.io._files import shown_name, shown_path
 from popsr.io._settings import StoredSettings
 from popsr.io._stored import StoredFile
 from popsr.replicas import VariableSettings
@@ -29,6 +31,7 @@ class Checkpoint(Mapping[str, Array]):
 
     def __init__(self, stored: StoredFile) -> None:
         """Reads all tensors."""
+        read_a("Checkpoint: stored", stored, StoredFile)
         self.path = stored.file.path
         self.replication_factor = stored.replication
         self.step = stored.step
@@ -56,16 +59,17 @@ class Checkpoint(Mapping[str, Array]):
         without = [name for name in self._arrays if name not in self.settings]
         more = f" and {len(without) - _SHOWN_NAMES} more" if len(without) > _SHOWN_NAMES else ""
         return (
-            f"no groups are saved for {', '.join(map(shown, without[:_SHOWN_NAMES]))}{more}"
+            f"no groups are saved for {', '.join(map(shown_name, without[:_SHOWN_NAMES]))}{more}"
             if without
             else ""
         )
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._arrays:
-            close = ", ".join(close_names(str(name), self._arrays, cutoff=0.0)) or "none: it has no tensors"
+        if not is_a(name, str) or name not in self._arrays:
+            text = name if is_a(name, str) else ""
+            close = ", ".join(close_names(text, self._arrays, cutoff=0.0)) or "none: it has no tensors"
             raise UnknownNameError(
-                f"Checkpoint: no such tensor in {shown_path(self.path)}, got {shown(str(name))}, expected one of "
+                f"Checkpoint: no such tensor in {shown_path(self.path)}, got {shown(name)}, expected one of "
                 f"[{close}]"
             )
         return self._arrays[name]
@@ -109,6 +113,6 @@ def close_names(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[st
     short = (each for each in names if len(each) <= _COMPARED_LENGTH)
     compared = heapq.nsmallest(_COMPARED_NAMES, short, key=lambda each: abs(len(each) - len(name)))
     return [
-        shown(each)
+        shown_name(each)
         for each in difflib.get_close_matches(name[:_COMPARED_LENGTH], compared, n=3, cutoff=cutoff)
     ]

@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 from popsr.io._budget import Budget
-from popsr.io._files import shown, shown_path
+from popsr.io._files import shown_name, shown_path
 from popsr.io._open_file import OpenFile, open_beneath
 from popsr.io._stored import Make, Seal, StoredTensor, read_tensors
 
@@ -47,8 +47,9 @@ class ExternalData:
         assert location is not None
         if self._own is not None and location != self._own.location:
             raise self._model.bad(
-                f"has external data in another file than it says, got {shown(location)} for {shown(tensor.name)}, "
-                f"expected {shown(self._own.location)}"
+                f"has external data in another file than it says, got {shown_name(location)} for "
+                f"{shown_name(tensor.name)}, "
+                f"expected {shown_name(self._own.location)}"
             )
         self._inside.setdefault(location, []).append(tensor)
         if checksum is not None:
@@ -70,7 +71,7 @@ class ExternalData:
             with open_beneath(self._model.where, self._model.path.parent, location) as file:
                 if file.identity in seen:
                     raise file.bad(
-                        f"is the same file as {shown(seen[file.identity])}, expected a data file of its own"
+                        f"is the same file as {shown_name(seen[file.identity])}, expected a data file of its own"
                     )
                 seen[file.identity] = location
                 self._check(file, location)
@@ -81,12 +82,13 @@ class ExternalData:
         for tensor in sorted(self._inside[location], key=lambda tensor: (tensor.begin, tensor.length)):
             if tensor.begin < end and tensor.length:
                 raise file.bad(
-                    f"has tensors that overlap, got {shown(before)} and {shown(tensor.name)} at byte {tensor.begin}"
+                    f"has tensors that overlap, got {shown_name(before)} and {shown_name(tensor.name)} at byte "
+                    f"{tensor.begin}"
                 )
             end, before = max(end, tensor.begin + tensor.length), tensor.name
             if end > file.size:
                 raise file.bad(
-                    f"is cut off, got {file.size} bytes, expected at least {end} for {shown(tensor.name)} of "
+                    f"is cut off, got {file.size} bytes, expected at least {end} for {shown_name(tensor.name)} of "
                     f"{shown_path(self._model.path.name)}"
                 )
         if self._own is not None and file.size != self._own.nbytes:

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from popsr._host_rows import Array
-from popsr.errors import ArgumentTypeError, FileError
+from popsr._shown import shown_text
+from popsr.errors import FileError
 
-__all__ = ["bytes_of", "file_errors", "read_path", "shown", "shown_path", "shown_shape"]
+__all__ = ["bytes_of", "file_errors", "shown_name", "shown_path", "shown_shape"]
 
 _MAX_PATH = 160
 _MAX_RANK = 8
-
-
-def read_path(where: str, path: Any) -> Path:
-    """``path`` as Path.
-
-    Raises:
-        TypeError: it is not a path.
-    """
-    if isinstance(path, (str, os.PathLike)):
-        name = os.fspath(path)
-        if isinstance(name, str) and name and "\0" not in name:
-            return Path(name)
-    raise ArgumentTypeError(f"{where}: not the path of a file, got {path!r}, expected a str or os.PathLike")
 
 
 @contextlib.contextmanager
@@ -45,12 +30,9 @@ def file_errors(where: str, what: str, path: object) -> Iterator[None]:
         raise found from None
 
 
-def shown(text: str, limit: int = 60) -> str:
-    """``text`` quoted for a message of one line: control characters escaped, long texts cut."""
-    quoted = repr(text[:limit])
-    if len(text) <= limit and len(quoted) <= 2 * limit:
-        return quoted
-    return f"{quoted[:limit].rstrip(quoted[0])}...{quoted[0]} ({len(text)} characters)"
+def shown_name(text: str, limit: int = 60) -> str:
+    """A text of a file, quoted for a message of one line; the beginning of a long one."""
+    return shown_text(text, limit)
 
 
 def shown_path(path: object) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData
-from popsr.io._files import shown
+from popsr.io._files import shown_name
 from popsr.io._onnx_format import ONNX_TYPES, field_names, type_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader
@@ -162,7 +162,8 @@ class TensorReader:
             key, value = self._entries.parse(cursor.take(length))
         if key not in _EXTERNAL_KEYS or key in message.places:
             raise self._file.bad(
-                f"has a wrong entry of external data for {shown(message.name or '')}, got {shown(key, 40)}, expected "
+                f"has a wrong entry of external data for {shown_name(message.name or '')}, got "
+                f"{shown_name(key, 40)}, expected "
                 f"each of {', '.join(_EXTERNAL_KEYS)} at most once"
             )
         message.places[key] = value
@@ -226,12 +227,12 @@ class TensorReader:
 
     def _bad_pieces(self, message: _Message) -> CheckpointError:
         return self._file.bad(
-            f"has more than one piece of data for {shown(message.name or '')}, expected one"
+            f"has more than one piece of data for {shown_name(message.name or '')}, expected one"
         )
 
     def _bad_size(self, message: _Message, got: str, expected: str) -> CheckpointError:
         return self._file.bad(
-            f"has data of the wrong size for {shown(message.name or '')}, got {got}, expected {expected}"
+            f"has data of the wrong size for {shown_name(message.name or '')}, got {got}, expected {expected}"
         )
 
 
@@ -279,7 +280,7 @@ class Entries:
 
     def twice(self, key: str) -> CheckpointError:
         """The error for two entries of one key."""
-        return self._file.bad(f"has metadata of one key, got {shown(key)} twice")
+        return self._file.bad(f"has metadata of one key, got {shown_name(key)} twice")
 
     def _bad(self) -> CheckpointError:
         return self._file.bad("is not an ONNX model or damaged, got metadata that is not a key and a value")

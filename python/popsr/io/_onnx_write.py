@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import popsr
+from popsr._args import read_path
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
-from popsr.io._files import read_path, shown
+from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,
@@ -124,7 +125,7 @@ def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
     code = next((name for name, known in ONNX_TYPES.items() if known == kind), None)
     if code is None:
         raise DTypeError(
-            f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown(variable.id)}"
+            f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}"
         )
     message = onnx.TensorProto(
         name=variable.id, dims=program.shape(variable), data_type=onnx.TensorProto.DataType.Value(code)

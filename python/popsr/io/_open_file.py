@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from popsr.errors import CheckpointError, FileError
-from popsr.io._files import file_errors, shown, shown_path
+from popsr.io._files import file_errors, shown_name, shown_path
 
 __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]
 
@@ -80,7 +80,9 @@ class OpenFile:
         # Not all that int() takes: no spaces, signs, underscores or other scripts' digits.
         if text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most:
             return int(text)
-        raise self.bad(f"has a wrong {key}, got {shown(text, 40)}, expected a number from {least} to {most}")
+        raise self.bad(
+            f"has a wrong {key}, got {shown_name(text, 40)}, expected a number from {least} to {most}"
+        )
 
     def read(self, offset: int, count: int) -> bytes:
         """Exactly ``count`` bytes."""
@@ -225,7 +227,8 @@ def open_beneath(where: str, folder: Path, name: str) -> OpenFile:
     parts = name.split("/")
     if not name or name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(parts):
         raise CheckpointError(
-            f"{where}: name of external data {shown(name)} leads out of the model's folder, expected a file beneath it"
+            f"{where}: name of external data {shown_name(name)} leads out of the model's folder, expected a file "
+            f"beneath it"
         )
     path = folder / name
     with file_errors(where, "read", path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from popsr._host_rows import Array
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._files import bytes_of, shown_path
@@ -117,7 +118,7 @@ def saved_program(where: str, source: Any) -> Iterator[Program]:
         known = list(source.main_graph.variables)
         yield Program(known, _initial_parts, source.replication_factor, source._embeds_replication, None)
     else:
-        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {source!r}")
+        raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {shown(source)}")
 
 
 def _initial_parts(variable: Variable) -> list[Array]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+from popsr._args import read_path
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
-from popsr.io._files import read_path, shown, shown_path, shown_shape
+from popsr.io._files import shown_name, shown_path, shown_shape
 from popsr.io._onnx_read import open_onnx
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._stored import StoredFile, StoredTensor
@@ -44,7 +46,7 @@ def reset_host_weights(
         OSError: it cannot be read.
     """
     if not isinstance(session, Session):
-        raise ArgumentTypeError(f"{_WHERE}: not a session, got {session!r}")
+        raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
     target = read_path(_WHERE, path)
     with session._lock:
         session._require_idle(_WHERE)
@@ -71,13 +73,14 @@ def _refuse_missing(session: Session, stored: StoredFile) -> None:
     hint = f", did you mean {', '.join(close)}" if close else ""
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     raise UnknownNameError(
-        f"{_WHERE}: {shown_path(stored.file.path)} lacks variables, got no {shown(missing[0])}{more}{hint}, expected "
+        f"{_WHERE}: {shown_path(stored.file.path)} lacks variables, got no {shown_name(missing[0])}{more}{hint}, "
+        f"expected "
         f"all {len(session._variables)} (or ignore_missing=True)"
     )
 
 
 def _refuse_misfit(variable: Variable, stored: StoredFile, tensor: StoredTensor) -> None:
-    name, expected, replication = shown(variable.id), variable.shape_on_host, stored.replication
+    name, expected, replication = shown_name(variable.id), variable.shape_on_host, stored.replication
     grouping = variable.replica_grouping
     groups = grouping.num_groups
     dtype = stored.known_dtype(tensor)

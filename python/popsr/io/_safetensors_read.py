@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from popsr._args import read_path
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._files import read_path, shown
+from popsr.io._files import shown_name
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import (
@@ -245,7 +246,7 @@ class _Header:
         self._settings[name] = more
 
     def _twice(self, key: str) -> CheckpointError:
-        return self._file.bad(f"has metadata of one key, got {shown(key)} twice")
+        return self._file.bad(f"has metadata of one key, got {shown_name(key)} twice")
 
     def _add_tensor(self, name: str, raw: bytes) -> None:
         file = self._file
@@ -254,7 +255,7 @@ class _Header:
         try:
             entry = _DECODER.decode(raw.decode())
         except ValueError as error:
-            raise file.bad(f"has a wrong entry for {shown(name)}: {_first_line(error)}") from None
+            raise file.bad(f"has a wrong entry for {shown_name(name)}: {_first_line(error)}") from None
         if entry.keys() != _ENTRY_KEYS:
             raise self._wrong_entry(name, raw)
         kind, extents, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -264,7 +265,8 @@ class _Header:
         begin, end = self._start + offsets[0], self._start + offsets[1]
         if not self._start <= begin <= end <= file.size:
             raise file.bad(
-                f"has data outside of the file for {shown(name)}, got bytes {begin} to {end} of {file.size}, expected "
+                f"has data outside of the file for {shown_name(name)}, got bytes {begin} to {end} of {file.size}, "
+                f"expected "
                 f"them from {self._start} on"
             )
         dtype = TYPES.get(kind)
@@ -273,7 +275,8 @@ class _Header:
         )
         if dtype is not None and tensor.length != tensor.nbytes:
             raise file.bad(
-                f"has data of the wrong size for {shown(name)}, got {tensor.length} bytes, expected {tensor.nbytes}"
+                f"has data of the wrong size for {shown_name(name)}, got {tensor.length} bytes, expected "
+                f"{tensor.nbytes}"
             )
         self._stored.add(tensor)
 
@@ -305,7 +308,7 @@ class _Header:
 
     def _wrong_entry(self, name: str, raw: bytes) -> CheckpointError:
         return self._file.bad(
-            f"has a wrong entry for {shown(name)}, got {_fragment(raw)}, expected dtype, shape and data_offsets"
+            f"has a wrong entry for {shown_name(name)}, got {_fragment(raw)}, expected dtype, shape and data_offsets"
         )
 
 
@@ -313,7 +316,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"got {shown(twice)} twice, expected each name once")
+        raise ValueError(f"got {shown_name(twice)} twice, expected each name once")
     return result
 
 
@@ -328,7 +331,7 @@ _INT = {int}  # not its subclass bool
 
 def _type_name(kind: str) -> str:
     """The name of an unknown dtype as errors show it."""
-    return kind if kind.isidentifier() and len(kind) <= 20 else shown(kind, 20)
+    return kind if kind.isidentifier() and len(kind) <= 20 else shown_name(kind, 20)
 
 
 def _are_ints(value: Any) -> bool:
@@ -336,7 +339,7 @@ def _are_ints(value: Any) -> bool:
 
 
 def _fragment(raw: bytes) -> str:
-    return shown(raw[:60].decode(errors="replace"))
+    return shown_name(raw[:60].decode(errors="replace"))
 
 
 def _first_line(error: BaseException) -> str:
@@ -350,7 +353,8 @@ def _check_ranges(stored: StoredFile, start: int) -> None:
         if tensor.begin != at:
             what = "overlap" if tensor.begin < at else "leave a hole"
             raise file.bad(
-                f"has tensors that {what}, got {shown(tensor.name)} at byte {tensor.begin} after {shown(before)}, "
+                f"has tensors that {what}, got {shown_name(tensor.name)} at byte {tensor.begin} after "
+                f"{shown_name(before)}, "
                 f"expected it at {at}"
             )
         at, before = at + tensor.length, tensor.name

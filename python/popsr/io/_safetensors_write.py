@@ -7,9 +7,10 @@ import os
 from typing import Any
 
 import popsr
+from popsr._args import read_path
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
-from popsr.io._files import read_path, shown
+from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
@@ -95,5 +96,5 @@ def _type_name(variable: Variable) -> str:
         if kind == variable.dtype.as_ml_dtypes():
             return name
     raise DTypeError(
-        f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for {shown(variable.id)}"
+        f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}"
     )

@@ -16,7 +16,7 @@ import popsr
 from popsr._core import MAX_REPLICAS
 from popsr.errors import ReplicaError
 from popsr.io._budget import Budget
-from popsr.io._files import shown, shown_shape
+from popsr.io._files import shown_name, shown_shape
 from popsr.io._open_file import OpenFile
 from popsr.replicas import (
     CommGroup,
@@ -85,7 +85,9 @@ def check_version(file: OpenFile, text: str) -> None:
     """
     found = _version(text)
     if found is None:
-        raise file.bad(f"has a wrong version of popsr, got {shown(text, 40)}, expected one such as '1.2.3'")
+        raise file.bad(
+            f"has a wrong version of popsr, got {shown_name(text, 40)}, expected one such as '1.2.3'"
+        )
     if found > (_version(popsr.__version__) or 0):
         raise file.bad(
             f"was written by a later popsr, got version {text}, expected one that popsr {popsr.__version__} can read"
@@ -148,12 +150,12 @@ class SettingsReader:
             try:
                 settings = self._read(self._replication, dict(zip(_KEYS, texts, strict=True)))
             except ReplicaError as error:
-                raise self._file.bad(f"has wrong groups for {shown(name)}: {error}") from None
+                raise self._file.bad(f"has wrong groups for {shown_name(name)}: {error}") from None
             self._known[texts] = settings
         groups = settings.groups
         if groups > 1 and shape[:1] != (groups,):
             raise self._file.bad(
-                f"has no row per group for {shown(name)}, got {shown_shape(shape)}, expected ({groups}, ...)"
+                f"has no row per group for {shown_name(name)}, got {shown_shape(shape)}, expected ({groups}, ...)"
             )
         return settings
 
@@ -181,7 +183,7 @@ class SettingsReader:
         word = texts[key] or ""
         if word not in words:
             raise self._file.bad(
-                f"has a wrong {key}, got {shown(word, 40)}, expected one of {', '.join(words)}"
+                f"has a wrong {key}, got {shown_name(word, 40)}, expected one of {', '.join(words)}"
             )
         return word
 
@@ -191,5 +193,5 @@ class SettingsReader:
             items = re.finditer("[^,]+", text)
             numbers.extend(self._file.number(key, item.group(), 0, MAX_REPLICAS) for item in items)
         if len(numbers) != count:
-            raise self._file.bad(f"has a wrong {key}, got {shown(text, 40)}, expected {count} numbers")
+            raise self._file.bad(f"has a wrong {key}, got {shown_name(text, 40)}, expected {count} numbers")
         return numbers

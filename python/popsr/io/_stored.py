@@ -14,7 +14,7 @@ from popsr._host_rows import Array
 from popsr.errors import Error, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._digest import Digest
-from popsr.io._files import bytes_of, shown, shown_path
+from popsr.io._files import bytes_of, shown_name, shown_path
 from popsr.io._open_file import Hash, OpenFile, Pass
 from popsr.io._settings import StoredSettings
 from popsr.io._varints import Varints
@@ -135,7 +135,7 @@ class StoredFile:
         """
         if self.tensors.setdefault(tensor.name, tensor) is not tensor:
             raise self.file.bad(
-                f"has two tensors of one name, got {shown(tensor.name)} twice, expected each name once"
+                f"has two tensors of one name, got {shown_name(tensor.name)} twice, expected each name once"
             )
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class StoredFile:
         """
         if tensor.dtype is None:
             raise UnsupportedError(
-                f"{self.file.where}: {shown(tensor.name)} has a dtype without arrays, got {tensor.type_name} in "
+                f"{self.file.where}: {shown_name(tensor.name)} has a dtype without arrays, got {tensor.type_name} in "
                 f" {shown_path(self.file.path)}"
             )
         return tensor.dtype
@@ -181,7 +181,7 @@ class StoredFile:
                 array: Array = np.empty(tensor.shape, tensor.dtype)
             except MemoryError:
                 raise self.file.bad(
-                    f"does not fit into memory, got {tensor.nbytes} bytes for {shown(tensor.name)}"
+                    f"does not fit into memory, got {tensor.nbytes} bytes for {shown_name(tensor.name)}"
                 ) from None
             arrays[tensor.name] = array
             return array
@@ -196,5 +196,5 @@ class StoredFile:
             self.read_external([tensor for tensor in wanted.values() if tensor.location is not None], make)
         for name, array in arrays.items():
             if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
-                raise self.file.bad(f"has a bool that is neither 0 nor 1 in {shown(name)}")
+                raise self.file.bad(f"has a bool that is neither 0 nor 1 in {shown_name(name)}")
         return {name: arrays[name] for name in wanted}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from popsr._host_rows import Array
-from popsr.io._files import shown
+from popsr.io._files import shown_name
 from popsr.io._open_file import OpenFile
 
 __all__ = ["Varints"]
@@ -77,13 +77,15 @@ class Varints:
         )
         narrow = wide.astype(self._target.dtype)
         if not np.array_equal(narrow, wide):
-            raise self._file.bad(f"has a number out of range for {shown(self._name)}, expected {self._kind}")
+            raise self._file.bad(
+                f"has a number out of range for {shown_name(self._name)}, expected {self._kind}"
+            )
         self._target[self._found : self._found + len(narrow)] = narrow
 
     def _bad_length(self) -> Exception:
-        return self._file.bad(f"has a number without an end in the data of {shown(self._name)}")
+        return self._file.bad(f"has a number without an end in the data of {shown_name(self._name)}")
 
     def _bad_count(self, found: str) -> Exception:
         return self._file.bad(
-            f"has data of the wrong size for {shown(self._name)}, got {found} numbers, expected {self._count}"
+            f"has data of the wrong size for {shown_name(self._name)}, got {found} numbers, expected {self._count}"
         )

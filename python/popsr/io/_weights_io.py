@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._args import is_a
 from popsr._host_rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
 from popsr._overlap import first_overlap, overlaps_itself
+from popsr._shown import shown
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -22,7 +24,7 @@ from popsr.errors import (
     UnknownNameError,
 )
 from popsr.tensor import Variable
-from popsr.utils import TORCH_BITS, read_mapping
+from popsr.utils import TORCH_BITS
 
 __all__ = ["PyWeightsIO"]
 
@@ -53,9 +55,11 @@ class PyWeightsIO:
 
     def __init__(self, buffers: Mapping[Variable | str, Any]) -> None:
         """Keep the buffers; they are checked against a session when they are used."""
-        for key in read_mapping("PyWeightsIO", "buffers", buffers):
+        if not is_a(buffers, Mapping):
+            raise ArgumentTypeError(f"PyWeightsIO: buffers is not a mapping, got {shown(buffers)}")
+        for key in buffers:
             if not isinstance(key, (Variable, str)):
-                raise ArgumentTypeError(f"PyWeightsIO: key is no Variable or name, got {key!r}")
+                raise ArgumentTypeError(f"PyWeightsIO: key is no Variable or name, got {shown(key)}")
         self._given = dict(buffers)
 
     def __repr__(self) -> str:
@@ -172,7 +176,7 @@ def _read_rows(where: str, variable: Variable, array: Array, reading: bool) -> R
     shapes = " or ".join(str(_shape_of(variable, extent)) for extent in dict.fromkeys(accepted.values()))
     raise ShapeError(
         f"{where}: shapes differ for '{variable.id}', got {array.shape}, expected {shapes}: {grouping.num_groups} "
-        f"groups on {grouping.num_replicas} replicas, retrieval_mode {variable.retrieval_mode!r}"
+        f"groups on {grouping.num_replicas} replicas, retrieval_mode {shown(variable.retrieval_mode)}"
     )
 
 

@@ -1,5 +1,9 @@
 """The ops: one function each, in files by family. Most append one op to the current graph and return its output."""
 
+from typing import TYPE_CHECKING
+
+from popsr._calls import explain_calls
+from popsr._suggestions import unknown_attribute
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import geluerf, geluerf_, sigmoid, swish, swish_
@@ -249,3 +253,7 @@ __all__ = [
     "var_updates",
     "where",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)
+    explain_calls(globals(), __all__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-
-from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError
+from popsr._args import read_index
+from popsr._shown import shown
+from popsr.errors import GraphError
 from popsr.ir import Ir
 from popsr.tensor import Constant, Tensor
 
@@ -32,28 +32,19 @@ class Site:
 
     def parent_input(self, idx: int) -> Tensor:
         """Tensor that is passed as input ``idx`` here; IndexError when there is none."""
-        return self.inputs[checked_index("parent_input", idx, len(self.inputs))]
+        return self.inputs[read_index("parent_input: index", idx, len(self.inputs))]
 
     def parent_output(self, idx: int) -> Tensor:
         """Result ``idx``; IndexError when there is none."""
-        return self.outputs[checked_index("parent_output", idx, len(self.outputs))]
+        return self.outputs[read_index("parent_output: index", idx, len(self.outputs))]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self._ir._core.print_op(self._op)}]"
-
-
-def checked_index(where: str, idx: int, end: int, begin: int = 0) -> int:
-    """An index in [begin, end); typed errors otherwise."""
-    if not hasattr(idx, "__index__"):
-        raise ArgumentTypeError(f"{where}: index is not an int, got {idx!r}")
-    if not begin <= operator.index(idx) < end:
-        raise OutOfRangeError(f"{where}: index out of range, got {idx}, expected {begin} <= idx < {end}")
-    return operator.index(idx)
 
 
 def require_modifiable(where: str, t: Tensor) -> None:
     """Constants are not passed by reference."""
     if isinstance(t, Constant):
         raise GraphError(
-            f"{where}: a constant would be modified, got {t!r}, expected a variable or the result of an op"
+            f"{where}: a constant would be modified, got {shown(t)}, expected a variable or the result of an op"
         )

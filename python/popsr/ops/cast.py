@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from popsr import dtypes
+from popsr._args import read_dtype
 from popsr._emit import emit
 from popsr.tensor import Tensor
-from popsr.utils import read_dtype
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
 

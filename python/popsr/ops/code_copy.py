@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from popsr._args import is_a, read_choice
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
 from popsr.graph import Graph
-from popsr.utils import is_a, read_choice
 
 __all__ = ["CODE_LOCATION", "code_copy", "remote_code_load"]
 
@@ -43,17 +44,19 @@ def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -
 
 
 def _check(where: str, graph: Graph, destination: CODE_LOCATION) -> None:
-    current = _context.graph
+    current = _context.graph_of(where)
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {shown(graph)}")
     if graph.ir is not current.ir:
-        raise GraphError(f"{where}: graph of another Ir, got {graph!r}, expected one of {current.ir!r}")
+        raise GraphError(
+            f"{where}: graph of another Ir, got {shown(graph)}, expected one of {shown(current.ir)}"
+        )
     if graph is current:
         raise AttributeValueError(
-            f"{where}: a graph loads its own code, got {graph!r}, expected another graph"
+            f"{where}: a graph loads its own code, got {shown(graph)}, expected another graph"
         )
     read_choice(where, "destination", destination, get_args(CODE_LOCATION))
     if destination != "executable":
         raise UnsupportedError(
-            f"{where}: destination is not supported, got {destination!r}, expected 'executable'"
+            f"{where}: destination is not supported, got {shown(destination)}, expected 'executable'"
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from popsr._args import read_int, read_items
 from popsr._emit import emit
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import is_a
 
 __all__ = [
     "replica_sharded_slice",
@@ -121,9 +121,8 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
 
 def _read_destinations(mapping: Destinations) -> list[int]:
     """The destination of each replica, -1 for none. The core checks destinations."""
-    if not is_a(mapping, Iterable) or is_a(mapping, str):
-        raise _not_replicas(mapping)
-    items: list[Any] = list(mapping.items() if isinstance(mapping, Mapping) else mapping)
+    pairs_of = mapping.items() if isinstance(mapping, Mapping) else mapping
+    items = read_items("replicated_permute", "mapping", pairs_of, kind="replicas or pairs of replicas")
     pairs = (
         not items or isinstance(mapping, Mapping) or any(isinstance(item, (tuple, list)) for item in items)
     )
@@ -150,15 +149,10 @@ def _read_destinations(mapping: Destinations) -> list[int]:
 
 
 def _read_replica(value: Any) -> int:
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise _not_replicas(value)
+    return read_int("replicated_permute: an item of mapping", value)
 
 
 def _not_replicas(value: object) -> ArgumentTypeError:
     return ArgumentTypeError(
-        f"replicated_permute: mapping is no destinations, got {value!r}, expected replicas or pairs of replicas"
+        f"replicated_permute: mapping is no destinations, got {shown(value)}, expected replicas or pairs of replicas"
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from popsr._args import is_a, read_items
 from popsr._emit import emit, emit_op
 from popsr._places import find_place
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import is_a
 
 if TYPE_CHECKING:
     from popsr.ops.collectives import CollectiveOps
@@ -127,13 +128,22 @@ def _of_tensors(
     name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
 ) -> list[Tensor]:
     if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(f"{name}: ts is not a Tensor list, got {ts!r}, expected a list of Tensors")
-    tensors = list(ts)
+        raise ArgumentTypeError(
+            f"{name}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors"
+        )
+    tensors = list(read_items(name, "ts", ts, kind="Tensors"))
     if ipus is None:
         ipus = _places_of(name, tensors)
     elif not is_a(ipus, Iterable):
-        raise ArgumentTypeError(f"{name}: ipus is not a list, got {ipus!r}, expected an int for each tensor")
-    ids = emit_op(name, {"ts": tensors}, {"op": op, "ipus": list(ipus)}, outputs=len(tensors))[1]
+        raise ArgumentTypeError(
+            f"{name}: ipus is not a list, got {shown(ipus)}, expected an int for each tensor"
+        )
+    ids = emit_op(
+        name,
+        {"ts": tensors},
+        {"op": op, "ipus": list(read_items(name, "ipus", ipus, kind="ints"))},
+        outputs=len(tensors),
+    )[1]
     return list(_context.ir._tensors_of(ids))
 
 
@@ -145,7 +155,7 @@ def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:
         place = find_place(tensor)
         if place is None:
             raise GraphError(
-                f"{name}: the IPU of a tensor is unknown, got {tensor!r} that no op makes or takes, expected ipus"
+                f"{name}: the IPU of a tensor is unknown, got {shown(tensor)} that no op makes or takes, expected ipus"
             )
         ipus.append(place[0])
     return ipus

@@ -6,9 +6,12 @@ Reductions fold in ascending replica order, so results are bitwise reproducible 
 from __future__ import annotations
 
 import enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from popsr._args import read_choice
+from popsr._calls import explain_calls
 from popsr._emit import emit
+from popsr._suggestions import unknown_attribute
 from popsr.ops.collective_moves import (
     replica_sharded_slice,
     replicated_all_to_all,
@@ -25,7 +28,6 @@ from popsr.ops.collective_pairs import (
 )
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_choice
 
 __all__ = [
     "CollectiveOperator",
@@ -154,3 +156,8 @@ def replicated_reduce_scatter(
         group=group,
         configure_output_for_replicated_tensor_sharding=configure_output_for_replicated_tensor_sharding,
     )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)
+    explain_calls(globals(), __all__)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from popsr._args import is_a, read_a, read_flag, read_index, read_items, read_mapping
 from popsr._emit import emit_op
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.ops._sites import Site, checked_index, require_modifiable
+from popsr.ops._sites import Site, require_modifiable
 from popsr.ops.control import _bind_graph
 from popsr.tensor import Tensor, TensorLike
-from popsr.utils import is_a, read_mapping
 
 __all__ = ["ConditionalSiteInfo", "conditional", "conditional_with_info"]
 
@@ -38,13 +38,13 @@ class ConditionalSiteInfo(Site):
 
     def graph_to_parent_input_index(self, idx: int, then_branch: bool = True) -> int:
         """Position here of input ``idx`` of a branch."""
-        begin, end = self._range(then_branch)
-        return begin + checked_index("graph_to_parent_input_index", idx, end - begin)
+        begin, end = self._range(read_flag("graph_to_parent_input_index: then_branch", then_branch))
+        return begin + read_index("graph_to_parent_input_index: index", idx, end - begin)
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Position in its branch of input ``idx`` here; IndexError for the condition."""
         begin, _ = self._range(self._is_then("parent_to_graph_input_index", idx))
-        return operator.index(idx) - begin
+        return read_index("parent_to_graph_input_index: index", idx, len(self.inputs)) - begin
 
     def is_parent_index_in_then_branch(self, idx: int) -> bool:
         """Is input ``idx`` here passed to the then branch? IndexError for the condition."""
@@ -52,13 +52,17 @@ class ConditionalSiteInfo(Site):
 
     def graph_to_parent_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Position here of output ``idx`` of a branch."""
-        outputs = self._called[not then_branch].outputs
-        return checked_index("graph_to_parent_output_index", idx, len(outputs))
+        outputs = self._called[
+            not read_flag("graph_to_parent_output_index: then_branch", then_branch)
+        ].outputs
+        return read_index("graph_to_parent_output_index: index", idx, len(outputs))
 
     def parent_to_graph_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Position in a branch of output ``idx`` here."""
-        outputs = self._called[not then_branch].outputs
-        return checked_index("parent_to_graph_output_index", idx, len(outputs))
+        outputs = self._called[
+            not read_flag("parent_to_graph_output_index: then_branch", then_branch)
+        ].outputs
+        return read_index("parent_to_graph_output_index: index", idx, len(outputs))
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor here that stands for an input or output of a branch.
@@ -73,11 +77,11 @@ class ConditionalSiteInfo(Site):
                 (graph.inputs, self.inputs[begin:end]),
                 (graph.outputs, self.outputs),
             ):
-                if graph_tensor in theirs:
+                if is_a(graph_tensor, Tensor) and graph_tensor in theirs:
                     return parents[theirs.index(graph_tensor)]
         raise GraphError(
-            f"graph_to_parent: no input or output of a branch, got {graph_tensor!r}, expected one of "
-            f"{self._called[0]!r} or {self._called[1]!r}"
+            f"graph_to_parent: no input or output of a branch, got {shown(graph_tensor)}, expected one of "
+            f"{shown(self._called[0])} or {shown(self._called[1])}"
         )
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
@@ -89,7 +93,7 @@ class ConditionalSiteInfo(Site):
         for then_branch in (True, False):
             begin, end = self._range(then_branch)
             passed = self.inputs[begin:end]
-            if parent_tensor in passed:
+            if is_a(parent_tensor, Tensor) and parent_tensor in passed:
                 return self._called[not then_branch].inputs[passed.index(parent_tensor)]
         raise self._not_passed("parent_to_graph", parent_tensor)
 
@@ -103,6 +107,7 @@ class ConditionalSiteInfo(Site):
             infer_modified_regions: accepted for PopXL programs; what a branch does not write keeps its value anyway.
         """
         del infer_modified_regions
+        read_a("set_parent_input_modified: parent_tensor", parent_tensor, Tensor)
         ranges = [self._range(then_branch) for then_branch in (True, False)]
         inputs = self.inputs
         found = [
@@ -122,11 +127,11 @@ class ConditionalSiteInfo(Site):
         return (1, middle) if then_branch else (middle, middle + len(self._called[1].inputs))
 
     def _is_then(self, where: str, idx: int) -> bool:
-        return checked_index(where, idx, len(self.inputs), begin=1) < self._range(False)[0]
+        return read_index(f"{where}: index", idx, len(self.inputs), begin=1) < self._range(False)[0]
 
     def _not_passed(self, where: str, t: Any) -> GraphError:
         return GraphError(
-            f"{where}: no input of a branch, got {t!r}, expected one of {list(self.inputs[1:])}"
+            f"{where}: no input of a branch, got {shown(t)}, expected one of {shown(list(self.inputs[1:]))}"
         )
 
 
@@ -204,9 +209,12 @@ def conditional_with_info(
     modified: list[int] = []
     for name, graph, inputs_name, inputs, inputs_dict in branches:
         if inputs is not None and (not is_a(inputs, Iterable) or is_a(inputs, (Tensor, str))):
-            raise ArgumentTypeError(f"{where}: {inputs_name} is not a sequence of tensors, got {inputs!r}")
+            raise ArgumentTypeError(
+                f"{where}: {inputs_name} is not a sequence of tensors, got {shown(inputs)}"
+            )
         named = read_mapping(where, f"{inputs_name}_dict", inputs_dict)
-        given, by_ref = _bind_graph(where, name, graph, tuple(inputs or ()), named, check_inputs)
+        flat = () if inputs is None else read_items(where, inputs_name, inputs, kind="tensors")
+        given, by_ref = _bind_graph(where, name, graph, flat, named, check_inputs)
         modified += [1 + len(tensors) + i for i in by_ref]
         tensors += given
     ir = then_branch.ir

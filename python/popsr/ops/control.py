@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from popsr._args import is_a, read_flag, read_index, read_int, read_items, read_mapping
 from popsr._emit import emit_op
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
-from popsr.ops._sites import Site, checked_index, require_modifiable
+from popsr.ops._sites import Site, require_modifiable
 from popsr.tensor import Tensor, TensorLike, _as_operand
-from popsr.utils import is_a, read_mapping
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
@@ -29,7 +30,7 @@ class CallSiteInfo(Site):
     def __init__(self, subgraph_op: Op) -> None:
         """The sides of an op."""
         if not is_a(subgraph_op, Op) or subgraph_op.kind not in ("call", "repeat"):
-            raise ArgumentTypeError(f"CallSiteInfo: not a call or repeat op, got {subgraph_op!r}")
+            raise ArgumentTypeError(f"CallSiteInfo: not a call or repeat op, got {shown(subgraph_op)}")
         super().__init__(subgraph_op._ir, subgraph_op.id)
         self._called = self._ir._graph(subgraph_op.attributes["graph"])
 
@@ -40,19 +41,19 @@ class CallSiteInfo(Site):
 
     def graph_to_parent_input_index(self, idx: int) -> int:
         """Position here of the graph's input ``idx``."""
-        return checked_index("graph_to_parent_input_index", idx, len(self.inputs))
+        return read_index("graph_to_parent_input_index: index", idx, len(self.inputs))
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Position in the graph of input ``idx`` here."""
-        return checked_index("parent_to_graph_input_index", idx, len(self.inputs))
+        return read_index("parent_to_graph_input_index: index", idx, len(self.inputs))
 
     def graph_to_parent_output_index(self, idx: int) -> int:
         """Position here of the graph's output ``idx``."""
-        return checked_index("graph_to_parent_output_index", idx, len(self.outputs))
+        return read_index("graph_to_parent_output_index: index", idx, len(self.outputs))
 
     def parent_to_graph_output_index(self, idx: int) -> int:
         """Position in the graph of output ``idx`` here."""
-        return checked_index("parent_to_graph_output_index", idx, len(self.outputs))
+        return read_index("parent_to_graph_output_index: index", idx, len(self.outputs))
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor here that stands for an input or output of the graph.
@@ -72,8 +73,8 @@ class CallSiteInfo(Site):
         for tensor in graph_tensors:
             if not is_a(tensor, Tensor) or tensor not in ours:
                 raise GraphError(
-                    f"graph_to_parent: no input or output of the called graph, got {tensor!r}, expected one of "
-                    f"{self._called!r}"
+                    f"graph_to_parent: no input or output of the called graph, got {shown(tensor)}, expected one of "
+                    f"{shown(self._called)}"
                 )
             result.append(ours[tensor])
         return result
@@ -85,9 +86,10 @@ class CallSiteInfo(Site):
             ValueError: it is not passed.
         """
         inputs = self.inputs
-        if parent_tensor not in inputs:
+        if not is_a(parent_tensor, Tensor) or parent_tensor not in inputs:
             raise GraphError(
-                f"parent_to_graph: no input of this call, got {parent_tensor!r}, expected one of {list(inputs)}"
+                f"parent_to_graph: no input of this call, got {shown(parent_tensor)}, expected one of "
+                f"{shown(list(inputs))}"
             )
         return self._called.inputs[inputs.index(parent_tensor)]
 
@@ -100,10 +102,10 @@ class CallSiteInfo(Site):
         """
         del infer_modified_regions
         inputs = self.inputs
-        if parent_tensor not in inputs:
+        if not is_a(parent_tensor, Tensor) or parent_tensor not in inputs:
             raise GraphError(
-                f"set_parent_input_modified: no input of this call, got {parent_tensor!r}, "
-                f"expected one of {list(inputs)}"
+                f"set_parent_input_modified: no input of this call, got {shown(parent_tensor)}, "
+                f"expected one of {shown(list(inputs))}"
             )
         require_modifiable("set_parent_input_modified", parent_tensor)
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
@@ -190,16 +192,15 @@ def repeat_with_info(
     Raises:
         ValueError: as for ``call``, a negative count, or fewer inputs than outputs.
     """
-    if not hasattr(repeat_count, "__index__"):
-        raise ArgumentTypeError(f"repeat: repeat_count is not an int, got {repeat_count!r}")
-    if repeat_count < 0:
-        raise AttributeValueError(f"repeat: Repeat count must be >= 0, got {repeat_count}")
+    count = read_int("repeat: repeat_count", repeat_count)
+    if count < 0:
+        raise AttributeValueError(f"repeat: Repeat count must be >= 0, got {count}")
     if is_a(graph, Graph) and len(graph.inputs) < len(graph.outputs):
         raise GraphError(
             f"repeat: To repeat the subgraph it needs an input per output, got {len(graph.inputs)} inputs and "
-            f"{len(graph.outputs)} outputs of {graph!r}"
+            f"{len(graph.outputs)} outputs of {shown(graph)}"
         )
-    info = _emit_call("repeat", graph, inputs, inputs_dict, check_inputs, {"count": int(repeat_count)})
+    info = _emit_call("repeat", graph, inputs, inputs_dict, check_inputs, {"count": count})
     info._ir._core.skip_subgraph_number()  # PopXL numbers a wrapper graph here
     return info
 
@@ -231,16 +232,19 @@ def _bind_graph(
 ) -> tuple[list[Tensor], list[int]]:
     """Tensors for the inputs of a graph in order, and which of them it takes by reference."""
     if not isinstance(graph, Graph):
-        raise ArgumentTypeError(f"{where}: {name} is not a Graph, got {graph!r}")
-    ir = _context.ir
+        raise ArgumentTypeError(f"{where}: {name} is not a Graph, got {shown(graph)}")
+    ir = _context.graph_of(where).ir
     if graph.ir is not ir:
-        raise GraphError(f"{where}: {name} of another Ir, got {graph!r} of {graph.ir!r}, expected {ir!r}")
+        raise GraphError(
+            f"{where}: {name} of another Ir, got {shown(graph)}, expected a graph of {shown(ir)}"
+        )
     wanted = graph.inputs
     given = _bind_inputs(where, wanted, inputs, read_mapping(where, "inputs_dict", inputs_dict))
     missing = [t for t in wanted if t not in given]
-    if missing and check_inputs:
+    if missing and read_flag(f"{where}: check_inputs", check_inputs):
         raise GraphError(
-            f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)}: missing {missing}"
+            f"{where}: Not enough inputs have been provided, got {len(given)} of {len(wanted)} for "
+            f"{shown(graph)}: missing {shown(missing)}"
         )
     modified = []  # without host data: nobody sees what becomes of it
     for i, t in enumerate(wanted):
@@ -260,7 +264,7 @@ def _bind_inputs(
             and not isinstance(value, (Tensor, str))
             and not hasattr(value, "dtype")
         )
-        flat.extend(value if nested else (value,))
+        flat.extend(read_items(where, "inputs", value, kind="tensors") if nested else (value,))
     if len(flat) > len(wanted):
         raise GraphError(
             f"{where}: Too many inputs have been provided, got {len(flat)}, expected at most {len(wanted)}"
@@ -268,10 +272,12 @@ def _bind_inputs(
     given = dict(zip(wanted, flat, strict=False))
     known = set(wanted)
     for key, value in inputs_dict.items():
-        if key not in known:
-            raise GraphError(f"{where}: {key!r} is not in the called graph, expected one of {list(wanted)}")
+        if not is_a(key, Tensor) or key not in known:
+            raise GraphError(
+                f"{where}: {shown(key)} is not in the called graph, expected one of {shown(list(wanted))}"
+            )
         if key in given:
-            raise GraphError(f"{where}: Graph input tensor is specified twice, got {key!r}")
+            raise GraphError(f"{where}: Graph input tensor is specified twice, got {shown(key)}")
         given[key] = value
     return given
 
@@ -280,4 +286,6 @@ def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
     try:
         return _as_operand(value, wanted.dtype)
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"{where}: no tensor for {wanted!r}, got {value!r}: {error}") from None
+        raise ArgumentTypeError(
+            f"{where}: no tensor for {shown(wanted)}, got {shown(value)}: {error}"
+        ) from None

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from popsr._args import is_a, read_choice, read_ints, read_items, read_mapping
 from popsr._emit import emit
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_choice, read_ints, read_mapping
 
 __all__ = [
     "PadType",
@@ -267,7 +268,7 @@ def _read_hints(where: str, proportions: Any, partials: Any, dithering: Any) -> 
         number = is_a(proportion, (int, float)) and not is_a(proportion, bool)
         if not number or not 0 <= proportion <= 1:
             raise AttributeValueError(
-                f"{where}: available_memory_proportions has a wrong entry, got {proportion!r}, expected 0 to 1"
+                f"{where}: available_memory_proportions has a wrong entry, got {shown(proportion)}, expected 0 to 1"
             )
     for partial in hints.partials_types:
         name = partial.lower() if is_a(partial, str) else partial
@@ -281,8 +282,8 @@ def _entries(where: str, name: str, values: Any) -> tuple[Any, ...]:
     if values is None:
         return ()
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"{where}: {name} is not a list, got {values!r}, expected a list")
-    return tuple(values)
+        raise ArgumentTypeError(f"{where}: {name} is not a list, got {shown(values)}, expected a list")
+    return read_items(where, name, values)
 
 
 def _attributes(
@@ -302,4 +303,5 @@ def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tu
     if values is None:
         return None
     read = read_ints(where, name, values)
-    return None if read == default else read
+    is_default = all(type(each) is int for each in read) and read == default
+    return None if is_default else read

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from popsr._args import read_int, read_ints
 from popsr._emit import emit
 from popsr.tensor import Tensor
-from popsr.utils import read_ints
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
 
@@ -122,5 +122,5 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     Raises:
         AttributeValueError: more strides than axes, or one that is not positive.
     """
-    steps: Any = [strides] if hasattr(strides, "__index__") else strides
+    steps: Any = strides if isinstance(strides, Iterable) else [read_int("subsample: strides", strides)]
     return emit("subsample", {"t": t}, strides=read_ints("subsample", "strides", steps))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 
+from popsr._args import is_a
 from popsr._emit import emit, number, tensor
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor, TensorLike, _as_operand
-from popsr.utils import is_a
 
 __all__ = [
     "abs",

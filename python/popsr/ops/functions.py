@@ -6,10 +6,10 @@ argument and return an alias of it.
 
 from __future__ import annotations
 
+from popsr._args import read_name
 from popsr._emit import emit, emit_op
 from popsr.context import _context
 from popsr.tensor import Tensor
-from popsr.utils import read_name
 
 __all__ = [
     "ceil",

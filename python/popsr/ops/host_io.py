@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from popsr import dtypes
+from popsr._args import is_a, read_dtype, read_name, read_shape
 from popsr._emit import emit, emit_op
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_dtype, read_name, read_shape
 
 __all__ = ["host_load", "host_store", "init", "print_tensor"]
 
@@ -22,9 +23,9 @@ FloatFormat = Literal["auto", "fixed", "scientific", "none"]
 
 def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     if not isinstance(stream, cls):
-        raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {stream!r}")
-    if stream._ir is not _context.ir:
-        raise GraphError(f"{where}: stream of another Ir, got {stream!r}")
+        raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {shown(stream)}")
+    if stream._ir is not _context.graph_of(where).ir:
+        raise GraphError(f"{where}: stream of another Ir, got {shown(stream)}")
     return stream._id
 
 
@@ -145,7 +146,7 @@ def init(
         "shape": read_shape("init", shape),
         "dtype": read_dtype("init", dtype).name,
         "init_type": init_type,
-        "meta_shape": read_shape("init", meta_shape or ()),
+        "meta_shape": () if meta_shape is None else read_shape("init", meta_shape, "meta_shape"),
     }
     return _context.ir._tensor(
         emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from popsr import dtypes
+from popsr._args import is_a, read_choice, read_flag, read_ints, read_items, read_number
 from popsr._emit import emit, tensor
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor, constant
-from popsr.utils import is_a, read_choice, read_ints
 
 __all__ = [
     "ScatterReductionType",
@@ -220,7 +221,7 @@ def scatter_reduce(
     read_choice("scatter_reduce", "reduction", reduction, ("sum", "min", "max", "none"))
     if initial_values is not None and not is_a(initial_values, Tensor):
         raise ArgumentTypeError(
-            f"scatter_reduce: initial_values is not a Tensor, got {initial_values!r}, expected a Tensor"
+            f"scatter_reduce: initial_values is not a Tensor, got {shown(initial_values)}, expected a Tensor"
         )
     return emit(
         "scatter_reduce",
@@ -228,7 +229,7 @@ def scatter_reduce(
         reduction=reduction,
         axis=axis,
         axis_size=axis_size,
-        enable_index_broadcast=bool(enable_index_broadcast),
+        enable_index_broadcast=read_flag("scatter_reduce: enable_index_broadcast", enable_index_broadcast),
         available_memory_proportion=available_memory_proportion,
     )
 
@@ -247,12 +248,9 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
         DTypeError: ``t`` is not floating.
     """
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"histogram: t is not a Tensor, got {t!r}, expected a Tensor")
+        raise ArgumentTypeError(f"histogram: t is not a Tensor, got {shown(t)}, expected a Tensor")
     numbers = read_ints("histogram", "levels", levels)
-    try:
-        numbers = tuple(float(each) for each in numbers)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"histogram: levels are not numbers, got {levels!r}") from None
+    numbers = tuple(read_number("histogram: an item of levels", each) for each in numbers)
     check_increment(numbers)
     # Levels are rounded as elements are: those of narrow floats are compared as float32.
     kind = dtypes.float64 if t.dtype == dtypes.float64 else dtypes.float32
@@ -269,5 +267,8 @@ def check_increment(levels: Sequence[float]) -> None:
     Raises:
         ValueError: they do not.
     """
-    if not all(a <= b for a, b in itertools.pairwise((*levels, math.inf))):
-        raise AttributeValueError(f"histogram: levels do not ascend, got {builtins.list(levels)}")
+    numbers = [
+        read_number("histogram: an item of levels", x) for x in read_items("histogram", "levels", levels)
+    ]
+    if not all(a <= b for a, b in itertools.pairwise((*numbers, math.inf))):
+        raise AttributeValueError(f"histogram: levels do not ascend, got {shown(numbers)}")

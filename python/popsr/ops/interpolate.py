@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from popsr._args import is_a, read_choice, read_ints
 from popsr._emit import emit
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_choice, read_ints
 
 __all__ = ["interpolate"]
 
@@ -64,7 +65,7 @@ def interpolate(
     """
     where = "interpolate"
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}, expected a Tensor")
+        raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}, expected a Tensor")
     for name, value, choices in (
         ("mode", mode, _MODES),
         ("nearest_mode", nearest_mode, _NEAREST_MODES),

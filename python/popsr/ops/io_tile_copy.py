@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from popsr._args import is_a
 from popsr._emit import emit_op
 from popsr._places import find_place
 from popsr.context import _context
 from popsr.tensor import Tensor
-from popsr.utils import is_a
 
 __all__ = ["io_tile_copy"]
 

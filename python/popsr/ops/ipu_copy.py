@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from popsr._args import is_a, read_ipu
 from popsr._emit import emit
 from popsr._places import find_place
+from popsr._shown import shown
 from popsr.errors import GraphError
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_ipu
 
 __all__ = ["ipu_copy"]
 
@@ -31,7 +32,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         place = find_place(t)
         if place is None:
             raise GraphError(
-                f"ipu_copy: the IPU of the tensor is unknown, got {t!r} that no op makes or takes, expected source"
+                f"ipu_copy: the IPU of the tensor is unknown, got {shown(t)} that no op makes or takes, expected source"
             )
         source = place[0]
     return emit("ipu_copy", {"t": t}, destination=destination, source=source)

@@ -5,10 +5,11 @@ Of equal elements the first comes first, and -0 equals +0.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
+from popsr._args import read_flag
 from popsr._emit import emit, emit_op
+from popsr._location import warn_user
 from popsr.context import _context
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
@@ -66,7 +67,7 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
     """
-    return emit("median", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("median", {"t": t}, axis=_axes("median", axis), keepdims=keepdims)
 
 
 def topk(
@@ -94,8 +95,8 @@ def topk(
         ValueError: the axis or ``k`` is out of range.
         DTypeError: ``t`` is bool.
     """
-    if not sorted:
-        warnings.warn("topk: sorted=False is not supported, results are sorted", stacklevel=2)
+    if not read_flag("topk: sorted", sorted):
+        warn_user("topk: sorted=False is not supported, results are sorted")
     attrs = {
         "k": k,
         "axis": axis,

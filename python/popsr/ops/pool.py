@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from popsr._args import read_choice, read_flag, read_ints
 from popsr._emit import emit
 from popsr.ops.conv import PadType
 from popsr.tensor import Tensor
-from popsr.utils import read_choice, read_ints
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -90,7 +90,7 @@ def _attributes(
         dilations=ints("dilation", dilations),
         in_dilations=ints("in_dilations", in_dilations),
         auto_pad="not_set" if auto_pad is None else read_choice(where, "auto_pad", auto_pad, _PAD_TYPES),
-        ceil_mode=bool(ceil_mode),
+        ceil_mode=read_flag(f"{where}: ceil_mode", ceil_mode),
     )
 
 

@@ -8,9 +8,9 @@ stochastic rounding is on.
 from __future__ import annotations
 
 from popsr import dtypes
+from popsr._args import read_dtype, read_shape
 from popsr._emit import emit
 from popsr.tensor import Tensor
-from popsr.utils import read_dtype, read_shape
 
 __all__ = ["random_normal", "random_uniform"]
 

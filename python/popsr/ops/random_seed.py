@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from popsr import dtypes
+from popsr._args import is_a
 from popsr._emit import emit, emit_op
 from popsr.context import _context
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor
-from popsr.utils import is_a
 
 __all__ = ["create_random_seed", "split_random_seed"]
+
+_MAX_SEEDS = 2**16
 
 
 class _SeedDTypeError(DTypeError, ValueError):
@@ -56,6 +58,6 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
         AttributeValueError: ``n`` is not positive.
     """
     _check_seed("split_random_seed", seed)
-    count = n if is_a(n, int) else 1
+    count = n if is_a(n, int) and 0 < n <= _MAX_SEEDS else 1  # the core checks it
     ids = emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1]
     return tuple(_context.graph.ir._tensor(id_) for id_ in ids)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from popsr._args import read_ints
 from popsr._emit import emit
 from popsr.tensor import Tensor
 
@@ -26,10 +27,10 @@ __all__ = [
 ]
 
 
-def _axes(axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
+def _axes(op: str, axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
     if axis is None:
         return None
-    return tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    return read_ints(op, "axis", axis) if isinstance(axis, Iterable) else (axis,)
 
 
 def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -45,7 +46,7 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
     """
-    return emit("sum", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("sum", {"t": t}, axis=_axes("sum", axis), keepdims=keepdims)
 
 
 def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -62,7 +63,7 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
     """
-    return emit("mean", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("mean", {"t": t}, axis=_axes("mean", axis), keepdims=keepdims)
 
 
 def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -79,7 +80,7 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
     """
-    return emit("max", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("max", {"t": t}, axis=_axes("max", axis), keepdims=keepdims)
 
 
 def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -96,7 +97,7 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
     """
-    return emit("min", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("min", {"t": t}, axis=_axes("min", axis), keepdims=keepdims)
 
 
 def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -114,7 +115,7 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
     """
-    return emit("prod", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("prod", {"t": t}, axis=_axes("prod", axis), keepdims=keepdims)
 
 
 def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -130,7 +131,7 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
     """
-    return emit("sumsquare", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("sumsquare", {"t": t}, axis=_axes("sumsquare", axis), keepdims=keepdims)
 
 
 def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -146,7 +147,7 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
     """
-    return emit("l1", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("l1", {"t": t}, axis=_axes("l1", axis), keepdims=keepdims)
 
 
 def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -164,7 +165,7 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
     """
-    return emit("l2", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("l2", {"t": t}, axis=_axes("l2", axis), keepdims=keepdims)
 
 
 def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -180,7 +181,7 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
     """
-    return emit("logsum", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("logsum", {"t": t}, axis=_axes("logsum", axis), keepdims=keepdims)
 
 
 def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -196,7 +197,7 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
     """
-    return emit("logsumexp", {"t": t}, axis=_axes(axis), keepdims=keepdims)
+    return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
 
 
 def softmax(t: Tensor, axis: int) -> Tensor:

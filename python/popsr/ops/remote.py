@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 from typing import Any
 
+from popsr._args import read_int, read_int64s, read_name
 from popsr._emit import emit_op, tensor
+from popsr._shown import shown
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 from popsr.remote_buffer import RemoteBuffer
 from popsr.tensor import Tensor
-from popsr.utils import read_name
 
 __all__ = ["multiply_tuple", "remote_load", "remote_load_", "remote_store"]
 
 
 def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dict[str, Any]:
     if not isinstance(remote_buffer, RemoteBuffer):
-        raise ArgumentTypeError(f"{where}: not a RemoteBuffer, got {remote_buffer!r}")
-    if remote_buffer._ir is not _context.ir:
-        raise GraphError(f"{where}: remote buffer of another Ir, got {remote_buffer!r}")
+        raise ArgumentTypeError(f"{where}: not a RemoteBuffer, got {shown(remote_buffer)}")
+    if remote_buffer._ir is not _context.graph_of(where).ir:
+        raise GraphError(f"{where}: remote buffer of another Ir, got {shown(remote_buffer)}")
     if isinstance(offset, Tensor):
         return {"remote_buffer": remote_buffer._id}
     return {"remote_buffer": remote_buffer._id, "entry": _read_entry(where, remote_buffer, offset)}
@@ -29,17 +29,16 @@ def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dic
 
 def _read_entry(where: str, remote_buffer: RemoteBuffer, offset: int) -> int:
     try:
-        entry = None if isinstance(offset, bool) else operator.index(offset)
-    except TypeError:
-        entry = None
-    if entry is None:
-        raise ArgumentTypeError(f"{where}: offset is no int or Tensor, got {offset!r}")
-    if not -(2**63) <= entry < 2**63:  # the core checks the others
+        return read_int(f"{where}: offset", offset)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"{where}: offset is not an int or Tensor, got {shown(offset)}, expected one of them"
+        ) from None
+    except AttributeValueError:  # the core checks what has 64 bits
         raise OutOfRangeError(
-            f"{where}: offset is outside the buffer, got {entry}, expected 0 to {remote_buffer.entries - 1} of "
-            f"remote buffer {remote_buffer.remote_buffer_id}"
-        )
-    return entry
+            f"{where}: offset is outside the buffer, got {shown(offset)}, expected 0 to "
+            f"{remote_buffer.entries - 1} of remote buffer {remote_buffer.remote_buffer_id}"
+        ) from None
 
 
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
@@ -97,4 +96,5 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
 
 def multiply_tuple(tup: Iterable[int]) -> int:
     """The product of the extents of a shape; 1 for a scalar's."""
+    tup = read_int64s("multiply_tuple", "tup", tup)
     return math.prod(tup)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
+from popsr._args import read_dtype
 from popsr._emit import emit
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_dtype
 
 __all__ = ["replica_index"]
 

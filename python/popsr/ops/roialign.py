@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from popsr._args import read_ints
 from popsr._emit import emit
 from popsr.tensor import Tensor
-from popsr.utils import read_ints
 
 __all__ = ["roi_align"]
 

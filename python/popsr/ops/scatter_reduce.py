@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 
+from popsr._args import is_a, read_choice, read_flag
 from popsr._emit import emit, tensor
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ops.indexing import ScatterReductionType, scatter_reduce
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_choice
 
 __all__ = ["grouped_scatter_reduce", "scatter_reduce"]
 
@@ -66,7 +67,7 @@ def grouped_scatter_reduce(
     read_choice(where, "reduction", reduction, tuple(reduction_dict))
     if initial_values is not None and not is_a(initial_values, Tensor):
         raise ArgumentTypeError(
-            f"{where}: initial_values is not a Tensor, got {initial_values!r}, expected a Tensor"
+            f"{where}: initial_values is not a Tensor, got {shown(initial_values)}, expected a Tensor"
         )
     return emit(
         where,
@@ -75,6 +76,6 @@ def grouped_scatter_reduce(
         axis=axis,
         axis_size=axis_size,
         group_size=group_size,
-        enable_index_broadcast=bool(enable_index_broadcast),
+        enable_index_broadcast=read_flag(f"{where}: enable_index_broadcast", enable_index_broadcast),
         available_memory_proportion=available_memory_proportion,
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
-import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_items
 from popsr._emit import emit
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_ints
 
 __all__ = [
     "INT_MAX",
@@ -73,18 +74,19 @@ def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int
         ValueError: an extent is 0 or below -1, -1 is there twice, or the numbers of elements differ.
     """
     where = "reshape_handle_negative_axis"
-    if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"{where}: t is not a Tensor, got {t!r}, expected a Tensor")
-    extents = read_ints(where, "shape", shape)
+    read_a(f"{where}: t", t, Tensor)
+    extents = read_int64s(where, "shape", shape)
     if any(each == 0 or each < -1 for each in extents) or extents.count(-1) > 1:
         raise AttributeValueError(
-            f"{where}: bad shape, got {builtins.list(extents)}, expected positive extents and -1 at most once"
+            f"{where}: bad shape, got {shown(builtins.list(extents))}, expected positive extents and -1 at most once"
         )
     known = math.prod(each for each in extents if each != -1)
     if -1 in extents:
         extents = tuple(t.nelms // known if each == -1 else each for each in extents)
     if math.prod(extents) != t.nelms:
-        raise ShapeError(f"{where}: not the elements of {t!r}, got {shape}, expected {t.nelms} elements")
+        raise ShapeError(
+            f"{where}: not the elements of {shown(t)}, got {shown(shape)}, expected {t.nelms} elements"
+        )
     return extents
 
 
@@ -177,11 +179,8 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
         ShapeError: the number does not divide the axis, or the extents do not sum up to it.
         AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
     """
-    if not isinstance(t, Tensor):
-        raise ArgumentTypeError(f"split: t is not a Tensor, got {t!r}, expected a Tensor")
-    if not hasattr(axis, "__index__") or not -t.rank <= axis < t.rank:
-        raise AttributeValueError(f"split: axis is out of range, got {axis!r}, expected one of {t!r}")
-    axis = operator.index(axis) % t.rank
+    read_a("split: t", t, Tensor)
+    axis = read_axis("split", t, axis)
     extents = _split_extents(t, splits, axis)
     ends = builtins.list(itertools.accumulate(extents))
     starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
@@ -190,8 +189,8 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
 
 def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[int]:
     extent = t.shape[axis]
-    if hasattr(splits, "__index__"):
-        count = operator.index(splits)
+    if not is_a(splits, Iterable) or is_a(splits, str):
+        count = read_int("split: splits", splits)
         if count < 1:
             raise AttributeValueError(
                 f"split: number of parts is not positive, got {count}, expected 1 or more"
@@ -201,21 +200,34 @@ def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[in
                 f"split: parts are not equal, got {count} of extent {extent}, expected a divisor"
             )
         return [extent // count] * count
-    extents = builtins.list(read_ints("split", "splits", splits))
-    if not all(hasattr(each, "__index__") for each in extents):
-        raise ArgumentTypeError(f"split: splits is not a number or list of numbers, got {splits!r}")
+    extents = builtins.list(read_int64s("split", "splits", splits))
     if any(each < 0 for each in extents):
-        raise AttributeValueError(f"split: an extent is negative, got {extents}, expected 0 or more")
+        raise AttributeValueError(f"split: an extent is negative, got {shown(extents)}, expected 0 or more")
     if sum(extents) != extent:
-        raise ShapeError(f"split: extents do not fill axis {axis}, got {extents}, expected a sum of {extent}")
+        raise ShapeError(
+            f"split: extents do not fill axis {axis}, got {shown(extents)}, expected a sum of {extent}"
+        )
     return extents
 
 
 def read_tensors(op: str, ts: Iterable[Tensor]) -> list[Tensor]:
     """The operands of an op that takes a list of tensors."""
     if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(f"{op}: ts is not a Tensor list, got {ts!r}, expected a list of Tensors")
-    return builtins.list(ts)
+        raise ArgumentTypeError(f"{op}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors")
+    return builtins.list(read_items(op, "ts", ts, kind="Tensors"))
+
+
+def read_axis(where: str, t: Tensor, axis: Any) -> int:
+    """An axis of a tensor, counted from the front.
+
+    Raises:
+        ArgumentTypeError: it is not an int.
+        AttributeValueError: the tensor has no such axis.
+    """
+    number = read_int(f"{where}: axis", axis)
+    if not -t.rank <= number < t.rank:
+        raise AttributeValueError(f"{where}: axis is out of range, got {number}, expected one of {shown(t)}")
+    return number % t.rank
 
 
 def process_args(
@@ -259,7 +271,8 @@ def slice_attributes(
         return None
     if len(sizes) > 1:
         raise AttributeValueError(
-            f"{op}: lists differ in length, got start={start}, stop={stop}, step={step}, axis={axis}"
+            f"{op}: lists differ in length, got start={shown(start)}, stop={shown(stop)}, step={shown(step)}, "
+            f"axis={shown(axis)}"
         )
     size = sizes.pop()
     steps = [1 if each is None else each for each in given[2] or [None] * size]
@@ -273,11 +286,10 @@ def slice_attributes(
 def _as_list(op: str, value: int | Sequence[int | None] | None) -> list[int | None] | None:
     if value is None:
         return None
-    if isinstance(value, (list, tuple)):
-        return builtins.list(value)
-    if hasattr(value, "__index__"):
-        return [int(value)]
-    raise ArgumentTypeError(f"{op}: bound is not an int or list of ints, got {value!r}")
+    if not isinstance(value, (list, tuple)):
+        return [read_int(f"{op}: bound", value)]
+    items = read_items(op, "bounds", value, kind="ints")
+    return [None if each is None else read_int(f"{op}: bound", each) for each in items]
 
 
 def _bounds(given: list[int | None] | None, default: list[int]) -> list[int]:

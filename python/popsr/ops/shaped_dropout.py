@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from popsr._args import read_shape
 from popsr._emit import emit
 from popsr.tensor import Tensor
-from popsr.utils import read_shape
 
 __all__ = ["shaped_dropout"]
 

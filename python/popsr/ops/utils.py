@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr import dtypes
+from popsr._args import is_a, read_dtype, read_int, read_int64s, read_number
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
 from popsr.graph import Graph
 from popsr.ops.cast import cast
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_dtype
 
 __all__ = [
     "cast_if_needed",
@@ -48,10 +48,12 @@ def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
         ValueError: one is of another graph.
     """
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"check_in_graph: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"check_in_graph: graph is not a Graph, got {shown(graph)}")
     for name, t in _named("check_in_graph", args, tensors).items():
         if t not in graph:
-            raise GraphError(f"check_in_graph: {name} is of another graph, got {t!r}, expected {graph!r}")
+            raise GraphError(
+                f"check_in_graph: {name} is of another graph, got {shown(t)}, expected {shown(graph)}"
+            )
 
 
 def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
@@ -86,7 +88,7 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
     number = convert_optional_int(axis)
     if number is None or not -tensor.rank <= number < tensor.rank:
         raise AttributeValueError(
-            f"handle_negative_axis: axis is out of range, got {axis!r}, expected one of {tensor!r}"
+            f"handle_negative_axis: axis is out of range, got {shown(axis)}, expected one of {shown(tensor)}"
         )
     return number % tensor.rank
 
@@ -99,10 +101,7 @@ def convert_optional_float(v: float | None) -> float | None:
     """
     if v is None:
         return None
-    try:
-        return float(v)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"convert_optional_float: not a number, got {v!r}") from None
+    return read_number("convert_optional_float: v", v)
 
 
 def convert_optional_int(v: int | None) -> int | None:
@@ -113,10 +112,7 @@ def convert_optional_int(v: int | None) -> int | None:
     """
     if v is None:
         return None
-    try:
-        return operator.index(v)
-    except TypeError:
-        raise ArgumentTypeError(f"convert_optional_int: not an integer, got {v!r}") from None
+    return read_int("convert_optional_int: v", v)
 
 
 def convert_optional_dtype(dt: dtypes.dtype | None) -> dtypes.dtype | None:
@@ -137,21 +133,14 @@ def convert_optional_int64_list(l: Iterable[int] | None) -> list[int] | None:  #
     """
     if l is None:
         return None
-    if not is_a(l, Iterable):
-        raise ArgumentTypeError(f"convert_optional_int64_list: not a sequence of integers, got {l!r}")
-    numbers = [convert_optional_int(each) or 0 for each in l]
-    if any(not -(2**63) <= each < 2**63 for each in numbers):
-        raise AttributeValueError(
-            f"convert_optional_int64_list: beyond 64 bits, got {numbers}, expected -2**63 to 2**63 - 1"
-        )
-    return numbers
+    return list(read_int64s("convert_optional_int64_list", "l", l))
 
 
 def _named(where: str, args: tuple[Any, ...], tensors: Mapping[str, Any]) -> dict[str, Tensor]:
     named = {**{f"tensor {i}": t for i, t in enumerate(args)}, **tensors}
     for name, t in named.items():
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"{where}: {name} is not a Tensor, got {t!r}, expected a Tensor")
+            raise ArgumentTypeError(f"{where}: {name} is not a Tensor, got {shown(t)}, expected a Tensor")
     return named
 
 

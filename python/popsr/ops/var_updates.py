@@ -6,7 +6,12 @@ Shapes are equal. A factor is a number or a tensor of one element, and rounded t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from popsr._calls import explain_calls
 from popsr._emit import emit, number, tensor
+from popsr._shown import shown
+from popsr._suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError
 from popsr.ops.var_updates_optimisers import (
     OptimizerValue,
@@ -155,7 +160,7 @@ def sparse_accumulate_(
     """
     if W is not None and not isinstance(W, Tensor):
         raise ArgumentTypeError(
-            f"sparse_accumulate_: W is not a Tensor, got {type(W).__name__} {W!r}, expected a Tensor"
+            f"sparse_accumulate_: W is not a Tensor, got {type(W).__name__} {shown(W)}, expected a Tensor"
         )
     inputs = {"t": t, "X": X, "indices": indices, "f": tensor(f), "W": tensor(W)}
     return emit("sparse_accumulate_", inputs, axis=axis, f=number(f))
@@ -202,3 +207,8 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
         GraphError: ``t`` is a constant.
     """
     return emit("copy_var_update_", {"t": t, "X": X})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)
+    explain_calls(globals(), __all__)

@@ -10,11 +10,12 @@ import dataclasses
 from collections.abc import MutableMapping
 from typing import Any, Literal
 
+from popsr._args import read_a, read_choice, read_int, read_number
 from popsr._emit import Inputs, emit, emit_op, number, tensor
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
-from popsr.utils import read_choice
 
 __all__ = [
     "OptimizerValue",
@@ -56,15 +57,12 @@ def handle_optimizer_value(f: Any, ins: MutableMapping[int, str], index: int) ->
     Raises:
         TypeError: it is neither a number nor a tensor.
     """
+    read_a("handle_optimizer_value: ins", ins, (MutableMapping,))
+    index = read_int("handle_optimizer_value: index", index, 0)
     if isinstance(f, Tensor):
         ins[index] = f.id
     elif f is not None:
-        try:
-            return OptimizerValue(float(f), True)
-        except (TypeError, ValueError):
-            raise ArgumentTypeError(
-                f"handle_optimizer_value: no scalar, got {f!r}, expected a number or a Tensor"
-            ) from None
+        return OptimizerValue(read_number("handle_optimizer_value: f", f), True)
     return OptimizerValue(0.0, False)
 
 
@@ -74,7 +72,9 @@ def weight_decay_is_required(weight_decay: Scalar | None) -> bool:
     Args:
         weight_decay: the scalar.
     """
-    return isinstance(weight_decay, Tensor) or (weight_decay is not None and weight_decay != 0)
+    if weight_decay is None or isinstance(weight_decay, Tensor):
+        return weight_decay is not None
+    return read_number("weight_decay", weight_decay) != 0
 
 
 def create_adamupdater(
@@ -118,7 +118,7 @@ def create_adamupdater(
     }
     if weight is None and weight_decay_is_required(weight_decay):
         raise AttributeValueError(
-            f"{op}: weight is missing, got weight_decay {weight_decay!r}, expected the weight that decays"
+            f"{op}: weight is missing, got weight_decay {shown(weight_decay)}, expected the weight that decays"
         )
     if not weight_decay_is_required(weight_decay):
         inputs["weight"], weight_decay = tensor(None), None
@@ -294,7 +294,7 @@ def _optional(op: str, name: str, value: Tensor | None) -> Any:
     if value is None or isinstance(value, Tensor):
         return tensor(value)
     raise ArgumentTypeError(
-        f"{op}: {name} is not a Tensor, got {type(value).__name__} {value!r}, expected a Tensor"
+        f"{op}: {name} is not a Tensor, got {type(value).__name__} {shown(value)}, expected a Tensor"
     )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from popsr._args import read_ints
 from popsr._emit import emit
 from popsr.ops.shape import read_tensors, slice_attributes
 from popsr.tensor import Tensor
-from popsr.utils import read_ints
 
 __all__ = ["concat_", "detach_", "flatten_", "reshape_", "slice_", "transpose_"]
 

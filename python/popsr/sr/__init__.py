@@ -5,6 +5,9 @@ i of a result draws number i of its key, whatever the operation, format, layout 
 be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`` holds an optimiser.
 """
 
+from typing import TYPE_CHECKING
+
+from popsr._suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
 from popsr.sr._bracket import bracket
@@ -38,3 +41,6 @@ __all__ = [
     "sum",
     "uniform_bits",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

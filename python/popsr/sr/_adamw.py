@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from popsr import _core
+from popsr._args import read_int, read_number
 from popsr._float_environment import in_default_environment
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
-from popsr.sr._call import REQUIRED, Key, Source, read_int, read_number, read_options, read_source, writable
+from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap
 
 __all__ = ["adamw_"]
@@ -83,13 +85,13 @@ def _read_scalars(
     try:
         beta1, beta2 = betas
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{op}: betas is not a pair of numbers, got {betas!r}") from None
+        raise ArgumentTypeError(f"{op}: betas is not a pair of numbers, got {shown(betas)}") from None
     scalars = (
-        read_number(op, "lr", lr),
-        read_number(op, "betas[0]", beta1),
-        read_number(op, "betas[1]", beta2),
-        read_number(op, "eps", eps),
-        read_number(op, "weight_decay", weight_decay),
+        read_number(f"{op}: lr", lr),
+        read_number(f"{op}: betas[0]", beta1),
+        read_number(f"{op}: betas[1]", beta2),
+        read_number(f"{op}: eps", eps),
+        read_number(f"{op}: weight_decay", weight_decay),
     )
     for name, value, limit in zip(
         ("lr", "betas[0]", "betas[1]", "eps", "weight_decay"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr.sr._call import REQUIRED, Key, read_int, read_key
+from popsr._args import read_int
+from popsr.sr._call import REQUIRED, Key, read_key
 from popsr.sr._kinds import Array
 
 __all__ = ["uniform_bits"]

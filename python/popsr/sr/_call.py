@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from popsr import _core
+from popsr._args import read_int, require_memory
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
-from popsr.sr._formats import Format, read_format, short
+from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array, Kind, kind_of
 from popsr.sr._overlap import check_out_overlap
 
@@ -22,9 +24,7 @@ __all__ = [
     "check_format",
     "elementwise",
     "lay_out",
-    "read_int",
     "read_key",
-    "read_number",
     "read_options",
     "read_source",
     "run",
@@ -104,26 +104,11 @@ def read_options(op: str, key: Any, mode: Any, overflow: Any, offset: Any, num_t
     )
 
 
-def read_int(where: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
-    """An integer between the bounds.
-
-    Raises:
-        AttributeValueError: it is none.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or not least <= number <= most:
-        raise AttributeValueError(f"{where}: got {short(value)}, expected an int from {least} to {most}")
-    return number
-
-
 def _read_overflow(op: str, overflow: Any) -> str:
     if isinstance(overflow, str) and overflow in ("ieee", "saturate"):
         return overflow
     raise AttributeValueError(
-        f"{op}: unknown overflow, got {short(overflow)}, expected one of 'ieee', 'saturate'"
+        f"{op}: unknown overflow, got {shown(overflow)}, expected one of 'ieee', 'saturate'"
     )
 
 
@@ -136,24 +121,8 @@ def _read_mode(op: str, mode: Any) -> str:
             return mode
     expected = ", ".join(repr(known) for known in _MODES)
     raise AttributeValueError(
-        f"{op}: unknown mode, got {short(mode)}, expected one of {expected} or 'sr_bits=r' with r from 1 to 32"
+        f"{op}: unknown mode, got {shown(mode)}, expected one of {expected} or 'sr_bits=r' with r from 1 to 32"
     )
-
-
-def read_number(op: str, name: str, value: Any) -> float:
-    """A scalar factor as double.
-
-    Raises:
-        ArgumentTypeError: it is no number.
-    """
-    if type(value) is float:
-        return value
-    if not isinstance(value, (str, bytes, bool)) and getattr(value, "shape", ()) == ():
-        try:
-            return float(value)
-        except (TypeError, ValueError, OverflowError):
-            pass
-    raise ArgumentTypeError(f"{op}: {name} is not a number, got {type(value).__name__}, expected a float")
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
@@ -288,6 +257,7 @@ def lay_out(
     shape = broadcast(op, sources)
     form = to or first.form
     if target is None and out is None:
+        require_memory(op, math.prod(shape) * form.itemsize)
         return Layout(op, sources, first, form, np.empty(shape, form.carrier), None)
     given = first if target is not None else read_out(op, out, form, named or to)
     writable(op, given, shape)

@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError
 
-__all__ = ["FORMATS", "Format", "format_of", "read_format", "short"]
+__all__ = ["FORMATS", "Format", "format_of", "read_format"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,10 +72,10 @@ def read_format(op: str, dtype: Any) -> Format:
     """
     name = _name_of(dtype)
     if name is None:
-        raise ArgumentTypeError(f"{op}: dtype is not a dtype, got {short(dtype)}, expected {_names()}")
+        raise ArgumentTypeError(f"{op}: dtype is not a dtype, got {shown(dtype)}, expected {_names()}")
     form = FORMATS.get(_ALIASES.get(name, name))
     if form is None or (isinstance(dtype, np.dtype) and dtype != form.numpy):
-        raise DTypeError(f"{op}: unknown dtype, got {short(dtype)}, expected {_names()}")
+        raise DTypeError(f"{op}: unknown dtype, got {shown(dtype)}, expected {_names()}")
     return form
 
 
@@ -98,9 +99,3 @@ def _name_of(dtype: Any) -> str | None:
 
 def _names() -> str:
     return f"one of {', '.join(FORMATS)}"
-
-
-def short(value: Any) -> str:
-    """``repr`` on one line of bearable length."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.sr._formats import FORMATS, Format, format_of
 
@@ -66,11 +67,9 @@ def _as_numpy(op: str, name: str, value: Any) -> Array:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(memoryview(value))
-    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+    except Exception as error:  # also of its own __array__
         reason = str(error).partition("\n")[0][:120]
-        raise ArgumentTypeError(
-            f"{op}: {name} is not an array, got {type(value).__name__}: {reason}"
-        ) from None
+        raise ArgumentTypeError(f"{op}: {name} is not an array, got {type_name(value)}: {reason}") from None
 
 
 def _wrap_numpy(array: Array, form: Format | None) -> Array:
@@ -87,7 +86,7 @@ def _view_scalar(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
         number = float(value) if abs(value) < 2**1023 else float("inf")
         if number != value:
             raise DTypeError(
-                f"{op}: {name} is no float64, got {value!r}, expected an exactly representable one"
+                f"{op}: {name} is no float64, got {shown(value)}, expected an exactly representable one"
             )
         value = number
     return _view_numpy(op, name, np.asarray(value))
@@ -174,5 +173,5 @@ def kind_of(op: str, name: str, value: Any) -> Kind:
     if isinstance(value, (list, tuple, str, dict, bool)) or value is None:
         raise ArgumentTypeError(f"{op}: {name} is not an array, got {type(value).__name__}")
     if library == "popsr" and hasattr(value, "shape"):
-        raise ArgumentTypeError(f"{op}: {name} is a tensor of a program and has no data, got {value!r}")
+        raise ArgumentTypeError(f"{op}: {name} is a tensor of a program and has no data, got {shown(value)}")
     return NUMPY

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr.sr._call import REQUIRED, Key, elementwise, read_number, read_options
+from popsr._args import read_number
+from popsr.sr._call import REQUIRED, Key, elementwise, read_options
 
 __all__ = ["addcdiv", "addcdiv_", "addcmul", "addcmul_", "fma", "fma_", "mul", "mul_"]
 
@@ -164,7 +165,7 @@ def addcmul(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("addcmul", key, mode, overflow, offset, num_threads)
-    alpha = read_number("addcmul", "alpha", alpha)
+    alpha = read_number("addcmul: alpha", alpha)
     return elementwise("addcmul", (("x", x), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, out=out)
 
 
@@ -199,7 +200,7 @@ def addcmul_(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("addcmul_", key, mode, overflow, offset, num_threads)
-    alpha = read_number("addcmul_", "alpha", alpha)
+    alpha = read_number("addcmul_: alpha", alpha)
     return elementwise(
         "addcmul_", (("w", w), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, target=0
     )
@@ -236,7 +237,7 @@ def addcdiv(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("addcdiv", key, mode, overflow, offset, num_threads)
-    alpha = read_number("addcdiv", "alpha", alpha)
+    alpha = read_number("addcdiv: alpha", alpha)
     return elementwise("addcdiv", (("x", x), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, out=out)
 
 
@@ -271,7 +272,7 @@ def addcdiv_(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("addcdiv_", key, mode, overflow, offset, num_threads)
-    alpha = read_number("addcdiv_", "alpha", alpha)
+    alpha = read_number("addcdiv_: alpha", alpha)
     return elementwise(
         "addcdiv_", (("w", w), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, target=0
     )

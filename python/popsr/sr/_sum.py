@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from popsr import _core
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr._args import is_a, read_int64s
+from popsr._shown import shown
+from popsr.errors import AttributeValueError
 from popsr.sr._call import REQUIRED, Key, read_options, read_source
 from popsr.sr._formats import read_format
-from popsr.utils import is_a
 
 __all__ = ["sum"]
 
@@ -71,12 +72,10 @@ def _read_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Ascending and not negative."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if is_a(axis, tuple) else (axis,)
-    if not all(hasattr(k, "__index__") and not is_a(k, bool) for k in given):
-        raise ArgumentTypeError(f"sum: axis is not an int or a tuple of ints, got {axis!r}")
-    axes = sorted(int(k) + rank if k < 0 else int(k) for k in given)
+    given = read_int64s("sum", "axis", axis if is_a(axis, tuple) else (axis,))
+    axes = sorted(k + rank if k < 0 else k for k in given)
     if len(set(axes)) < len(axes) or not all(0 <= k < rank for k in axes):
         raise AttributeValueError(
-            f"sum: axis is out of range or repeated, got {axis!r}, expected axes of {rank}"
+            f"sum: axis is out of range or repeated, got {shown(axis)}, expected axes of {rank}"
         )
     return tuple(axes)

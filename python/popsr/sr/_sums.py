@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import _core
-from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_number, read_options
+from popsr._args import read_number
+from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_options
 
 __all__ = ["add", "add_", "axpy", "axpy_", "lerp", "lerp_", "sub", "sub_"]
 
@@ -99,7 +100,7 @@ def add_(
     if plain and alpha is _ONE and _fast_add(w, u, key, w) is w:
         return w
     options = read_options("add_", key, mode, overflow, offset, num_threads)
-    return _add_scaled("add_", w, u, read_number("add_", "alpha", alpha), dtype, options)
+    return _add_scaled("add_", w, u, read_number("add_: alpha", alpha), dtype, options)
 
 
 def _add_scaled(op: str, w: Any, u: Any, alpha: float, dtype: Any, options: Options) -> Any:
@@ -170,7 +171,7 @@ def sub_(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("sub_", key, mode, overflow, offset, num_threads)
-    return _add_scaled("sub_", w, u, -read_number("sub_", "alpha", alpha), dtype, options)
+    return _add_scaled("sub_", w, u, -read_number("sub_: alpha", alpha), dtype, options)
 
 
 def axpy(
@@ -202,7 +203,7 @@ def axpy(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("axpy", key, mode, overflow, offset, num_threads)
-    alpha = read_number("axpy", "alpha", alpha)
+    alpha = read_number("axpy: alpha", alpha)
     return elementwise("axpy", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, out=out)
 
 
@@ -235,7 +236,7 @@ def axpy_(
     The chance is exact to 2**-64 for any operands.
     """
     options = read_options("axpy_", key, mode, overflow, offset, num_threads)
-    alpha = read_number("axpy_", "alpha", alpha)
+    alpha = read_number("axpy_: alpha", alpha)
     return elementwise("axpy_", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, target=1)
 
 
@@ -245,7 +246,7 @@ def _weighted(
     """The operands and scalars of ``lerp``."""
     if getattr(t, "shape", ()):
         return (*operands, ("t", t)), ()
-    return operands, (read_number(op, "t", t),)
+    return operands, (read_number(f"{op}: t", t),)
 
 
 def lerp(

@@ -1,5 +1,9 @@
 """Transforms of programs."""
 
+from typing import TYPE_CHECKING
+
+from popsr._calls import explain_calls
+from popsr._suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,
@@ -21,3 +25,7 @@ __all__ = [
     "merge_exchange",
     "stochastic_rounding",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)
+    explain_calls(globals(), __all__)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
+from popsr._args import is_a, read_mapping
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.ops.control import CallSiteInfo
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_mapping
 
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
 
@@ -166,7 +167,7 @@ class GradGraphInfo:
 
     def _check_call(self, where: str, info: CallSiteInfo, graph: Graph) -> None:
         if not is_a(info, CallSiteInfo) or info.called_graph is not graph:
-            raise ArgumentTypeError(f"{where}: no call of {graph!r}, got {info!r}")
+            raise ArgumentTypeError(f"{where}: no call of {shown(graph)}, got {shown(info)}")
 
     def _to_tuple(self) -> _core.GradTuple:
         return (
@@ -240,14 +241,14 @@ def autodiff(
             the graph.
     """
     if not isinstance(graph, Graph):
-        raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {shown(graph)}")
     ir = graph.ir
     called = []
     known = read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info)
     for key, info in known.items():
         if not isinstance(info, GradGraphInfo) or info.forward_graph is not key:
             raise ArgumentTypeError(
-                f"autodiff: called_graphs_grad_info has no GradGraphInfo of {key!r}, got {info!r}"
+                f"autodiff: called_graphs_grad_info has no GradGraphInfo of {shown(key)}, got {shown(info)}"
             )
         called.append(info._to_tuple())
     _refuse_unsafe(graph, known)
@@ -271,7 +272,7 @@ def _refuse_unsafe(graph: Graph, known: Mapping[Graph, GradGraphInfo]) -> None:
         seen.add(called)
         if not called._is_recursively_differentiable:
             raise GraphError(
-                f"autodiff: a called graph is marked as unsafe to autodiff, got {called!r} with a gradient graph "
+                f"autodiff: a called graph is marked as unsafe to autodiff, got {shown(called)} with a gradient graph "
                 "written by hand, expected that in called_graphs_grad_info"
             )
         todo.extend(each for each in called.called_graphs if each not in seen)
@@ -281,14 +282,14 @@ def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int]
     if tensors is None:
         return None
     if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
-        raise ArgumentTypeError(f"autodiff: {name} is not a sequence of tensors, got {tensors!r}")
+        raise ArgumentTypeError(f"autodiff: {name} is not a sequence of tensors, got {shown(tensors)}")
     ids = []
     for t in tensors:
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"autodiff: {name} holds no Tensor, got {t!r}")
+            raise ArgumentTypeError(f"autodiff: {name} holds no Tensor, got {shown(t)}")
         if t not in graph:
             raise GraphError(
-                f"autodiff: {name} holds a tensor of another graph, got {t!r}, expected {graph!r}"
+                f"autodiff: {name} holds a tensor of another graph, got {shown(t)}, expected {shown(graph)}"
             )
         ids.append(t._id)
     return ids

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
-from popsr.utils import is_a
 
 __all__ = ["decompose_sum"]
 
@@ -23,5 +24,5 @@ def decompose_sum(graph: Graph) -> Graph:
         TypeError: it is no Graph.
     """
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {shown(graph)}")
     return graph

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import overload
 
 from popsr import _core
+from popsr._shown import shown
 from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
@@ -87,4 +88,4 @@ def _merged_block() -> Iterator[None]:
 
 def _check_ir(where: str, ir: Ir) -> None:
     if not isinstance(ir, Ir):
-        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import _core
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
-from popsr.options import check_mode
+from popsr.options import read_mode
 
 __all__ = ["stochastic_rounding"]
 
@@ -28,9 +29,9 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
             nobody calls or that has no inputs.
     """
     if not isinstance(ir, Ir):
-        raise ArgumentTypeError(f"stochastic_rounding: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"stochastic_rounding: ir is not an Ir, got {shown(ir)}")
     mode_name = ir.options.stochastic_rounding_mode if mode is None else mode
-    check_mode(mode_name)
+    read_mode(mode_name)
     if not ir.options.enable_stochastic_rounding:
         raise GraphError(
             "stochastic_rounding: the option enable_stochastic_rounding is off, got False, expected True"

@@ -4,6 +4,9 @@ Initial weights are drawn by NumPy's global generator. ``torch_mapping`` of a la
 torch for its variables.
 """
 
+from typing import TYPE_CHECKING
+
+from popsr._suggestions import unknown_attribute
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
 from popsr.addons.layers.group_norm import GroupNorm
@@ -23,3 +26,6 @@ __all__ = [
     "LinearFP8",
     "LinearGQ",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

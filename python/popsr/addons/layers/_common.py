@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._args import is_a, read_a
 from popsr._float_environment import in_default_environment
+from popsr._shown import shown
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import AttributeValueError, ShapeError
 from popsr.tensor import Tensor, Variable
-from popsr.utils import is_a, to_numpy
+from popsr.utils import to_numpy
 
 __all__ = ["map_bias", "read_operand", "torch_data", "truncated_normal", "variable_of"]
 
@@ -47,7 +49,7 @@ def read_operand(where: str, x: Tensor, least: int) -> Tensor:
     Raises:
         ShapeError: it has fewer.
     """
-    if is_a(x, Tensor) and x.rank < least:
+    if read_a(f"{where}: x", x, Tensor).rank < least:
         raise ShapeError(f"{where}: x has too few axes, got shape {x.shape}, expected at least {least} axes")
     return x
 
@@ -75,7 +77,8 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     found: Any = variables.get(name) if name in variables else None
     if not is_a(found, Variable):
         raise AttributeValueError(
-            f"{where}.torch_mapping: no such variable, got {found!r} for {name!r} among {variables.keys_flat()}"
+            f"{where}.torch_mapping: no such variable, got {shown(found)} for {shown(name)} among "
+            f"{variables.keys_flat()}"
         )
     variable: Variable = found
     return variable

@@ -8,6 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_a, read_choice, read_int
+from popsr._shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -16,7 +18,6 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.ops.conv import PadType
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_choice, read_int
 
 __all__ = ["Conv2D"]
 
@@ -86,7 +87,7 @@ class Conv2D(Module):
             ShapeError: ``x`` has not four axes, or the kernel is larger than the padded image.
             ValueError: ``groups`` does not divide the channels.
         """
-        if x.rank != 4:
+        if read_a("Conv2D: x", x, Tensor).rank != 4:
             raise ShapeError(f"Conv2D: x has another rank, got shape {x.shape}, expected four axes")
         if x.shape[1] % self.groups or self.out_channels % self.groups:
             raise AttributeValueError(
@@ -139,14 +140,14 @@ def _read_kernel(kernel_size: Any) -> tuple[int, int]:
     if isinstance(kernel_size, (tuple, list)):
         if len(kernel_size) != 2:
             raise AttributeValueError(
-                f"Conv2D: kernel_size has another length, got {kernel_size!r}, expected two ints"
+                f"Conv2D: kernel_size has another length, got {shown(kernel_size)}, expected two ints"
             )
         extents = kernel_size
     elif isinstance(kernel_size, (int, np.integer)):
         extents = (kernel_size, kernel_size)
     else:
         raise ArgumentTypeError(
-            f"Conv2D: kernel_size is no int, got {kernel_size!r}, expected one or two ints"
+            f"Conv2D: kernel_size is no int, got {shown(kernel_size)}, expected one or two ints"
         )
     height, width = (read_int("Conv2D: kernel_size", extent, 1) for extent in extents)
     return height, width

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_choice, read_dtype, read_int
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
 from popsr.context import gir
 from popsr.errors import ShapeError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_choice, read_dtype, read_int
 
 __all__ = ["Embedding"]
 

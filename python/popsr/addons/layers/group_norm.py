@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_int
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import read_int
 
 __all__ = ["GroupNorm"]
 

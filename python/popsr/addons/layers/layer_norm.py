@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_a
 from popsr.addons.layers._common import map_bias, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -35,7 +36,7 @@ class LayerNorm(Module):
         Raises:
             ShapeError: ``x`` has not two axes.
         """
-        if x.rank != 2:
+        if read_a("LayerNorm: x", x, Tensor).rank != 2:
             raise ShapeError(f"LayerNorm: x has another rank, got shape {x.shape}, expected two axes")
         columns = x.shape[1]
         weight = self.add_variable_input("weight", functools.partial(np.ones, columns, np.float32), x.dtype)

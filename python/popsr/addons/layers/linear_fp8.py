@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_choice, read_int
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module
@@ -15,7 +16,6 @@ from popsr.addons.ops.fp8_mse_scale import fp8_mse_scale
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, constant
-from popsr.utils import read_choice, read_int
 
 __all__ = ["LinearFP8"]
 

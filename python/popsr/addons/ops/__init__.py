@@ -1,5 +1,8 @@
 """Ops made of others: losses of sharded classes, collectives of tensor parallelism, scales of float8, and more."""
 
+from typing import TYPE_CHECKING
+
+from popsr._suggestions import unknown_attribute
 from popsr.addons.ops import replicated_strided_collectives
 from popsr.addons.ops.cross_entropy import cross_entropy, cross_entropy_with_grad
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
@@ -62,3 +65,6 @@ __all__ = [
     "trig_table_constants",
     "trig_tables",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

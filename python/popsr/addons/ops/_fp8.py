@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.fp8_utils import max_scaling_bias, min_scaling_bias
@@ -22,8 +24,8 @@ def read_float8(where: str, dtype: Any) -> dtypes.dtype:
         TypeError: it is none.
     """
     kinds: tuple[dtypes.dtype, ...] = (dtypes.float8_143, dtypes.float8_152)
-    if dtype not in kinds:
-        raise DTypeError(f"{where}: wrong dtype, got {dtype!r}, expected float8_143 or float8_152")
+    if not is_a(dtype, dtypes.dtype) or dtype not in kinds:
+        raise DTypeError(f"{where}: wrong dtype, got {shown(dtype)}, expected float8_143 or float8_152")
     return kinds[kinds.index(dtype)]
 
 

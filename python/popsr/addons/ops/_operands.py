@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from popsr import dtypes
+from popsr import _args, dtypes
+from popsr._args import is_a, read_a, read_choice, read_int
+from popsr._emit import foreign_tensor
+from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     DTypeError,
-    GraphError,
     ReplicaError,
     ShapeError,
 )
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_choice
 
 __all__ = [
     "check_floats",
@@ -43,13 +44,11 @@ def read_tensor(where: str, name: str, value: Any) -> Tensor:
         TypeError: it is no tensor.
         ValueError: it is of another graph.
     """
-    if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"{where}: {name} is not a Tensor, got {_one_line(value)}, expected a Tensor")
-    if value not in _context.graph:
-        raise GraphError(
-            f"{where}: {name} is of another graph, got '{value.id}' of {value._graph!r}, expected {_context.graph!r}"
-        )
-    return value
+    t = read_a(f"{where}: {name}", value, Tensor)
+    graph = _context.graph_of(where)
+    if t not in graph:
+        raise foreign_tensor(f"{where}: {name}", t, graph)
+    return t
 
 
 def read_floats(where: str, name: str, value: Any, rank: int | None = None) -> Tensor:
@@ -113,19 +112,7 @@ def read_number(where: str, name: str, value: Any) -> float | Tensor:
         if value.nelms != 1:
             raise ShapeError(f"{where}: {name} is no scalar, got shape {value.shape}, expected one element")
         return read_tensor(where, name, value)
-    try:
-        if isinstance(value, (str, bytes)):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"{where}: {name} is no number, got {_one_line(value)}, expected a number or a Tensor"
-        ) from None
-
-
-def _one_line(value: Any) -> str:
-    """Type and value; arrays print on several lines."""
-    return f"{type(value).__name__} {' '.join(repr(value).split())}"
+    return _args.read_number(f"{where}: {name}", value)
 
 
 def read_axis(where: str, axis: Any, shape: Sequence[int]) -> int:
@@ -135,11 +122,10 @@ def read_axis(where: str, axis: Any, shape: Sequence[int]) -> int:
         TypeError: it is no int.
         ValueError: there is no such axis.
     """
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise ArgumentTypeError(f"{where}: the axis is not an int, got {axis!r}, expected an int")
-    if not -len(shape) <= axis < len(shape):
-        raise AttributeValueError(f"{where}: the axis is out of range, got {axis} for shape {tuple(shape)}")
-    return int(axis) % len(shape)
+    number = read_int(f"{where}: the axis", axis)
+    if not -len(shape) <= number < len(shape):
+        raise AttributeValueError(f"{where}: the axis is out of range, got {number} for shape {tuple(shape)}")
+    return number % len(shape)
 
 
 def read_group(where: str, group: ReplicaGrouping | None) -> ReplicaGrouping:
@@ -149,11 +135,11 @@ def read_group(where: str, group: ReplicaGrouping | None) -> ReplicaGrouping:
         TypeError: it is no grouping.
         ValueError: it is of another number of replicas.
     """
-    ir = _context.ir
+    ir = _context.graph_of(where).ir
     if group is None:
         return ir.replica_grouping()
     if not is_a(group, ReplicaGrouping):
-        raise ArgumentTypeError(f"{where}: group is not a ReplicaGrouping, got {group!r}")
+        raise ArgumentTypeError(f"{where}: group is not a ReplicaGrouping, got {shown(group)}")
     if group.num_replicas != ir.replication_factor:
         raise ReplicaError(
             f"{where}: group is of another number of replicas, got {group.num_replicas}, "
@@ -166,11 +152,8 @@ def read_op(where: str, op: Any, choices: Sequence[str]) -> Any:
     """The name of a reduction.
 
     Raises:
-        TypeError: it is no str.
         ValueError: it is none of the names.
     """
-    if not is_a(op, str):
-        raise ArgumentTypeError(f"{where}: op is not a str, got {op!r}, expected one of {', '.join(choices)}")
     return read_choice(where, "op", op, choices)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from popsr import ops
+from popsr._args import read_choice, read_int
 from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE
 from popsr.tensor import Tensor
-from popsr.utils import read_choice, read_int
 
 __all__ = ["cross_entropy", "cross_entropy_with_grad"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._args import read_choice
 from popsr.addons.ops._operands import read_floats, read_group, read_labels, read_tensor, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
@@ -10,7 +11,6 @@ from popsr.ops.losses import REDUCTION_TYPE
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, constant
-from popsr.utils import read_choice
 
 __all__ = ["cross_entropy_sharded_loss"]
 

@@ -7,14 +7,15 @@ from itertools import accumulate
 from typing import Any
 
 from popsr import dtypes, ops
+from popsr._args import is_a, read_ipu, read_items
 from popsr._places import find_place
+from popsr._shown import shown
 from popsr.addons.ops._operands import read_floats, read_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
 from popsr.ops import collectives
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant
-from popsr.utils import is_a, read_ipu
 
 __all__ = ["cross_entropy_sharded_wr_loss", "handle_ipus"]
 
@@ -38,7 +39,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
         return [_place_of(t) for t in tensors]
     if not is_a(ipus, Iterable):
         raise ArgumentTypeError(
-            f"handle_ipus: ipus is not a list, got {ipus!r}, expected an int for each tensor"
+            f"handle_ipus: ipus is not a list, got {shown(ipus)}, expected an int for each tensor"
         )
     places = [read_ipu("handle_ipus", "an entry of ipus", each) for each in ipus]
     if len(places) != len(tensors):
@@ -98,9 +99,9 @@ def _part(t: Tensor, label: Tensor, peak: Tensor, start: int) -> Tensor:
 def _read_list(where: str, name: str, value: Any) -> list[Tensor]:
     if is_a(value, Tensor) or not is_a(value, Iterable):
         raise ArgumentTypeError(
-            f"{where}: {name} is not a Tensor list, got {value!r}, expected a list of Tensors"
+            f"{where}: {name} is not a Tensor list, got {shown(value)}, expected a list of Tensors"
         )
-    return list(value)
+    return list(read_items(where, name, value, kind="Tensors"))
 
 
 def _check(shards: list[Tensor], labels: list[Tensor]) -> None:
@@ -127,6 +128,6 @@ def _place_of(t: Tensor) -> int:
     place = find_place(t)
     if place is None:
         raise GraphError(
-            f"handle_ipus: the IPU of a tensor is unknown, got {t!r} that no op makes or takes, expected ipus"
+            f"handle_ipus: the IPU of a tensor is unknown, got {shown(t)} that no op makes or takes, expected ipus"
         )
     return place[0]

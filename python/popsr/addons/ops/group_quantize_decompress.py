@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_int
 from popsr._float_environment import in_default_environment
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant
-from popsr.utils import as_array, read_int
+from popsr.utils import as_array
 
 __all__ = [
     "group_quantize_compress_numpy",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._args import read_int
 from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor
-from popsr.utils import read_int
 
 __all__ = ["linear_layout"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_dtype, read_int, read_number, require_memory
 from popsr._float_environment import in_default_environment
 from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant
-from popsr.utils import read_dtype, read_int
 
 __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
 
@@ -37,13 +37,17 @@ def trig_tables(
         ValueError: a number out of range, or ``rotary_dim`` is odd.
     """
     where = "trig_tables"
-    positions = np.arange(read_int(f"{where}: seq_len", seq_len, 0), dtype=np.float64)
+    seq_len = read_int(f"{where}: seq_len", seq_len, 0)
     rotary_dim = _read_even(where, rotary_dim)
-    if not base > 0:
-        raise AttributeValueError(f"{where}: base is not positive, got {base!r}, expected a number above 0")
-    frequencies = np.power(float(base), -np.arange(0, rotary_dim, 2) / rotary_dim)
+    number = read_number(f"{where}: base", base)
+    if not number > 0:
+        raise AttributeValueError(f"{where}: base is not positive, got {number}, expected a number above 0")
+    target = read_dtype(f"{where}: np_dtype", np_dtype).as_ml_dtypes()
+    require_memory(where, 8 * seq_len * (rotary_dim + 1))
+    positions = np.arange(seq_len, dtype=np.float64)
+    frequencies = np.power(number, -np.arange(0, rotary_dim, 2) / rotary_dim)
     angles = np.outer(positions, frequencies)
-    return np.sin(angles).astype(np_dtype), np.cos(angles).astype(np_dtype)
+    return np.sin(angles).astype(target), np.cos(angles).astype(target)
 
 
 def trig_table_constants(

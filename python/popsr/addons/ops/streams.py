@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import is_a, read_dtype
 from popsr._host_types import HostTensor
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_dtype, to_numpy
+from popsr.utils import to_numpy
 
 __all__ = ["host_load", "host_store"]
 
@@ -32,7 +34,7 @@ def host_load(
         DTypeError: ``dtype`` is none, or the data is not numeric.
     """
     if not is_a(name, str):
-        raise ArgumentTypeError(f"host_load: name is not a str, got {name!r}")
+        raise ArgumentTypeError(f"host_load: name is not a str, got {shown(name)}")
     data = to_numpy(t, read_dtype("host_load", dtype))
     stream = h2d_stream(data.shape, dtype, f"{name}_stream")
     return data, stream, ops.host_load(stream, name)
@@ -49,7 +51,7 @@ def host_store(t: Tensor) -> DeviceToHostStream:
         ArgumentTypeError: ``t`` is not a Tensor.
     """
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"host_store: t is not a Tensor, got {t!r}")
+        raise ArgumentTypeError(f"host_store: t is not a Tensor, got {shown(t)}")
     stream = d2h_stream(t.shape, t.dtype, f"{t.name}_stream")
     ops.host_store(stream, t)
     return stream

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_dtype
+from popsr._shown import shown
 from popsr.addons.module import Module
 from popsr.addons.ops._operands import check_floats, read_number, read_tensor, widened
 from popsr.context import gir, in_sequence
@@ -17,7 +19,6 @@ from popsr.ops import var_updates
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, TensorByRef, constant
-from popsr.utils import read_dtype
 
 __all__ = ["AdamOptimizerStep"]
 
@@ -138,7 +139,8 @@ def _scaled(
     """The gradient without loss scaling, and no longer than it may be."""
     if (global_norm is None) != (global_norm_max is None):
         raise AttributeValueError(
-            f"{_WHERE}: global_norm and global_norm_max belong together, got {global_norm!r} and {global_norm_max!r}"
+            f"{_WHERE}: global_norm and global_norm_max belong together, got {shown(global_norm)} and "
+            f"{shown(global_norm_max)}"
         )
     if global_norm is not None:
         read_number(_WHERE, "global_norm", global_norm)

@@ -1,5 +1,8 @@
 """Transforms of graphs with named arguments; ``repeat_graph`` is a module that holds the function."""
 
+from typing import TYPE_CHECKING
+
+from popsr._suggestions import unknown_attribute
 from popsr.addons.transforms import (
     available_memory_proportion,
     batch_serialisation,
@@ -24,3 +27,6 @@ __all__ = [
     "repeat_graph",
     "use_fc_pass",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -10,6 +10,8 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
+from popsr._args import read_a, read_items
+from popsr._shown import shown
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_grad_infos
@@ -83,10 +85,11 @@ def autodiff_with_accumulation(
         ValueError: as for ``autodiff``; a tensor has no gradient to accumulate; two have one key.
     """
     if not isinstance(graph, GraphWithNamedArgs):
-        raise ArgumentTypeError(f"autodiff_with_accumulation: not a GraphWithNamedArgs, got {graph!r}")
-    accumulated = list(dict.fromkeys(tensors_to_accumulate_grads))
+        raise ArgumentTypeError(f"autodiff_with_accumulation: not a GraphWithNamedArgs, got {shown(graph)}")
+    accumulated = _tensors("tensors_to_accumulate_grads", tensors_to_accumulate_grads)
     keys = _keys(graph, accumulated)
-    required = dict.fromkeys([*(grads_required or ()), *accumulated])
+    wanted = [] if grads_required is None else _tensors("grads_required", grads_required)
+    required = dict.fromkeys([*wanted, *accumulated])
     gradients = autodiff(graph, grads_provided, required, called_graphs_grad_info)
     expected = (c.fwd_tensor for c in gradients.grad_graph_info.expected_outputs)
     outputs = dict(zip(expected, gradients.graph.outputs, strict=True))
@@ -107,18 +110,24 @@ def autodiff_with_accumulation(
     return NamedVariableFactories.from_dict(factories), named
 
 
+def _tensors(name: str, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Each once."""
+    where = "autodiff_with_accumulation"
+    items = read_items(where, name, tensors, kind="tensors")
+    return list(dict.fromkeys(read_a(f"{where}: an item of {name}", t, Tensor) for t in items))
+
+
 def _keys(graph: GraphWithNamedArgs, tensors: list[Tensor]) -> dict[Tensor, str]:
     """Keys of accumulators; a name may be the key of another tensor, or above it."""
     named = {tensor: key for key, tensor in graph.args.to_dict().items()}
     keys, taken, above = {}, set[str](), set[str]()
     for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise ArgumentTypeError(f"autodiff_with_accumulation: not a Tensor, got {tensor!r}")
         key = keys[tensor] = named.get(tensor) or sanitise(tensor.name)
         subtrees = set(_above(key))
         if key in taken or key in above or subtrees & taken:
             raise AttributeValueError(
-                f"autodiff_with_accumulation: two tensors have one key, got {key!r} for {tensor!r}, expected a name "
+                f"autodiff_with_accumulation: two tensors have one key, got {shown(key)} for {shown(tensor)}, "
+                "expected a name "
                 "of its own for each"
             )
         taken.add(key)
@@ -162,6 +171,9 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
     Raises:
         ValueError: the other graphs have fewer inputs or outputs, or a connection is to neither.
     """
+    read_a("remap_grad_info: grad_info", grad_info, GradGraphInfo)
+    read_a("remap_grad_info: forward_graph", forward_graph, Graph)
+    read_a("remap_grad_info: backward_graph", backward_graph, Graph)
     before, after = grad_info.forward_graph, forward_graph
     places = [
         *zip(before.inputs, after.inputs, strict=False),
@@ -173,8 +185,8 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
         missing = [id_ for _, id_ in connections if id_ not in other]
         if missing:
             raise GraphError(
-                f"remap_grad_info: no such input or output, got {forward_graph!r}, expected a place for "
-                f"{grad_info.graph.ir._tensor(missing[0])!r}"
+                f"remap_grad_info: no such input or output, got {shown(forward_graph)}, expected a place for "
+                f"{shown(grad_info.graph.ir._tensor(missing[0]))}"
             )
         return [(is_gradient, other[id_]) for is_gradient, id_ in connections]
 
@@ -184,7 +196,8 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
     ):
         if len(found) < len(expected):
             raise GraphError(
-                f"remap_grad_info: too few {what}, got {len(found)} of {backward_graph!r}, expected {len(expected)}"
+                f"remap_grad_info: too few {what}, got {len(found)} of {shown(backward_graph)}, expected "
+                f"{len(expected)}"
             )
     _, _, inputs, outputs = grad_info._to_tuple()
     return GradGraphInfo._of(

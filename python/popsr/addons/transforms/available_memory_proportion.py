@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from numbers import Real
 
+from popsr._args import is_a, read_ints
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.utils import is_a, read_ints
 
 __all__ = ["set_available_memory_proportion_by_ipu", "set_graph_available_memory_proportion_by_ipu"]
 
@@ -25,7 +26,7 @@ def set_available_memory_proportion_by_ipu(ir: Ir, proportions: Iterable[float])
     """
     where = "set_available_memory_proportion_by_ipu"
     if not is_a(ir, Ir):
-        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")
     _check(where, proportions)
 
 
@@ -41,13 +42,15 @@ def set_graph_available_memory_proportion_by_ipu(graph: Graph, proportions: Iter
     """
     where = "set_graph_available_memory_proportion_by_ipu"
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"{where}: graph is not a Graph, got {shown(graph)}")
     _check(where, proportions)
 
 
 def _check(where: str, proportions: Iterable[float]) -> None:
     for each in read_ints(where, "proportions", proportions, kind="floats"):
         if not is_a(each, Real) or is_a(each, bool):
-            raise ArgumentTypeError(f"{where}: a proportion is not a number, got {each!r}")
+            raise ArgumentTypeError(f"{where}: a proportion is not a number, got {shown(each)}")
         if not 0 <= each <= 1:
-            raise AttributeValueError(f"{where}: a proportion is out of range, got {each!r}, expected 0 to 1")
+            raise AttributeValueError(
+                f"{where}: a proportion is out of range, got {shown(each)}, expected 0 to 1"
+            )

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import popsr
 from popsr import dtypes, ops
+from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_mapping
+from popsr._shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (
@@ -24,13 +26,12 @@ from popsr.addons.transforms.serial_io import (
     store,
 )
 from popsr.addons.utils import null_context, suffix_graph_name
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor
 from popsr.transforms import ExpectedConnectionType
-from popsr.utils import is_a, read_int, read_mapping
 
 __all__ = [
     "BatchSerialResult",
@@ -65,6 +66,10 @@ class BatchSerialResult:
         remap_dict: TensorMap,
     ) -> None:
         """What a function of this module made."""
+        where = "BatchSerialResult"
+        read_a(f"{where}: graph", graph, GraphWithNamedArgs)
+        read_mapping(where, "stored_buffers", stored_buffers)
+        read_mapping(where, "remap_dict", remap_dict)
         self.graph = graph
         self.stored_buffers = dict(stored_buffers)
         self.remap_dict = dict(remap_dict)
@@ -77,6 +82,7 @@ class BatchSerialResult:
         Raises:
             KeyError: one of them is no input any more; the message has its key.
         """
+        read_a("remap_tensors: ts", ts, NamedTensors)
         return ts.remap(self.remap_dict)
 
 
@@ -247,10 +253,11 @@ def batch_serialise_fwd_and_grad(
     forward, backward = (_read_plan(where, steps, rows, use_io_tiles) for _ in range(2))
     _check_graph(where, forward_graph)
     _check_graph(where, gradient_graph)
+    read_a(f"{where}: named_inputs_for_grad_graph", named_inputs_for_grad_graph, NamedTensors)
     info = gradient_graph.grad_graph_info
     if info.forward_graph is not forward_graph.graph:
         raise GraphError(
-            f"{where}: no gradient graph of {forward_graph.graph!r}, got that of {info.forward_graph!r}"
+            f"{where}: no gradient graph of {shown(forward_graph.graph)}, got that of {shown(info.forward_graph)}"
         )
     ours = set(forward_graph.graph.tensors)
     _split(forward.loads, backward.loads, read_loads(where, load_handles), ours)
@@ -295,14 +302,15 @@ class _Needed:
         for t in [*groups, *self.named]:
             if t not in known:
                 raise GraphError(
-                    f"{where}: {t.id!r} is not in the graphs, got {t!r}, expected one of {self.forward_graph.graph!r}"
+                    f"{where}: {shown(t.id)} is not in the graphs, got {shown(t)}, expected one of "
+                    f"{shown(self.forward_graph.graph)}"
                 )
         for theirs, connection in self.inputs:
             is_gradient = connection.connection_type is ExpectedConnectionType.FwdGrad
             if is_gradient and theirs not in self.backward.loads:
                 raise GraphError(
-                    f"{where}: a gradient has no load handle, got none for {theirs.id!r}, the gradient of "
-                    f"{connection.fwd_tensor.id!r}"
+                    f"{where}: a gradient has no load handle, got none for {shown(theirs.id)}, the gradient of "
+                    f"{shown(connection.fwd_tensor.id)}"
                 )
         twice = set(self.named.values()) & set(self.gradient_graph.args.to_dict())
         if twice:
@@ -336,16 +344,16 @@ class _Needed:
 
 def _read_plan(where: str, steps: int, rows: int, use_io_tiles: bool) -> _Plan:
     return _Plan(
-        where, read_int(f"{where}: steps", steps, 1), read_int(f"{where}: rows", rows, 1), bool(use_io_tiles)
+        where,
+        read_int(f"{where}: steps", steps, 1),
+        read_int(f"{where}: rows", rows, 1),
+        read_flag(f"{where}: use_io_tiles", use_io_tiles),
     )
 
 
 def _read_mode(where: str, io_mode: str, steps: int) -> bool:
     """Are io tiles used?"""
-    if io_mode not in ("compute", "io", "io_overlapped"):
-        raise AttributeValueError(
-            f"{where}: unknown io_mode, got {io_mode!r}, expected 'compute', 'io' or 'io_overlapped'"
-        )
+    read_choice(where, "io_mode", io_mode, ("compute", "io", "io_overlapped"))
     if io_mode == "io_overlapped" and read_int(f"{where}: steps", steps, 1) < 2:
         warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=3)
     return io_mode != "compute"
@@ -353,12 +361,12 @@ def _read_mode(where: str, io_mode: str, steps: int) -> bool:
 
 def _check_graph(where: str, graph: Any) -> None:
     if not is_a(graph, GraphWithNamedArgs):
-        raise ArgumentTypeError(f"{where}: not a GraphWithNamedArgs, got {graph!r}")
+        raise ArgumentTypeError(f"{where}: not a GraphWithNamedArgs, got {shown(graph)}")
 
 
 def _tensor(where: str, t: Any) -> Tensor:
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"{where}: a handle is not for a tensor, got {t!r} as key")
+        raise ArgumentTypeError(f"{where}: a handle is not for a tensor, got {shown(t)} as key")
     assert isinstance(t, Tensor)
     return t
 
@@ -401,14 +409,16 @@ def _check_tensors(graph: Graph, plan: _Plan) -> None:
     ):
         _check_members(plan.where, name, tensors, known)
     if plan.seed is not None and plan.seed in plan.loads:
-        raise GraphError(f"{plan.where}: the seed is loaded as well, got a load handle for {plan.seed.id!r}")
+        raise GraphError(
+            f"{plan.where}: the seed is loaded as well, got a load handle for {shown(plan.seed.id)}"
+        )
 
 
 def _check_members(where: str, name: str, tensors: Iterable[Tensor], known: tuple[Tensor, ...]) -> None:
     for t in tensors:
-        if t not in known:
+        if read_a(f"{where}: an item of {name}", t, Tensor) not in known:
             raise GraphError(
-                f"{where}: {name} has a tensor that callers of the graph do not see, got {t!r}, expected one of "
+                f"{where}: {name} has a tensor that callers of the graph do not see, got {shown(t)}, expected one of "
                 f"{list(known)}"
             )
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import popsr
+from popsr._args import is_a, read_a, read_mapping, read_text
+from popsr._shown import shown
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
 from popsr.tensor import Tensor
@@ -40,6 +42,7 @@ class PipelineBoundGraph(BoundGraph):
         Raises:
             ValueError: an input is missing, is there twice, or is none of the graph; see ``ops.call``.
         """
+        read_mapping("call", "inputs_dict", inputs_dict)
         return super().call(*args, args=inputs_dict)
 
     @property
@@ -57,6 +60,7 @@ class PipelineBoundGraph(BoundGraph):
         Raises:
             GraphError: the graph is called already.
         """
+        read_a("add_variable_input: tensor", tensor, Tensor)
         if tensor.id not in self._inputs:
             with self.graph:
                 made = popsr.graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
@@ -73,8 +77,12 @@ class PipelineBoundGraph(BoundGraph):
         Raises:
             GraphError: the tensor is of another graph, or there is an output for that id.
         """
+        read_a("add_output_tensor: tensor", tensor, Tensor)
+        read_text("add_output_tensor: original_id", original_id)
         if original_id in self._outputs:
-            raise GraphError(f"add_output_tensor: there is an output for {original_id!r}, got {tensor!r}")
+            raise GraphError(
+                f"add_output_tensor: there is an output for {shown(original_id)}, got {shown(tensor)}"
+            )
         with self.graph:
             popsr.graph_output(tensor)
         self._outputs[original_id] = tensor
@@ -88,9 +96,11 @@ class PipelineBoundGraph(BoundGraph):
         Raises:
             UnknownNameError: no input is bound to a tensor of that id.
         """
+        read_text("reconnect_input: original_id", original_id)
+        read_a("reconnect_input: new", new, Tensor)
         if original_id not in self._inputs:
             raise UnknownNameError(
-                f"reconnect_input: no input for that id, got {original_id!r}, expected one of {list(self._inputs)}"
+                f"reconnect_input: no input for that id, got {shown(original_id)}, expected one of {list(self._inputs)}"
             )
         made = self._inputs.pop(original_id)
         self._inputs[new.id] = made
@@ -101,4 +111,4 @@ class PipelineBoundGraph(BoundGraph):
         if isinstance(value, Tensor) and value in self.graph:
             return True
         id_ = value.id if isinstance(value, Tensor) else value
-        return id_ in self._inputs or id_ in self._outputs
+        return is_a(id_, str) and (id_ in self._inputs or id_ in self._outputs)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from popsr import ops
+from popsr._args import read_a, read_int, read_items, read_mapping
+from popsr._shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.op import Op
 from popsr.ops.control import CallSiteInfo
 from popsr.tensor import Tensor
 from popsr.transforms import GradGraphInfo
-from popsr.utils import read_int
 
 __all__ = ["StageContext", "get_op_pipeline_stage"]
 
@@ -25,7 +27,24 @@ def get_op_pipeline_stage(op: Op, op_dict: Mapping[int, Sequence[Op]]) -> int:
     Raises:
         StateError: it is in none.
     """
-    return _stage_in(op, {each: stage for stage, members in op_dict.items() for each in members})
+    read_a("get_op_pipeline_stage: op", op, Op)
+    return _stage_in(op, read_stages("get_op_pipeline_stage", op_dict))
+
+
+def read_stages(where: str, op_dict: Any) -> dict[Op, int]:
+    """The stage of each op.
+
+    Args:
+        where: the call, for messages.
+        op_dict: the ops of each stage.
+    Raises:
+        ArgumentTypeError: it is not a mapping of ints to sequences of ops.
+    """
+    return {
+        read_a(f"{where}: an item of a stage", op, Op): read_int(f"{where}: a stage", stage, 0)
+        for stage, members in read_mapping(where, "op_dict", op_dict).items()
+        for op in read_items(where, "a stage", members, kind="ops")
+    }
 
 
 def _stage_in(op: Op, stages: Mapping[Op, int]) -> int:
@@ -34,7 +53,7 @@ def _stage_in(op: Op, stages: Mapping[Op, int]) -> int:
     if op.parts and op.parts[0] in stages:
         return stages[op.parts[0]]
     raise StateError(
-        f"pipelined_execution: {op.kind} at {op.location} is in no stage, got {op.name!r}, expected "
+        f"pipelined_execution: {op.kind} at {op.location} is in no stage, got {shown(op.name)}, expected "
         "`with pipeline.stage(i):` around it"
     )
 
@@ -54,6 +73,7 @@ class StageContext:
         Args:
             op: the op, which was just made.
         """
+        read_a("hook: op", op, Op)
         if self._stage is not None:
             self.op_dict.setdefault(self._stage, []).append(op)
             self._stages[op] = self._stage
@@ -88,17 +108,20 @@ class StageContext:
             GraphError: no op in a stage makes the tensor, and ``from_stage`` is not given.
             AttributeValueError: it is taken from a later stage, or ``from_stage`` is no int from 0 on.
         """
+        read_a("stash_and_restore_tensor: t", t, Tensor)
         where = "stash_and_restore_tensor"
         if self._stage is None:
             raise StateError(
-                f"{where}: no stage is entered, got {t!r}, expected a call inside `with stage(i):`"
+                f"{where}: no stage is entered, got {shown(t)}, expected a call inside `with stage(i):`"
             )
         begin = self._stage_of(t) if from_stage is None else read_int(f"{where}: from_stage", from_stage, 0)
         if begin is None:
-            raise GraphError(f"{where}: {t.id!r} is made in no stage, got {t!r}, expected from_stage")
+            raise GraphError(
+                f"{where}: {shown(t.id)} is made in no stage, got {shown(t)}, expected from_stage"
+            )
         if begin > self._stage:
             raise AttributeValueError(
-                f"{where}: {t.id!r} is of a later stage, got stage {begin}, expected at most {self._stage}"
+                f"{where}: {shown(t.id)} is of a later stage, got stage {begin}, expected at most {self._stage}"
             )
         return t if begin == self._stage else ops.identity(t)
 
@@ -117,6 +140,7 @@ class StageContext:
             TypeError: it is a call of another graph.
             StateError: no stage is entered.
         """
+        read_a("stash_and_restore_activations: grad_info", grad_info, GradGraphInfo)
         activations = grad_info.inputs_dict(call_info)
         restored: dict[Tensor, Tensor] = {}
         for value in activations.values():

@@ -10,16 +10,22 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
+from popsr._args import is_a, read_a, read_int
 from popsr._outline import outline
+from popsr._shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
-from popsr.addons.transforms.pipeline_stages import StageContext, _stage_in, get_op_pipeline_stage
+from popsr.addons.transforms.pipeline_stages import (
+    StageContext,
+    _stage_in,
+    get_op_pipeline_stage,
+    read_stages,
+)
 from popsr.addons.transforms.stash import Restore, Stash
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, StateError, UnsupportedError
 from popsr.graph import Graph
 from popsr.op import Op
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_int
 
 __all__ = [
     "PipelineBoundGraph",
@@ -73,7 +79,7 @@ class Pipelining:
     def __init__(self, graph: Graph, steps: int) -> None:
         """Of ops that are there, or are made before ``apply``."""
         if not is_a(graph, Graph):
-            raise ArgumentTypeError(f"Pipelining: graph is not a Graph, got {graph!r}")
+            raise ArgumentTypeError(f"Pipelining: graph is not a Graph, got {shown(graph)}")
         self.graph = graph
         self.steps = read_int("pipelined_execution: steps", steps, 1)
         self._end = len(graph.ir._core.graph_ops(graph._id))  # ops from here on must be in a stage
@@ -103,12 +109,10 @@ class Pipelining:
             AttributeValueError, StateError: as for ``apply``.
         """
         if self._body is not None:
-            raise StateError(f"Pipelining: applied already, got {self.graph!r} twice, expected it once")
+            raise StateError(f"Pipelining: applied already, got {shown(self.graph)} twice, expected it once")
         every = self.graph.ops
-        if include_ops is None:
-            stages = {op: op.ipu for op in every}
-        else:
-            stages = {op: stage for stage, members in include_ops.items() for op in members}
+        own = {op: op.ipu for op in every}
+        stages = own if include_ops is None else read_stages("Pipelining", include_ops)
         included = [at for at, op in enumerate(every) if op in stages]
         first = min([self._end, *included])
         for op in every[first:]:
@@ -154,6 +158,7 @@ class Pipelining:
         Args:
             op: the op.
         """
+        read_a("required_for_host_load: op", op, Op)
         return op.kind == "host_load"
 
     def move_op_into_graph(self, graph: PipelineBoundGraph, op: Op) -> NoReturn:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import popsr
 from popsr import ops
+from popsr._args import read_a
+from popsr._shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name
@@ -31,6 +33,7 @@ def add_recompute_inputs(
         What each new input is: whether a gradient, and of which forward tensor; inputs of the forward graph to new
         inputs; inputs of the gradient graph to new inputs.
     """
+    read_a("add_recompute_inputs: grad_info", grad_info, GradGraphInfo)
     inputs = set(grad_info.forward_graph.inputs)
     connections: list[tuple[bool, Tensor]] = []
     of_forward: dict[Tensor, Tensor] = {}
@@ -63,7 +66,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
         AttributeError: it is no gradient graph.
     """
     if not isinstance(grad_graph, GraphWithNamedArgs):
-        raise ArgumentTypeError(f"recompute_graph: not a GraphWithNamedArgs, got {grad_graph!r}")
+        raise ArgumentTypeError(f"recompute_graph: not a GraphWithNamedArgs, got {shown(grad_graph)}")
     info = grad_graph.grad_graph_info
     expected = len(info.expected_inputs)
     with gir().create_empty_graph(suffix_graph_name(info.graph.name, "recomp")) as graph, popsr.in_sequence():

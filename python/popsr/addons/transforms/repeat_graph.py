@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from popsr._args import is_a, read_int
 from popsr._outline import outline
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
-from popsr.utils import is_a, read_int
 
 __all__ = ["repeat_graph"]
 
@@ -31,7 +32,7 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
         DTypeError: an output is of another dtype than the input that it is carried to.
     """
     if not is_a(graph, Graph):
-        raise ArgumentTypeError(f"repeat_graph: graph is not a Graph, got {graph!r}")
+        raise ArgumentTypeError(f"repeat_graph: graph is not a Graph, got {shown(graph)}")
     count = read_int("repeat_graph: repeat_count", repeat_count, -(2**63))
     if count <= 1 or not graph.ir._core.graph_ops(graph._id):
         return graph

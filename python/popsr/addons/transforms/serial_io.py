@@ -8,6 +8,8 @@ from typing import Any
 
 import popsr
 from popsr import ops
+from popsr._args import is_a, read_a, read_int, read_mapping
+from popsr._shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec
@@ -16,7 +18,6 @@ from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor
-from popsr.utils import is_a, read_int, read_mapping
 
 __all__ = [
     "RemoteBufferWithOffset",
@@ -79,8 +80,10 @@ def batch_serial_buffer(
         ArgumentTypeError: ``t`` is no Tensor.
         AttributeValueError: ``steps`` or ``rows`` is no int from 1 on.
     """
+    if shard_group is not None:
+        read_a("batch_serial_buffer: shard_group", shard_group, ReplicaGrouping)
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"batch_serial_buffer: t is not a Tensor, got {t!r}")
+        raise ArgumentTypeError(f"batch_serial_buffer: t is not a Tensor, got {shown(t)}")
     entries = read_int("batch_serial_buffer: steps", steps, 1) * read_int(
         "batch_serial_buffer: rows", rows, 1
     )
@@ -95,6 +98,7 @@ def _is_sharded(t: Tensor, group: ReplicaGrouping | None) -> bool:
 
 def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
     """A handle for the values of a tensor; a buffer, alone or with its row offset, is one too."""
+    read_a(f"{where}: a key", t, Tensor)
     handle = value
     if is_a(value, RemoteBuffer):
         handle = RemoteHandle(value)
@@ -102,13 +106,15 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
         handle = RemoteHandle(*value)
     if not isinstance(handle, RemoteHandle) or not is_a(handle.buffer, RemoteBuffer):
         raise ArgumentTypeError(
-            f"{where}: no handle for {t.id!r}, got {value!r}, expected a RemoteHandle or (buffer, row_offset)"
+            f"{where}: no handle for {shown(t.id)}, got {shown(value)}, expected a RemoteHandle or (buffer, row_offset)"
         )
     offset = handle.row_offset
     if offset is not None and not callable(offset):
         read_int(f"{where}: row_offset for {t.id!r}", offset, -(2**31), 2**31 - 1)
     if handle.buffer._ir is not t.ir:
-        raise GraphError(f"{where}: the buffer for {t.id!r} is of another Ir, got {handle.buffer!r}")
+        raise GraphError(
+            f"{where}: the buffer for {shown(t.id)} is of another Ir, got {shown(handle.buffer)}"
+        )
     spec = t.spec if handle.shard_group is None else replica_sharded_spec(t, handle.shard_group)
     _check_like(where, t, handle.buffer.tensor_shape, handle.buffer.tensor_dtype, spec.shape)
     return handle
@@ -117,11 +123,11 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
 def _check_like(where: str, t: Tensor, shape: Any, dtype: popsr.dtype, expected: tuple[int, ...]) -> None:
     if dtype != t.dtype:
         raise DTypeError(
-            f"{where}: the handle for {t.id!r} is of another dtype, got {dtype.name}, expected {t.dtype.name}"
+            f"{where}: the handle for {shown(t.id)} is of another dtype, got {dtype.name}, expected {t.dtype.name}"
         )
     if tuple(shape) != tuple(expected):
         raise ShapeError(
-            f"{where}: the handle for {t.id!r} is of another shape, got {shape}, expected {expected}"
+            f"{where}: the handle for {shown(t.id)} is of another shape, got {shape}, expected {expected}"
         )
 
 
@@ -131,7 +137,7 @@ def read_streams(where: str, name: str, kind: type[Any], streams: Any) -> dict[T
     for t, stream in found.items():
         if not is_a(t, Tensor) or not is_a(stream, kind):
             raise ArgumentTypeError(
-                f"{where}: {name} has no tensor and {kind.__name__}, got {t!r}: {stream!r}"
+                f"{where}: {name} has no tensor and {kind.__name__}, got {shown(t)}: {shown(stream)}"
             )
         _check_like(where, t, stream.shape, stream.dtype, t.shape)
     return found
@@ -143,7 +149,7 @@ def read_loads(where: str, handles: Any) -> dict[Tensor, HostToDeviceStream | Re
     found: dict[Tensor, HostToDeviceStream | RemoteHandle] = {}
     for t, value in given.items():
         if not is_a(t, Tensor):
-            raise ArgumentTypeError(f"{where}: load_handles has no tensor as key, got {t!r}")
+            raise ArgumentTypeError(f"{where}: load_handles has no tensor as key, got {shown(t)}")
         if is_a(value, HostToDeviceStream):
             found.update(read_streams(where, "load_handles", HostToDeviceStream, {t: value}))
         else:
@@ -153,6 +159,8 @@ def read_loads(where: str, handles: Any) -> dict[Tensor, HostToDeviceStream | Re
 
 def grow(handle: RemoteHandle, steps: int, rows: int) -> None:
     """Let the buffer have an entry for each step of each row; of rows that a function makes, as many."""
+    read_a("grow: handle", handle, RemoteHandle)
+    steps, rows = read_int("grow: steps", steps, 1), read_int("grow: rows", rows, 1)
     offset = handle.row_offset
     last = 1 if offset is None else rows + (offset if isinstance(offset, int) else 0)
     handle.buffer.entries = max(handle.buffer.entries, steps * last)
@@ -170,6 +178,9 @@ def _entry(handle: RemoteHandle, place: StepPlace) -> Tensor:
 
 def load(t: Tensor, source: HostToDeviceStream | RemoteHandle, place: StepPlace) -> Tensor:
     """The value of a tensor of another graph for a step, in the current graph."""
+    read_a("load: t", t, Tensor)
+    read_a("load: source", source, (HostToDeviceStream, RemoteHandle))
+    read_a("load: place", place, StepPlace)
     if isinstance(source, RemoteHandle):
         entry = _entry(source, place)
         with tiles(place.use_io_tiles):
@@ -185,6 +196,9 @@ def load(t: Tensor, source: HostToDeviceStream | RemoteHandle, place: StepPlace)
 
 def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace) -> None:
     """Store the value of a tensor for a step."""
+    read_a("store: t", t, Tensor)
+    read_a("store: target", target, (DeviceToHostStream, RemoteHandle))
+    read_a("store: place", place, StepPlace)
     if isinstance(target, RemoteHandle) and _is_sharded(t, target.shard_group):
         t = ops.collectives.replica_sharded_slice(t, target.shard_group)
     stored = ops.io_tile_copy(t) if place.use_io_tiles else t

@@ -8,9 +8,9 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
+from popsr._args import read_a, read_int
 from popsr.addons.module import Module
 from popsr.tensor import Tensor, TensorByRef
-from popsr.utils import read_int
 
 __all__ = ["Restore", "Stash"]
 
@@ -27,6 +27,7 @@ class Stash(Module):
         Raises:
             AttributeValueError: ``stash_size`` is no int from 1 on.
         """
+        read_a("Stash: t", t, Tensor)
         size = read_int("Stash: stash_size", stash_size, 1)
         stash = self.add_variable_input(
             "stash", partial(np.zeros, (size, *t.shape), t.dtype.as_numpy()), t.dtype, by_ref=True
@@ -48,6 +49,7 @@ class Restore(Module):
         Returns:
             Tensor of the shape and dtype that were put in.
         """
+        read_a("Restore: stash", stash, Tensor)
         counter = _counter(self)
         with popsr.in_sequence(True):
             value = ops.dynamic_slice(stash, counter, [0], [1], True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
-from popsr.utils import is_a
 
 __all__ = ["disable_fc_pass", "enable_fc_pass"]
 
@@ -33,4 +34,4 @@ def enable_fc_pass(ir: Ir) -> None:
 
 def _check(where: str, ir: Ir) -> None:
     if not is_a(ir, Ir):
-        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {ir!r}")
+        raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._args import is_a
+from popsr._shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened
@@ -13,7 +15,6 @@ from popsr.ops.collectives import CollectiveOps
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, constant, graph_input, graph_output
-from popsr.utils import is_a
 
 __all__ = [
     "replicated_all_reduce_strided",
@@ -109,7 +110,7 @@ def replicated_all_reduce_strided_graph(
     """
     where = "replicated_all_reduce_strided_graph"
     if not is_a(tensors, NamedTensors):
-        raise ArgumentTypeError(f"{where}: tensors are no NamedTensors, got {tensors!r}")
+        raise ArgumentTypeError(f"{where}: tensors are no NamedTensors, got {shown(tensors)}")
     names, found = tensors.unpack()
     keys, leaves = list(names), list(found)
     read_op(where, op, ("add", "mean"))

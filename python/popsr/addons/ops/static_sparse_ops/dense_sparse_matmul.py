@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._args import read_int, read_number
+from popsr._shown import shown
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant
-from popsr.utils import as_array, read_int
+from popsr.utils import as_array
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -44,8 +46,9 @@ def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matr
     matrix = as_array(where, dense)
     if matrix.ndim != 2:
         raise ShapeError(f"{where}: dense is no matrix, got shape {matrix.shape}, expected two axes")
+    density = read_number(f"{where}: density", density)
     if not 0 <= density <= 1:
-        raise AttributeValueError(f"{where}: density is out of range, got {density!r}, expected 0 to 1")
+        raise AttributeValueError(f"{where}: density is out of range, got {shown(density)}, expected 0 to 1")
     try:
         sparse = importlib.import_module("scipy.sparse")
     except ImportError:

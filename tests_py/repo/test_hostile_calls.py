@@ -1,0 +1,131 @@
+"""Whatever is called with whatever: the call works, or raises a typed error of one short line, at once.
+
+Another exception than popsr's is Python's TypeError about parameters that a function does not have, or about operands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hostile_calls import Target, calls, targets
+from support.one_of_each import World
+
+import popsr
+from popsr.context import _context
+
+MAX_SECONDS = 1.0
+CALLS = 5
+_OF_A_CALL = re.compile(r"^[\w.<>]+\(\) (takes|missing|got) ")
+CALLS_SLOW = 40
+
+
+def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """What is wrong with how a call ends; None if nothing is."""
+    given = args if target.owner is None else (target.owner, *args)
+    start = time.thread_time()
+    try:
+        result = target.function(*given, **kwargs)
+        if hasattr(result, "gen"):  # a context manager
+            with result:
+                pass
+    except popsr.Error as error:
+        found = _typed(error)
+    except MemoryError as error:
+        found = None if _text(error) else "MemoryError without a text"
+    except TypeError as error:
+        found = None if _is_pythons(target, given, kwargs, error) else f"TypeError: {_text(error)}"
+    except Exception as error:
+        found = f"{type(error).__name__}: {_text(error)}"
+    else:
+        found = None
+    seconds = time.thread_time() - start
+    return found or (f"{seconds:.1f} s" if seconds > MAX_SECONDS else None)
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return type(another).__name__
+
+
+def _typed(error: popsr.Error) -> str | None:
+    text = str(error)
+    if isinstance(error, popsr.errors.InternalError) or type(error) is popsr.Error:
+        return f"{type(error).__name__}: {text}"
+    for each in (text, *getattr(error, "__notes__", ())):
+        if not each or len(each) > 500 or not each.isprintable():
+            return f"text of {len(each)} characters: {each!r}"
+    return None
+
+
+def _is_pythons(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:
+    """True for what Python says of a call that does not fit the parameters, or of operands."""
+    text = _text(error)
+    if "\n" in text:
+        return False
+    if text.startswith(
+        ("unsupported operand", "can only concatenate", "'<' not supported", "unhashable type")
+    ):
+        return target.name.rpartition(".")[2].startswith("__")
+    takes_any = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in target.parameters or ())
+    if takes_any and _OF_A_CALL.search(text):  # what was passed on does not fit
+        return True
+    try:
+        inspect.signature(target.function).bind(*args, **kwargs)
+    except TypeError:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], World]:
+    monkeypatch.chdir(tmp_path)
+    return lambda: World(tmp_path)
+
+
+def _problems(make_world: Callable[[], World], count: int) -> tuple[int, int, list[str]]:
+    """Targets, calls, and what went wrong."""
+    world = make_world()
+    threads = popsr.num_threads()
+    found, made = [], 0
+    todo = list(targets(world))
+    for target in todo:
+        for words, args, kwargs in calls(world, target, count):
+            _context.__init__()  # type: ignore[misc]
+            _context.push_graph(world.graph if made % 3 == 0 else world.ir.main_graph)
+            made += 1
+            problem = _outcome(target, args, kwargs)
+            if problem is not None:
+                found.append(f"{target.name}({words}): {problem[:200]}")
+    _context.__init__()  # type: ignore[misc]
+    popsr.set_num_threads(threads)
+    return len(todo), made, found
+
+
+def test_calls_with_what_does_not_fit(make_world: Callable[[], World]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        number, made, found = _problems(make_world, CALLS)
+    print(f"{made} calls of {number} functions, constructors, methods and properties")
+    assert number >= 400
+    assert made >= 2000
+    assert not found, "\n".join([f"{len(found)} of {made} calls:", *found[:40]])
+
+
+@pytest.mark.slow
+def test_many_calls_with_what_does_not_fit(make_world: Callable[[], World]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, made, found = _problems(make_world, CALLS_SLOW)
+    assert made >= 20_000
+    assert not found, "\n".join([f"{len(found)} of {made} calls:", *found[:40]])
