@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,26 @@ def _damaged(folder: Path, part: str, data: bytes) -> Path:
 
 def _other_array(folder: Path, array: Array) -> Path:
     np.savez(_saved(folder) / "model" / "a.npz", a=array)
+    return folder
+
+
+def _bomb(folder: Path) -> Path:
+    """An array of 2**40 bytes by its header, and a member of 64 MB of zeros in 64 kB."""
+    path = _saved(folder) / "model" / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as stored, stored.open("a.npy", "w") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 40,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64 << 20))
+    return folder
+
+
+def _with_more(folder: Path) -> Path:
+    with (
+        zipfile.ZipFile(_saved(folder) / "model" / "a.npz", "w") as stored,
+        stored.open("a.npy", "w") as file,
+    ):
+        np.lib.format.write_array(file, np.ones((2, 2, 3), np.float32))
+        file.write(b"1")
     return folder
 
 
@@ -94,6 +115,26 @@ REFUSED: dict[str, Case] = {
         lambda s, d: s.load_checkpoint(_damaged(d, "session_info.json", b"{")),
         errors.CheckpointError,
         "expected JSON",
+    ),
+    "deep": (
+        lambda s, d: s.load_checkpoint(_damaged(d, "session_info.json", b"[" * 100_000)),
+        errors.CheckpointError,
+        "expected JSON",
+    ),
+    "long": (
+        lambda s, d: s.load_checkpoint(_damaged(d, "session_info.json", b" " * ((1 << 20) + 1))),
+        errors.CheckpointError,
+        "is too long, got more than 1048576 bytes, expected less",
+    ),
+    "bomb": (
+        lambda s, d: s.load_checkpoint(_bomb(d)),
+        errors.DTypeError,
+        "load_checkpoint: 'a' is of another dtype, got uint8, expected float32",
+    ),
+    "more": (
+        lambda s, d: s.load_checkpoint(_with_more(d)),
+        errors.CheckpointError,
+        "is damaged, got more than 48 bytes, expected 'a'",
     ),
     "list": (
         lambda s, d: s.load_checkpoint(_damaged(d, "session_info.json", b"[]")),

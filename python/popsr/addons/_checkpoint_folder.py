@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import shutil
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from popsr._args import read_path
 from popsr._shown import shown
 from popsr.errors import CheckpointError, DTypeError, FileError, ShapeError, UnsupportedError
-from popsr.io._files import file_errors
+from popsr.io._files import bytes_of, file_errors
 from popsr.tensor import Variable
 
 __all__ = [
     "DATALOADER",
     "MODEL",
-    "checked",
+    "check_type",
     "names_in",
     "new_folder",
     "read_array",
@@ -41,6 +43,8 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 MODEL, INFO, DATALOADER = "model", "session_info.json", "dataloader.bin"
+_MAX_INFO = 1 << 20  # bytes of its JSON
+_PIECE = 1 << 20  # of one call that reads
 
 
 def read_folder(where: str, path: Any) -> Path:
@@ -129,47 +133,79 @@ def read_array(where: str, folder: Path, name: str, variable: Variable) -> Array
     if not path.exists():
         return _read_raw(where, path.with_suffix("").with_name(f"{name}.npy"), variable)
     try:
-        with file_errors(where, "read", path), np.load(path) as stored:
-            array: Array = stored[name]
-    except FileError:
+        with (
+            file_errors(where, "read", path),
+            zipfile.ZipFile(path) as stored,
+            stored.open(f"{name}.npy") as file,
+        ):
+            shape, is_transposed, dtype = _read_header(file)
+            if dtype.kind == "V" and dtype.names is None and dtype.itemsize == kind.itemsize:
+                dtype = kind  # NumPy's files do not know the name of bfloat16
+            check_type(where, name, dtype, shape, variable)
+            return _read_data(file, shape, is_transposed, dtype)
+    except (FileError, DTypeError, ShapeError):
         raise
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(
             f"{where}: {shown(str(path))} is damaged, got {_line(error)}, expected {shown(name)}"
         ) from None
-    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == kind.itemsize:
-        array = array.view(kind)  # NumPy's files do not know the name of bfloat16
-    return checked(where, name, array, variable)
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the order is Fortran's, and dtype of an array that follows; no more than they need is read."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"version {version} of the npy format")
+
+
+def _read_data(file: IO[bytes], shape: tuple[int, ...], is_transposed: bool, dtype: np.dtype[Any]) -> Array:
+    """The array, of which a file cannot make more than a variable of the program has."""
+    array: Array = np.empty(shape[::-1] if is_transposed else shape, dtype)
+    rest = bytes_of(array)
+    while rest:
+        piece = file.read(min(len(rest), _PIECE))
+        if not piece:
+            raise EOFError(f"{array.nbytes - len(rest)} bytes of {array.nbytes}")
+        rest[: len(piece)] = piece
+        rest = rest[len(piece) :]
+    if file.read(1):  # also compares the file's checksum
+        raise EOFError(f"more than {array.nbytes} bytes")
+    return array.T if is_transposed else array
 
 
 def _read_raw(where: str, path: Path, variable: Variable) -> Array:
     kind, shape = variable.dtype.as_numpy(), variable.shape_on_host
-    with file_errors(where, "read", path):
-        data = np.fromfile(path, np.uint8)
-    wanted = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-    if data.size != wanted:
+    wanted = kind.itemsize * math.prod(shape)
+    with file_errors(where, "read", path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = np.fromfile(file, np.uint8, wanted) if size == wanted else np.empty(0, np.uint8)
+    if size != wanted or data.size != wanted:
         raise ShapeError(
-            f"{where}: {shown(str(path))} is of another size, got {data.size} bytes, expected {wanted}"
+            f"{where}: {shown(str(path))} is of another size, got {size} bytes, expected {wanted}"
         )
     array: Array = data.view(kind).reshape(shape)
     return array
 
 
-def checked(where: str, name: str, array: Array, variable: Variable) -> Array:
-    """``array`` if a variable can hold it.
+def check_type(
+    where: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], variable: Variable
+) -> None:
+    """Raise unless a variable can hold an array of that type.
 
     Raises:
         ShapeError, DTypeError: it cannot.
     """
-    if array.dtype != variable.dtype.as_numpy():
+    if dtype != variable.dtype.as_numpy():
         raise DTypeError(
-            f"{where}: {shown(name)} is of another dtype, got {array.dtype}, expected {variable.dtype.name}"
+            f"{where}: {shown(name)} is of another dtype, got {dtype}, expected {variable.dtype.name}"
         )
-    if array.shape != variable.shape_on_host:
+    if shape != variable.shape_on_host:
         raise ShapeError(
-            f"{where}: {shown(name)} is of another shape, got {array.shape}, expected {variable.shape_on_host}"
+            f"{where}: {shown(name)} is of another shape, got {shape}, expected {variable.shape_on_host}"
         )
-    return array
 
 
 def read_info(where: str, folder: Path) -> dict[str, Any]:
@@ -183,9 +219,16 @@ def read_info(where: str, folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {"steps": 0}
     try:
-        with file_errors(where, "read", path):
-            info = json.loads(path.read_text())
-    except ValueError as error:
+        with file_errors(where, "read", path), path.open("rb") as file:
+            text = file.read(_MAX_INFO + 1)
+        if len(text) > _MAX_INFO:
+            raise CheckpointError(
+                f"{where}: {shown(str(path))} is too long, got more than {_MAX_INFO} bytes, expected less"
+            )
+        info = json.loads(text)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{where}: {shown(str(path))} is damaged, got {_line(error)}, expected JSON"
         ) from None

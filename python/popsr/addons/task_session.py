@@ -215,12 +215,10 @@ class TaskSession(Session):
             raise ArgumentTypeError(f"{where}: src is not a TaskSession, got {shown(src)}")
         ours, theirs = self._state_variables(), src._state_variables()
         common = _common(where, "src", ours, theirs, report_missing, SessionError)
-        self._set_rows(
-            {
-                ours[name]: files.checked(where, name, src._current_rows(theirs[name]), ours[name])
-                for name in common
-            }
-        )
+        rows = {name: src._current_rows(theirs[name]) for name in common}
+        for name, array in rows.items():
+            files.check_type(where, name, array.dtype, array.shape, ours[name])
+        self._set_rows({ours[name]: array for name, array in rows.items()})
 
     def _state_variables(self) -> dict[str, Variable]:
         """Variables by flat name."""
