@@ -1,6 +1,9 @@
 // The classes live in popsr/errors.py; here each C++ error finds its class.
 #include "popsr/base/error.h"
 
+#include <new>
+#include <string_view>
+
 #include "popsr/bindings/bindings.h"
 
 namespace popsr::bindings {
@@ -32,6 +35,9 @@ void translate(std::exception_ptr pointer) {
     raise_python("OutOfRangeError", e);
   } catch (const NameError& e) {
     raise_python("UnknownNameError", e);
+  } catch (const std::bad_alloc& e) {
+    const bool is_bare = std::string_view(e.what()) == "std::bad_alloc";
+    PyErr_SetString(PyExc_MemoryError, is_bare ? "not enough memory" : e.what());
   } catch (const InternalError& e) {
     raise_python("InternalError", e);
   } catch (const Error& e) {

@@ -1,6 +1,7 @@
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/ir/verify.h"
 
 namespace popsr::bindings {
@@ -38,13 +39,13 @@ bool is_output_equal(const PopartAnalysis& facts, OpId id, std::size_t index) {
 }  // namespace
 
 void bind_popart(py::module_& m) {
-  py::class_<PopartAnalysis>(m, "PopartAnalysis")
+  py::class_<PopartAnalysis, std::shared_ptr<PopartAnalysis>> analysis(m, "PopartAnalysis");
+  guard(analysis)
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
-             py::gil_scoped_release release;
-             verify(*ir);
-             return std::make_unique<PopartAnalysis>(*ir);
-           }),
-           py::keep_alive<1, 2>())
+        py::gil_scoped_release release;
+        verify(*ir);
+        return make_keeping<PopartAnalysis>(ir, *ir);
+      }))
       .def("is_equal", [](const PopartAnalysis& self,
                           TensorId tensor) { return self.is_equal(checked_tensor(self.ir(), tensor)); })
       .def("is_equal_at", [](const PopartAnalysis& self, TensorId tensor,

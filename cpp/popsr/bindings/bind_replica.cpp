@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
 #include "popsr/replica/partition.h"
 
@@ -16,8 +17,9 @@ py::tuple labels_of(const Partition& partition) { return tuple_of(partition.labe
 }  // namespace
 
 void bind_replica(py::module_& m) {
-  py::class_<Partition>(m, "Partition",
-                        "Which replicas hold bitwise the same value: blocks of replicas that agree.")
+  py::class_<Partition> partition(
+      m, "Partition", "Which replicas hold bitwise the same value: blocks of replicas that agree.");
+  guard(partition)
       .def_static(
           "from_labels",
           [](const std::vector<std::uint64_t>& labels) { return Partition::from_labels(labels); },

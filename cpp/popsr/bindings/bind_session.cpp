@@ -9,6 +9,7 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/session.h"
 
@@ -213,7 +214,8 @@ void bind_session(py::module_& m) {
                                               {"compiler", __VERSION__}};
   });
   m.def("num_threads", &default_threads);
-  py::class_<SessionHandle>(m, "Session")
+  py::class_<SessionHandle> session(m, "Session");
+  guard(session)
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)

@@ -1,6 +1,7 @@
 #include "popsr/bindings/sr_key.h"
 
 #include "popsr/base/error.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
 
@@ -94,10 +95,13 @@ std::uint64_t to_word(const char* where, py::handle value) {
 }
 
 void bind_sr_key(py::module_& m) {
-  py::class_<SrKey>(m, "Key", py::is_final(),
-                    "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
-                    "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.")
-      .def(py::init([](const py::object& seed) { return SrKey(to_word("Key", seed)); }), py::arg("seed"))
+  py::class_<SrKey> key(
+      m, "Key", py::is_final(),
+      "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
+      "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.");
+  guard(key)
+      .def(py::init([](const py::object& seed) { return std::make_unique<SrKey>(to_word("Key", seed)); }),
+           py::arg("seed"))
       .def("fold_in", &fold_object, py::arg("data"), py::pos_only())
       .def(
           "at", [](const SrKey& key, const py::object& step) { return key.at(to_word("Key.at", step)); },

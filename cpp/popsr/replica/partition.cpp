@@ -54,7 +54,12 @@ PartitionId PartitionTable::intern(std::vector<std::uint32_t> canonical, std::in
   entry.labels = std::move(canonical);
   const auto id = static_cast<PartitionId>(entries_.size());
   entries_.push_back(std::move(entry));
-  by_hash_.emplace(hash, id);
+  try {
+    by_hash_.emplace(hash, id);
+  } catch (...) {  // nobody would find it: it would be interned twice
+    entries_.pop_back();
+    throw;
+  }
   return id;
 }
 

@@ -1,14 +1,12 @@
 #include "popsr/runtime/layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <new>
-#include <string>
 
+#include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -18,21 +16,9 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// MemoryError in Python, with the size.
-class NoMemory final : public std::bad_alloc {
- public:
-  explicit NoMemory(std::size_t bytes)
-      : text_(fmt::format("session: not enough memory, got a need of {} bytes at once, expected less",
-                          bytes)) {}
-  const char* what() const noexcept override { return text_.c_str(); }
-
- private:
-  std::string text_;
-};
-
 std::byte* allocate(std::size_t bytes) {
   void* const data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
-  if (data == nullptr) throw NoMemory(bytes);
+  if (data == nullptr) throw NoMemory("session", bytes);
   return static_cast<std::byte*>(data);
 }
 
