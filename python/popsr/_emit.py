@@ -6,7 +6,10 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from popsr._core import transact
+from popsr._handles import is_retired
 from popsr._location import current_location, describe_location
+from popsr._transaction import describe, run
 from popsr.context import _PASS, _context
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
@@ -42,7 +45,7 @@ def number(value: Any) -> Any:
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
     """Append an op of one output to the current graph; attributes that are None keep their default."""
     graph = _context.graph
-    return graph.ir._tensor(emit_op(op, inputs, attrs)[1][0])
+    return graph._ir._tensor_cache[transact(_emit, graph, op, inputs, attrs, 1, None, None)[1][0]]
 
 
 def emit_op(
@@ -66,19 +69,29 @@ def emit_op(
     Returns:
         Id of the op and ids of its outputs.
     """
-    graph = _context.graph
-    ir = graph.ir
+    return transact(_emit, _context.graph, op, inputs, attrs, outputs, name, place)
+
+
+def _emit(
+    graph: Graph,
+    op: str,
+    inputs: Inputs,
+    attrs: Mapping[str, Any],
+    outputs: int,
+    name: str | None,
+    place: tuple[int, bool] | None,
+) -> tuple[int, list[int]]:
+    ir = graph._ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
     names: list[str] = []
     if name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
-        ids = _input_ids(op, graph, inputs)
-        result = ir._core.emit(
+        made, ids, tensors = ir._core.emit(
             graph._id,
             op,
-            ids,
+            _input_ids(op, graph, inputs),
             attrs,
             names,
             current_location(ir),
@@ -91,13 +104,21 @@ def emit_op(
         path = "/".join([*_context._debug_names, op])
         error.add_note(f"while emitting {path}({_describe(inputs)}) at {describe_location()}")
         raise
-    if sequence != _PASS:
+    except MemoryError as error:
+        raise describe(error, op) from None
+    for id_, tensor in zip(ids, tensors, strict=True):
+        ir._new_tensor(id_, graph._id, *tensor)
+    if sequence != _PASS and graph not in _context._sequenced:
+        ir._on_undo(_context._sequenced.discard, graph)
         _context._sequenced.add(graph)
     if graph._op_hooks.hooks or _context._op_hooks.hooks:
-        made = Op(ir, result[0])
-        graph._op_hooks.run(made)
-        _context._op_hooks.run(made)
-    return result
+        run(_run_hooks, graph, Op(ir, made))
+    return made, ids
+
+
+def _run_hooks(graph: Graph, op: Op) -> None:
+    graph._op_hooks.run(op)
+    _context._op_hooks.run(op)
 
 
 def _flat(inputs: Inputs) -> Iterator[tuple[str, Any]]:
@@ -129,7 +150,9 @@ def _input_ids(op: str, graph: Graph, inputs: Inputs) -> list[int | None]:
 
 def _describe(inputs: Inputs) -> str:
     return ", ".join(
-        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={value!r}"
+        f"{name}=<{_short(value)} '{value.id}'>"
+        if isinstance(value, Tensor) and not is_retired(value)
+        else f"{name}={value!r}"
         for name, value in _flat(inputs)
     )
 

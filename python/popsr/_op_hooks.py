@@ -43,6 +43,12 @@ class OpHooks:
         if self.hooks.pop(handle, None) is None:
             raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {handle!r}")
 
+    def _snapshot(self) -> tuple[dict[int, Callable[[Op], Any]], int]:
+        return self.hooks.copy(), self._next
+
+    def _restore(self, before: tuple[dict[int, Callable[[Op], Any]], int]) -> None:
+        self.hooks, self._next = before[0].copy(), before[1]
+
     def run(self, op: Op) -> None:
         """Call the hooks that are there now, also if one removes another."""
         for hook in list(self.hooks.values()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._op_hooks import OpHooks
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Context",
     "Fn",
+    "Setting",
     "debug_context_frame_offset",
     "gcg",
     "get_current_context",
@@ -146,6 +147,35 @@ class Context:
         """``name`` below the active name scopes."""
         return "/".join([*self._name_scopes, name]) if self._name_scopes else name
 
+    def _set(self, name: str, value: Any) -> Callable[[], None]:
+        """Set an attribute; returns what sets it back."""
+        undo = functools.partial(setattr, self, name, getattr(self, name))
+        setattr(self, name, value)
+        return undo
+
+    def _stacks(self) -> tuple[list[Any], ...]:
+        return self._graphs, self._name_scopes, self._sequence, self._stochastic, self._debug_names
+
+    def _snapshot(self) -> tuple[Any, ...]:
+        """What ``_restore`` takes."""
+        return (
+            [stack.copy() for stack in self._stacks()],
+            self._sequenced.copy(),
+            self._ipu_id,
+            self._io_tile_set,
+            self._frame_offset,
+            self._op_hooks._snapshot(),
+        )
+
+    def _restore(self, before: tuple[Any, ...]) -> None:
+        """Be what it was, in place: the stacks stay the same lists."""
+        stacks, sequenced, self._ipu_id, self._io_tile_set, self._frame_offset, hooks = before
+        for stack, items in zip(self._stacks(), stacks, strict=True):
+            stack[:] = items
+        self._sequenced.clear()
+        self._sequenced.update(sequenced)
+        self._op_hooks._restore(hooks)
+
     def clear_sequence(self) -> None:
         """Forget the recorded order of all graphs."""
         for graph in self._sequenced:
@@ -181,55 +211,78 @@ gmg = get_main_graph
 gir = get_ir
 
 
-@contextlib.contextmanager
-def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[None]:
+class Setting(contextlib.ContextDecorator):
+    """A context manager, also a decorator, that changes the context and takes that back.
+
+    Nothing but leaving it takes it back: one that an exception left behind does nothing when it is freed, so that it
+    does not disturb a context that was restored meanwhile.
+    """
+
+    def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
+        """``change`` returns what takes the change back."""
+        self._change = change
+        self._entered: list[Callable[[], object]] = []
+
+    def __enter__(self) -> None:
+        self._entered.append(self._change())
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.pop()()
+
+
+def in_sequence(mode: bool | Literal["pass"] = True) -> Setting:
     """Fix the order of the ops made inside.
 
     Args:
         mode: True: each op follows the ones before it. False: ops follow the last op of mode True only.
             "pass": no constraint.
     """
-    if mode is None:
-        raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
-    if not is_a(mode, (bool, str)) or mode not in _MODES:
-        raise AttributeValueError(f"in_sequence: unknown mode, got {mode!r}, expected True, False or 'pass'")
-    if mode == "pass":
-        _context.clear_sequence()
-    _context._sequence.append(_MODES[mode])
-    try:
-        yield
-    finally:
+
+    def change() -> Callable[[], None]:
+        if mode is None:
+            raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
+        if not is_a(mode, (bool, str)) or mode not in _MODES:
+            raise AttributeValueError(
+                f"in_sequence: unknown mode, got {mode!r}, expected True, False or 'pass'"
+            )
+        if mode == "pass":
+            _context.clear_sequence()
+        _context._sequence.append(_MODES[mode])
+        return leave
+
+    def leave() -> None:
         _context._sequence.pop()
         if len(_context._sequence) == 1:
             _context.clear_sequence()
 
+    return Setting(change)
 
-@contextlib.contextmanager
-def name_scope(name: str) -> Iterator[None]:
+
+def name_scope(name: str) -> Setting:
     """Prefix the names of tensors made inside with ``name/``."""
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name_scope: name is not a str, got {name!r}")
-    _context.push_name_scope(name)
-    try:
-        yield
-    finally:
-        _context.pop_name_scope()
+
+    def change() -> Callable[[], object]:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"name_scope: name is not a str, got {name!r}")
+        _context.push_name_scope(name)
+        return _context.pop_name_scope
+
+    return Setting(change)
 
 
-@contextlib.contextmanager
-def stochastic_rounding(enabled: bool) -> Iterator[None]:
+def stochastic_rounding(enabled: bool) -> Setting:
     """Whether ops made inside take part in stochastic rounding when it is on for the Ir."""
-    if not isinstance(enabled, bool):
-        raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {enabled!r}")
-    _context._stochastic.append(enabled)
-    try:
-        yield
-    finally:
-        _context._stochastic.pop()
+
+    def change() -> Callable[[], object]:
+        if not isinstance(enabled, bool):
+            raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {enabled!r}")
+        _context._stochastic.append(enabled)
+        return _context._stochastic.pop
+
+    return Setting(change)
 
 
-@contextlib.contextmanager
-def ipu(ipu: int) -> Iterator[None]:
+def ipu(ipu: int) -> Setting:
     """Place the ops made inside, and their results, on a device of the replica.
 
     Places are recorded and checked: ops take inputs that are on one device, ``ops.ipu_copy`` moves a tensor to another.
@@ -241,28 +294,18 @@ def ipu(ipu: int) -> Iterator[None]:
         TypeError: it is no int.
         ValueError: it is negative.
     """
-    before, _context._ipu_id = _context._ipu_id, read_ipu("ipu", "ipu", ipu)
-    try:
-        yield
-    finally:
-        _context._ipu_id = before
+    return Setting(lambda: _context._set("_ipu_id", read_ipu("ipu", "ipu", ipu)))
 
 
-@contextlib.contextmanager
-def io_tiles() -> Iterator[None]:
+def io_tiles() -> Setting:
     """Place the ops made inside, and their results, on io tiles; ``ops.io_tile_copy`` moves a tensor.
 
     As with ``ipu``, no value depends on it.
     """
-    before, _context._io_tile_set = _context._io_tile_set, True
-    try:
-        yield
-    finally:
-        _context._io_tile_set = before
+    return Setting(lambda: _context._set("_io_tile_set", True))
 
 
-@contextlib.contextmanager
-def debug_context_frame_offset(i: int) -> Iterator[None]:
+def debug_context_frame_offset(i: int) -> Setting:
     """Let ops made inside say that callers further out made them.
 
     For functions that make ops for others: with 1 the location of an op is the line that calls the function. Nested
@@ -274,12 +317,12 @@ def debug_context_frame_offset(i: int) -> Iterator[None]:
         TypeError: it is no int.
         ValueError: it is negative.
     """
-    _check_offset("debug_context_frame_offset", "i", i)
-    _context._frame_offset += i
-    try:
-        yield
-    finally:
-        _context._frame_offset -= i
+
+    def change() -> Callable[[], object]:
+        _check_offset("debug_context_frame_offset", "i", i)
+        return _context._set("_frame_offset", _context._frame_offset + i)
+
+    return Setting(change)
 
 
 def _check_offset(where: str, name: str, value: int) -> None:

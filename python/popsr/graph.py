@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from popsr._handles import Handle
 from popsr._op_hooks import OpHooks
 from popsr._popart_names import with_popart_names
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
@@ -22,7 +24,7 @@ __all__ = ["Graph"]
 
 
 @with_popart_names
-class Graph:
+class Graph(Handle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
@@ -115,6 +117,7 @@ class Graph:
             raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {tensor_id!r}")
         return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
 
+    @transactional
     def add_var_init(
         self, name: str | None, data: HostScalarTensor, settings: VariableSettings | None = None
     ) -> Variable:
@@ -138,6 +141,7 @@ class Graph:
         Raises:
             TypeError: ``fn`` cannot be called.
         """
+        self._ir._on_undo(self._op_hooks._restore, self._op_hooks._snapshot())
         return self._op_hooks.register(fn)
 
     def remove_op_created_hook(self, handle: int) -> None:
@@ -146,6 +150,7 @@ class Graph:
         Raises:
             ValueError: the handle is unknown.
         """
+        self._ir._on_undo(self._op_hooks._restore, self._op_hooks._snapshot())
         self._op_hooks.remove(handle)
 
     def __contains__(self, value: Tensor) -> bool:

@@ -23,6 +23,7 @@ from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
 from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
+from popsr._transaction import keep_attribute, transactional
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
@@ -56,6 +57,7 @@ class Session(SessionVariables):
             when one replica of a group is read whose members differ. True for all of these, or some of their codes.
     """
 
+    @transactional
     def __init__(
         self,
         ir: Ir,
@@ -88,6 +90,7 @@ class Session(SessionVariables):
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
         self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0, clamp_scales)
+        keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._transfers = 0

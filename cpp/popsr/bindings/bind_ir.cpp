@@ -4,7 +4,11 @@
 #include <set>
 
 #include "popsr/base/error.h"
+#include "popsr/base/no_memory.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
+#include "popsr/bindings/convert.h"
+#include "popsr/bindings/program.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
 #include "popsr/ops/registry.h"
@@ -14,9 +18,20 @@ namespace {
 
 using Handle = std::shared_ptr<Ir>;
 
+/// All Irs of Python are programs.
+Program& program_of(Ir& ir) { return static_cast<Program&>(ir); }
+
+std::vector<std::byte> room_for(std::size_t size) {
+  try {
+    return std::vector<std::byte>(size);
+  } catch (const std::bad_alloc&) {
+    throw NoMemory("constant", size);
+  }
+}
+
 std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(data.nbytes()));
+  std::vector<std::byte> bytes = room_for(static_cast<std::size_t>(data.nbytes()));
   if (!bytes.empty()) std::memcpy(bytes.data(), data.data(), bytes.size());
   return std::make_shared<const HostBytes>(std::move(bytes));
 }
@@ -56,6 +71,14 @@ std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
   return inputs;
 }
 
+/// What a handle of a new tensor is made of: (name, dtype, shape, meta shape).
+py::tuple describe_new(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(id);
+  return py::make_tuple(tensor.name, info(tensor.type.dtype).name, to_tuple(tensor.type.shape),
+                        to_tuple(tensor.meta_shape));
+}
+
+/// (op, outputs, what each of them is)
 py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
                const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
                int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
@@ -69,7 +92,8 @@ py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::lis
                            .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
-  return py::make_tuple(id, ir.op(id).outputs);
+  py::tuple made = tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); });
+  return py::make_tuple(id, ir.op(id).outputs, std::move(made));
 }
 
 std::string_view to_string(SeedRule rule) {
@@ -239,10 +263,12 @@ void bind_building(py::class_<Ir, Handle>& ir) {
                                std::size_t index) { self.remove_output(checked_graph(self, graph), index); })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
-              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep) {
+              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
+              LocationId location) {
              return self.add_variable(
                  name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
-                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup);
+                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup,
+                 location);
            })
       .def("add_constant",
            [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
@@ -295,10 +321,6 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
       .def("clear_sequence",
            [](Ir& self, std::uint32_t graph) { self.clear_sequence(checked_graph(self, graph)); })
-      .def("set_location",
-           [](Ir& self, TensorId tensor, LocationId location) {
-             self.set_location(checked_tensor(self, tensor), location);
-           })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }
@@ -349,6 +371,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("print_graph",
            [](const Ir& self, std::uint32_t graph) { return print_graph(self, checked_graph(self, graph)); })
       .def("print_ir", [](const Ir& self) { return print_ir(self); })
+      .def("print_state", [](const Ir& self) { return print_state(self); })
       .def("verify", [](const Ir& self) { verify(self); });
 }
 
@@ -371,9 +394,14 @@ OpId checked_op(const Ir& ir, OpId id) {
 
 void bind_ir(py::module_& m) {
   py::class_<Ir, Handle> ir(m, "Ir");
-  ir.def(py::init(
-             [](std::int64_t replication) { return std::make_shared<Ir>(replication, default_registry()); }),
-         py::arg("replication") = 1);
+  guard(ir)
+      .def(py::init([](std::int64_t replication) -> Handle {
+             return std::make_shared<Program>(replication, default_registry());
+           }),
+           py::arg("replication") = 1)
+      .def("set_owner", [](Ir& self, py::list undo,
+                           py::object rolled_back) { program_of(self).set_owner(undo, rolled_back); })
+      .def("join", [](Ir& self) { return program_of(self).join(); });
   bind_building(ir);
   bind_reading(ir);
 }

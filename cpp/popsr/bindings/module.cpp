@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   bind_groups(m);
   bind_variable_settings(m);
   bind_ir(m);
+  bind_transaction(m);
   bind_schemas(m);
   bind_analysis(m);
   bind_popart(m);

@@ -11,6 +11,7 @@
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
+#include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"
 
@@ -228,7 +229,10 @@ void Autodiff::build(GraphId graph) {
 }  // namespace
 
 std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
-  return Autodiff(ir, forward, options).run();
+  Transaction transaction(ir);
+  std::map<std::uint32_t, GradGraph> graphs = Autodiff(ir, forward, options).run();
+  transaction.commit();
+  return graphs;
 }
 
 }  // namespace popsr

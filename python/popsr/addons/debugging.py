@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
 from popsr.utils import is_a, read_choice
@@ -50,6 +51,7 @@ def print_tensor(t: Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: 
     return ops.print_tensor(t, *args, **kwargs) if _is_printed("print_tensor", level) else t
 
 
+@transactional
 def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG") -> None:
     """Print a text, and a tensor after it, each time that this point runs, as ``ops.print_tensor`` does.
 

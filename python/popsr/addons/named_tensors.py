@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor
@@ -55,6 +56,7 @@ class NamedTensors(DotTree[Tensor]):
         return tree
 
 
+@transactional
 def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     """Print each tensor when the program runs, with its key as title; see ``ops.print_tensor``.
 

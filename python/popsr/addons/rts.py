@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import popsr
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
@@ -44,6 +45,7 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
     return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
 
 
+@transactional
 def gather_replica_sharded_tensor(
     t: Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -65,6 +67,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(gathered) if use_io_tiles else gathered
 
 
+@transactional
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
@@ -87,6 +90,7 @@ def all_gather_replica_sharded_graph(
     return GraphWithNamedArgs(graph, args), list(names)
 
 
+@transactional
 def reduce_replica_sharded_tensor(
     t: Tensor,
     op: CollectiveOps = "add",
@@ -115,6 +119,7 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replica_sharded_slice(t, shards)
 
 
+@transactional
 def reduce_replica_sharded_graph(
     tensors: NamedTensors,
     op: CollectiveOps = "add",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
+from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, UnknownNameError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
@@ -25,6 +26,7 @@ class _StreamsBase(Generic[S]):
     _new: ClassVar[Callable[..., Any]]
     _streams: OrderedDict[str, S]
 
+    @transactional
     def __init__(self, **kwargs: tuple[Iterable[int], dtype]) -> None:
         """Make a stream of the current Ir for each keyword, named as it.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from popsr._transaction import transactional
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams
@@ -96,6 +97,7 @@ class TaskSession(Session):
         session_state: ``"steps"``, the number of runs, and what ``add_session_state_info`` added.
     """
 
+    @transactional
     def __init__(
         self,
         inputs: InputStreams | Iterable[HostToDeviceStream],

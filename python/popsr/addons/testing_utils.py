@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._transaction import transactional
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -47,6 +48,7 @@ class TensorInput:
         return f"TensorInput[{self.dtype.name} {self.data.shape}]"
 
 
+@transactional
 def run_module(
     module: Module,
     *args: Any,

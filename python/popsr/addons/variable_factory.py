@@ -14,6 +14,7 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
+from popsr._transaction import current_ir, on_undo, transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors
@@ -137,6 +138,7 @@ class VariableFactory:
         name = ".".join(part for part in (prefix, self.name) if part)
         return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
 
+    @transactional
     def create_tensor(
         self,
         name: str | None = None,
@@ -155,6 +157,7 @@ class VariableFactory:
         name = name or self.name
         return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
+    @transactional
     def create_remote_tensor(
         self,
         buffer: RemoteBuffer,
@@ -209,8 +212,12 @@ class VariableFactory:
         if empty:
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
+        taken: list[Any] = []
+        on_undo(current_ir(), self._give_back, taken)
         try:
-            items = [_array(what, next(self.data_iter)) for _ in range(groups)]
+            for _ in range(groups):
+                taken.append(next(self.data_iter))  # noqa: PERF401 - those taken before an error are given back
+            items = [_array(what, item) for item in taken]
         except StopIteration:
             raise StopIteration(f"{what}: data_iter has no more items, expected {groups}") from None
         for item in items:
@@ -219,6 +226,11 @@ class VariableFactory:
                     f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
                 )
         return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
+
+    def _give_back(self, items: list[Any]) -> None:
+        """They are the next items again."""
+        self.data_iter = itertools.chain(items[:], self.data_iter)
+        items.clear()
 
     def next_memmap(
         self,
@@ -280,6 +292,7 @@ class VariableFactory:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
+    @transactional
     def init(
         self,
         prefix: str | None = None,
@@ -304,6 +317,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
             lambda key, f, data: f._variable(data, _prefixed(prefix, key)),
         )
 
+    @transactional
     def init_remote(
         self,
         buffers: NamedRemoteBuffers,
@@ -346,6 +360,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         """The grouping of each factory."""
         return NamedReplicaGrouping.from_dict({key: f.replica_grouping for key, f in self.to_dict().items()})
 
+    @transactional
     def _init(self, init_type: Any) -> NamedTensors:
         return NamedTensors.from_dict(
             {
@@ -368,6 +383,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
 
 
+@transactional
 def add_variable_input(
     name: str,
     data_iter: DataIter,
@@ -391,6 +407,7 @@ def add_variable_input(
     return factory.create_input(), factory
 
 
+@transactional
 def add_replica_sharded_variable_input(
     name: str,
     data_iter: DataIter,

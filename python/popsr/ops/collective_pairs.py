@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from popsr._emit import emit, emit_op
 from popsr._places import find_place
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
@@ -123,6 +124,7 @@ def all_reduce_identical_grad_inputs(
     return _of_tensors("all_reduce_identical_grad_inputs", ts, ipus, op)
 
 
+@transactional
 def _of_tensors(
     name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
 ) -> list[Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._emit import emit_op
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -93,6 +94,7 @@ class ConditionalSiteInfo(Site):
                 return self._called[not then_branch].inputs[passed.index(parent_tensor)]
         raise self._not_passed("parent_to_graph", parent_tensor)
 
+    @transactional
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = True) -> None:
         """Let in-place writes of the branches also happen to the tensor that was passed.
 
@@ -130,6 +132,7 @@ class ConditionalSiteInfo(Site):
         )
 
 
+@transactional
 def conditional(
     cond: Tensor,
     then_branch: Graph,
@@ -160,6 +163,7 @@ def conditional(
     ).outputs
 
 
+@transactional
 def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,

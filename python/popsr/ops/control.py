@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._emit import emit_op
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
@@ -109,6 +110,7 @@ class CallSiteInfo(Site):
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
 
 
+@transactional
 def call(
     graph: Graph,
     *inputs: TensorLike | Iterable[TensorLike],
@@ -128,6 +130,7 @@ def call(
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@transactional
 def call_with_info(
     graph: Graph,
     *inputs: TensorLike | Iterable[TensorLike],
@@ -151,6 +154,7 @@ def call_with_info(
     return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
 
 
+@transactional
 def repeat(
     graph: Graph,
     repeat_count: int,
@@ -170,6 +174,7 @@ def repeat(
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@transactional
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from popsr._emit import emit, number, tensor
+from popsr._transaction import transactional
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor, TensorLike, _as_operand
 from popsr.utils import is_a
@@ -113,6 +114,7 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
 
+@transactional
 def pow(t: Tensor, e: TensorLike) -> Tensor:
     """Raise to a power.
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from popsr import dtypes
 from popsr._emit import emit, tensor
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor, constant
 from popsr.utils import is_a, read_choice, read_ints
@@ -233,6 +234,7 @@ def scatter_reduce(
     )
 
 
+@transactional
 def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) -> Tensor:
     """Count the elements below, between and above levels: bin i counts ``levels[i-1] <= x < levels[i]``.
 

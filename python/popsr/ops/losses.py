@@ -6,6 +6,7 @@ from typing import Literal
 
 from popsr import dtypes
 from popsr._emit import emit, emit_op
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.tensor import Tensor, _as_operand
 
@@ -44,6 +45,7 @@ def nll_loss(
     )
 
 
+@transactional
 def nll_loss_with_softmax_grad(
     probs: Tensor,
     labels: Tensor,

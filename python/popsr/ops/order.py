@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable
 
 from popsr._emit import emit, emit_op
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
@@ -69,6 +70,7 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("median", {"t": t}, axis=_axes(axis), keepdims=keepdims)
 
 
+@transactional
 def topk(
     t: Tensor,
     k: int,
@@ -95,7 +97,7 @@ def topk(
         DTypeError: ``t`` is bool.
     """
     if not sorted:
-        warnings.warn("topk: sorted=False is not supported, results are sorted", stacklevel=2)
+        warnings.warn("topk: sorted=False is not supported, results are sorted", stacklevel=3)
     attrs = {
         "k": k,
         "axis": axis,

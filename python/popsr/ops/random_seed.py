@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes
 from popsr._emit import emit, emit_op
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor
@@ -39,6 +40,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     return emit("create_random_seed", {"seed": seed, "modifier": modifier})
 
 
+@transactional
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds made of one: number i is ``create_random_seed(seed, i)``.
 

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from popsr._emit import emit
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 from popsr.utils import is_a, read_ints
@@ -148,6 +149,7 @@ def detach(t: Tensor) -> Tensor:
     return emit("detach", {"t": t})
 
 
+@transactional
 def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """Several tensors side by side.
 
@@ -164,6 +166,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     return emit("concat", {"ts": read_tensors("concat", ts)}, axis=axis)
 
 
+@transactional
 def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """The parts of a tensor along an axis, as slices.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -216,6 +217,7 @@ def autodiff(
 ) -> dict[Graph, GradGraphInfo]: ...
 
 
+@transactional
 def autodiff(
     graph: Graph,
     grads_provided: Iterable[Tensor] | None = None,

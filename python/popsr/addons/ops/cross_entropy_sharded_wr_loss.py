@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr import dtypes, ops
 from popsr._places import find_place
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
@@ -48,6 +49,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
     return places
 
 
+@transactional
 def cross_entropy_sharded_wr_loss(
     logits: list[Tensor], indices: list[Tensor], ipus: Iterable[int] | None = None
 ) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -25,6 +26,7 @@ _PACKED = 4  # numbers in a uint16, the first in the lowest bits
 _MOST = 15
 
 
+@transactional
 def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor, dim: int = -1) -> Tensor:
     """What ``group_quantize_compress_numpy`` stored: ``number * scale + bias`` of its group.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor
 from popsr.utils import read_int
@@ -10,6 +11,7 @@ from popsr.utils import read_int
 __all__ = ["linear_layout"]
 
 
+@transactional
 def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     """A copy of ``t``. Elements are in row-major order anyway; PopXL programs ask for it.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._host_types import HostTensor
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
@@ -16,6 +17,7 @@ from popsr.utils import is_a, read_dtype, to_numpy
 __all__ = ["host_load", "host_store"]
 
 
+@transactional
 def host_load(
     t: HostTensor, dtype: dtypes.dtype, name: str
 ) -> tuple[np.ndarray[Any, Any], HostToDeviceStream, Tensor]:
@@ -38,6 +40,7 @@ def host_load(
     return data, stream, ops.host_load(stream, name)
 
 
+@transactional
 def host_store(t: Tensor) -> DeviceToHostStream:
     """Store a tensor through a new stream called ``<its name>_stream``.
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import popsr
 from popsr import dtypes, ops
+from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (
@@ -94,6 +95,7 @@ class _Plan:
     seed: Tensor | None = None
 
 
+@transactional
 def batch_serialise_non_overlapped(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -131,6 +133,7 @@ def batch_serialise_non_overlapped(
     return _serialise(graph, plan)
 
 
+@transactional
 def batch_serialise_overlapped(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -159,6 +162,7 @@ def batch_serialise_overlapped(
     )
 
 
+@transactional
 def batch_serialise(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -202,6 +206,7 @@ def batch_serialise(
     )
 
 
+@transactional
 def batch_serialise_fwd_and_grad(
     forward_graph: GraphWithNamedArgs,
     gradient_graph: GraphWithNamedArgs,
@@ -347,7 +352,7 @@ def _read_mode(where: str, io_mode: str, steps: int) -> bool:
             f"{where}: unknown io_mode, got {io_mode!r}, expected 'compute', 'io' or 'io_overlapped'"
         )
     if io_mode == "io_overlapped" and read_int(f"{where}: steps", steps, 1) < 2:
-        warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=3)
+        warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=4)
     return io_mode != "compute"
 
 

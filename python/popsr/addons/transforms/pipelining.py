@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from popsr._outline import outline
+from popsr._transaction import keep_attribute, transactional
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import StageContext, _stage_in, get_op_pipeline_stage
 from popsr.addons.transforms.stash import Restore, Stash
@@ -80,6 +81,7 @@ class Pipelining:
         self._first: int | None = None
         self._body: Graph | None = None
 
+    @transactional
     def apply(self, include_ops: Mapping[int, Sequence[Op]] | None = None) -> None:
         """Let the ops run ``steps`` times; without ops nothing is changed.
 
@@ -121,6 +123,7 @@ class Pipelining:
             )
         self._first = first
 
+    @transactional
     def build(self) -> None:
         """Put the loop into the graph; without ops nothing is changed.
 
@@ -133,7 +136,9 @@ class Pipelining:
                 "Pipelining: stages are not known, got build first, expected construct_graphs before it"
             )
         if self._first < len(self.graph.ops):
-            self._body, _ = outline(self.graph, self._first, self.steps, "pipeline")
+            body, _ = outline(self.graph, self._first, self.steps, "pipeline")
+            keep_attribute(self.graph.ir, self, "_body")
+            self._body = body
         self._first = None
 
     def repeat_graph(self) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr._outline import outline
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.utils import is_a, read_int
@@ -10,6 +11,7 @@ from popsr.utils import is_a, read_int
 __all__ = ["repeat_graph"]
 
 
+@transactional
 def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     """Move all ops of a graph into a new graph that a loop in their place runs, in the order in which they are.
 
