@@ -11,6 +11,7 @@ from popsr._handles import is_retired
 from popsr._location import current_location, describe_location
 from popsr._transaction import describe, run
 from popsr.context import _PASS, _context
+from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
@@ -44,8 +45,7 @@ def number(value: Any) -> Any:
 
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
     """Append an op of one output to the current graph; attributes that are None keep their default."""
-    graph = _context.graph
-    return graph._ir._tensor_cache[transact(_emit, graph, op, inputs, attrs, 1, None, None)[1][0]]
+    return transact(_emit, _context.graph, op, inputs, attrs, 1, None, None)[1][0]
 
 
 def emit_op(
@@ -56,7 +56,7 @@ def emit_op(
     outputs: int = 1,
     name: str | None = None,
     place: tuple[int, bool] | None = None,
-) -> tuple[int, list[int]]:
+) -> tuple[int, list[Tensor]]:
     """Append an op to the current graph.
 
     Args:
@@ -67,7 +67,7 @@ def emit_op(
         name: name of its outputs. Default: the op's stem.
         place: its device, and whether it is on io tiles. Default: those of the enclosing contexts.
     Returns:
-        Id of the op and ids of its outputs.
+        Id of the op, and its outputs.
     """
     return transact(_emit, _context.graph, op, inputs, attrs, outputs, name, place)
 
@@ -80,7 +80,7 @@ def _emit(
     outputs: int,
     name: str | None,
     place: tuple[int, bool] | None,
-) -> tuple[int, list[int]]:
+) -> tuple[int, list[Tensor]]:
     ir = graph._ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
@@ -88,7 +88,7 @@ def _emit(
     if name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
-        made, ids, tensors = ir._core.emit(
+        made, outputs_made = ir._core.emit(
             graph._id,
             op,
             _input_ids(op, graph, inputs),
@@ -106,14 +106,20 @@ def _emit(
         raise
     except MemoryError as error:
         raise describe(error, op) from None
-    for id_, tensor in zip(ids, tensors, strict=True):
-        ir._new_tensor(id_, graph._id, *tensor)
+    results = []
+    cls = Tensor._by_type.get("", Tensor)
+    for id_, tensor_name, kind, shape, meta_shape in outputs_made:
+        result = cls.__new__(cls)
+        result._ir, result._id, result._graph_id, result._name = ir, id_, graph._id, tensor_name
+        result._dtype, result._shape, result._meta_shape = dtype._all[kind], shape, meta_shape
+        ir._tensor_cache[id_] = result
+        results.append(result)
     if sequence != _PASS and graph not in _context._sequenced:
-        ir._on_undo(_context._sequenced.discard, graph)
-        _context._sequenced.add(graph)
+        ir._on_undo(setattr, _context, "_sequenced", _context._sequenced)
+        _context._sequenced |= {graph}
     if graph._op_hooks.hooks or _context._op_hooks.hooks:
         run(_run_hooks, graph, Op(ir, made))
-    return made, ids
+    return made, results
 
 
 def _run_hooks(graph: Graph, op: Op) -> None:

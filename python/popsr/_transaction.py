@@ -26,6 +26,7 @@ __all__ = ["current_ir", "describe", "keep_attribute", "keep_item", "on_undo", "
 P = ParamSpec("P")
 R = TypeVar("R")
 _MISSING = object()
+_state = vars(_context)
 
 
 def transactional(fn: Callable[P, R]) -> Callable[P, R]:
@@ -37,7 +38,7 @@ def transactional(fn: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        before = _context._snapshot()
+        before = _state.copy()
         try:
             return transact(fn, *args, **kwargs)
         except BaseException as error:
@@ -83,12 +84,12 @@ def _put_back(table: MutableMapping[Any, Any], key: object, value: object) -> No
         table[key] = value
 
 
-def _restore(before: tuple[Any, ...]) -> None:
+def _restore(before: dict[str, Any]) -> None:
     """Restore the context, also if Ctrl-C is pressed meanwhile."""
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:
-            _context._restore(before)
+            _state.update(before)
         except KeyboardInterrupt as error:
             interrupt = error
         else:

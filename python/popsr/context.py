@@ -49,19 +49,19 @@ _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERE
 
 
 class Context:
-    """The stacks behind the functions of this module."""
+    """What is behind the functions of this module. All that it has are values: a copy of its dict is what it was."""
 
     def __init__(self) -> None:
-        self._graphs: list[Graph] = []
-        self._name_scopes: list[str] = []
-        self._sequence: list[int] = [_PASS]
-        self._sequenced: set[Graph] = set()
-        self._stochastic: list[bool] = [True]
+        self._graphs: tuple[Graph, ...] = ()
+        self._name_scopes: tuple[str, ...] = ()
+        self._sequence: tuple[int, ...] = (_PASS,)
+        self._sequenced: frozenset[Graph] = frozenset()
+        self._stochastic: tuple[bool, ...] = (True,)
         self._ipu_id: int | None = None
         self._io_tile_set = False
         self._op_hooks = OpHooks()
         self._frame_offset = 0
-        self._debug_names: list[str] = []
+        self._debug_names: tuple[str, ...] = ()
 
     @property
     def ipu_id(self) -> int | None:
@@ -80,11 +80,13 @@ class Context:
 
     def push_name_scope(self, name: str) -> None:
         """Enter a name scope."""
-        self._name_scopes.append(name)
+        self._name_scopes = (*self._name_scopes, name)
 
     def pop_name_scope(self) -> str:
         """Leave the innermost name scope."""
-        return self._name_scopes.pop()
+        name = self._name_scopes[-1]
+        self._name_scopes = self._name_scopes[:-1]
+        return name
 
     def push_graph(self, g: Graph) -> None:
         """Make ``g`` the current graph.
@@ -96,11 +98,13 @@ class Context:
             raise StateError(
                 f"graph: graphs of different Irs are nested, got {g!r} inside {self._graphs[-1]!r}"
             )
-        self._graphs.append(g)
+        self._graphs = (*self._graphs, g)
 
     def pop_graph(self) -> Graph:
         """Return to the graph that was current before."""
-        return self._graphs.pop()
+        graph = self._graphs[-1]
+        self._graphs = self._graphs[:-1]
+        return graph
 
     @property
     def graph(self) -> Graph:
@@ -133,7 +137,8 @@ class Context:
         Raises:
             TypeError: ``fn`` cannot be called.
         """
-        return self._op_hooks.register(fn)
+        self._op_hooks, handle = self._op_hooks.register(fn)
+        return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Remove a hook of the context.
@@ -141,7 +146,7 @@ class Context:
         Raises:
             ValueError: the handle is unknown.
         """
-        self._op_hooks.remove(handle)
+        self._op_hooks = self._op_hooks.remove(handle)
 
     def scoped(self, name: str) -> str:
         """``name`` below the active name scopes."""
@@ -153,34 +158,11 @@ class Context:
         setattr(self, name, value)
         return undo
 
-    def _stacks(self) -> tuple[list[Any], ...]:
-        return self._graphs, self._name_scopes, self._sequence, self._stochastic, self._debug_names
-
-    def _snapshot(self) -> tuple[Any, ...]:
-        """What ``_restore`` takes."""
-        return (
-            [stack.copy() for stack in self._stacks()],
-            self._sequenced.copy(),
-            self._ipu_id,
-            self._io_tile_set,
-            self._frame_offset,
-            self._op_hooks._snapshot(),
-        )
-
-    def _restore(self, before: tuple[Any, ...]) -> None:
-        """Be what it was, in place: the stacks stay the same lists."""
-        stacks, sequenced, self._ipu_id, self._io_tile_set, self._frame_offset, hooks = before
-        for stack, items in zip(self._stacks(), stacks, strict=True):
-            stack[:] = items
-        self._sequenced.clear()
-        self._sequenced.update(sequenced)
-        self._op_hooks._restore(hooks)
-
     def clear_sequence(self) -> None:
         """Forget the recorded order of all graphs."""
         for graph in self._sequenced:
             graph.ir._core.clear_sequence(graph._id)
-        self._sequenced.clear()
+        self._sequenced = frozenset()
 
 
 _context = Context()
@@ -247,11 +229,11 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Setting:
             )
         if mode == "pass":
             _context.clear_sequence()
-        _context._sequence.append(_MODES[mode])
-        return leave
+        before = _context._set("_sequence", (*_context._sequence, _MODES[mode]))
+        return functools.partial(leave, before)
 
-    def leave() -> None:
-        _context._sequence.pop()
+    def leave(restore: Callable[[], None]) -> None:
+        restore()
         if len(_context._sequence) == 1:
             _context.clear_sequence()
 
@@ -264,8 +246,7 @@ def name_scope(name: str) -> Setting:
     def change() -> Callable[[], object]:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"name_scope: name is not a str, got {name!r}")
-        _context.push_name_scope(name)
-        return _context.pop_name_scope
+        return _context._set("_name_scopes", (*_context._name_scopes, name))
 
     return Setting(change)
 
@@ -276,8 +257,7 @@ def stochastic_rounding(enabled: bool) -> Setting:
     def change() -> Callable[[], object]:
         if not isinstance(enabled, bool):
             raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {enabled!r}")
-        _context._stochastic.append(enabled)
-        return _context._stochastic.pop
+        return _context._set("_stochastic", (*_context._stochastic, enabled))
 
     return Setting(change)
 
@@ -372,11 +352,11 @@ def op_debug_context(name: Any) -> Any:
 def _debugged(fn: Fn, name: str) -> Fn:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _context._debug_names.append(name)
+        restore = _context._set("_debug_names", (*_context._debug_names, name))
         try:
             with debug_context_frame_offset(1):
                 return fn(*args, **kwargs)
         finally:
-            _context._debug_names.pop()
+            restore()
 
     return call  # type: ignore[return-value]

@@ -141,8 +141,9 @@ class Graph(Handle):
         Raises:
             TypeError: ``fn`` cannot be called.
         """
-        self._ir._on_undo(self._op_hooks._restore, self._op_hooks._snapshot())
-        return self._op_hooks.register(fn)
+        hooks, handle = self._op_hooks.register(fn)
+        self._set_hooks(hooks)
+        return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Remove a hook.
@@ -150,8 +151,11 @@ class Graph(Handle):
         Raises:
             ValueError: the handle is unknown.
         """
-        self._ir._on_undo(self._op_hooks._restore, self._op_hooks._snapshot())
-        self._op_hooks.remove(handle)
+        self._set_hooks(self._op_hooks.remove(handle))
+
+    def _set_hooks(self, hooks: OpHooks) -> None:
+        self._ir._on_undo(setattr, self, "_op_hooks", self._op_hooks)
+        self._op_hooks = hooks
 
     def __contains__(self, value: Tensor) -> bool:
         from popsr.tensor import Tensor

@@ -237,23 +237,6 @@ class Ir(Handle):
             tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
         return tensor
 
-    def _new_tensor(
-        self,
-        id_: int,
-        graph: int,
-        name: str,
-        dtype_name: str,
-        shape: tuple[int, ...],
-        meta_shape: tuple[int, ...],
-    ) -> Tensor:
-        """The handle of an op's output."""
-        cls = Tensor._by_type.get(_KINDS[0], Tensor)
-        tensor = cls.__new__(cls)
-        tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, graph, name
-        tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
-        self._tensor_cache[id_] = tensor
-        return tensor
-
     def _on_undo(self, fn: Callable[..., object], *args: Any) -> None:
         """If the call that is running fails, call ``fn`` then; more than once when Ctrl-C comes in between."""
         if self._core.join():

@@ -295,7 +295,7 @@ class Tensor(Handle):
     def __radd__(self, other: TensorLike) -> Tensor:
         return popsr.ops.add(self._operand(other), self)
 
-    @_with_literals
+    @transactional
     def __iadd__(self, other: TensorLike) -> Tensor:
         popsr.ops.add_(self, self._operand(other))
         return self

@@ -1,5 +1,6 @@
 // The program. Python holds ids; every accessor takes the id and answers with plain values.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -71,14 +72,27 @@ std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
   return inputs;
 }
 
-/// What a handle of a new tensor is made of: (name, dtype, shape, meta shape).
-py::tuple describe_new(const Ir& ir, TensorId id) {
-  const Tensor& tensor = ir.tensor(id);
-  return py::make_tuple(tensor.name, info(tensor.type.dtype).name, to_tuple(tensor.type.shape),
-                        to_tuple(tensor.meta_shape));
+/// The name of a dtype as a Python str, made once: never freed.
+py::handle name_of(DType dtype) {
+  static std::array<PyObject*, kNumDTypes> names = {};
+  PyObject*& name = names[static_cast<std::size_t>(dtype)];
+  if (name == nullptr) name = py::str(std::string(info(dtype).name)).release().ptr();
+  return name;
 }
 
-/// (op, outputs, what each of them is)
+/// What a handle of a new tensor is made of: (id, name, dtype, shape, meta shape).
+py::tuple describe_new(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(id);
+  py::tuple result(5);
+  result[0] = py::int_(id);
+  result[1] = py::str(tensor.name);
+  result[2] = py::reinterpret_borrow<py::object>(name_of(tensor.type.dtype));
+  result[3] = to_tuple(tensor.type.shape);
+  result[4] = to_tuple(tensor.meta_shape);
+  return result;
+}
+
+/// (op, what its outputs are)
 py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
                const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
                int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
@@ -92,8 +106,8 @@ py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::lis
                            .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
-  py::tuple made = tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); });
-  return py::make_tuple(id, ir.op(id).outputs, std::move(made));
+  return py::make_tuple(
+      id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
 std::string_view to_string(SeedRule rule) {

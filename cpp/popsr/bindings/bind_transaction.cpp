@@ -22,18 +22,10 @@ class CallScope {
   void join(Program& program) {
     if (has(program)) return;
     if (outer_ != nullptr) outer_->join(program);
-    Member member{program.shared_from_this(), program.undo_size(), {}};
-    std::optional<Member>& place = first_ ? more_.emplace_back() : first_;
-    place = std::move(member);
-    try {
-      place->transaction = std::make_unique<Transaction>(program);
-    } catch (const std::bad_alloc&) {
-      if (more_.empty()) {
-        first_.reset();
-      } else {
-        more_.pop_back();
-      }
-      throw;
+    if (first_) {
+      more_.push_back(std::make_unique<Member>(program));
+    } else {
+      first_.emplace(program);
     }
   }
 
@@ -67,15 +59,17 @@ class CallScope {
 
  private:
   struct Member {
+    explicit Member(Program& changed)
+        : program(changed.shared_from_this()),
+          undo(changed.undo_size()),
+          transaction(std::in_place, changed) {}
     std::shared_ptr<Program> program;
-    Py_ssize_t undo = 0;
-    std::unique_ptr<Transaction> transaction;
+    Py_ssize_t undo;
+    std::optional<Transaction> transaction;
   };
 
   bool has(const Program& program) const {
-    const auto is = [&program](const std::optional<Member>& member) {
-      return member->program.get() == &program;
-    };
+    const auto is = [&program](const auto& member) { return member->program.get() == &program; };
     return first_ && (is(first_) || std::ranges::any_of(more_, is));
   }
 
@@ -96,7 +90,7 @@ class CallScope {
 
   CallScope* outer_;
   std::optional<Member> first_;  ///< Most calls change one program.
-  std::vector<std::optional<Member>> more_;
+  std::vector<std::unique_ptr<Member>> more_;
 };
 
 thread_local CallScope* CallScope::innermost = nullptr;

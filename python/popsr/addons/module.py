@@ -45,6 +45,7 @@ class NameScopeMeta(type):
 
 
 def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
+    @transactional
     @functools.wraps(build)
     def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
         name = self.__dict__.get("_name_scope")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from popsr._emit import emit, emit_op
 from popsr._places import find_place
 from popsr._transaction import transactional
-from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -135,8 +134,7 @@ def _of_tensors(
         ipus = _places_of(name, tensors)
     elif not is_a(ipus, Iterable):
         raise ArgumentTypeError(f"{name}: ipus is not a list, got {ipus!r}, expected an int for each tensor")
-    ids = emit_op(name, {"ts": tensors}, {"op": op, "ipus": list(ipus)}, outputs=len(tensors))[1]
-    return list(_context.ir._tensors_of(ids))
+    return emit_op(name, {"ts": tensors}, {"op": op, "ipus": list(ipus)}, outputs=len(tensors))[1]
 
 
 def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from popsr._emit import emit, emit_op
 from popsr._transaction import transactional
-from popsr.context import _context
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
 
@@ -104,8 +103,7 @@ def topk(
         "largest": largest,
         "available_memory_proportion": available_memory_proportion,
     }
-    ids = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
-    values, indices = _context.ir._tensors_of(ids)
+    values, indices = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
     return values, indices
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from popsr import dtypes
 from popsr._emit import emit, emit_op
 from popsr._transaction import transactional
-from popsr.context import _context
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor
 from popsr.utils import is_a
@@ -59,5 +58,4 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """
     _check_seed("split_random_seed", seed)
     count = n if is_a(n, int) else 1
-    ids = emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1]
-    return tuple(_context.graph.ir._tensor(id_) for id_ in ids)
+    return tuple(emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@transactional
 def replicated_all_reduce_strided(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -44,6 +46,7 @@ def replicated_all_reduce_strided(
     return collectives.replicated_all_reduce_identical_inputs(reduced, group=group)
 
 
+@transactional
 def replicated_all_reduce_strided_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -68,6 +71,7 @@ def replicated_all_reduce_strided_identical_inputs(
     return t.detach() - (part.detach() - part)
 
 
+@transactional
 def replicated_all_reduce_strided_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -87,6 +91,7 @@ def replicated_all_reduce_strided_identical_grad_inputs(
     return _reduce(t, op, group)
 
 
+@transactional
 def replicated_all_reduce_strided_graph(
     tensors: NamedTensors,
     op: CollectiveOps = "add",

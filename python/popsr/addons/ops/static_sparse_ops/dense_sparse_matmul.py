@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -55,6 +56,7 @@ def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matr
     return sparse.csr_matrix((matrix[rows, columns], (rows, columns)), shape=matrix.shape)
 
 
+@transactional
 def dense_const_sparse_matmul(lhs: Tensor, rhs: csr_matrix, output_cols: int) -> Tensor:
     """``lhs @ rhs`` with a sparse matrix that becomes a part of the program.
 
