@@ -9,7 +9,7 @@ from typing import Any
 from popsr._core import transact
 from popsr._handles import is_retired
 from popsr._location import current_location, describe_location
-from popsr._transaction import describe, run
+from popsr._transaction import run
 from popsr.context import _PASS, _context
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError
@@ -104,8 +104,6 @@ def _emit(
         path = "/".join([*_context._debug_names, op])
         error.add_note(f"while emitting {path}({_describe(inputs)}) at {describe_location()}")
         raise
-    except MemoryError as error:
-        raise describe(error, op) from None
     results = []
     cls = Tensor._by_type.get("", Tensor)
     for id_, tensor_name, kind, shape, meta_shape in outputs_made:

@@ -21,7 +21,7 @@ from popsr.context import _context
 if TYPE_CHECKING:
     from popsr.ir import Ir
 
-__all__ = ["current_ir", "describe", "keep_attribute", "keep_item", "on_undo", "run", "transactional"]
+__all__ = ["current_ir", "keep_attribute", "keep_item", "on_undo", "run", "transactional"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,8 +43,8 @@ def transactional(fn: Callable[P, R]) -> Callable[P, R]:
             return transact(fn, *args, **kwargs)
         except BaseException as error:
             _restore(before)
-            if type(error) is MemoryError:
-                raise describe(error, _name_of(fn)) from None
+            if type(error) is MemoryError and not str(error):  # Python's own
+                raise MemoryError(f"{_name_of(fn)}: not enough memory, nothing was changed") from None
             raise
 
     return call
@@ -96,12 +96,6 @@ def _restore(before: dict[str, Any]) -> None:
             break
     if interrupt is not None:
         raise interrupt
-
-
-def describe(error: MemoryError, where: str) -> MemoryError:
-    """The error with the call that memory ran out in, if it does not say more itself."""
-    is_bare = str(error) in ("", "not enough memory")
-    return MemoryError(f"{where}: not enough memory, nothing was changed") if is_bare else error
 
 
 def _name_of(fn: Callable[..., object]) -> str:
