@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import hostile, interrupts
@@ -17,7 +18,9 @@ PARTS = 8
 
 
 @pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
+def a_folder_and_no_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Some of the calls write a file whose name is a hostile value."""
+    monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -56,6 +56,15 @@ class Net(addons.Module):
         return ops.tanh(x @ w) + b
 
 
+class Sparse:
+    """A sparse matrix, with what popsr asks of one."""
+
+    shape = (3, 4)
+
+    def toarray(self) -> np.ndarray[Any, Any]:
+        return np.eye(3, 4, dtype=np.float32)
+
+
 class World:
     """A program with something of every kind, whose main graph is to be entered, and another program."""
 
@@ -307,22 +316,12 @@ _LEFT_OUT = {
     "Module.build",  # of Net: not popsr's
 }
 
+_ARITHMETIC = (
+    *("add", "radd", "iadd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"),
+    *("mod", "rmod", "pow", "rpow"),
+)
 _OPERATORS = (
-    *(
-        "add",
-        "radd",
-        "iadd",
-        "sub",
-        "rsub",
-        "mul",
-        "rmul",
-        "truediv",
-        "rtruediv",
-        "mod",
-        "rmod",
-        "pow",
-        "rpow",
-    ),
+    *_ARITHMETIC,
     *("matmul", "rmatmul", "and", "rand", "or", "ror", "invert", "neg", "abs", "getitem"),
 )
 
@@ -478,7 +477,15 @@ _GIVEN: dict[str, _Given] = {
     "layer_norm_distributed": lambda w: {"t": w.x, "w": w.x[0], "b": w.x[1]},
     "grad_reduce_square_add": lambda w: {"t": w.x, "loss_scaling": 2.0},
     "cross_entropy_sharded_wr_loss": lambda w: {"logits": [w.x, w.y], "indices": [w.labels, w.labels]},
-    "rotary_pos_embed": lambda w: {"t": w.rows.reshape((1, 1, 6, 2)), "sin": w.deep, "cos": w.deep},
+    "rotary_pos_embed": lambda w: (
+        {"t": w.rows, "sin": w.long[:4].reshape((4, 1)), "cos": w.rows[:, :1]} | {"rotary_dim": 2}
+    ),
+    "group_quantize_decompress": lambda w: {
+        "t": popsr.constant(np.ones((2, 3), np.uint16)),
+        "group_scale": w.x,
+        "group_bias": w.y,
+    },
+    "dense_const_sparse_matmul": lambda w: {"lhs": w.x, "rhs": Sparse(), "output_cols": 4},
     "connect_call_op": lambda w: {
         "op": w.ir.main_graph.ops[2],
         "tensor": w.x,
@@ -502,7 +509,8 @@ _GIVEN: dict[str, _Given] = {
         "inputs": w.inputs,
         "outputs": w.outputs,
         "state": w.variables,
-        "args": (1, w.ir),
+        "max_checkpoints": 1,
+        "args": (w.ir,),
     },
     "add_variable_input": _INPUT,
     "add_replica_sharded_variable_input": _INPUT,
@@ -528,6 +536,7 @@ _GIVEN: dict[str, _Given] = {
     },
     "Ir.num_host_transfers = ": lambda w: {"value": 3},
     "Ir.replica_grouping_from_assignments": lambda w: {"assignment": [0, 0, 1, 1]},
+    **{f"__{name}__": lambda w: {"other": 2.0} for name in _ARITHMETIC},  # makes a constant as well
     "__matmul__": lambda w: {"other": np.ones((3, 2), np.float32)},
     "__rmatmul__": lambda w: {"other": np.ones((3, 2), np.float32)},
     "__getitem__": lambda w: {"key": 0},
