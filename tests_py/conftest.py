@@ -7,11 +7,28 @@ import importlib.util
 import platform
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from support import unchanged
 
 import popsr
+
+
+@pytest.fixture(autouse=True)
+def failed_calls_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each ``with pytest.raises(...)``: the call that raised left all programs, and the context, as they were."""
+    raises: Any = pytest.raises
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        inner = raises(*args, **kwargs)
+        return unchanged.WatchedRaises(inner) if hasattr(inner, "__enter__") else inner
+
+    unchanged.forget()
+    monkeypatch.setattr(pytest, "raises", watched)
+    yield
+    unchanged.forget()
 
 
 def pytest_report_header() -> list[str]:

@@ -220,7 +220,7 @@ def test_errors_name_the_function_that_made_the_op() -> None:
             outer(c)
     assert caught.value.__notes__[0].startswith("while emitting outer/wide_relu/relu(t=<bool[1] ")
     assert (named.__name__, named.__doc__) == ("named", "Documented.")
-    assert get_current_context()._debug_names == []
+    assert get_current_context()._debug_names == ()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from popsr._core import transact
+from popsr._handles import is_retired
 from popsr._location import current_location, describe_location
 from popsr._shown import shown
+from popsr._transaction import run
 from popsr.context import _PASS, _context
+from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
@@ -44,8 +48,7 @@ def number(value: Any) -> Any:
 
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
     """Append an op of one output to the current graph; attributes that are None keep their default."""
-    graph = _context.graph_of(op)
-    return graph.ir._tensor(emit_op(op, inputs, attrs)[1][0])
+    return transact(_emit, _context.graph_of(op), op, inputs, attrs, 1, None, None)[1][0]
 
 
 def emit_op(
@@ -56,7 +59,7 @@ def emit_op(
     outputs: int = 1,
     name: str | None = None,
     place: tuple[int, bool] | None = None,
-) -> tuple[int, list[int]]:
+) -> tuple[int, list[Tensor]]:
     """Append an op to the current graph.
 
     Args:
@@ -67,21 +70,31 @@ def emit_op(
         name: name of its outputs. Default: the op's stem.
         place: its device, and whether it is on io tiles. Default: those of the enclosing contexts.
     Returns:
-        Id of the op and ids of its outputs.
+        Id of the op, and its outputs.
     """
-    graph = _context.graph_of(op)
-    ir = graph.ir
+    return transact(_emit, _context.graph_of(op), op, inputs, attrs, outputs, name, place)
+
+
+def _emit(
+    graph: Graph,
+    op: str,
+    inputs: Inputs,
+    attrs: Mapping[str, Any],
+    outputs: int,
+    name: str | None,
+    place: tuple[int, bool] | None,
+) -> tuple[int, list[Tensor]]:
+    ir = graph._ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
     names: list[str] = []
     if name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
-        ids = _input_ids(op, graph, inputs)
-        result = ir._core.emit(
+        made, outputs_made = ir._core.emit(
             graph._id,
             op,
-            ids,
+            _input_ids(op, graph, inputs),
             attrs,
             names,
             current_location(ir),
@@ -94,13 +107,25 @@ def emit_op(
         path = "/".join([*_context._debug_names, op])
         error.add_note(f"while emitting {path}({_describe(inputs)}) at {describe_location()}")
         raise
-    if sequence != _PASS:
-        _context._sequenced.add(graph)
+    results = []
+    cls = Tensor._by_type.get("", Tensor)
+    for id_, tensor_name, kind, shape, meta_shape in outputs_made:
+        result = cls.__new__(cls)
+        result._ir, result._id, result._graph_id, result._name = ir, id_, graph._id, tensor_name
+        result._dtype, result._shape, result._meta_shape = dtype._all[kind], shape, meta_shape
+        ir._tensor_cache[id_] = result
+        results.append(result)
+    if sequence != _PASS and graph not in _context._sequenced:
+        ir._on_undo(setattr, _context, "_sequenced", _context._sequenced)
+        _context._sequenced |= {graph}
     if graph._op_hooks.hooks or _context._op_hooks.hooks:
-        made = Op(ir, result[0])
-        graph._op_hooks.run(made)
-        _context._op_hooks.run(made)
-    return result
+        run(_run_hooks, graph, Op(ir, made))
+    return made, results
+
+
+def _run_hooks(graph: Graph, op: Op) -> None:
+    graph._op_hooks.run(op)
+    _context._op_hooks.run(op)
 
 
 def _flat(inputs: Inputs) -> Iterator[tuple[str, Any]]:
@@ -149,7 +174,9 @@ def foreign_tensor(what: str, t: Tensor, graph: Graph) -> GraphError:
 
 def _describe(inputs: Inputs) -> str:
     return ", ".join(
-        f"{name}=<{_short(value)} '{value.id}'>" if isinstance(value, Tensor) else f"{name}={shown(value)}"
+        f"{name}=<{_short(value)} '{value.id}'>"
+        if isinstance(value, Tensor) and not is_retired(value)
+        else f"{name}={shown(value)}"
         for name, value in itertools.islice(_flat(inputs), _MAX_DESCRIBED)
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from popsr._args import read_int
@@ -15,38 +16,35 @@ if TYPE_CHECKING:
 __all__ = ["OpHooks"]
 
 
+@dataclass(frozen=True, slots=True)
 class OpHooks:
     """The hooks of a graph or of the context, by handle; called in the order in which they were registered."""
 
-    def __init__(self) -> None:
-        """No hooks."""
-        self.hooks: dict[int, Callable[[Op], Any]] = {}
-        self._next = 0
+    hooks: Mapping[int, Callable[[Op], Any]] = field(default_factory=dict)
+    next: int = 0
 
-    def register(self, fn: Callable[[Op], Any]) -> int:
-        """Add a hook; returns its handle.
+    def register(self, fn: Callable[[Op], Any]) -> tuple[OpHooks, int]:
+        """With one more hook; and its handle.
 
         Raises:
             TypeError: it cannot be called.
         """
         if not callable(fn):
             raise ArgumentTypeError(f"register_op_created_hook: fn cannot be called, got {shown(fn)}")
-        handle = self._next
-        self._next += 1
-        self.hooks[handle] = fn
-        return handle
+        return OpHooks({**self.hooks, self.next: fn}, self.next + 1), self.next
 
-    def remove(self, handle: int) -> None:
-        """Remove a hook.
+    def remove(self, handle: int) -> OpHooks:
+        """Without a hook.
 
         Raises:
             ValueError: the handle is unknown.
         """
         handle = read_int("remove_op_created_hook: handle", handle)
-        if self.hooks.pop(handle, None) is None:
+        if handle not in self.hooks:
             raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {shown(handle)}")
+        return OpHooks({each: fn for each, fn in self.hooks.items() if each != handle}, self.next)
 
     def run(self, op: Op) -> None:
-        """Call the hooks that are there now, also if one removes another."""
-        for hook in list(self.hooks.values()):
+        """Call the hooks."""
+        for hook in self.hooks.values():
             hook(op)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from popsr._location import current_location
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.graph import Graph
 from popsr.op import Op
+from popsr.tensor import Tensor
 
 __all__ = ["outline"]
 
 
+@transactional
 def outline(graph: Graph, first: int, count: int, name: str, *, carries: bool = False) -> tuple[Graph, Op]:
     """Move the ops of a graph from position ``first`` on into a new graph that a loop in their place runs.
 
@@ -35,8 +38,13 @@ def outline(graph: Graph, first: int, count: int, name: str, *, carries: bool = 
     for id_ in moved:
         tensor = ir._tensor_cache.get(id_)
         if tensor is not None:
+            ir._on_undo(_set_place, tensor, tensor._graph_id, tensor._name)
             tensor._graph_id, tensor._name = body, ir._core.tensor(id_)[0]
     made = Op(ir, op)
     graph._op_hooks.run(made)
     _context._op_hooks.run(made)
     return ir._graph(body), made
+
+
+def _set_place(tensor: Tensor, graph: int, name: str) -> None:
+    tensor._graph_id, tensor._name = graph, name

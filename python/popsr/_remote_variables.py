@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from popsr import dtypes
 from popsr._args import read_dtype, read_int, read_shape
 from popsr._shown import shown
+from popsr._transaction import keep_item, transactional
 from popsr._variables import RetrievalMode, VariablePlan, plan_variable, read_groups
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError, ReplicaError, ShapeError
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@transactional
 def remote_variable(
     data: HostScalarTensor,
     remote_buffer: RemoteBuffer,
@@ -71,6 +73,7 @@ def remote_variable(
     return _place(plan.make(), remote_buffer, offset, 1)
 
 
+@transactional
 def remote_replica_sharded_variable(
     data: HostScalarTensor,
     remote_buffer: RemoteBuffer,
@@ -120,6 +123,7 @@ def remote_replica_sharded_variable(
     return _place(plan.make(), remote_buffer, offset, shards)
 
 
+@transactional
 def replica_sharded_buffer(
     shape: Iterable[int],
     dtype: dtypes.dtype,
@@ -157,10 +161,11 @@ def replica_sharded_buffer(
     shards = _read_shard_over(where, grouping, shard_over)
     buffer = RemoteBuffer((-(-math.prod(extents) // shards),), read_dtype(where, dtype), entries)
     buffer.meta_shape = extents
-    buffer._ir._shard_over[buffer._id] = shards
+    buffer._ir._shard_over[buffer._id] = shards  # dropped with the buffer
     return buffer
 
 
+@transactional
 def replica_sharded_variable(
     data: HostScalarTensor,
     dtype: dtypes.dtype | None = None,
@@ -262,5 +267,6 @@ def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: i
 
 def _place(variable: Variable, buffer: RemoteBuffer, offset: int, shards: int) -> Variable:
     variable._ir._core.place_variable(variable._id, buffer._id, int(offset), shards)
+    keep_item(variable._ir, variable._ir._residents, (buffer._id, int(offset)))
     variable._ir._residents[buffer._id, int(offset)] = variable
     return variable

@@ -13,6 +13,7 @@ from popsr._args import read_choice, read_name
 from popsr._group_data import group_data, is_mapped
 from popsr._location import current_location
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
@@ -72,8 +73,8 @@ class VariablePlan:
             self.groups.grouping,
             self.groups.all_replicas,
             True,  # nobody else has the data, unless it is a file
+            current_location(self.ir),
         )
-        self.ir._core.set_location(id_, current_location(self.ir))
         result = self.ir._tensor(id_)
         assert isinstance(result, Variable)
         if is_mapped(self.data):
@@ -154,6 +155,7 @@ def _read_settings(where: str, settings: VariableSettings, others: Iterable[obje
     return Groups(grouping, mode is replicas.VariableRetrievalMode.AllReplicas)
 
 
+@transactional
 def variable(
     data: HostScalarTensor,
     dtype: dtypes.dtype | None = None,

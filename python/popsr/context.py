@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Context",
     "Fn",
+    "Setting",
     "debug_context_frame_offset",
     "gcg",
     "get_current_context",
@@ -50,19 +51,19 @@ _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERE
 
 
 class Context:
-    """The stacks behind the functions of this module."""
+    """What is behind the functions of this module. All that it has are values: a copy of its dict is what it was."""
 
     def __init__(self) -> None:
-        self._graphs: list[Graph] = []
-        self._name_scopes: list[str] = []
-        self._sequence: list[int] = [_PASS]
-        self._sequenced: set[Graph] = set()
-        self._stochastic: list[bool] = [True]
+        self._graphs: tuple[Graph, ...] = ()
+        self._name_scopes: tuple[str, ...] = ()
+        self._sequence: tuple[int, ...] = (_PASS,)
+        self._sequenced: frozenset[Graph] = frozenset()
+        self._stochastic: tuple[bool, ...] = (True,)
         self._ipu_id: int | None = None
         self._io_tile_set = False
         self._op_hooks = OpHooks()
         self._frame_offset = 0
-        self._debug_names: list[str] = []
+        self._debug_names: tuple[str, ...] = ()
 
     @property
     def ipu_id(self) -> int | None:
@@ -81,14 +82,15 @@ class Context:
 
     def push_name_scope(self, name: str) -> None:
         """Enter a name scope."""
-        read_text("push_name_scope: name", name)
-        self._name_scopes.append(name)
+        self._name_scopes = (*self._name_scopes, read_text("push_name_scope: name", name))
 
     def pop_name_scope(self) -> str:
         """Leave the innermost name scope."""
         if not self._name_scopes:
             raise StateError("pop_name_scope: no name scope is entered, expected push_name_scope before")
-        return self._name_scopes.pop()
+        name = self._name_scopes[-1]
+        self._name_scopes = self._name_scopes[:-1]
+        return name
 
     def push_graph(self, g: Graph) -> None:
         """Make ``g`` the current graph.
@@ -103,13 +105,15 @@ class Context:
             raise StateError(
                 f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}"
             )
-        self._graphs.append(g)
+        self._graphs = (*self._graphs, g)
 
     def pop_graph(self) -> Graph:
         """Return to the graph that was current before."""
         if not self._graphs:
             raise StateError("pop_graph: no graph is entered, expected push_graph before")
-        return self._graphs.pop()
+        graph = self._graphs[-1]
+        self._graphs = self._graphs[:-1]
+        return graph
 
     @property
     def graph(self) -> Graph:
@@ -152,7 +156,8 @@ class Context:
         Raises:
             TypeError: ``fn`` cannot be called.
         """
-        return self._op_hooks.register(fn)
+        self._op_hooks, handle = self._op_hooks.register(fn)
+        return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Remove a hook of the context.
@@ -160,17 +165,23 @@ class Context:
         Raises:
             ValueError: the handle is unknown.
         """
-        self._op_hooks.remove(handle)
+        self._op_hooks = self._op_hooks.remove(handle)
 
     def scoped(self, name: str) -> str:
         """``name`` below the active name scopes."""
         return "/".join([*self._name_scopes, name]) if self._name_scopes else name
 
+    def _set(self, name: str, value: Any) -> Callable[[], None]:
+        """Set an attribute; returns what sets it back."""
+        undo = functools.partial(setattr, self, name, getattr(self, name))
+        setattr(self, name, value)
+        return undo
+
     def clear_sequence(self) -> None:
         """Forget the recorded order of all graphs."""
         for graph in self._sequenced:
             graph.ir._core.clear_sequence(graph._id)
-        self._sequenced.clear()
+        self._sequenced = frozenset()
 
 
 _context = Context()
@@ -201,52 +212,73 @@ gmg = get_main_graph
 gir = get_ir
 
 
-@contextlib.contextmanager
-def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[None]:
+class Setting(contextlib.ContextDecorator):
+    """A context manager, also a decorator, that changes the context and takes that back.
+
+    Nothing but leaving it takes it back: one that an exception left behind does nothing when it is freed, so that it
+    does not disturb a context that was restored meanwhile.
+    """
+
+    def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
+        """``change`` returns what takes the change back."""
+        self._change = change
+        self._entered: list[Callable[[], object]] = []
+
+    def __enter__(self) -> None:
+        self._entered.append(self._change())
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.pop()()
+
+
+def in_sequence(mode: bool | Literal["pass"] = True) -> Setting:
     """Fix the order of the ops made inside.
 
     Args:
         mode: True: each op follows the ones before it. False: ops follow the last op of mode True only.
             "pass": no constraint.
     """
-    if mode is None:
-        raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
-    mode = read_choice("in_sequence", "mode", mode, (True, False, "pass"))
-    if mode == "pass":
-        _context.clear_sequence()
-    _context._sequence.append(_MODES[mode])
-    try:
-        yield
-    finally:
-        _context._sequence.pop()
+
+    def change() -> Callable[[], None]:
+        if mode is None:
+            raise ArgumentTypeError("in_sequence: mode is None, expected True, False or 'pass'")
+        read = read_choice("in_sequence", "mode", mode, (True, False, "pass"))
+        if read == "pass":
+            _context.clear_sequence()
+        before = _context._set("_sequence", (*_context._sequence, _MODES[read]))
+        return functools.partial(leave, before)
+
+    def leave(restore: Callable[[], None]) -> None:
+        restore()
         if len(_context._sequence) == 1:
             _context.clear_sequence()
 
+    return Setting(change)
 
-@contextlib.contextmanager
-def name_scope(name: str) -> Iterator[None]:
+
+def name_scope(name: str) -> Setting:
     """Prefix the names of tensors made inside with ``name/``."""
-    _context.push_name_scope(read_text("name_scope: name", name))
-    try:
-        yield
-    finally:
-        _context.pop_name_scope()
+
+    def change() -> Callable[[], object]:
+        return _context._set(
+            "_name_scopes", (*_context._name_scopes, read_text("name_scope: name", name))
+        )
+
+    return Setting(change)
 
 
-@contextlib.contextmanager
-def stochastic_rounding(enabled: bool) -> Iterator[None]:
+def stochastic_rounding(enabled: bool) -> Setting:
     """Whether ops made inside take part in stochastic rounding when it is on for the Ir."""
-    if not isinstance(enabled, bool):
-        raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {shown(enabled)}")
-    _context._stochastic.append(enabled)
-    try:
-        yield
-    finally:
-        _context._stochastic.pop()
+
+    def change() -> Callable[[], object]:
+        if not isinstance(enabled, bool):
+            raise ArgumentTypeError(f"stochastic_rounding: enabled is not a bool, got {shown(enabled)}")
+        return _context._set("_stochastic", (*_context._stochastic, enabled))
+
+    return Setting(change)
 
 
-@contextlib.contextmanager
-def ipu(ipu: int) -> Iterator[None]:
+def ipu(ipu: int) -> Setting:
     """Place the ops made inside, and their results, on a device of the replica.
 
     Places are recorded and checked: ops take inputs that are on one device, ``ops.ipu_copy`` moves a tensor to another.
@@ -258,28 +290,18 @@ def ipu(ipu: int) -> Iterator[None]:
         TypeError: it is no int.
         ValueError: it is negative.
     """
-    before, _context._ipu_id = _context._ipu_id, read_ipu("ipu", "ipu", ipu)
-    try:
-        yield
-    finally:
-        _context._ipu_id = before
+    return Setting(lambda: _context._set("_ipu_id", read_ipu("ipu", "ipu", ipu)))
 
 
-@contextlib.contextmanager
-def io_tiles() -> Iterator[None]:
+def io_tiles() -> Setting:
     """Place the ops made inside, and their results, on io tiles; ``ops.io_tile_copy`` moves a tensor.
 
     As with ``ipu``, no value depends on it.
     """
-    before, _context._io_tile_set = _context._io_tile_set, True
-    try:
-        yield
-    finally:
-        _context._io_tile_set = before
+    return Setting(lambda: _context._set("_io_tile_set", True))
 
 
-@contextlib.contextmanager
-def debug_context_frame_offset(i: int) -> Iterator[None]:
+def debug_context_frame_offset(i: int) -> Setting:
     """Let ops made inside say that callers further out made them.
 
     For functions that make ops for others: with 1 the location of an op is the line that calls the function. Nested
@@ -291,12 +313,12 @@ def debug_context_frame_offset(i: int) -> Iterator[None]:
         TypeError: it is no int.
         ValueError: it is negative.
     """
-    i = read_int("debug_context_frame_offset: i", i, 0, _MAX_FRAMES)
-    _context._frame_offset += i
-    try:
-        yield
-    finally:
-        _context._frame_offset -= i
+
+    def change() -> Callable[[], object]:
+        offset = read_int("debug_context_frame_offset: i", i, 0, _MAX_FRAMES)
+        return _context._set("_frame_offset", _context._frame_offset + offset)
+
+    return Setting(change)
 
 
 def get_source_location(offset: int) -> str:
@@ -338,11 +360,11 @@ def op_debug_context(name: Any) -> Any:
 def _debugged(fn: Fn, name: str) -> Fn:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _context._debug_names.append(name)
+        restore = _context._set("_debug_names", (*_context._debug_names, name))
         try:
             with debug_context_frame_offset(1):
                 return fn(*args, **kwargs)
         finally:
-            _context._debug_names.pop()
+            restore()
 
     return call  # type: ignore[return-value]

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from popsr._args import is_a
+from popsr._handles import Handle
 from popsr._op_hooks import OpHooks
 from popsr._popart_names import with_popart_names
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
@@ -23,7 +25,7 @@ __all__ = ["Graph"]
 
 
 @with_popart_names
-class Graph:
+class Graph(Handle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
@@ -116,6 +118,7 @@ class Graph:
             raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {shown(tensor_id)}")
         return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
 
+    @transactional
     def add_var_init(
         self, name: str | None, data: HostScalarTensor, settings: VariableSettings | None = None
     ) -> Variable:
@@ -139,7 +142,9 @@ class Graph:
         Raises:
             TypeError: ``fn`` cannot be called.
         """
-        return self._op_hooks.register(fn)
+        hooks, handle = self._op_hooks.register(fn)
+        self._set_hooks(hooks)
+        return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Remove a hook.
@@ -147,7 +152,11 @@ class Graph:
         Raises:
             ValueError: the handle is unknown.
         """
-        self._op_hooks.remove(handle)
+        self._set_hooks(self._op_hooks.remove(handle))
+
+    def _set_hooks(self, hooks: OpHooks) -> None:
+        self._ir._on_undo(setattr, self, "_op_hooks", self._op_hooks)
+        self._op_hooks = hooks
 
     def __contains__(self, value: Tensor) -> bool:
         from popsr.tensor import Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import read_int, read_int64s, read_name
+from popsr._handles import Handle, Undone, retire
 from popsr._popart_names import PopartIr, with_popart_names
 from popsr._shown import shown
+from popsr._transaction import keep_attribute, transactional
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph
@@ -23,6 +26,7 @@ from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.module import Module
+    from popsr.remote_buffer import RemoteBuffer
     from popsr.replicas import VariableSettings
     from popsr.streams import DeviceToHostStream, HostToDeviceStream
 
@@ -34,7 +38,7 @@ _ids = itertools.count()
 
 
 @with_popart_names
-class Ir:
+class Ir(Handle):
     """A program that all replicas run.
 
     Args:
@@ -48,6 +52,10 @@ class Ir:
         self._tensor_cache: dict[int, Tensor] = {}
         self._graph_cache: dict[int, Graph] = {}
         self._stream_cache: dict[int, Any] = {}
+        self._remote_cache: dict[int, RemoteBuffer] = {}
+        self._undone = Undone()
+        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._transaction
+        self._core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
         self._locations: dict[tuple[str, int], int] = {}
         self._num_host_transfers = 1
         self._prepared = False
@@ -78,7 +86,9 @@ class Ir:
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        self._num_host_transfers = read_int("Ir: num_host_transfers", value, 1)
+        transfers = read_int("Ir: num_host_transfers", value, 1)
+        keep_attribute(self, self, "_num_host_transfers")
+        self._num_host_transfers = transfers
 
     @property
     def replication_factor(self) -> int:
@@ -94,7 +104,10 @@ class Ir:
                 f"Ir(replication={shown(value)}) or "
                 "setting it before anything is made"
             )
-        self._core = _core.Ir(_read_replication(value))
+        core = _core.Ir(_read_replication(value))
+        core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
+        keep_attribute(self, self, "_core")
+        self._core = core
         self._locations.clear()
         self._seeds_at = self._facts_at = None
 
@@ -103,6 +116,7 @@ class Ir:
         """Number of replicas of this process: all of them."""
         return self._core.replication
 
+    @transactional
     def create_graph(
         self, fn: Callable[..., Tensor | Iterable[Tensor] | None] | Module, *args: Any, **kwargs: Any
     ) -> Graph:
@@ -123,6 +137,7 @@ class Ir:
 
         return create_graph(self, fn, args, kwargs)
 
+    @transactional
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """A graph without inputs and ops, to be filled inside ``with graph:``."""
         return self._graph(self._core.create_graph(read_name("create_empty_graph", name, "graph")))
@@ -146,6 +161,7 @@ class Ir:
                 f"embed_replication_factor: not the Ir's number of replicas, got {shown(replication_factor)}, "
                 f"expected {self.replication_factor}"
             )
+        keep_attribute(self, self, "_embeds_replication")
         self._embeds_replication = True
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
@@ -229,6 +245,54 @@ class Ir:
             tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
         return tensor
 
+    def _on_undo(self, fn: Callable[..., object], *args: Any) -> None:
+        """If the call that is running fails, call ``fn`` then; more than once when Ctrl-C comes in between."""
+        if self._core.join():
+            self._undo.append((fn, args))
+
+    def _rolled_back(
+        self,
+        undo: int,
+        graphs: tuple[int, int],
+        tensors: tuple[int, int],
+        ops: tuple[int, int],
+        streams: tuple[int, int],
+        remotes: tuple[int, int],
+    ) -> None:
+        """A call failed, and what it had made is gone from the core: everything with numbers in these ranges.
+
+        Ctrl-C may come in between: then this is called again.
+
+        Args:
+            undo: entries of ``_undo`` from here on are the call's.
+            graphs: first number, and the one after the last.
+            tensors: likewise.
+            ops: likewise.
+            streams: likewise.
+            remotes: likewise.
+        """
+        while len(self._undo) > undo:
+            function, args = self._undo[-1]
+            function(*args)
+            self._undo.pop()
+        caches: tuple[dict[int, Any], ...] = (
+            self._graph_cache,
+            self._tensor_cache,
+            self._stream_cache,
+            self._remote_cache,
+        )
+        for cache, numbers in zip(caches, (graphs, tensors, streams, remotes), strict=True):
+            for id_ in range(*numbers):
+                if id_ in cache:
+                    retire(cache[id_])
+                    del cache[id_]
+        for id_ in range(*tensors):
+            self._mapped.pop(id_, None)
+        for id_ in range(*remotes):
+            self._shard_over.pop(id_, None)
+        if ops[0] < ops[1]:
+            self._undone.add(ops[0])
+
     def _tensors_of(self, ids: Iterable[int]) -> tuple[Tensor, ...]:
         return tuple(self._tensor(id_) for id_ in ids)
 
@@ -259,6 +323,10 @@ class Ir:
         if self._facts_at is None or self._facts_at[:2] != version:
             self._facts_at = (*version, _core.PartitionAnalysis(self._core))
         return self._facts_at[2]
+
+    @property
+    def _ir(self) -> Ir:
+        return self
 
     def __hash__(self) -> int:
         return hash(self._ir_id)

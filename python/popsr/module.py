@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from popsr._transaction import transactional
 from popsr.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ __all__ = ["Module"]
 class Module:
     """A function with state that ``Ir.create_graph`` accepts: subclasses define ``build``."""
 
+    @transactional
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """The same as ``build``."""
         return self.build(*args, **kwargs)

@@ -7,6 +7,8 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Literal
 
+from popsr._handles import Handle, refuse_undone
+
 if TYPE_CHECKING:
     from popsr.graph import Graph
     from popsr.ir import Ir
@@ -23,15 +25,28 @@ class StochasticRoundingMethod(enum.Enum):
     IdenticalSeeds = "identical_seeds"
 
 
-class Op:
+class Op(Handle):
     """One op of a graph. Views compare by the op that they show."""
 
-    __slots__ = ("_id", "_ir")
+    __slots__ = ("_calls", "_id", "_program")
 
     def __init__(self, ir: Ir, id_: int) -> None:
         """A view; see ``Graph.ops``."""
-        self._ir = ir
+        self._program = ir
         self._id = id_
+        self._calls = ir._undone.calls
+
+    @property
+    def _ir(self) -> Ir:
+        if self._is_undone:
+            refuse_undone(repr(self))
+        return self._program
+
+    @property
+    def _is_undone(self) -> bool:
+        """True if the call that made the op failed."""
+        undone = self._program._undone
+        return self._calls != undone.calls and undone.covers(self._id, self._calls)
 
     def _info(self) -> dict[str, Any]:
         return self._ir._core.op(self._id)
@@ -135,10 +150,15 @@ class Op:
         return rule
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Op) and other._ir is self._ir and other._id == self._id
+        return (
+            isinstance(other, Op)
+            and other._program is self._program
+            and other._id == self._id
+            and other._is_undone == self._is_undone
+        )
 
     def __hash__(self) -> int:
-        return hash((self._ir.id, self._id))
+        return hash((self._program.id, self._id))
 
     def __repr__(self) -> str:
-        return self._ir._core.print_op(self._id)
+        return f"Op[{self._id}]" if self._is_undone else self._ir._core.print_op(self._id)

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from popsr import dtypes
 from popsr._args import read_dtype, read_int, read_shape
+from popsr._handles import Handle
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
 from popsr.ir import Ir
@@ -18,7 +20,7 @@ __all__ = ["RemoteBuffer", "remote_buffer"]
 _MAX_ENTRIES = 2**31 - 1
 
 
-class RemoteBuffer:
+class RemoteBuffer(Handle):
     """A remote buffer of the current Ir: ``entries`` values, other ones on each replica.
 
     Entries are zeros until something is stored or a remote variable is placed there. Ops reach them through
@@ -37,9 +39,14 @@ class RemoteBuffer:
         self._ir: Ir = _context.graph_of("remote_buffer").ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
-        self._id = self._ir._core.add_remote_buffer(
-            self._dtype.name, list(self._shape), _read_entries(entries), []
-        )
+        self._id: int
+        self._make(_read_entries(entries))
+
+    @transactional
+    def _make(self, entries: int) -> None:
+        ir = self._ir
+        self._id = ir._core.add_remote_buffer(self._dtype.name, list(self._shape), entries, [])
+        ir._remote_cache[self._id] = self
 
     @property
     def remote_buffer_id(self) -> int:

@@ -28,6 +28,7 @@ from popsr._printing import print_values
 from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
+from popsr._transaction import keep_attribute, transactional
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.ir import Ir
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
@@ -61,6 +62,7 @@ class Session(SessionVariables):
             when one replica of a group is read whose members differ. True for all of these, or some of their codes.
     """
 
+    @transactional
     def __init__(
         self,
         ir: Ir,
@@ -96,6 +98,7 @@ class Session(SessionVariables):
         self._core = _core.Session(
             ir._core, seed, read_flag("Session: dedup", dedup), share, num_threads or 0, clamp_scales
         )
+        keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
         self._transfers = 0

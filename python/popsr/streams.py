@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
 from popsr._args import read_choice, read_dtype, read_name, read_shape
+from popsr._handles import Handle
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import UnsupportedError
 from popsr.tensor import TensorSpec
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
 
-class Stream:
+class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
     __slots__ = ("_broadcast", "_dtype", "_id", "_ir", "_name", "_shape")
@@ -91,6 +93,7 @@ class DeviceToHostStream(Stream):
 S = TypeVar("S", bound=Stream)
 
 
+@transactional
 def _make(
     cls: type[S], where: str, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, broadcast: bool
 ) -> S:

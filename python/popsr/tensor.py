@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -10,11 +11,13 @@ import numpy as np
 import popsr
 from popsr import _core, dtypes
 from popsr._args import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
+from popsr._handles import Handle
 from popsr._host_types import HostTensor, ScalarType, host_tensor_types
 from popsr._location import describe_location
 from popsr._places import location_of, place_of
 from popsr._shown import shown, shown_items
 from popsr._tensor_spec import TensorSpec
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.typing_ import NewAliasAnnotation
@@ -50,7 +53,20 @@ __all__ = [
 ]
 
 
-class Tensor:
+def _with_literals(
+    operator: Callable[[Tensor, TensorLike], Tensor],
+) -> Callable[[Tensor, TensorLike], Tensor]:
+    """Decorate an operator whose other operand may become a constant."""
+    with_constant = transactional(operator)
+
+    @functools.wraps(operator)
+    def call(self: Tensor, other: TensorLike) -> Tensor:
+        return operator(self, other) if isinstance(other, Tensor) else with_constant(self, other)
+
+    return call
+
+
+class Tensor(Handle):
     """A value of a graph, one on each replica. Made by ops and by functions of this module.
 
     ``==`` is identity. Operators make ops in the current graph; numbers and arrays become constants of the tensor's
@@ -242,6 +258,7 @@ class Tensor:
         """See :func:`popsr.ops.detach_`."""
         return popsr.ops.detach_(self)
 
+    @transactional
     def diag(self) -> Tensor:
         """The diagonal of a matrix: elements ``[i, i]``, as many as the shorter side has.
 
@@ -311,61 +328,80 @@ class Tensor:
     def _operand(self, other: TensorLike) -> Tensor:
         return _as_operand(other, self._dtype)
 
+    @_with_literals
     def __add__(self, other: TensorLike) -> Tensor:
         return popsr.ops.add(self, self._operand(other))
 
+    @_with_literals
     def __radd__(self, other: TensorLike) -> Tensor:
         return popsr.ops.add(self._operand(other), self)
 
+    @transactional
     def __iadd__(self, other: TensorLike) -> Tensor:
         popsr.ops.add_(self, self._operand(other))
         return self
 
+    @_with_literals
     def __sub__(self, other: TensorLike) -> Tensor:
         return popsr.ops.sub(self, self._operand(other))
 
+    @_with_literals
     def __rsub__(self, other: TensorLike) -> Tensor:
         return popsr.ops.sub(self._operand(other), self)
 
+    @_with_literals
     def __mul__(self, other: TensorLike) -> Tensor:
         return popsr.ops.mul(self, self._operand(other))
 
+    @_with_literals
     def __rmul__(self, other: TensorLike) -> Tensor:
         return popsr.ops.mul(self._operand(other), self)
 
+    @_with_literals
     def __truediv__(self, other: TensorLike) -> Tensor:
         return popsr.ops.div(self, self._operand(other))
 
+    @_with_literals
     def __rtruediv__(self, other: TensorLike) -> Tensor:
         return popsr.ops.div(self._operand(other), self)
 
+    @_with_literals
     def __mod__(self, other: TensorLike) -> Tensor:
         return popsr.ops.fmod(self, self._operand(other))
 
+    @_with_literals
     def __rmod__(self, other: TensorLike) -> Tensor:
         return popsr.ops.fmod(self._operand(other), self)
 
+    @_with_literals
     def __pow__(self, other: TensorLike) -> Tensor:
         return popsr.ops.pow(self, self._operand(other))
 
+    @_with_literals
     def __rpow__(self, other: TensorLike) -> Tensor:
         return popsr.ops.pow(self._operand(other), self)
 
+    @_with_literals
     def __matmul__(self, other: TensorLike) -> Tensor:
         return popsr.ops.matmul(self, self._operand(other))
 
+    @_with_literals
     def __rmatmul__(self, other: TensorLike) -> Tensor:
         return popsr.ops.matmul(self._operand(other), self)
 
+    @_with_literals
     def __and__(self, other: TensorLike) -> Tensor:
         return popsr.ops.logical_and(self, self._operand(other))
 
+    @_with_literals
     def __rand__(self, other: TensorLike) -> Tensor:
         return popsr.ops.logical_and(self._operand(other), self)
 
+    @_with_literals
     def __or__(self, other: TensorLike) -> Tensor:
         return popsr.ops.logical_or(self, self._operand(other))
 
+    @_with_literals
     def __ror__(self, other: TensorLike) -> Tensor:
         return popsr.ops.logical_or(self._operand(other), self)
 
@@ -378,6 +414,7 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return popsr.ops.abs(self)
 
+    @transactional
     def __getitem__(
         self, key: int | slice | tuple[int | slice, ...] | Tensor | list[Any] | NDArray[Any]
     ) -> Tensor:
@@ -476,6 +513,7 @@ def _as_operand(value: TensorLike, dtype: dtypes.dtype) -> Tensor:
 # --- functions ------------------------------------------------------------------------------------------------------
 
 
+@transactional
 def constant(
     data: HostScalarTensor,
     dtype: dtypes.dtype | None = None,
@@ -515,6 +553,7 @@ def constant(
     return result
 
 
+@transactional
 def graph_input(
     shape: Iterable[int],
     dtype: dtypes.dtype,

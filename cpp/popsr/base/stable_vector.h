@@ -25,6 +25,13 @@ class StableVector {
     blocks_.back().push_back(std::move(value));
     ++size_;
   }
+  /// Drops the last ones: `size` are left.
+  void truncate(std::size_t size) noexcept {
+    for (; size_ > size; --size_) {
+      blocks_.back().pop_back();
+      if (blocks_.back().empty()) blocks_.pop_back();
+    }
+  }
 
  private:
   static constexpr std::size_t kBlock = 512;

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "popsr/base/error.h"
@@ -54,6 +56,8 @@ struct ThreadPool::State {
   Erased body = nullptr;
   const void* context = nullptr;
   int parts = 0;
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure = nullptr;  ///< Of the first part that threw.
   pid_t owner = getpid();
 
   void join() {
@@ -63,6 +67,14 @@ struct ThreadPool::State {
     for (std::thread& worker : workers) worker.join();
   }
 
+  void run_part(int index) {
+    try {
+      body(context, index);
+    } catch (...) {  // memory ran out
+      if (!failed.exchange(true, std::memory_order_acq_rel)) failure = std::current_exception();
+    }
+  }
+
   void work(int index) {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
@@ -70,7 +82,7 @@ struct ThreadPool::State {
       wait_while_equal(generation, seen);
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
-      if (index < parts) body(context, index);
+      if (index < parts) run_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
@@ -111,11 +123,14 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   state.pending.store(threads_ - 1, std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_acq_rel);
   state.generation.notify_all();
-  body(context, 0);
+  state.run_part(0);
   for (int left = state.pending.load(std::memory_order_acquire); left != 0;
        left = state.pending.load(std::memory_order_acquire)) {
     wait_while_equal(state.pending, left);
   }
+  if (!state.failed.load(std::memory_order_acquire)) return;
+  state.failed.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(state.failure, nullptr));
 }
 
 int default_threads() {
@@ -148,8 +163,8 @@ void* thread_scratch(std::size_t bytes) {
   };
   thread_local Block block;
   if (bytes > block.size) {
-    ::operator delete (block.memory, std::align_val_t{64});
-    block.memory = nullptr;
+    ::operator delete (std::exchange(block.memory, nullptr), std::align_val_t{64});
+    block.size = 0;
     block.memory = ::operator new (bytes, std::align_val_t{64});
     block.size = bytes;
   }

@@ -2,6 +2,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
 
@@ -37,16 +38,16 @@ py::list values(const PartitionAnalysis& facts, TensorId tensor) {
 }  // namespace
 
 void bind_analysis(py::module_& m) {
-  // The analysis holds a reference to the Ir: keep_alive ties them. It interns into the Ir's partition table
+  // The analysis holds a reference to the Ir. It interns into the Ir's partition table
   // without a lock, so one Ir is for one thread at a time, as building one is; other threads may run
   // meanwhile.
-  py::class_<PartitionAnalysis>(m, "PartitionAnalysis")
+  py::class_<PartitionAnalysis, std::shared_ptr<PartitionAnalysis>> analysis(m, "PartitionAnalysis");
+  guard(analysis)
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
-             const WithoutGil released;
-             verify(*ir);  // facts of an ambiguous program would mean nothing
-             return std::make_unique<PartitionAnalysis>(*ir);
-           }),
-           py::keep_alive<1, 2>())
+        const WithoutGil released;
+        verify(*ir);  // facts of an ambiguous program would mean nothing
+        return make_keeping<PartitionAnalysis>(ir, *ir);
+      }))
       .def("check_fresh", &PartitionAnalysis::check_fresh)
       .def("partition",
            [](const PartitionAnalysis& self, TensorId tensor) {

@@ -7,6 +7,7 @@
 #include "popsr/analysis/lints.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 
 namespace popsr::bindings {
 namespace {
@@ -139,8 +140,8 @@ py::object optional_id(std::uint32_t id) { return id == kNone ? py::object(py::n
 /// An explanation whose steps are made when they are asked for.
 class ExplanationHandle {
  public:
-  ExplanationHandle(Explainer& explainer, Explanation explanation)
-      : explainer_(explainer), explanation_(std::move(explanation)) {}
+  ExplanationHandle(std::shared_ptr<Explainer> explainer, Explanation explanation)
+      : owner_(std::move(explainer)), explainer_(*owner_), explanation_(std::move(explanation)) {}
 
   const Explanation& get() const { return explanation_; }
   Partition partition() const { return to_partition(explainer_, explanation_.fact); }
@@ -165,13 +166,16 @@ class ExplanationHandle {
   }
 
  private:
+  std::shared_ptr<Explainer> owner_;
   Explainer& explainer_;
   Explanation explanation_;
 };
 
 /// The value in the first context in which the two differ; else in the first.
-ExplanationHandle explain(Explainer& self, TensorId id, std::optional<std::int32_t> time,
-                          std::optional<ContextId> context, Replica r, Replica s) {
+std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& owner, TensorId id,
+                                           std::optional<std::int32_t> time, std::optional<ContextId> context,
+                                           Replica r, Replica s) {
+  Explainer& self = *owner;
   self.flow().facts().check_fresh();
   POPSR_CHECK(std::max(r, s) < ir_of(self).replication());
   const TensorId tensor = home_of(self, id);
@@ -191,7 +195,7 @@ ExplanationHandle explain(Explainer& self, TensorId id, std::optional<std::int32
   const auto found = std::ranges::find_if(all, differs);
   const FrameId frame = self.flow().frame_of(found == all.end() ? all[0] : *found);
   const Value value = self.flow().before(frame, tensor, static_cast<std::uint32_t>(at + 1));
-  return {self, self.explain(id, value, r, s)};
+  return std::make_unique<ExplanationHandle>(owner, self.explain(id, value, r, s));
 }
 
 py::list lints(Explainer& self) {
@@ -207,7 +211,8 @@ py::list lints(Explainer& self) {
 }  // namespace
 
 void bind_explain(py::module_& m) {
-  py::class_<ExplanationHandle>(m, "Explanation")
+  py::class_<ExplanationHandle> explanation(m, "Explanation");
+  guard(explanation)
       .def_property_readonly("partition", &ExplanationHandle::partition)
       .def_property_readonly("root", &ExplanationHandle::root)
       .def_property_readonly("root_location", &ExplanationHandle::root_location)
@@ -216,8 +221,11 @@ void bind_explain(py::module_& m) {
                              [](const ExplanationHandle& self) { return self.get().suggestion; })
       .def("text", &ExplanationHandle::text)
       .def("steps", &ExplanationHandle::steps);
-  py::class_<Explainer>(m, "Explainer")
-      .def(py::init<const PartitionAnalysis&>(), py::keep_alive<1, 2>())
+  py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
+  guard(explainer)
+      .def(py::init([](const std::shared_ptr<PartitionAnalysis>& facts) {
+        return make_keeping<Explainer>(facts, *facts);
+      }))
       .def("time_at",
            [](Explainer& self, TensorId tensor, std::int64_t time) {
              return time_of(self, tensor, time == std::numeric_limits<std::int64_t>::max() ? time : time + 1);
@@ -226,7 +234,7 @@ void bind_explain(py::module_& m) {
       .def("fact", &fact)
       .def("contexts", &contexts)
       .def("context_at", &context_at)
-      .def("explain", &explain, py::keep_alive<0, 1>())
+      .def("explain", &explain)
       .def("lints", &lints);
 }
 

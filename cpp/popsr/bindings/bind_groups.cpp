@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
 #include "popsr/replica/comm_group.h"
 #include "popsr/replica/replica_grouping.h"
@@ -63,7 +64,7 @@ constexpr const char* kGroupingDoc =
 void bind_grouping(py::module_& m) {
   using Class = ReplicaGrouping;
   py::class_<Class> grouping(m, "ReplicaGrouping", kGroupingDoc);
-  grouping
+  guard(grouping)
       .def(py::init([](const py::args&, const py::kwargs&) -> std::unique_ptr<Class> {
         raise_as("StateError",
                  "replica_grouping: cannot be constructed, expected Ir.replica_grouping or "
@@ -153,8 +154,10 @@ CommGroup comm_group_from(py::handle grouping) {
 void bind_comm_group(py::module_& m) {
   const auto replicas_of = [](py::handle value) { return read_int("comm_group", "replicas", value); };
   py::class_<CommGroup> group(m, "CommGroup", kCommGroupDoc);
-  group
-      .def(py::init([](CommGroupType type, Integer size) { return CommGroup(type, size.value); }),
+  guard(group)
+      .def(py::init([](CommGroupType type, Integer size) {
+             return std::make_unique<CommGroup>(type, size.value);
+           }),
            py::arg("type") = CommGroupType::kAll, py::arg("size") = 0)
       .def(no_other_arguments<CommGroup>("comm_group", "a CommGroupType and an int"))
       .def_static(

@@ -1,11 +1,16 @@
 // The program. Python holds ids; every accessor takes the id and answers with plain values.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
 #include "popsr/base/error.h"
+#include "popsr/base/no_memory.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
+#include "popsr/bindings/convert.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/program.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
 #include "popsr/kernels/float_env.h"
@@ -16,9 +21,20 @@ namespace {
 
 using Handle = std::shared_ptr<Ir>;
 
+/// All Irs of Python are programs.
+Program& program_of(Ir& ir) { return static_cast<Program&>(ir); }
+
+std::vector<std::byte> room_for(std::size_t size) {
+  try {
+    return std::vector<std::byte>(size);
+  } catch (const std::bad_alloc&) {
+    throw NoMemory("constant", size);
+  }
+}
+
 std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(data.nbytes()));
+  std::vector<std::byte> bytes = room_for(static_cast<std::size_t>(data.nbytes()));
   if (!bytes.empty()) std::memcpy(bytes.data(), data.data(), bytes.size());
   return std::make_shared<const HostBytes>(std::move(bytes));
 }
@@ -58,6 +74,27 @@ std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
   return inputs;
 }
 
+/// The name of a dtype as a Python str, made once: never freed.
+py::handle name_of(DType dtype) {
+  static std::array<PyObject*, kNumDTypes> names = {};
+  PyObject*& name = names[static_cast<std::size_t>(dtype)];
+  if (name == nullptr) name = py::str(std::string(info(dtype).name)).release().ptr();
+  return name;
+}
+
+/// What a handle of a new tensor is made of: (id, name, dtype, shape, meta shape).
+py::tuple describe_new(const Ir& ir, TensorId id) {
+  const Tensor& tensor = ir.tensor(id);
+  py::tuple result(5);
+  result[0] = py::int_(id);
+  result[1] = py::str(tensor.name);
+  result[2] = py::reinterpret_borrow<py::object>(name_of(tensor.type.dtype));
+  result[3] = to_tuple(tensor.type.shape);
+  result[4] = to_tuple(tensor.meta_shape);
+  return result;
+}
+
+/// (op, what its outputs are)
 py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
                const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
                int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
@@ -72,7 +109,8 @@ py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::lis
                            .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
-  return py::make_tuple(id, ir.op(id).outputs);
+  return py::make_tuple(
+      id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
 std::string_view to_string(SeedRule rule) {
@@ -242,10 +280,12 @@ void bind_building(py::class_<Ir, Handle>& ir) {
                                std::size_t index) { self.remove_output(checked_graph(self, graph), index); })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
-              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep) {
+              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
+              LocationId location) {
              return self.add_variable(
                  name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
-                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup);
+                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup,
+                 location);
            })
       .def("add_constant",
            [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
@@ -298,10 +338,6 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
       .def("clear_sequence",
            [](Ir& self, std::uint32_t graph) { self.clear_sequence(checked_graph(self, graph)); })
-      .def("set_location",
-           [](Ir& self, TensorId tensor, LocationId location) {
-             self.set_location(checked_tensor(self, tensor), location);
-           })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }
@@ -310,7 +346,8 @@ PartitionId of_first_input(const RuleContext& context, std::size_t) {
   return context.inputs.empty() ? context.table.top() : context.inputs[0];
 }
 
-/// A program whose registry is a copy in which one op is wrong: tests show with it that they find such a defect.
+/// A program whose registry is a copy in which one op is wrong: tests show with it that they find such a
+/// defect.
 Handle with_defect(std::int64_t replication, const std::string& op, const std::string& defect) {
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef def = registry->at(op);
@@ -327,7 +364,7 @@ Handle with_defect(std::int64_t replication, const std::string& op, const std::s
         defect);
   }
   registry->replace(std::move(def));
-  return std::make_shared<Ir>(replication, std::move(registry));
+  return std::make_shared<Program>(replication, std::move(registry));
 }
 
 void bind_reading(py::class_<Ir, Handle>& ir) {
@@ -377,6 +414,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("print_graph",
            [](const Ir& self, std::uint32_t graph) { return print_graph(self, checked_graph(self, graph)); })
       .def("print_ir", [](const Ir& self) { return print_ir(self); })
+      .def("print_state", [](const Ir& self) { return print_state(self); })
       .def("verify", [](const Ir& self) { verify(self); });
 }
 
@@ -399,10 +437,15 @@ OpId checked_op(const Ir& ir, OpId id) {
 
 void bind_ir(py::module_& m) {
   py::class_<Ir, Handle> ir(m, "Ir");
-  ir.def(py::init(
-             [](std::int64_t replication) { return std::make_shared<Ir>(replication, default_registry()); }),
-         py::arg("replication") = 1)
-      .def_static("with_defect", &with_defect);
+  guard(ir)
+      .def(py::init([](std::int64_t replication) -> Handle {
+             return std::make_shared<Program>(replication, default_registry());
+           }),
+           py::arg("replication") = 1)
+      .def_static("with_defect", &with_defect)
+      .def("set_owner", [](Ir& self, py::list undo,
+                           py::object rolled_back) { program_of(self).set_owner(undo, rolled_back); })
+      .def("join", [](Ir& self) { return program_of(self).join(); });
   bind_building(ir);
   bind_reading(ir);
 }

@@ -1,6 +1,7 @@
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
 
@@ -39,13 +40,13 @@ bool is_output_equal(const PopartAnalysis& facts, OpId id, std::size_t index) {
 }  // namespace
 
 void bind_popart(py::module_& m) {
-  py::class_<PopartAnalysis>(m, "PopartAnalysis")
+  py::class_<PopartAnalysis, std::shared_ptr<PopartAnalysis>> analysis(m, "PopartAnalysis");
+  guard(analysis)
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
-             const WithoutGil released;
-             verify(*ir);
-             return std::make_unique<PopartAnalysis>(*ir);
-           }),
-           py::keep_alive<1, 2>())
+        const WithoutGil released;
+        verify(*ir);
+        return make_keeping<PopartAnalysis>(ir, *ir);
+      }))
       .def("is_equal", [](const PopartAnalysis& self,
                           TensorId tensor) { return self.is_equal(checked_tensor(self.ir(), tensor)); })
       .def("is_equal_at", [](const PopartAnalysis& self, TensorId tensor,

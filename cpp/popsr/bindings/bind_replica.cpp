@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
 #include "popsr/replica/limits.h"
 #include "popsr/replica/partition.h"
@@ -25,7 +26,7 @@ void bind_replica(py::module_& m) {
   m.attr("MAX_REPLICAS") = kMaxReplicas;
   py::class_<Partition> partition(
       m, "Partition", "Which replicas hold bitwise the same value: blocks of replicas that agree.");
-  partition
+  guard(partition)
       .def(py::init([](const py::args&, const py::kwargs&) -> std::unique_ptr<Partition> {
         raise_as("ArgumentTypeError",
                  "Partition: cannot be constructed, expected Partition.from_labels(labels)");

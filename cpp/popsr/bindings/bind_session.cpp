@@ -8,6 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
@@ -226,7 +227,8 @@ void bind_session(py::module_& m) {
   m.def("kernel_levels", &kernels::available_levels);
   m.def("use_kernel_level",
         [](const std::string& level) { kernels::use_kernel_table(kernels::kernel_table(level)); });
-  py::class_<SessionHandle>(m, "Session")
+  py::class_<SessionHandle> session(m, "Session");
+  guard(session)
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)

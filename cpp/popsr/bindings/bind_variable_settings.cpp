@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
 
 namespace popsr::bindings {
@@ -116,18 +117,20 @@ using SettingsClass = py::class_<VariableSettings>;
 void def_constructors(SettingsClass& settings) {
   using Mode = VariableRetrievalMode;
   const py::arg_v mode = py::arg("retrieval_mode") = VariableSettings::kDefaultMode;
-  settings
+  guard(settings)
       .def(py::init([](const std::optional<CommGroup>& group, Mode mode) {
-             return VariableSettings(group.value_or(CommGroup()), mode);
+             return std::make_unique<VariableSettings>(group.value_or(CommGroup()), mode);
            }),
            py::arg("comm_group") = py::none(), mode)
-      .def(py::init([](Mode mode) { return VariableSettings(mode); }), py::arg("retrieval_mode"))
+      .def(py::init([](Mode mode) { return std::make_unique<VariableSettings>(mode); }),
+           py::arg("retrieval_mode"))
       .def(py::init([](const std::optional<ReplicaGrouping>& grouping, Mode mode) {
-             return grouping ? VariableSettings(*grouping, mode) : VariableSettings(mode);
+             return grouping ? std::make_unique<VariableSettings>(*grouping, mode)
+                             : std::make_unique<VariableSettings>(mode);
            }),
            py::arg("replica_grouping"), mode)
       .def(py::init([](Integer stride, Integer size, Mode mode) {
-             return VariableSettings(stride.value, size.value, mode);
+             return std::make_unique<VariableSettings>(stride.value, size.value, mode);
            }),
            py::arg("stride"), py::arg("size"), mode)
       .def(no_other_arguments<VariableSettings>(

@@ -21,6 +21,7 @@ void bind_replica(py::module_& m);            ///< Partition.
 void bind_groups(py::module_& m);             ///< ReplicaGrouping, CommGroup.
 void bind_variable_settings(py::module_& m);  ///< VariableSettings, VariableRetrievalMode.
 void bind_ir(py::module_& m);                 ///< Ir: graphs, tensors, ops and streams by id; emission.
+void bind_transaction(py::module_& m);        ///< Calls that change a program completely or not at all.
 void bind_iteration(py::module_& m);          ///< iter() of classes that are not Iterables.
 void bind_schemas(py::module_& m);            ///< op_schemas(): what the registry declares.
 void bind_analysis(py::module_& m);           ///< PartitionAnalysis.

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_core, m, pybind11::multiple_interpreters::not_supported()) {
   bind_groups(m);
   bind_variable_settings(m);
   bind_ir(m);
+  bind_transaction(m);
   bind_iteration(m);
   bind_schemas(m);
   bind_analysis(m);

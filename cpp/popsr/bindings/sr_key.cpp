@@ -1,6 +1,7 @@
 #include "popsr/bindings/sr_key.h"
 
 #include "popsr/base/error.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
@@ -98,7 +99,9 @@ void bind_sr_key(py::module_& m) {
       m, "Key", py::is_final(),
       "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
       "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.");
-  key.def(py::init([](const py::object& seed) { return SrKey(to_word("Key", seed)); }), py::arg("seed"))
+  guard(key)
+      .def(py::init([](const py::object& seed) { return std::make_unique<SrKey>(to_word("Key", seed)); }),
+           py::arg("seed"))
       .def(no_other_arguments<SrKey>("Key", "(seed)"))
       .def("fold_in", &fold_object, py::arg("data"), py::pos_only())
       .def(

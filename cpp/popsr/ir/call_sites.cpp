@@ -8,6 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 namespace {
@@ -62,13 +63,14 @@ void Ir::check_site_operand(const Op& op, std::string_view input, const TensorTy
   }
 }
 
-void Ir::insert_operand(Op& op, std::uint32_t index, TensorId tensor, bool modified) {
+void Ir::insert_operand(OpId id, std::uint32_t index, TensorId tensor, bool modified) {
+  Op& op = edit_op(id);
   op.inputs.insert(op.inputs.begin() + index, tensor);
   for (std::uint32_t& each : op.modified) {
     if (each >= index) ++each;
   }
   if (modified) op.modified.push_back(index);
-  tensors_[tensor].first_use = std::min(tensors_[tensor].first_use, op.id);
+  set_first_use(tensor, std::min(tensors_[tensor].first_use, id));
 }
 
 TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
@@ -87,18 +89,19 @@ TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType t
     if (by_ref) check_writable(op.def->name, name, tensors_[it->second]);
   }
 
-  // Nothing below throws.
+  Transaction transaction(*this);
   for (const auto& [id, tensor] : given) {
     const std::vector<CalledGraph> all = called_graphs(*this, ops_[id]);
     // From the last: the places of the others stay.
     for (const CalledGraph& called : all | std::views::reverse) {
-      if (called.graph == graph) insert_operand(ops_[id], called.end, tensor, by_ref);
+      if (called.graph == graph) insert_operand(id, called.end, tensor, by_ref);
     }
   }
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
   tensors_[id].by_ref = by_ref;
   graphs_[graph.value].inputs.push_back(id);
+  transaction.commit();
   return id;
 }
 

@@ -7,7 +7,9 @@
 #include "popsr/base/error.h"
 #include "popsr/base/text.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/journal.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 namespace {
@@ -179,7 +181,7 @@ std::vector<Attribute> Ir::bind_attributes(
 }
 
 void Ir::number_site(Op& op) {
-  Graph& graph = graphs_[op.graph.value];
+  Graph& graph = extend_graph(op.graph);
   if (op.def->control != Control::kNone) {
     op.site = graph.num_calls++;
   } else if (op.def->random || rounds(*this, op)) {
@@ -188,13 +190,14 @@ void Ir::number_site(Op& op) {
 }
 
 void Ir::add_view(const Op& op) {
-  Tensor& output = tensors_[op.outputs[0]];
-  output.view = make_view(*this, op);
-  graphs_[op.graph.value].has_views = true;
-  for (const Region& region : output.view->regions) {
-    Viewed& viewed = tensors_[region.root].viewed;
-    viewed = std::max(viewed, region.whole ? Viewed::kWhole : Viewed::kPartly);
-    views_[region.root].push_back(output.id);
+  std::shared_ptr<const View> view = make_view(*this, op);
+  edit_tensor(op.outputs[0]).view = view;
+  extend_graph(op.graph).has_views = true;
+  for (const Region& region : view->regions) {
+    const Viewed viewed = region.whole ? Viewed::kWhole : Viewed::kPartly;
+    if (viewed > tensors_[region.root].viewed) edit_tensor(region.root).viewed = viewed;
+    journal_->keep_views_tail(region.root);
+    views_[region.root].push_back(op.outputs[0]);
   }
 }
 
@@ -215,7 +218,8 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   check_not_recursive(*this, op);
   check_depth(*this, op);
 
-  // Nothing below throws.
+  Transaction transaction(*this);
+  Graph& owner = extend_graph(graph);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const std::string stem =
         k < args.output_names.size() ? args.output_names[k] : fmt::format("{}_out", name);
@@ -225,7 +229,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     op.outputs.push_back(id);
   }
   for (const TensorId input : op.inputs) {
-    if (input != kNone) tensors_[input].first_use = std::min(tensors_[input].first_use, op.id);
+    if (input != kNone) set_first_use(input, std::min(tensors_[input].first_use, op.id));
   }
   for (const Effect& effect : effects_of(op)) {
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
@@ -234,17 +238,19 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   if (def.view) add_view(op);
   number_site(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
-    Graph& callee = graphs_[called.graph.value];
+    Graph& callee = extend_graph(called.graph);
     callee.called = true;
     callee.first_call = std::min(callee.first_call, op.id);
-    graphs_[graph.value].depth = std::max(graphs_[graph.value].depth, callee.depth + 1);
+    owner.depth = std::max(owner.depth, callee.depth + 1);
   }
   if (def.control != Control::kNone) ops_with_graphs_.push_back(op.id);
-  op.after = graphs_[graph.value].sequence.place(op.id, args.sequence);
-  op.position = static_cast<std::uint32_t>(graphs_[graph.value].ops.size());
-  graphs_[graph.value].ops.push_back(op.id);
+  if (args.sequence == SequenceMode::kOrdered && !owner.sequence.since().empty()) journal_->keep_since(graph);
+  op.after = owner.sequence.place(op.id, args.sequence);
+  op.position = static_cast<std::uint32_t>(owner.ops.size());
+  owner.ops.push_back(op.id);
   ops_.push_back(std::move(op));
-  ++epoch_;
+  changed();
+  transaction.commit();
   return static_cast<OpId>(ops_.size() - 1);
 }
 

@@ -6,7 +6,9 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/text.h"
+#include "popsr/ir/journal.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 
@@ -27,12 +29,99 @@ bool rounds(const Ir& ir, const Op& op, std::size_t output) {
 }
 
 Ir::Ir(std::int64_t replication, std::shared_ptr<const Registry> registry)
-    : registry_(std::move(registry)), partitions_(std::make_shared<PartitionTable>(replication)) {
+    : registry_(std::move(registry)),
+      partitions_(std::make_shared<PartitionTable>(replication)),
+      journal_(std::make_unique<Journal>(*this)) {
   graphs_.push_back(Graph{.id = kMainGraph});
 }
 
+Ir::~Ir() = default;
+
+Counters Ir::counters() const {
+  return {.graphs = graphs_.size(),
+          .tensors = tensors_.size(),
+          .ops = ops_.size(),
+          .streams = streams_.size(),
+          .remotes = remotes_.size(),
+          .ops_with_graphs = ops_with_graphs_.size(),
+          .names = tensors_by_name_.size(),
+          .viewed = views_.size(),
+          .next_subgraph = next_subgraph_,
+          .next_collision = next_collision_};
+}
+
+// --- changes that can be taken back
+// ------------------------------------------------------------------------------
+
+Tensor& Ir::edit_tensor(TensorId id) {
+  journal_->keep_tensor(id);
+  return tensors_[id];
+}
+
+Op& Ir::edit_op(OpId id) {
+  journal_->keep_op(id);
+  return ops_[id];
+}
+
+Graph& Ir::edit_graph(GraphId id) {
+  journal_->keep_graph(id);
+  return graphs_[id.value];
+}
+
+RemoteBuffer& Ir::edit_remote(RemoteId id) {
+  journal_->keep_remote(id);
+  return remotes_[id];
+}
+
+std::vector<TensorId>& Ir::edit_views(TensorId root) {
+  journal_->keep_views(root);
+  return views_.at(root);
+}
+
+Graph& Ir::extend_graph(GraphId id) {
+  journal_->keep_graph_tail(id);
+  return graphs_[id.value];
+}
+
+Op& Ir::extend_op(OpId id) {
+  journal_->keep_op_tail(id);
+  return ops_[id];
+}
+
+void Ir::set_first_use(TensorId tensor, OpId op) {
+  if (tensors_[tensor].first_use == op) return;
+  journal_->keep_first_use(tensor);
+  tensors_[tensor].first_use = op;
+}
+
+void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index) {
+  if (tensors_[tensor].index == index && storage_indices_[tensor] == storage_index) return;
+  journal_->keep_index(tensor);
+  tensors_[tensor].index = index;
+  storage_indices_[tensor] = storage_index;
+}
+
+void Ir::set_position(OpId op, std::uint32_t position) {
+  if (ops_[op].position == position) return;
+  journal_->keep_position(op);
+  ops_[op].position = position;
+}
+
+void Ir::set_name(TensorId id, std::string_view name) {
+  journal_->keep_name(id);  // its present name is free for itself
+  Tensor& tensor = tensors_[id];
+  tensor.name = unique_name(tensor.graph, name);
+  tensors_by_name_.emplace(tensor.name, id);
+}
+
+// --- graphs
+// ------------------------------------------------------------------------------------------------------
+
 GraphId Ir::create_graph(std::string_view stem) {
-  return create_named_graph(fmt::format("{}_subgraph({})", stem, next_subgraph_++));
+  Transaction transaction(*this);
+  const GraphId id = create_named_graph(fmt::format("{}_subgraph({})", stem, next_subgraph_++));
+  transaction.commit();
+  return id;
 }
 
 std::string in_words(const Graph& graph) {
@@ -43,12 +132,27 @@ GraphId Ir::create_named_graph(std::string_view name) {
   const auto taken = [this](std::string_view candidate) {
     return std::ranges::any_of(graphs_, [candidate](const Graph& g) { return g.name == candidate; });
   };
+  Transaction transaction(*this);
   std::string unique(name);
   for (int k = 0; taken(unique); ++k) unique = fmt::format("{}_{}", name, k);
   const GraphId id{static_cast<std::uint32_t>(graphs_.size())};
   graphs_.push_back(Graph{.id = id, .name = std::move(unique)});
-  ++epoch_;
+  changed();
+  transaction.commit();
   return id;
+}
+
+void Ir::skip_subgraph_number() {
+  Transaction transaction(*this);
+  ++next_subgraph_;
+  transaction.commit();
+}
+
+void Ir::clear_sequence(GraphId id) {
+  Transaction transaction(*this);
+  if (!graphs_[id.value].sequence.since().empty()) journal_->keep_since(id);
+  extend_graph(id).sequence.clear();
+  transaction.commit();
 }
 
 std::string Ir::unique_name(GraphId graph, std::string_view name) {
@@ -60,11 +164,11 @@ std::string Ir::unique_name(GraphId graph, std::string_view name) {
 }
 
 void Ir::rename(TensorId id, std::string_view name) {
-  Tensor& tensor = tensors_[id];
-  tensors_by_name_.erase(tensor.name);
-  tensor.name = unique_name(tensor.graph, name);
-  tensors_by_name_.emplace(tensor.name, id);
-  ++epoch_;
+  Transaction transaction(*this);
+  edit_tensor(id);
+  set_name(id, name);
+  changed();
+  transaction.commit();
 }
 
 void Ir::check_size(std::string_view where, const TensorType& type) const {
@@ -79,21 +183,23 @@ void Ir::check_size(std::string_view where, const TensorType& type) const {
                     to_string(type), replication());
 }
 
+/// Called inside a transaction; what it makes may be changed freely until that ends.
 TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
-  const auto id = static_cast<TensorId>(tensors_.size());
+  Graph& owner = extend_graph(graph);
   Tensor tensor;
+  const auto id = static_cast<TensorId>(tensors_.size());
   tensor.id = id;
   tensor.graph = graph;
   tensor.name = unique_name(graph, name);
   tensor.type = std::move(type);
   tensor.kind = kind;
   tensor.storage = id;
-  tensor.index = static_cast<std::uint32_t>(graphs_[graph.value].tensors.size());
-  tensors_by_name_.emplace(tensor.name, id);
-  storage_indices_.push_back(kind == TensorKind::kRemote ? kNone : tensor.index);
+  tensor.index = static_cast<std::uint32_t>(owner.tensors.size());
   tensors_.push_back(std::move(tensor));
-  graphs_[graph.value].tensors.push_back(id);
-  ++epoch_;
+  storage_indices_.push_back(kind == TensorKind::kRemote ? kNone : tensors_[id].index);
+  tensors_by_name_.emplace(tensors_[id].name, id);
+  owner.tensors.push_back(id);
+  changed();
   return id;
 }
 
@@ -104,10 +210,12 @@ TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Sh
         "graph_input: the graph is called already, got input '{}' of graph '{}', expected it before", name,
         graphs_[graph.value].name);
   }
+  Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
   tensors_[id].by_ref = by_ref;
   graphs_[graph.value].inputs.push_back(id);
+  transaction.commit();
   return id;
 }
 
@@ -117,8 +225,10 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
                       tensors_[tensor].name, in_words(graphs_[graph.value]));
   }
   POPSR_CHECK(tensors_[tensor].kind != TensorKind::kRemote);
-  graphs_[graph.value].outputs.push_back(tensor);
-  ++epoch_;
+  Transaction transaction(*this);
+  extend_graph(graph).outputs.push_back(tensor);
+  changed();
+  transaction.commit();
 }
 
 void Ir::remove_output(GraphId graph, std::size_t index) {
@@ -129,12 +239,15 @@ void Ir::remove_output(GraphId graph, std::size_t index) {
         g.name);
   }
   POPSR_CHECK(index < g.outputs.size());
+  Transaction transaction(*this);
+  journal_->keep_output(graph, index);
   g.outputs.erase(g.outputs.begin() + static_cast<std::ptrdiff_t>(index));
-  ++epoch_;
+  changed();
+  transaction.commit();
 }
 
 TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
-                          ReplicaGrouping grouping, VariableRetrievalMode retrieval) {
+                          ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location) {
   if (grouping.replicas() != replication()) {
     raise<ReplicaError>("variable: grouping of another replica count, got {} replicas for '{}', expected {}",
                         grouping.replicas(), name, replication());
@@ -144,53 +257,67 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
     raise<ShapeError>("variable: wrong amount of data for '{}', got {} bytes, expected {}", name,
                       data->size(), expected);
   }
+  Transaction transaction(*this);
   const TensorId id = add_tensor(kMainGraph, name, std::move(type), TensorKind::kVariable);
   tensors_[id].data = std::move(data);
   tensors_[id].grouping = std::move(grouping);
   tensors_[id].retrieval = retrieval;
+  tensors_[id].location = location;
+  transaction.commit();
   return id;
 }
 
 TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
                           std::shared_ptr<const HostBytes> data) {
   POPSR_CHECK(data->size() == bytes_of(type));
+  Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kConstant);
   tensors_[id].data = std::move(data);
+  transaction.commit();
   return id;
 }
 
 StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode) {
   check_size("stream", type);
+  Transaction transaction(*this);
   const auto id = static_cast<StreamId>(streams_.size());
   std::string unique(name);
   const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
   while (std::ranges::any_of(streams_, taken)) unique = fmt::format("{}__t{}", name, next_collision_++);
   streams_.push_back(Stream{
       .id = id, .name = std::move(unique), .type = std::move(type), .to_device = to_device, .mode = mode});
-  ++epoch_;
+  changed();
+  transaction.commit();
   return id;
 }
 
 void Ir::mark_modified(OpId op, std::uint32_t index) {
   POPSR_CHECK(ops_[op].def->control != Control::kNone && index < ops_[op].inputs.size());
   check_writable(ops_[op].def->name, std::to_string(index), tensors_[ops_[op].inputs[index]]);
-  auto& modified = ops_[op].modified;
+  Transaction transaction(*this);
+  auto& modified = extend_op(op).modified;
   if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
-  ++epoch_;
+  changed();
+  transaction.commit();
 }
 
 TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
+  Transaction transaction(*this);
   const TensorId id = add_tensor(ops_[op].graph, name, tensors_[callee_output].type, TensorKind::kActivation);
   tensors_[id].producer = op;
   tensors_[id].meta_shape = tensors_[callee_output].meta_shape;
-  ops_[op].outputs.push_back(id);
+  extend_op(op).outputs.push_back(id);
+  transaction.commit();
   return id;
 }
 
 void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
   if (ops_[op].seeds == seeds) return;
+  Transaction transaction(*this);
+  journal_->keep_seeds(op);
   ops_[op].seeds = seeds;
-  ++seeds_epoch_;
+  seeds_epoch_ = ++newest_seeds_epoch_;
+  transaction.commit();
 }
 
 const std::vector<TensorId>& Ir::views(TensorId root) const {

@@ -23,6 +23,7 @@ namespace popsr {
 
 struct OpDef;
 struct View;
+class Journal;
 class Registry;
 
 struct TensorType {
@@ -175,6 +176,14 @@ struct Outlined {
   std::vector<TensorId> moved;  ///< Tensors that are the body's now.
 };
 
+/// How many there are of each, which is the number of the next one; and numbers that go into names.
+struct Counters {
+  std::size_t graphs = 0, tensors = 0, ops = 0, streams = 0, remotes = 0, ops_with_graphs = 0;
+  std::size_t names = 0, viewed = 0;  ///< Names of tensors; tensors with views.
+  std::uint32_t next_subgraph = 0, next_collision = 0;
+  bool operator==(const Counters&) const = default;
+};
+
 struct EmitArgs {
   std::vector<std::pair<std::string, Attribute>> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
@@ -187,10 +196,13 @@ struct EmitArgs {
 /// "main graph", "graph 'name'": for messages.
 std::string in_words(const Graph& graph);
 
+/// Every function that changes the program does all of it or, when it throws, nothing; also when memory runs
+/// out (ir/transaction.h).
 class Ir {
  public:
   /// Throws ReplicaError unless replication >= 1.
   explicit Ir(std::int64_t replication, std::shared_ptr<const Registry> registry);
+  virtual ~Ir();
   Ir(const Ir&) = delete;
   Ir& operator=(const Ir&) = delete;
 
@@ -201,14 +213,18 @@ class Ir {
   LocationTable& locations() { return locations_; }
   const LocationTable& locations() const { return locations_; }
 
-  /// Counts changes of the program but for seed rules; what is made of it remembers the epoch it is of.
+  /// The state of the program but for seed rules: each change gives it a number that no state had before, and
+  /// what undoes a change gives it the number of the state that comes back. Facts remember the epoch they
+  /// were computed at.
   std::uint64_t epoch() const { return epoch_; }
-  /// Counts changes of seed rules.
+  /// The state of the seed rules, likewise.
   std::uint64_t seeds_epoch() const { return seeds_epoch_; }
+  /// The next numbers of everything that is numbered.
+  Counters counters() const;
 
   GraphId create_graph(std::string_view stem);        ///< Named "<stem>_subgraph(<n>)".
   GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
-  void skip_subgraph_number() { ++next_subgraph_; }
+  void skip_subgraph_number();
 
   /// GraphError when the graph is called already.
   TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {},
@@ -217,17 +233,16 @@ class Ir {
   void add_output(GraphId graph, TensorId tensor);
   /// Takes back output `index`; the tensor stays. GraphError when the graph is called already.
   void remove_output(GraphId graph, std::size_t index);
+  /// `location`: where it was made, for messages only.
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
-                        ReplicaGrouping grouping, VariableRetrievalMode retrieval);
+                        ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location = 0);
   TensorId add_constant(GraphId graph, std::string_view name, TensorType type,
                         std::shared_ptr<const HostBytes> data);
   /// ShapeError unless entries >= 1.
   RemoteId add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape = {});
   /// AttributeValueError when there would be fewer entries than before.
   void grow_remote_buffer(RemoteId buffer, std::int64_t entries);
-  void set_meta_shape(RemoteId buffer, Shape meta_shape) {
-    remotes_[buffer].meta_shape = std::move(meta_shape);
-  }
+  void set_meta_shape(RemoteId buffer, Shape meta_shape);
   /// Puts a variable's device value into an entry of a remote buffer. Throws when the entry is taken, does
   /// not exist or is of another type, or when shard_over does not divide the group size.
   void place_variable(TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over);
@@ -237,7 +252,6 @@ class Ir {
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode);
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
-  /// Nothing is added when it throws.
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
 
   /// Marks input `index` of an op that runs graphs as modified by reference; GraphError for a constant.
@@ -254,15 +268,13 @@ class Ir {
   /// graph that cannot be carried from one iteration to the next.
   Outlined outline(GraphId graph, std::uint32_t first, const OutlineArgs& args);
   /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
-  void clear_sequence(GraphId graph) { graphs_[graph.value].sequence.clear(); }
+  void clear_sequence(GraphId graph);
   void set_seeds(OpId op, std::optional<SeedRule> seeds);
   /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see
   /// ir/rewrite.h.
   void replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule);
   /// Gives a tensor another name in its graph, with a suffix when that is taken.
   void rename(TensorId tensor, std::string_view name);
-  /// Where a variable was made: for messages only.
-  void set_location(TensorId tensor, LocationId location) { tensors_[tensor].location = location; }
 
   const Graph& graph(GraphId id) const { return graphs_[id.value]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
@@ -285,8 +297,32 @@ class Ir {
   /// The tensor of that full id in the graph; NameError with close matches otherwise.
   TensorId find_tensor(GraphId graph, std::string_view name) const;
 
+ protected:
+  /// Called before each transaction begins; may open one around it.
+  virtual void about_to_change() {}
+
  private:
   class Outliner;
+  friend class Journal;
+  friend class Transaction;
+
+  // What is changed is asked for here: the journal writes down first what it is now.
+  Tensor& edit_tensor(TensorId id);
+  Op& edit_op(OpId id);
+  Graph& edit_graph(GraphId id);
+  RemoteBuffer& edit_remote(RemoteId id);
+  std::vector<TensorId>& edit_views(TensorId root);
+  /// For appending to its lists, and for its counters and flags.
+  Graph& extend_graph(GraphId id);
+  /// For appending to its outputs and `modified`.
+  Op& extend_op(OpId id);
+  void set_first_use(TensorId tensor, OpId op);
+  void set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index);
+  void set_position(OpId op, std::uint32_t position);
+  /// Of a tensor that is being edited.
+  void set_name(TensorId tensor, std::string_view name);
+  /// The program is in a state that it was never in.
+  void changed() { epoch_ = ++newest_epoch_; }
 
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
@@ -301,7 +337,7 @@ class Ir {
   /// GraphError unless the tensor can be the operand for `input` of that op, which runs graphs.
   void check_site_operand(const Op& op, std::string_view input, const TensorType& type,
                           const Tensor& tensor) const;
-  void insert_operand(Op& op, std::uint32_t index, TensorId tensor, bool modified);
+  void insert_operand(OpId op, std::uint32_t index, TensorId tensor, bool modified);
   void settle(TensorId variable, TensorId home, std::int64_t shard_over);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;
@@ -316,9 +352,12 @@ class Ir {
   std::vector<OpId> ops_with_graphs_;
   std::deque<Stream> streams_;
   std::deque<RemoteBuffer> remotes_;
-  std::unordered_map<std::string, TensorId> tensors_by_name_;
+  using Names = std::unordered_map<std::string, TensorId>;
+  Names tensors_by_name_;
   std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.
-  std::uint64_t epoch_ = 0, seeds_epoch_ = 0;
+  std::uint64_t epoch_ = 0, newest_epoch_ = 0;
+  std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
+  std::unique_ptr<Journal> journal_;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;
 };

@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace popsr {
 
 LocationId LocationTable::intern(const std::string& file, int line) {
-  const auto [it, fresh] =
-      ids_.try_emplace(fmt::format("{}:{}", file, line), static_cast<LocationId>(locations_.size()));
-  if (fresh) locations_.push_back({file, line});
-  return it->second;
+  std::string text = fmt::format("{}:{}", file, line);
+  if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
+  // In this order: when memory runs out between the two, the place is not known yet.
+  locations_.push_back({file, line});
+  const auto id = static_cast<LocationId>(locations_.size() - 1);
+  ids_.emplace(std::move(text), id);
+  return id;
 }
 
 std::string LocationTable::to_string(LocationId id) const {

@@ -14,6 +14,7 @@
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
+#include "popsr/ir/transaction.h"
 #include "popsr/ir/written_inputs.h"
 
 namespace popsr {
@@ -28,7 +29,8 @@ class Ir::Outliner {
     check_outputs();
     find_captured();
     check_depth();
-    // Nothing below throws.
+    Transaction transaction(ir_);
+    ir_.edit_graph(graph_);
     body_ = ir_.create_graph(args_.stem);
     add_inputs();
     make_views();
@@ -37,6 +39,7 @@ class Ir::Outliner {
     move_views();
     cut_schedule();
     emit_loop();
+    transaction.commit();
     return {body_, loop_, std::move(moved_)};
   }
 
@@ -217,13 +220,13 @@ void Ir::Outliner::make_views() {
 void Ir::Outliner::index_tensors(Graph& graph) {
   graph.has_views = false;
   for (std::uint32_t i = 0; i < graph.tensors.size(); ++i) {
-    ir_.tensors_[graph.tensors[i]].index = i;
+    ir_.set_index(graph.tensors[i], i, ir_.storage_index(graph.tensors[i]));
     if (ir_.tensors_[graph.tensors[i]].view) graph.has_views = true;
   }
   for (const TensorId id : graph.tensors) {
     const Tensor& tensor = ir_.tensors_[id];
     const bool is_remote = tensor.kind == TensorKind::kRemote;
-    ir_.storage_indices_[id] = is_remote ? kNone : ir_.tensors_[tensor.storage].index;
+    ir_.set_index(id, tensor.index, is_remote ? kNone : ir_.tensors_[tensor.storage].index);
   }
 }
 
@@ -231,12 +234,10 @@ void Ir::Outliner::move_tensors() {
   std::vector<TensorId> stay;
   for (const TensorId id : from().tensors) (is_made(id) ? moved_ : stay).push_back(id);
   for (const TensorId id : moved_) {
-    Tensor& tensor = ir_.tensors_[id];
     const std::string name = local_name(id);
-    ir_.tensors_by_name_.erase(tensor.name);
+    Tensor& tensor = ir_.edit_tensor(id);
     tensor.graph = body_;
-    tensor.name = ir_.unique_name(body_, name);
-    ir_.tensors_by_name_.emplace(tensor.name, id);
+    ir_.set_name(id, name);
     if (!is_made(tensor.storage)) tensor.storage = inside(tensor.storage);
   }
   from().tensors = std::move(stay);
@@ -248,7 +249,7 @@ void Ir::Outliner::move_op(Op& op) {
   for (TensorId& input : op.inputs) {
     if (input == kNone || is_made(input)) continue;
     input = inside(input);
-    ir_.tensors_[input].first_use = std::min(ir_.tensors_[input].first_use, op.id);
+    ir_.set_first_use(input, std::min(ir_.tensors_[input].first_use, op.id));
   }
   std::erase_if(op.after, [this](OpId id) { return !is_moved(id); });
 }
@@ -256,17 +257,17 @@ void Ir::Outliner::move_op(Op& op) {
 void Ir::Outliner::move_ops() {
   const std::vector<OpId> whole(from().ops.begin() + first_, from().ops.end());
   from().ops.resize(first_);
-  for (const OpId id : ops_) move_op(ir_.ops_[id]);
+  for (const OpId id : ops_) move_op(ir_.edit_op(id));
   for (const OpId id : whole) {
     const auto position = static_cast<std::uint32_t>(body().ops.size());
-    ir_.ops_[id].position = position;
-    for (const OpId part : ir_.ops_[id].parts) ir_.ops_[part].position = position;
+    ir_.set_position(id, position);
+    for (const OpId part : ir_.ops_[id].parts) ir_.set_position(part, position);
     body().ops.push_back(id);
   }
   std::vector<OpId> made = singles_;
   std::ranges::sort(made);  // numbers are given in the order in which ops are made
   for (const OpId id : made) {
-    ir_.number_site(ir_.ops_[id]);
+    ir_.number_site(ir_.ops_[id]);  // which was kept as it moved
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
       body().depth = std::max(body().depth, ir_.graphs_[called.graph.value].depth + 1);
     }
@@ -283,9 +284,9 @@ void Ir::Outliner::move_views() {
       roots.insert(region.root);
   }
   for (const TensorId root : roots) {
-    std::vector<TensorId>& views = ir_.views_[root];
+    std::vector<TensorId>& views = ir_.edit_views(root);
     std::erase_if(views, is_moved_view);
-    ir_.tensors_[root].viewed = Viewed::kNo;
+    ir_.edit_tensor(root).viewed = Viewed::kNo;
     for (const TensorId view : views) {
       for (const Region& region : ir_.tensors_[view].view->regions) {
         if (region.root != root) continue;
@@ -304,7 +305,7 @@ void Ir::Outliner::move_views() {
 /// What the graph knows of its ops, of those that are left.
 void Ir::Outliner::cut_schedule() {
   from().num_rounding = from().num_calls = 0;
-  for (const TensorId t : outer_) ir_.tensors_[t].first_use = kNone;
+  for (const TensorId t : outer_) ir_.set_first_use(t, kNone);
   for (const OpId id : single_ops(ir_, graph_)) {
     const Op& op = ir_.ops_[id];
     if (op.def->control != Control::kNone) {
@@ -313,7 +314,7 @@ void Ir::Outliner::cut_schedule() {
       from().num_rounding = std::max(from().num_rounding, op.site + 1);
     }
     for (const TensorId input : op.inputs) {
-      if (input != kNone) ir_.tensors_[input].first_use = std::min(ir_.tensors_[input].first_use, id);
+      if (input != kNone) ir_.set_first_use(input, std::min(ir_.tensors_[input].first_use, id));
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "popsr/ir/print.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -60,6 +61,37 @@ std::string op_text(const Ir& ir, OpId id, std::string_view graph) {
   return text;
 }
 
+std::string state_of(const Graph& graph) {
+  const SequenceState::Tail sequence = graph.sequence.tail();
+  return fmt::format(
+      "graph {} '{}' inputs {} outputs {} tensors {} ops {} sites {} {} flags {}{} calls {} depth {} "
+      "sequence {} {}\n",
+      graph.id.value, graph.name, graph.inputs, graph.outputs, graph.tensors, graph.ops, graph.num_rounding,
+      graph.num_calls, graph.has_views, graph.called, graph.first_call, graph.depth, sequence.last_ordered,
+      graph.sequence.since());
+}
+
+std::string state_of(const Ir& ir, const Tensor& t) {
+  std::string text = fmt::format(
+      "tensor {} '{}' graph {} {} {} kind {} by {} use {} at {} storage {} {} viewed {}{} home {} {} over {} "
+      "views {}",
+      t.id, t.name, t.graph.value, to_string(t.type), t.meta_shape, static_cast<int>(t.kind), t.producer,
+      t.first_use, t.index, t.storage, ir.storage_index(t.id), static_cast<int>(t.viewed), t.by_ref, t.home,
+      t.resident, t.shard_over, ir.views(t.id));
+  if (t.data) text += fmt::format(" data {}", fmt::ptr(t.data->data()));
+  if (t.grouping) text += fmt::format(" {} {}", t.grouping->to_string(), static_cast<int>(t.retrieval));
+  if (t.view) text += fmt::format(" view {}", fmt::ptr(t.view.get()));
+  return text + "\n";
+}
+
+std::string state_of(const Ir& ir, const Op& op) {
+  return fmt::format(
+      "op {} graph {} {} inputs {} outputs {} site {} stochastic {} seeds {} after {} modified {} "
+      "position {} parts {} of {}\n",
+      op.id, op.graph.value, print_op(ir, op.id), op.inputs, op.outputs, op.site, op.allow_stochastic,
+      op.seeds ? static_cast<int>(*op.seeds) : -1, op.after, op.modified, op.position, op.parts, op.part_of);
+}
+
 }  // namespace
 
 std::string print_op(const Ir& ir, OpId id) { return op_text(ir, id, {}); }
@@ -91,6 +123,29 @@ std::string print_ir(const Ir& ir) {
   std::string text;
   for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) text += print_graph(ir, GraphId{g});
   return text;
+}
+
+std::string print_state(const Ir& ir) {
+  const Counters next = ir.counters();
+  std::string text = fmt::format(
+      "graphs {} tensors {} ops {} streams {} remotes {} calls {} names {} viewed {} subgraph {} collision "
+      "{}\n",
+      next.graphs, next.tensors, next.ops, next.streams, next.remotes, next.ops_with_graphs, next.names,
+      next.viewed, next.next_subgraph, next.next_collision);
+  for (std::uint32_t id = 0; id < next.graphs; ++id) text += state_of(ir.graph(GraphId{id}));
+  for (TensorId id = 0; id < next.tensors; ++id) text += state_of(ir, ir.tensor(id));
+  for (OpId id = 0; id < next.ops; ++id) text += state_of(ir, ir.op(id));
+  for (StreamId id = 0; id < next.streams; ++id) {
+    const Stream& stream = ir.stream(id);
+    text += fmt::format("stream {} '{}' {} {} {}\n", id, stream.name, to_string(stream.type),
+                        stream.to_device, static_cast<int>(stream.mode));
+  }
+  for (RemoteId id = 0; id < next.remotes; ++id) {
+    const RemoteBuffer& buffer = ir.remote(id);
+    text +=
+        fmt::format("remote {} {} {} {}\n", id, to_string(buffer.type), buffer.meta_shape, buffer.entries);
+  }
+  return text + fmt::format("calls {}\n", ir.ops_with_graphs());
 }
 
 }  // namespace popsr

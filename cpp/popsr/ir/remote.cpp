@@ -5,6 +5,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/ir.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 namespace {
@@ -31,25 +32,35 @@ void check_shards(const Tensor& variable, std::int64_t shard_over) {
 RemoteId Ir::add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape) {
   check_size("remote_buffer", type);
   check_entries(entries);
+  Transaction transaction(*this);
   const auto id = static_cast<RemoteId>(remotes_.size());
   remotes_.push_back(
       RemoteBuffer{.id = id, .type = std::move(type), .meta_shape = std::move(meta_shape), .entries = {}});
   grow_remote_buffer(id, entries);
+  transaction.commit();
   return id;
 }
 
 void Ir::grow_remote_buffer(RemoteId id, std::int64_t entries) {
-  RemoteBuffer& buffer = remotes_[id];
-  const auto before = static_cast<std::int64_t>(buffer.entries.size());
+  const auto before = static_cast<std::int64_t>(remotes_[id].entries.size());
   check_entries(entries);
   if (entries < before) {
     raise<AttributeValueError>("remote_buffer: buffer {} cannot shrink, got {} entries, expected {} or more",
                                id + 1, entries, before);
   }
+  Transaction transaction(*this);
+  RemoteBuffer& buffer = edit_remote(id);
   for (std::int64_t e = before; e < entries; ++e) {
     buffer.entries.push_back(add_tensor(kMainGraph, fmt::format("remote_buffer_{}/{}", id + 1, e),
                                         buffer.type, TensorKind::kRemote));
   }
+  transaction.commit();
+}
+
+void Ir::set_meta_shape(RemoteId buffer, Shape meta_shape) {
+  Transaction transaction(*this);
+  edit_remote(buffer).meta_shape = std::move(meta_shape);
+  transaction.commit();
 }
 
 void Ir::place_variable(TensorId variable, RemoteId id, std::int64_t entry, std::int64_t shard_over) {
@@ -74,14 +85,16 @@ TensorId Ir::add_shard(TensorId variable, std::int64_t shard_over, std::string_v
   const std::int64_t elements = num_elements(whole.type.shape);
   check_shards(whole, shard_over);
   const TensorType type{whole.type.dtype, {(elements + shard_over - 1) / shard_over}};
+  Transaction transaction(*this);
   const TensorId shard = add_tensor(kMainGraph, name, type, TensorKind::kShard);
   tensors_[shard].meta_shape = whole.type.shape;
   settle(variable, shard, shard_over);
+  transaction.commit();
   return shard;
 }
 
 void Ir::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
-  Tensor& tensor = tensors_[variable];
+  const Tensor& tensor = tensors_[variable];
   POPSR_CHECK(tensor.kind == TensorKind::kVariable && tensor.home == kNone);
   check_shards(tensor, shard_over);
   const std::int64_t elements = num_elements(tensor.type.shape);
@@ -92,10 +105,12 @@ void Ir::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
     raise<ShapeError>("remote_variable: '{}' does not match its buffer, got {}, expected {}", tensor.name,
                       to_string(TensorType{tensor.type.dtype, shape}), to_string(room));
   }
-  tensor.home = home;
-  tensor.shard_over = shard_over;
-  tensors_[home].resident = variable;
-  ++epoch_;
+  Transaction transaction(*this);
+  edit_tensor(variable).home = home;
+  tensors_[variable].shard_over = shard_over;
+  edit_tensor(home).resident = variable;
+  changed();
+  transaction.commit();
 }
 
 }  // namespace popsr

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/journal.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 namespace {
@@ -60,7 +62,7 @@ OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
   merged.def = &registry_->at(slot.merged);
   merged.graph = graph;
   for (const OpId id : slot.ops) {
-    Op& op = ops_[id];
+    Op& op = edit_op(id);
     op.part_of = merged.id;
     if (op.parts.empty()) {
       merged.parts.push_back(id);
@@ -72,7 +74,7 @@ OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
     }
   }
   for (const OpId id : merged.parts) {
-    Op& part = ops_[id];
+    Op& part = edit_op(id);
     part.part_of = merged.id;
     merged.inputs.insert(merged.inputs.end(), part.inputs.begin(), part.inputs.end());
     merged.outputs.insert(merged.outputs.end(), part.outputs.begin(), part.outputs.end());
@@ -86,21 +88,19 @@ OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
 
 void Ir::replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule) {
   check_schedule(*this, graph, first, slots_of(*this, graph, first, schedule));
-  for (const ScheduleSlot& slot : schedule) {
-    if (slot.ops.size() > 1) registry_->at(slot.merged);  // throws before anything is written
-  }
-  std::vector<OpId>& all = graphs_[graph.value].ops;
-  std::vector<OpId> ops(all.begin(), all.begin() + first);
-  ops.reserve(first + schedule.size());
+  Transaction transaction(*this);
+  journal_->keep_schedule(graph, first);
+  std::vector<OpId>& ops = graphs_[graph.value].ops;
+  ops.resize(first);  // in its place: what undoes it must find room
   for (const ScheduleSlot& slot : schedule) {
     const auto position = static_cast<std::uint32_t>(ops.size());
     ops.push_back(slot.ops.size() == 1 ? slot.ops.front() : merge(graph, slot));
-    for (const OpId id : slot.ops) ops_[id].position = position;
-    ops_[ops.back()].position = position;
-    for (const OpId part : ops_[ops.back()].parts) ops_[part].position = position;
+    for (const OpId id : slot.ops) set_position(id, position);
+    set_position(ops.back(), position);
+    for (const OpId part : ops_[ops.back()].parts) set_position(part, position);
   }
-  all = std::move(ops);
-  ++epoch_;
+  changed();
+  transaction.commit();
 }
 
 }  // namespace popsr

@@ -2,6 +2,11 @@
 
 namespace popsr {
 
+void SequenceState::restore(Tail tail) noexcept {
+  last_ordered_ = tail.last_ordered;
+  if (since_.size() > tail.since) since_.resize(tail.since);
+}
+
 std::vector<OpId> SequenceState::place(OpId op, SequenceMode mode) {
   std::vector<OpId> after;
   if (mode == SequenceMode::kPass) return after;

@@ -18,6 +18,17 @@ enum class SequenceMode : std::uint8_t {
 /// Record of one graph while its in_sequence contexts are open.
 class SequenceState {
  public:
+  /// What is enough to take back ops that were recorded since and ended no list of unordered ones.
+  struct Tail {
+    OpId last_ordered = kNone;
+    std::uint32_t since = 0;
+  };
+  Tail tail() const { return {last_ordered_, static_cast<std::uint32_t>(since_.size())}; }
+  void restore(Tail tail) noexcept;
+  /// Unordered ops since the last ordered one.
+  const std::vector<OpId>& since() const { return since_; }
+  void restore_since(std::vector<OpId>&& since) noexcept { since_ = std::move(since); }
+
   /// Ops that the next op of that mode must follow; records the op.
   std::vector<OpId> place(OpId op, SequenceMode mode);
   /// Called when a context of mode kPass is entered or the outermost one is left.

@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "popsr/base/error.h"
+#include "popsr/base/no_memory.h"
 #include "popsr/replica/limits.h"
 
 namespace popsr {
@@ -35,10 +37,15 @@ PartitionTable::PartitionTable(std::int64_t replicas) : replicas_(replicas) {
                         replicas < 1 ? "few" : "many", replicas, kMaxReplicas);
   }
   const auto n = static_cast<std::size_t>(replicas);
-  intern(std::vector<std::uint32_t>(n, 0), 1);
-  std::vector<std::uint32_t> singletons(n);
-  std::iota(singletons.begin(), singletons.end(), 0U);
-  bottom_ = intern(std::move(singletons), replicas);
+  try {
+    intern(std::vector<std::uint32_t>(n, 0), 1);
+    std::vector<std::uint32_t> singletons(n);
+    std::iota(singletons.begin(), singletons.end(), 0U);
+    bottom_ = intern(std::move(singletons), replicas);
+  } catch (const std::bad_alloc&) {
+    // Labels of both partitions, and one representative of each replica.
+    throw NoMemory("replication", n * (2 * sizeof(std::uint32_t) + sizeof(Replica)));
+  }
 }
 
 PartitionId PartitionTable::intern(std::vector<std::uint32_t> canonical, std::int64_t num_blocks) {
@@ -56,7 +63,12 @@ PartitionId PartitionTable::intern(std::vector<std::uint32_t> canonical, std::in
   entry.labels = std::move(canonical);
   const auto id = static_cast<PartitionId>(entries_.size());
   entries_.push_back(std::move(entry));
-  by_hash_.emplace(hash, id);
+  try {
+    by_hash_.emplace(hash, id);
+  } catch (...) {  // nobody would find it: it would be interned twice
+    entries_.pop_back();
+    throw;
+  }
   return id;
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -24,21 +25,9 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// MemoryError in Python, with the size and, if that is known, what it is for.
-class NoMemory final : public std::bad_alloc {
- public:
-  explicit NoMemory(std::size_t bytes, std::string_view purpose = "")
-      : text_(fmt::format("session: not enough memory, got a need of {} bytes at once{}, expected less",
-                          bytes, purpose)) {}
-  const char* what() const noexcept override { return text_.c_str(); }
-
- private:
-  std::string text_;
-};
-
 std::byte* allocate(std::size_t bytes) {
   void* const data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
-  if (data == nullptr) throw NoMemory(bytes);
+  if (data == nullptr) throw NoMemory("session", bytes);
   return static_cast<std::byte*>(data);
 }
 
@@ -209,7 +198,7 @@ Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::strin
     return Slab(bytes);
   } catch (const std::bad_alloc&) {
     const std::int64_t blocks = ir.partitions().num_blocks(buffer.storage);
-    throw NoMemory(bytes,
+    throw NoMemory("session", bytes,
                    fmt::format(" for {} '{}' {}, stored {} time{}", kind, ir.tensor(buffer.tensor).name,
                                to_string(buffer.type), blocks, blocks == 1 ? "" : "s"));
   }

@@ -13,6 +13,7 @@
 #include "popsr/ir/inlined_size.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/rewrite.h"
+#include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"
 
@@ -230,7 +231,11 @@ void Autodiff::build(GraphId graph) {
 
 std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
   check_inlined_size(ir, forward, "autodiff: the graph", "call it less often");
-  return with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
+  Transaction transaction(ir);
+  std::map<std::uint32_t, GradGraph> graphs =
+      with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
+  transaction.commit();
+  return graphs;
 }
 
 }  // namespace popsr

@@ -15,6 +15,7 @@
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/rewrite.h"
+#include "popsr/ir/transaction.h"
 #include "popsr/ir/verify.h"
 
 namespace popsr {
@@ -222,9 +223,11 @@ struct AllFacts {
 std::size_t merge_everywhere(Ir& ir, const KeyOf& key_of) {
   verify(ir);
   const AllFacts before(ir);
+  Transaction transaction(ir);
   std::size_t merged = 0;
   for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) merged += merge_in(ir, GraphId{g}, 0, key_of);
   if (merged > 0) POPSR_CHECK(AllFacts(ir).contexts == before.contexts);
+  transaction.commit();
   return merged;
 }
 
@@ -238,12 +241,15 @@ std::size_t merge_exchange(Ir& ir) { return merge_everywhere(ir, exchange_key); 
 
 std::size_t merge_exchange_since(Ir& ir, GraphId graph, std::uint32_t first) {
   POPSR_CHECK(first <= ir.graph(graph).ops.size());
+  Transaction transaction(ir);
   merge_in(ir, graph, first, exchange_key);
   const std::vector<OpId>& ops = ir.graph(graph).ops;
-  return static_cast<std::size_t>(std::count_if(ops.begin() + first, ops.end(), [&](OpId id) {
+  const auto left = std::count_if(ops.begin() + first, ops.end(), [&](OpId id) {
     const Op& op = ir.op(id);
     return exchange_key(op.parts.empty() ? op : ir.op(op.parts.front())).has_value();
-  }));
+  });
+  transaction.commit();
+  return static_cast<std::size_t>(left);
 }
 
 }  // namespace popsr

@@ -6,6 +6,7 @@
 #include "popsr/analysis/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ir/transaction.h"
 
 namespace popsr {
 
@@ -16,9 +17,11 @@ bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(i
 }  // namespace
 
 void assign_seeds(Ir& ir, SeedRule rule) {
+  Transaction transaction(ir);
   for (OpId id = 0; id < ir.num_ops(); ++id) {
     if (takes_part(ir, id)) ir.set_seeds(id, rule);
   }
+  transaction.commit();
 }
 
 void assign_popart_seeds(Ir& ir) {
@@ -29,11 +32,15 @@ void assign_popart_seeds(Ir& ir) {
     const OpId whole = ir.op(id).part_of == kNone ? id : ir.op(id).part_of;
     rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
   }
+  Transaction transaction(ir);
   for (const auto& [id, rule] : rules) ir.set_seeds(id, rule);
+  transaction.commit();
 }
 
 void clear_seeds(Ir& ir) {
+  Transaction transaction(ir);
   for (OpId id = 0; id < ir.num_ops(); ++id) ir.set_seeds(id, std::nullopt);
+  transaction.commit();
 }
 
 void verify_seeds(const Ir& ir, bool enabled) {

@@ -14,6 +14,7 @@ import numpy as np
 from popsr import ops
 from popsr._args import is_a, read_choice
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
 
@@ -51,6 +52,7 @@ def print_tensor(t: Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: 
     return ops.print_tensor(t, *args, **kwargs) if _is_printed("print_tensor", level) else t
 
 
+@transactional
 def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG") -> None:
     """Print a text, and a tensor after it, each time that this point runs, as ``ops.print_tensor`` does.
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from popsr._args import read_a, read_call, read_flag, read_int, read_items, read_text
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
@@ -258,8 +259,9 @@ class DotTree(Generic[L]):
 
     def copy(self: Tree) -> Tree:
         """The tree again, with the same leaves."""
-        return self.map(lambda leaf: leaf)
+        return self._mapped(lambda leaf: leaf)
 
+    @transactional
     def map(self: Tree, fn: Callable[[L], Any]) -> Tree:
         """A tree of the same keys.
 
@@ -267,9 +269,12 @@ class DotTree(Generic[L]):
             fn: makes its leaves of those of this tree.
         """
         read_call("map: fn", fn)
+        return self._mapped(fn)
+
+    def _mapped(self: Tree, fn: Callable[[L], Any]) -> Tree:
         result = self._empty()
         for key, value in self._map.items():
-            result._map[key] = value.map(fn) if isinstance(value, DotTree) else fn(value)
+            result._map[key] = value._mapped(fn) if isinstance(value, DotTree) else fn(value)
         return result
 
     def filter_keys(self: Tree, keys: Iterable[str | int]) -> Tree:

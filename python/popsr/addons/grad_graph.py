@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import popsr
 from popsr._args import is_a, read_a, read_flag, read_items, read_mapping, read_text
 from popsr._shown import shown
+from popsr._transaction import current_ir, keep_attribute, keep_item
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
 from popsr.context import gir
@@ -46,6 +47,7 @@ class Aux:
         read_text("aux: key", key)
         if self._is_readable:
             raise StateError(f"aux: written in build_grad, got {shown(key)}, expected build to do so")
+        keep_item(current_ir(), self._values, key)
         self._values[key] = value
 
     def __getitem__(self, key: str) -> Any:
@@ -60,7 +62,9 @@ class Aux:
             return value
         if value not in self._inputs:
             name = value.name.rpartition("/")[2]
-            self._inputs[value] = popsr.graph_input(value.shape, value.dtype, name, False, value.meta_shape)
+            made = popsr.graph_input(value.shape, value.dtype, name, False, value.meta_shape)
+            keep_item(current_ir(), self._inputs, value)
+            self._inputs[value] = made
         return self._inputs[value]
 
     def _for_grad(self) -> Aux:
@@ -88,6 +92,7 @@ class VarGrad:
                 f"var_grad: the gradient of {shown(key)} is not a Tensor, got {shown(value)}"
             )
         _check_shape(f"the gradient of {key!r}", value, self._variables[key])
+        keep_item(current_ir(), self._gradients, key)
         self._gradients[key] = value
 
     def __getitem__(self, key: str) -> Tensor:
@@ -189,7 +194,8 @@ def create(
         for tensor in outputs:
             popsr.graph_output(tensor)
     taken = state.aux._inputs
-    kept._exposed += _expose(forward, taken)
+    keep_attribute(current_ir(), kept, "_exposed")
+    kept._exposed = [*kept._exposed, *_expose(forward, taken)]
     inputs = [*((True, t) for t in provided), *((False, t) for t in taken)]
     info = _grad_graph_info(gir(), forward, graph, inputs, [*plain, *of_variables])
     return GraphWithNamedArgs(graph, None, info, module)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from popsr import ops
 from popsr._args import read_a, read_choice, read_flag, read_items, read_mapping
 from popsr._shown import shown, shown_items
+from popsr._transaction import keep_attribute, transactional
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
@@ -41,6 +42,7 @@ class BoundGraph:
         self.graph = graph
         self.args: dict[Tensor, Any] = dict(read_mapping("BoundGraph", "args", args))
 
+    @transactional
     def call(
         self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
     ) -> tuple[Tensor, ...]:
@@ -56,6 +58,7 @@ class BoundGraph:
         """
         return self.call_with_info(*targs, args=args).outputs
 
+    @transactional
     def call_with_info(
         self, *targs: TensorLike | Iterable[TensorLike], args: TensorMap | None = None
     ) -> CallSiteInfo:
@@ -224,6 +227,7 @@ class GraphWithNamedArgs:
         """
         return self.bind().call_with_info(*targs, args=args)
 
+    @transactional
     def autodiff(
         self,
         grads_provided: Iterable[Tensor] | None = None,
@@ -262,6 +266,7 @@ class GraphWithNamedArgs:
             result = module.create_grad_graph(self, grads_provided, grads_required)
         else:
             result = autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+        keep_attribute(self.graph.ir, self, "_differentiated")
         self._differentiated = True
         return result
 

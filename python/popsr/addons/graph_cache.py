@@ -13,6 +13,7 @@ import numpy as np
 from popsr import ops
 from popsr._args import read_a
 from popsr._shown import shown
+from popsr._transaction import keep_item, transactional
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError
@@ -181,6 +182,7 @@ class GraphCache:
         """An empty cache."""
         self._graphs: IrTable[Graph] = IrTable()
 
+    @transactional
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """As ``Ir.create_graph`` of the current Ir, or what it returned before for the same function and arguments.
 
@@ -196,7 +198,9 @@ class GraphCache:
         ir, key = gir(), _key(fn, args, kwargs)
         graphs = self._graphs.of(ir)
         if key not in graphs:
-            graphs[key] = ir.create_graph(fn, *args, **kwargs)
+            graph = ir.create_graph(fn, *args, **kwargs)
+            keep_item(ir, graphs, key)
+            graphs[key] = graph
         return graphs[key]
 
 
@@ -211,6 +215,7 @@ def function(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
     cache = GraphCache()
 
     @functools.wraps(fn)
+    @transactional
     def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         bound = bound_arguments(fn, *args, **kwargs)
         return ops.call(cache.create_graph(fn, *args, **kwargs), *tensor_arguments(bound))

@@ -12,6 +12,7 @@ import popsr
 from popsr import dtypes
 from popsr._args import read_a, read_choice, read_flag, read_int, read_items, read_text
 from popsr._shown import shown
+from popsr._transaction import keep_attribute, keep_item, transactional
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
@@ -54,6 +55,7 @@ class NameScopeMeta(type):
 
 
 def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
+    @transactional
     @functools.wraps(build)
     def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
         name = self.__dict__.get("_name_scope")
@@ -70,6 +72,11 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _stateful: list[list[Module]] = []  # modules that got state, for each graph that is being built
+
+
+def _forget(modules: list[Module], count: int) -> None:
+    """All but the first ones."""
+    del modules[count:]
 
 
 @contextlib.contextmanager
@@ -129,6 +136,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     # --- what subclasses write --------------------------------------------------------------------------------------
 
+    @transactional
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """``build`` in the current graph.
 
@@ -142,7 +150,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             )
             if self._grad_inlining_error == "error":
                 raise GraphError(text)
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(text, stacklevel=3)
         return self.build(*args, **kwargs)
 
     def build_grad(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
@@ -170,6 +178,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     # --- graphs -----------------------------------------------------------------------------------------------------
 
+    @transactional
     def create_graph(self, *args: Any, **kwargs: Any) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
         """Build a graph, as often as wanted; the module keeps nothing of it.
 
@@ -185,7 +194,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         if self._cached is not None:
             known, key = self._cached.of(gir()), call_key(args, kwargs)
             if key not in known:
-                known[key] = self._build_graph(args, kwargs)
+                built = self._build_graph(args, kwargs)
+                keep_item(gir(), known, key)
+                known[key] = built
             factories, graph = known[key]
             return factories.copy(), GraphWithNamedArgs(
                 graph.graph, graph.args.copy(), None, self, None, graph.called_graphs_grad_info
@@ -204,6 +215,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         aux = state.aux if self.implements_grad_graph() else None
         return state.factories, GraphWithNamedArgs(graph, state.inputs, None, self, aux, state.grad_infos)
 
+    @transactional
     def create_grad_graph(
         self,
         fwd_graph: GraphWithNamedArgs,
@@ -250,7 +262,9 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         read_a("call_module: module", module, Module)
         read_choice("call_module", "autodiff", autodiff, ("auto", "build_grad", "autodiff", "none"))
 
+        @transactional
         def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+            keep_attribute(gir(), self._own_state, "grad_infos")
             factories, graph = module.create_graph(*args, **kwargs)
             variables = self.add_variable_inputs(name or type(module).__name__, factories)
             wanted = len(graph.graph.outputs)
@@ -262,7 +276,10 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
                     None if grads_required is None else grads_required(graph),
                     method=autodiff,
                 )
-                self._own_state.grad_infos[graph.graph] = gradient.grad_graph_info
+                self._own_state.grad_infos = {
+                    **self._own_state.grad_infos,
+                    graph.graph: gradient.grad_graph_info,
+                }
             self._own_state.grad_infos = {**graph.called_graphs_grad_info, **self._own_state.grad_infos}
             tensors = tensor_arguments(bound_arguments(module, *args, **kwargs))
             return graph.bind(variables).call(*tensors)[:wanted]
@@ -271,6 +288,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
 
     # --- state ------------------------------------------------------------------------------------------------------
 
+    @transactional
     def add_variable_factory(self, variable_f: VariableFactory, name: str | None = None) -> Tensor:
         """An input of the current graph for a factory.
 
@@ -289,6 +307,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         self._check_name(name, False)
         return self._register(name, variable_f, variable_f.create_input(), False)
 
+    @transactional
     def add_variable_input(
         self,
         name: str,
@@ -321,6 +340,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         )
         return self._register(name, made[1], made[0], overwrite)
 
+    @transactional
     def add_replica_sharded_variable_input(
         self,
         name: str,
@@ -351,6 +371,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         )
         return self._register(name, made[1], made[0], False)
 
+    @transactional
     def add_variable_inputs(
         self, name: str | int, variable_f: NamedVariableFactories, overwrite: bool = False
     ) -> NamedTensors:
@@ -371,9 +392,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         inputs = NamedTensors.from_dict(
             {key: f._input(f"{name}.{key}") for key, f in variable_f.to_dict().items()}
         )
-        self._own_state.factories.insert(name, variable_f.copy(), overwrite)
-        self._own_state.inputs.insert(name, inputs.copy(), overwrite)
-        self._note_state()
+        self._insert(name, variable_f.copy(), inputs.copy(), overwrite)
         return inputs
 
     def set_name_scope(self, name: str) -> None:
@@ -394,13 +413,23 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
             )
 
     def _register(self, name: str, factory: VariableFactory, tensor: Tensor, overwrite: bool) -> Tensor:
-        self._own_state.factories.insert(name, factory, overwrite)
-        self._own_state.inputs.insert(name, tensor, overwrite)
-        self._note_state()
+        self._insert(name, factory, tensor, overwrite)
         return tensor
 
-    def _note_state(self) -> None:
+    def _insert(
+        self,
+        name: str | int,
+        factory: VariableFactory | NamedVariableFactories,
+        tensor: Tensor | NamedTensors,
+        overwrite: bool,
+    ) -> None:
+        ir, state = gir(), self._own_state
+        for tree in (state.factories, state.inputs):
+            keep_item(ir, tree._map, tree._path(name, "insert")[0])  # an entry is replaced, not changed
+        state.factories.insert(name, factory, overwrite)
+        state.inputs.insert(name, tensor, overwrite)
         if _stateful:
+            ir._on_undo(_forget, _stateful[-1], len(_stateful[-1]))
             _stateful[-1].append(self)
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -442,6 +471,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         return result
 
     @classmethod
+    @transactional
     def from_variable_factories(cls, inputs: list[VariableFactory]) -> Module:
         """A module of inputs "0", "1", … of the current graph: for use in ``build``.
 
@@ -499,7 +529,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
                     f"{type(self).__qualname__}: variables of a module that is no part of it have no names here, got "
                     f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute "
                     "or Module.from_list",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
                 return
 

@@ -10,6 +10,7 @@ import numpy as np
 from popsr import ops
 from popsr._args import read_a, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor
@@ -81,6 +82,7 @@ class NamedTensors(DotTree[Tensor]):
         return tree
 
 
+@transactional
 def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     """Print each tensor when the program runs, with its key as title; see ``ops.print_tensor``.
 

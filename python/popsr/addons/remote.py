@@ -9,6 +9,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr._args import read_a, read_int
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
@@ -36,6 +37,7 @@ class NamedRemoteBuffers(DotTree[RemoteBuffer]):
     """A tree of remote buffers."""
 
 
+@transactional
 def create_remote_buffer(
     spec: TensorSpec | Tensor,
     entries: int = 1,
@@ -80,6 +82,7 @@ def create_remote_buffer(
     return popsr.replica_sharded_buffer((*rows, *spec.shape), spec.dtype, group, shards, entries)
 
 
+@transactional
 def named_variable_buffers(
     factories: NamedVariableFactories,
     entries: int = 1,
@@ -125,6 +128,7 @@ def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int |
     return shards
 
 
+@transactional
 def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
     """A buffer for each tensor, as it is: shards as shards, others whole.
 
@@ -139,6 +143,7 @@ def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers
     )
 
 
+@transactional
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> tuple[GraphWithNamedArgs, list[str]]:
@@ -162,6 +167,7 @@ def load_remote_graph(
     return GraphWithNamedArgs(graph), names
 
 
+@transactional
 def load_remote(
     buffers: NamedRemoteBuffers, entry: int | Tensor = 0, use_io_tiles: bool = False
 ) -> NamedTensors:
@@ -184,6 +190,7 @@ def load_remote(
     return NamedTensors.pack(names, loaded)
 
 
+@transactional
 def store_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> GraphWithNamedArgs:
@@ -209,6 +216,7 @@ def store_remote_graph(
     return GraphWithNamedArgs(graph, args)
 
 
+@transactional
 def store_remote(
     buffers: NamedRemoteBuffers, tensors: NamedTensors, entry: int | Tensor = 0, use_io_tiles: bool = False
 ) -> None:

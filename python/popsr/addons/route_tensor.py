@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from popsr._args import is_a, read_a, read_items, read_text
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
@@ -62,6 +63,7 @@ def called_graph_paths(parent_graph: Graph, subgraph: Graph) -> set[tuple[str, .
     return paths
 
 
+@transactional
 def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified) -> None:
     """Pass one more tensor to the graph that a call runs.
 
@@ -81,6 +83,7 @@ def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
     _connect_op("connect_call_op", "call", op, tensor, input_tensors, modified)
 
 
+@transactional
 def connect_loop_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified) -> None:
     """Pass one more tensor to the graph that a loop runs: the same in each iteration, unless by reference.
 
@@ -96,6 +99,7 @@ def connect_loop_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
     _connect_op("connect_loop_op", "repeat", op, tensor, input_tensors, modified)
 
 
+@transactional
 def connect_tensor_to_ops_on_path(
     path: tuple[str, ...], from_tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified
 ) -> None:
@@ -135,6 +139,7 @@ def connect_tensor_to_ops_on_path(
             _add_input(graphs[id_], sites, from_tensor, input_tensors, by_ref)
 
 
+@transactional
 def route_tensor_into_graph(tensor: Tensor, graph: Graph | None = None, modified: Modified = False) -> Tensor:
     """The tensor of ``graph`` that stands for a tensor of a graph that calls it.
 

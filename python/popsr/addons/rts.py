@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import popsr
 from popsr import ops
 from popsr._args import read_a, read_flag
+from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
@@ -47,6 +48,7 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
     return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
 
 
+@transactional
 def gather_replica_sharded_tensor(
     t: Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -70,6 +72,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(gathered) if use_io_tiles else gathered
 
 
+@transactional
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
@@ -94,6 +97,7 @@ def all_gather_replica_sharded_graph(
     return GraphWithNamedArgs(graph, args), list(names)
 
 
+@transactional
 def reduce_replica_sharded_tensor(
     t: Tensor,
     op: CollectiveOps = "add",
@@ -125,6 +129,7 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replica_sharded_slice(t, shards)
 
 
+@transactional
 def reduce_replica_sharded_graph(
     tensors: NamedTensors,
     op: CollectiveOps = "add",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes
 from popsr._args import is_a
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.random_seed import create_seeds
 from popsr.replicas import ReplicaGrouping
@@ -12,6 +13,7 @@ from popsr.tensor import Tensor, Variable, variable
 __all__ = ["seed_variable"]
 
 
+@transactional
 def seed_variable(seed: int, replica_grouping: ReplicaGrouping | None = None) -> tuple[Variable, Tensor]:
     """A seed for the random ops of each group of replicas, which stays on the device between runs.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 
 from popsr._args import is_a, read_dtype, read_ints, read_shape
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict
 from popsr.errors import (
     ArgumentTypeError,
@@ -32,6 +33,7 @@ class _StreamsBase(Generic[S]):
     _new: ClassVar[Callable[..., Any]]
     _streams: OrderedDict[str, S]
 
+    @transactional
     def __init__(self, **kwargs: tuple[Iterable[int], dtype]) -> None:
         """Make a stream of the current Ir for each keyword, named as it.
 

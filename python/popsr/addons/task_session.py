@@ -14,6 +14,7 @@ import numpy as np
 
 from popsr._args import is_a, read_choice, read_int, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams
@@ -97,6 +98,7 @@ class TaskSession(Session):
         session_state: ``"steps"``, the number of runs, and what ``add_session_state_info`` added.
     """
 
+    @transactional
     def __init__(
         self,
         inputs: InputStreams | Iterable[HostToDeviceStream],

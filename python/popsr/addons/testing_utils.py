@@ -10,6 +10,7 @@ import numpy as np
 from popsr import dtypes
 from popsr._args import is_a, read_items
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -49,6 +50,7 @@ class TensorInput:
         return f"TensorInput[{self.dtype.name} {self.data.shape}]"
 
 
+@transactional
 def run_module(
     module: Module,
     *args: Any,

@@ -16,6 +16,7 @@ from popsr import dtypes, ops
 from popsr._args import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._float_environment import in_default_environment
 from popsr._shown import shown
+from popsr._transaction import current_ir, on_undo, transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key
@@ -146,6 +147,7 @@ class VariableFactory:
     def _input(self, name: str) -> Tensor:
         return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
 
+    @transactional
     def create_tensor(
         self,
         name: str | None = None,
@@ -164,6 +166,7 @@ class VariableFactory:
         name = self.name if name is None else read_text("create_tensor: name", name)
         return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
+    @transactional
     def create_remote_tensor(
         self,
         buffer: RemoteBuffer,
@@ -219,8 +222,12 @@ class VariableFactory:
         if read_flag(f"{what}: empty", empty):
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
+        taken: list[Any] = []
+        on_undo(current_ir(), self._give_back, taken)
         try:
-            items = [_array(what, next(self.data_iter)) for _ in range(groups)]
+            for _ in range(groups):
+                taken.append(next(self.data_iter))  # noqa: PERF401 - those taken before an error are given back
+            items = [_array(what, item) for item in taken]
         except StopIteration:
             raise NoMoreItemsError(f"{what}: data_iter has no more items, expected {groups}") from None
         for item in items:
@@ -229,6 +236,11 @@ class VariableFactory:
                     f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
                 )
         return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
+
+    def _give_back(self, items: list[Any]) -> None:
+        """They are the next items again."""
+        self.data_iter = itertools.chain(items[:], self.data_iter)
+        items.clear()
 
     @in_default_environment
     def next_memmap(
@@ -292,6 +304,7 @@ class VariableFactory:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
+    @transactional
     def init(
         self,
         prefix: str | None = None,
@@ -318,6 +331,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
             lambda _, f, data, name: f._variable(data, name),
         )
 
+    @transactional
     def init_remote(
         self,
         buffers: NamedRemoteBuffers,
@@ -365,6 +379,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         """The grouping of each factory."""
         return NamedReplicaGrouping.from_dict({key: f.replica_grouping for key, f in self.to_dict().items()})
 
+    @transactional
     def _init(self, init_type: Any) -> NamedTensors:
         return NamedTensors.from_dict(
             {
@@ -390,6 +405,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
 
 
+@transactional
 def add_variable_input(
     name: str,
     data_iter: DataIter,
@@ -413,6 +429,7 @@ def add_variable_input(
     return factory.create_input(), factory
 
 
+@transactional
 def add_replica_sharded_variable_input(
     name: str,
     data_iter: DataIter,

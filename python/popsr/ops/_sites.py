@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from popsr._args import read_index
+from popsr._handles import Handle
 from popsr._shown import shown
 from popsr.errors import GraphError
 from popsr.ir import Ir
+from popsr.op import Op
 from popsr.tensor import Constant, Tensor
 
 
-class Site:
+class Site(Handle):
     """An op that runs graphs: what is passed and what comes out. Outputs are live: autodiff may add some."""
 
     def __init__(self, ir: Ir, op: int) -> None:
         """Of the op of that number."""
-        self._ir = ir
-        self._op = op
+        self._view = Op(ir, op)
+
+    @property
+    def _ir(self) -> Ir:
+        return self._view._ir
+
+    @property
+    def _op(self) -> int:
+        return self._view._id
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

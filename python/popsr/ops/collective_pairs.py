@@ -13,7 +13,7 @@ from popsr._args import is_a, read_items
 from popsr._emit import emit, emit_op
 from popsr._places import find_place
 from popsr._shown import shown
-from popsr.context import _context
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -124,6 +124,7 @@ def all_reduce_identical_grad_inputs(
     return _of_tensors("all_reduce_identical_grad_inputs", ts, ipus, op)
 
 
+@transactional
 def _of_tensors(
     name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
 ) -> list[Tensor]:
@@ -138,13 +139,12 @@ def _of_tensors(
         raise ArgumentTypeError(
             f"{name}: ipus is not a list, got {shown(ipus)}, expected an int for each tensor"
         )
-    ids = emit_op(
+    return emit_op(
         name,
         {"ts": tensors},
         {"op": op, "ipus": list(read_items(name, "ipus", ipus, kind="ints"))},
         outputs=len(tensors),
     )[1]
-    return list(_context.ir._tensors_of(ids))
 
 
 def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 from popsr._args import is_a, read_a, read_flag, read_index, read_items, read_mapping
 from popsr._emit import emit_op
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -97,6 +98,7 @@ class ConditionalSiteInfo(Site):
                 return self._called[not then_branch].inputs[passed.index(parent_tensor)]
         raise self._not_passed("parent_to_graph", parent_tensor)
 
+    @transactional
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = True) -> None:
         """Let in-place writes of the branches also happen to the tensor that was passed.
 
@@ -135,6 +137,7 @@ class ConditionalSiteInfo(Site):
         )
 
 
+@transactional
 def conditional(
     cond: Tensor,
     then_branch: Graph,
@@ -165,6 +168,7 @@ def conditional(
     ).outputs
 
 
+@transactional
 def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,

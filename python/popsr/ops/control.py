@@ -8,6 +8,7 @@ from typing import Any
 from popsr._args import is_a, read_flag, read_index, read_int, read_items, read_mapping
 from popsr._emit import emit_op
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
@@ -111,6 +112,7 @@ class CallSiteInfo(Site):
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
 
 
+@transactional
 def call(
     graph: Graph,
     *inputs: TensorLike | Iterable[TensorLike],
@@ -130,6 +132,7 @@ def call(
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@transactional
 def call_with_info(
     graph: Graph,
     *inputs: TensorLike | Iterable[TensorLike],
@@ -153,6 +156,7 @@ def call_with_info(
     return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
 
 
+@transactional
 def repeat(
     graph: Graph,
     repeat_count: int,
@@ -172,6 +176,7 @@ def repeat(
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@transactional
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,

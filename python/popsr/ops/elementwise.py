@@ -10,6 +10,7 @@ import contextlib
 
 from popsr._args import is_a
 from popsr._emit import emit, number, tensor
+from popsr._transaction import transactional
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor, TensorLike, _as_operand
 
@@ -113,6 +114,7 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
 
+@transactional
 def pow(t: Tensor, e: TensorLike) -> Tensor:
     """Raise to a power.
 

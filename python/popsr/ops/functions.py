@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from popsr._args import read_name
 from popsr._emit import emit, emit_op
-from popsr.context import _context
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -117,7 +116,7 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
         Tensor of the shape and dtype of ``t``.
     """
     name = None if output_name is None else read_name("identity", output_name)
-    return _context.graph.ir._tensor(emit_op("identity", {"t": t}, {}, name=name)[1][0])
+    return emit_op("identity", {"t": t}, {}, name=name)[1][0]
 
 
 rename = identity

@@ -42,7 +42,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     """
     id_ = _stream_id("host_load", h2d_stream, HostToDeviceStream)
     name = read_name("host_load", name, f"{h2d_stream.tensor_id.rpartition('/')[2]}_load")
-    return _context.ir._tensor(emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0])
+    return emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0]
 
 
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
@@ -148,6 +148,4 @@ def init(
         "init_type": init_type,
         "meta_shape": () if meta_shape is None else read_shape("init", meta_shape, "meta_shape"),
     }
-    return _context.ir._tensor(
-        emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]
-    )
+    return emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]

@@ -16,6 +16,7 @@ from popsr import dtypes
 from popsr._args import is_a, read_choice, read_flag, read_ints, read_items, read_number
 from popsr._emit import emit, tensor
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor, constant
 
@@ -234,6 +235,7 @@ def scatter_reduce(
     )
 
 
+@transactional
 def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) -> Tensor:
     """Count the elements below, between and above levels: bin i counts ``levels[i-1] <= x < levels[i]``.
 

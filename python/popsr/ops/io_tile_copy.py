@@ -24,5 +24,4 @@ def io_tile_copy(t: Tensor) -> Tensor:
     """
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found
-    ids = emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1]
-    return _context.ir._tensor(ids[0])
+    return emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1][0]

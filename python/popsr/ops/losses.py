@@ -6,7 +6,7 @@ from typing import Literal
 
 from popsr import dtypes
 from popsr._emit import emit, emit_op
-from popsr.context import _context
+from popsr._transaction import transactional
 from popsr.tensor import Tensor, _as_operand
 
 __all__ = ["REDUCTION_TYPE", "nll_loss", "nll_loss_with_softmax_grad"]
@@ -44,6 +44,7 @@ def nll_loss(
     )
 
 
+@transactional
 def nll_loss_with_softmax_grad(
     probs: Tensor,
     labels: Tensor,
@@ -65,11 +66,10 @@ def nll_loss_with_softmax_grad(
     if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
         wide = probs.dtype == dtypes.float64
         loss_grad = _as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
-    ids = emit_op(
+    loss, gradient = emit_op(
         "nll_loss_with_softmax_grad",
         {"probs": probs, "labels": labels, "loss_grad": loss_grad},
         {"ignore_index": ignore_index, "reduction": reduction},
         outputs=2,
     )[1]
-    loss, gradient = _context.ir._tensors_of(ids)
     return loss, gradient

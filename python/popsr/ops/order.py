@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from popsr._args import read_flag
 from popsr._emit import emit, emit_op
 from popsr._location import warn_user
-from popsr.context import _context
+from popsr._transaction import transactional
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
 
@@ -70,6 +70,7 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("median", {"t": t}, axis=_axes("median", axis), keepdims=keepdims)
 
 
+@transactional
 def topk(
     t: Tensor,
     k: int,
@@ -103,8 +104,7 @@ def topk(
         "largest": largest,
         "available_memory_proportion": available_memory_proportion,
     }
-    ids = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
-    values, indices = _context.ir._tensors_of(ids)
+    values, indices = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
     return values, indices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from popsr import dtypes
 from popsr._args import is_a
 from popsr._emit import emit, emit_op
-from popsr.context import _context
+from popsr._transaction import transactional
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor
 
@@ -41,6 +41,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     return emit("create_random_seed", {"seed": seed, "modifier": modifier})
 
 
+@transactional
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds made of one: number i is ``create_random_seed(seed, i)``.
 
@@ -59,5 +60,4 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """
     _check_seed("split_random_seed", seed)
     count = n if is_a(n, int) and 0 < n <= _MAX_SEEDS else 1  # the core checks it
-    ids = emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1]
-    return tuple(_context.graph.ir._tensor(id_) for id_ in ids)
+    return tuple(emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1])

@@ -56,7 +56,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     """
     attrs = _attrs("remote_load", remote_buffer, offset)
     name = None if name is None else read_name("remote_load", name)
-    return _context.ir._tensor(emit_op("remote_load", {"offset": tensor(offset)}, attrs, name=name)[1][0])
+    return emit_op("remote_load", {"offset": tensor(offset)}, attrs, name=name)[1][0]
 
 
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     """
     attrs = _attrs("remote_load_", remote_buffer, offset)
     inputs = {"t": t, "offset": tensor(offset)}
-    return _context.ir._tensor(emit_op("remote_load_", inputs, attrs)[1][0])
+    return emit_op("remote_load_", inputs, attrs)[1][0]
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_items
 from popsr._emit import emit
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 
@@ -150,6 +151,7 @@ def detach(t: Tensor) -> Tensor:
     return emit("detach", {"t": t})
 
 
+@transactional
 def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """Several tensors side by side.
 
@@ -166,6 +168,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     return emit("concat", {"ts": read_tensors("concat", ts)}, axis=axis)
 
 
+@transactional
 def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """The parts of a tensor along an axis, as slices.
 

@@ -8,6 +8,7 @@ from typing import Any
 from popsr import dtypes
 from popsr._args import is_a, read_dtype, read_int, read_int64s, read_number
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
 from popsr.graph import Graph
 from popsr.ops.cast import cast
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+@transactional
 def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """The tensor in another dtype: itself if it is of that dtype, else a cast.
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from popsr._args import read_a, read_choice, read_int, read_number
 from popsr._emit import Inputs, emit, emit_op, number, tensor
 from popsr._shown import shown
-from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 
@@ -300,4 +299,4 @@ def _optional(op: str, name: str, value: Tensor | None) -> Any:
 
 def _first_of(op: str, inputs: Inputs, attrs: dict[str, Any], outputs: int) -> Tensor:
     """Append an op; its first output."""
-    return _context.graph.ir._tensor(emit_op(op, inputs, attrs, outputs=outputs)[1][0])
+    return emit_op(op, inputs, attrs, outputs=outputs)[1][0]

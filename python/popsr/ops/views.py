@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from popsr._args import read_ints
 from popsr._emit import emit
+from popsr._transaction import transactional
 from popsr.ops.shape import read_tensors, slice_attributes
 from popsr.tensor import Tensor
 
@@ -92,6 +93,7 @@ def detach_(t: Tensor) -> Tensor:
     return emit("detach_", {"t": t})
 
 
+@transactional
 def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """A view of several tensors side by side. One that holds an element twice can be read, not written.
 

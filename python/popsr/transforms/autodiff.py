@@ -9,6 +9,7 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._args import is_a, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -217,6 +218,7 @@ def autodiff(
 ) -> dict[Graph, GradGraphInfo]: ...
 
 
+@transactional
 def autodiff(
     graph: Graph,
     grads_provided: Iterable[Tensor] | None = None,

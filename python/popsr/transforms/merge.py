@@ -8,13 +8,16 @@ from typing import overload
 
 from popsr import _core
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
+from popsr.graph import Graph
 from popsr.ir import Ir
 
 __all__ = ["io_tile_exchange", "merge_collectives", "merge_exchange"]
 
 
+@transactional
 def merge_collectives(ir: Ir) -> int:
     """Merge collectives that do not depend on each other, in all graphs: one op and one pass for several tensors.
 
@@ -37,6 +40,7 @@ def merge_collectives(ir: Ir) -> int:
 def merge_exchange(*, ir: Ir) -> int: ...
 @overload
 def merge_exchange(*, ir: None = None) -> contextlib.AbstractContextManager[None]: ...
+@transactional
 def merge_exchange(*, ir: Ir | None = None) -> int | contextlib.AbstractContextManager[None]:
     """Merge loads and stores of streams and remote buffers that do not depend on each other.
 
@@ -69,6 +73,11 @@ def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
     first = len(graph.ir._core.graph_ops(graph._id))
     with io_tiles(), in_sequence(False):
         yield
+    _merge_tiles(graph, first, verify_overlap)
+
+
+@transactional
+def _merge_tiles(graph: Graph, first: int, verify_overlap: bool) -> None:
     _core.merge_exchange_since(graph.ir._core, graph._id, first)
     left = len(graph.ir._core.graph_ops(graph._id)) - first
     if verify_overlap and left > 1:

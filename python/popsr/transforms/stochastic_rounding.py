@@ -6,6 +6,7 @@ from typing import Literal
 
 from popsr import _core
 from popsr._shown import shown
+from popsr._transaction import keep_attribute, transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
 from popsr.options import read_mode
@@ -13,6 +14,7 @@ from popsr.options import read_mode
 __all__ = ["stochastic_rounding"]
 
 
+@transactional
 def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"] | None = None) -> None:
     """Give every op that rounds its rule of picking random numbers.
 
@@ -37,5 +39,7 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
             "stochastic_rounding: the option enable_stochastic_rounding is off, got False, expected True"
         )
     _core.assign_seeds(ir._core, mode_name)
+    keep_attribute(ir, ir.options, "stochastic_rounding_mode")
     ir.options.stochastic_rounding_mode = mode_name
+    keep_attribute(ir, ir, "_seeds_explicit")
     ir._seeds_explicit = True

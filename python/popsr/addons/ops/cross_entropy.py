@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from popsr import ops
 from popsr._args import read_choice, read_int
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE
 from popsr.tensor import Tensor
@@ -13,6 +14,7 @@ from popsr.tensor import Tensor
 __all__ = ["cross_entropy", "cross_entropy_with_grad"]
 
 
+@transactional
 def cross_entropy(
     x: Tensor, labels: Tensor, ignore_index: int | None = None, reduction: REDUCTION_TYPE = "mean"
 ) -> Tensor:
@@ -33,6 +35,7 @@ def cross_entropy(
     return ops.nll_loss(ops.softmax(x, axis=-1), labels, ignore_index, reduction)
 
 
+@transactional
 def cross_entropy_with_grad(
     x: Tensor,
     labels: Tensor,

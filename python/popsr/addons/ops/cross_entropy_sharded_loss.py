@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes, ops
 from popsr._args import read_choice
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_group, read_labels, read_tensor, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
@@ -17,6 +18,7 @@ __all__ = ["cross_entropy_sharded_loss"]
 _WHERE = "cross_entropy_sharded_loss"
 
 
+@transactional
 def cross_entropy_sharded_loss(
     logits: Tensor,
     indices: Tensor,

@@ -10,6 +10,7 @@ from popsr import dtypes, ops
 from popsr._args import is_a, read_ipu, read_items
 from popsr._places import find_place
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
@@ -49,6 +50,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
     return places
 
 
+@transactional
 def cross_entropy_sharded_wr_loss(
     logits: list[Tensor], indices: list[Tensor], ipus: Iterable[int] | None = None
 ) -> Tensor:

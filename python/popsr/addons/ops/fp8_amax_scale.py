@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.tensor import Tensor, constant
 
@@ -11,6 +12,7 @@ __all__ = ["fp8_amax_scale"]
 _GREATEST = {dtypes.float8_143: 240.0, dtypes.float8_152: 57344.0}
 
 
+@transactional
 def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tensor:
     """The greatest ``log2_scale`` with which no element overflows: none is beyond the greatest float8.
 

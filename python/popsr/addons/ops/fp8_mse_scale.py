@@ -8,6 +8,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._float_environment import in_default_environment
+from popsr._transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
     CandidateConfig,
@@ -30,6 +31,7 @@ _OVERFLOW = {dtypes.float8_143: 248.0, dtypes.float8_152: 61440.0}
 _SCALES = np.array(sorted(range(MIN_SCALE, MAX_SCALE + 1), key=lambda scale: (abs(scale), scale)))
 
 
+@transactional
 @in_default_environment
 def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tensor:
     """The ``log2_scale`` with the least mean squared error: ``fp8_utils.host_fp8_mse_scale`` as part of a program.

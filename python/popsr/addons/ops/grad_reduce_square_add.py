@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_number, widened
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor
@@ -10,6 +11,7 @@ from popsr.tensor import Tensor
 __all__ = ["grad_reduce_square_add"]
 
 
+@transactional
 def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Tensor:
     """The sum of the squares of unscaled gradients: that of ``(t / loss_scaling)**2``.
 

@@ -9,6 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import read_int
 from popsr._float_environment import in_default_environment
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -27,6 +28,7 @@ _PACKED = 4  # numbers in a uint16, the first in the lowest bits
 _MOST = 15
 
 
+@transactional
 def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor, dim: int = -1) -> Tensor:
     """What ``group_quantize_compress_numpy`` stored: ``number * scale + bias`` of its group.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from popsr import ops
 from popsr._args import read_int
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor
 
 __all__ = ["linear_layout"]
 
 
+@transactional
 def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     """A copy of ``t``. Elements are in row-major order anyway; PopXL programs ask for it.
 

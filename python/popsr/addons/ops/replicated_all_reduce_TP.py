@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_group, read_op, read_tensor
 from popsr.ops.collectives import (
     CollectiveOps,
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 
+@transactional
 def replicated_all_reduce(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import read_dtype, read_int, read_number, require_memory
 from popsr._float_environment import in_default_environment
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant
@@ -50,6 +51,7 @@ def trig_tables(
     return np.sin(angles).astype(target), np.cos(angles).astype(target)
 
 
+@transactional
 def trig_table_constants(
     seq_len: int, rotary_dim: int, base: int = 10000, dtype: dtypes.dtype = dtypes.float32
 ) -> tuple[Constant, Constant]:
@@ -76,6 +78,7 @@ def trig_table_constants(
     return constant(sin, kind, "rotary_sin"), constant(cos, kind, "rotary_cos")
 
 
+@transactional
 def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None) -> Tensor:
     """Turn each pair of features ``(2 * i, 2 * i + 1)`` by the angle of its position.
 

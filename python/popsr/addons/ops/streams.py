@@ -10,6 +10,7 @@ from popsr import dtypes, ops
 from popsr._args import is_a, read_dtype
 from popsr._host_types import HostTensor
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
@@ -18,6 +19,7 @@ from popsr.utils import to_numpy
 __all__ = ["host_load", "host_store"]
 
 
+@transactional
 def host_load(
     t: HostTensor, dtype: dtypes.dtype, name: str
 ) -> tuple[np.ndarray[Any, Any], HostToDeviceStream, Tensor]:
@@ -40,6 +42,7 @@ def host_load(
     return data, stream, ops.host_load(stream, name)
 
 
+@transactional
 def host_store(t: Tensor) -> DeviceToHostStream:
     """Store a tensor through a new stream called ``<its name>_stream``.
 

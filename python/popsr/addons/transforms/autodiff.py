@@ -12,6 +12,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr._args import read_a, read_items
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_grad_infos
@@ -27,6 +28,7 @@ from popsr.transforms import autodiff as _autodiff
 __all__ = ["autodiff", "autodiff_with_accumulation", "remap_grad_info"]
 
 
+@transactional
 def autodiff(
     graph: GraphLike,
     grads_provided: Iterable[Tensor] | None = None,
@@ -56,6 +58,7 @@ def autodiff(
     return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
 
 
+@transactional
 def autodiff_with_accumulation(
     graph: GraphWithNamedArgs,
     tensors_to_accumulate_grads: Iterable[Tensor],

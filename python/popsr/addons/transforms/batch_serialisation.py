@@ -11,6 +11,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (
@@ -100,6 +101,7 @@ class _Plan:
     seed: Tensor | None = None
 
 
+@transactional
 def batch_serialise_non_overlapped(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -137,6 +139,7 @@ def batch_serialise_non_overlapped(
     return _serialise(graph, plan)
 
 
+@transactional
 def batch_serialise_overlapped(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -165,6 +168,7 @@ def batch_serialise_overlapped(
     )
 
 
+@transactional
 def batch_serialise(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -208,6 +212,7 @@ def batch_serialise(
     )
 
 
+@transactional
 def batch_serialise_fwd_and_grad(
     forward_graph: GraphWithNamedArgs,
     gradient_graph: GraphWithNamedArgs,
@@ -355,7 +360,7 @@ def _read_mode(where: str, io_mode: str, steps: int) -> bool:
     """Are io tiles used?"""
     read_choice(where, "io_mode", io_mode, ("compute", "io", "io_overlapped"))
     if io_mode == "io_overlapped" and read_int(f"{where}: steps", steps, 1) < 2:
-        warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=3)
+        warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=4)
     return io_mode != "compute"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import popsr
 from popsr._args import is_a, read_a, read_mapping, read_text
 from popsr._shown import shown
+from popsr._transaction import keep_item, transactional
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
 from popsr.tensor import Tensor
@@ -50,6 +51,7 @@ class PipelineBoundGraph(BoundGraph):
         """Ids of the tensors that the outputs stand for, in the order of the outputs."""
         return list(self._outputs)
 
+    @transactional
     def add_variable_input(self, tensor: Tensor) -> Tensor:
         """The graph's tensor for one of the caller: a new input, by reference, bound to it.
 
@@ -64,10 +66,13 @@ class PipelineBoundGraph(BoundGraph):
         if tensor.id not in self._inputs:
             with self.graph:
                 made = popsr.graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
+            keep_item(tensor.ir, self._inputs, tensor.id)
             self._inputs[tensor.id] = made
+            keep_item(tensor.ir, self.args, made)
             self.args[made] = tensor
         return self._inputs[tensor.id]
 
+    @transactional
     def add_output_tensor(self, tensor: Tensor, original_id: str) -> None:
         """Let the graph return one of its tensors.
 
@@ -85,6 +90,7 @@ class PipelineBoundGraph(BoundGraph):
             )
         with self.graph:
             popsr.graph_output(tensor)
+        keep_item(tensor.ir, self._outputs, original_id)
         self._outputs[original_id] = tensor
 
     def reconnect_input(self, original_id: str, new: Tensor) -> None:
@@ -102,7 +108,10 @@ class PipelineBoundGraph(BoundGraph):
             raise UnknownNameError(
                 f"reconnect_input: no input for that id, got {shown(original_id)}, expected one of {list(self._inputs)}"
             )
-        made = self._inputs.pop(original_id)
+        made = self._inputs[original_id]
+        for table, key in ((self._inputs, original_id), (self._inputs, new.id), (self.args, made)):
+            keep_item(new.ir, table, key)
+        del self._inputs[original_id]
         self._inputs[new.id] = made
         self.args[made] = new
 

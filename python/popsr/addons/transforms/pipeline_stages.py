@@ -9,6 +9,7 @@ from typing import Any
 from popsr import ops
 from popsr._args import read_a, read_int, read_items, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.op import Op
 from popsr.ops.control import CallSiteInfo
@@ -75,8 +76,18 @@ class StageContext:
         """
         read_a("hook: op", op, Op)
         if self._stage is not None:
+            op._ir._on_undo(self._forget, op, self._stage)
             self.op_dict.setdefault(self._stage, []).append(op)
             self._stages[op] = self._stage
+
+    def _forget(self, op: Op, stage: int) -> None:
+        """An op that is not there any more."""
+        self._stages.pop(op, None)
+        members = self.op_dict.get(stage, [])
+        if op in members:
+            members.remove(op)
+        if not members:
+            self.op_dict.pop(stage, None)
 
     @contextlib.contextmanager
     def stage(self, i: int) -> Iterator[None]:
@@ -93,6 +104,7 @@ class StageContext:
         finally:
             self._stage = before
 
+    @transactional
     def stash_and_restore_tensor(self, t: Tensor, from_stage: int | None = None) -> Tensor:
         """A tensor of an earlier stage for this stage, with the value of the same step.
 
@@ -125,6 +137,7 @@ class StageContext:
             )
         return t if begin == self._stage else ops.identity(t)
 
+    @transactional
     def stash_and_restore_activations(
         self, call_info: CallSiteInfo, grad_info: GradGraphInfo
     ) -> dict[Tensor, Tensor]:

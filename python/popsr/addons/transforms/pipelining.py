@@ -13,6 +13,7 @@ from typing import NoReturn
 from popsr._args import is_a, read_a, read_int
 from popsr._outline import outline
 from popsr._shown import shown
+from popsr._transaction import keep_attribute, transactional
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import (
     StageContext,
@@ -86,6 +87,7 @@ class Pipelining:
         self._first: int | None = None
         self._body: Graph | None = None
 
+    @transactional
     def apply(self, include_ops: Mapping[int, Sequence[Op]] | None = None) -> None:
         """Let the ops run ``steps`` times; without ops nothing is changed.
 
@@ -125,6 +127,7 @@ class Pipelining:
             )
         self._first = first
 
+    @transactional
     def build(self) -> None:
         """Put the loop into the graph; without ops nothing is changed.
 
@@ -137,7 +140,9 @@ class Pipelining:
                 "Pipelining: stages are not known, got build first, expected construct_graphs before it"
             )
         if self._first < len(self.graph.ops):
-            self._body, _ = outline(self.graph, self._first, self.steps, "pipeline")
+            body, _ = outline(self.graph, self._first, self.steps, "pipeline")
+            keep_attribute(self.graph.ir, self, "_body")
+            self._body = body
         self._first = None
 
     def repeat_graph(self) -> Graph:

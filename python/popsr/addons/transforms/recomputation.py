@@ -6,6 +6,7 @@ import popsr
 from popsr import ops
 from popsr._args import read_a
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name
@@ -19,6 +20,7 @@ __all__ = ["add_recompute_inputs", "recompute_graph"]
 _FWD = ExpectedConnectionType.Fwd
 
 
+@transactional
 def add_recompute_inputs(
     grad_info: GradGraphInfo,
 ) -> tuple[list[tuple[bool, Tensor]], dict[Tensor, Tensor], dict[Tensor, Tensor]]:
@@ -52,6 +54,7 @@ def add_recompute_inputs(
     return connections, of_forward, of_gradient
 
 
+@transactional
 def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """A gradient graph that calls the forward graph again, and then the given gradient graph: with the same bits.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from popsr._args import is_a, read_int
 from popsr._outline import outline
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 
 __all__ = ["repeat_graph"]
 
 
+@transactional
 def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     """Move all ops of a graph into a new graph that a loop in their place runs, in the order in which they are.
 

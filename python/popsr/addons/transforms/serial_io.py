@@ -10,6 +10,7 @@ import popsr
 from popsr import ops
 from popsr._args import is_a, read_a, read_int, read_mapping
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec
@@ -63,6 +64,7 @@ class StepPlace:
     use_io_tiles: bool
 
 
+@transactional
 def batch_serial_buffer(
     t: Tensor, steps: int = 1, rows: int = 1, shard_group: ReplicaGrouping | None = None
 ) -> RemoteBuffer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_group, read_tensor
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
@@ -11,6 +12,7 @@ from popsr.tensor import Tensor
 __all__ = ["replicated_all_gather_strided"]
 
 
+@transactional
 def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """Put the values of the members of each group together, in ascending replica order; every member receives them.
 

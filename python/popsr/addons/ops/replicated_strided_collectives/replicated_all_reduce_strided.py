@@ -5,6 +5,7 @@ from __future__ import annotations
 from popsr import ops
 from popsr._args import is_a
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 
+@transactional
 def replicated_all_reduce_strided(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -45,6 +47,7 @@ def replicated_all_reduce_strided(
     return collectives.replicated_all_reduce_identical_inputs(reduced, group=group)
 
 
+@transactional
 def replicated_all_reduce_strided_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -69,6 +72,7 @@ def replicated_all_reduce_strided_identical_inputs(
     return t.detach() - (part.detach() - part)
 
 
+@transactional
 def replicated_all_reduce_strided_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -88,6 +92,7 @@ def replicated_all_reduce_strided_identical_grad_inputs(
     return _reduce(t, op, group)
 
 
+@transactional
 def replicated_all_reduce_strided_graph(
     tensors: NamedTensors,
     op: CollectiveOps = "add",

@@ -16,6 +16,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import read_int, read_number
 from popsr._shown import shown
+from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -58,6 +59,7 @@ def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matr
     return sparse.csr_matrix((matrix[rows, columns], (rows, columns)), shape=matrix.shape)
 
 
+@transactional
 def dense_const_sparse_matmul(lhs: Tensor, rhs: csr_matrix, output_cols: int) -> Tensor:
     """``lhs @ rhs`` with a sparse matrix that becomes a part of the program.
 

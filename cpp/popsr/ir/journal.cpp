@@ -1,0 +1,252 @@
+#include "popsr/ir/journal.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "popsr/ir/transaction.h"
+
+namespace popsr {
+namespace {
+
+template <class T>
+void shrink(std::vector<T>& list, std::size_t size) noexcept {
+  if (list.size() > size) list.erase(list.begin() + static_cast<std::ptrdiff_t>(size), list.end());
+}
+
+std::uint32_t size_of_list(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
+
+}  // namespace
+
+Transaction::Transaction(Ir& ir) : ir_(ir), level_(ir.journal_->begin()) {}
+
+Transaction::~Transaction() {
+  if (open_) ir_.journal_->roll_back(level_);
+}
+
+void Transaction::commit() noexcept {
+  open_ = false;
+  ir_.journal_->commit(level_);
+}
+
+std::size_t Journal::begin() {
+  ir_.about_to_change();
+  marks_.push_back(Mark{
+      .log = log_.size(), .counters = ir_.counters(), .epoch = ir_.epoch_, .seeds_epoch = ir_.seeds_epoch_});
+  return marks_.size() - 1;
+}
+
+void Journal::commit(std::size_t level) noexcept {
+  shrink(marks_, level);
+  if (marks_.empty()) log_.clear();
+}
+
+void Journal::roll_back(std::size_t level) noexcept {
+  if (level >= marks_.size()) return;
+  const Mark mark = marks_[level];
+  shrink(marks_, level);
+  free_new_names(mark);  // some are of older tensors, which were renamed
+  for (; log_.size() > mark.log; log_.pop_back()) {
+    std::visit([this](auto& entry) { undo(entry); }, log_.back());
+  }
+  drop_new(mark);
+}
+
+/// Takes the names of tensors that were made since out of the table.
+void Journal::free_new_names(const Mark& mark) noexcept {
+  for (std::size_t id = ir_.tensors_.size(); id > mark.counters.tensors; --id) {
+    const auto named = ir_.tensors_by_name_.find(ir_.tensors_[id - 1].name);
+    if (named != ir_.tensors_by_name_.end() && named->second == id - 1) ir_.tensors_by_name_.erase(named);
+  }
+}
+
+/// Everything that was made since.
+void Journal::drop_new(const Mark& mark) noexcept {
+  const Counters& before = mark.counters;
+  free_new_names(mark);  // which came back
+  ir_.tensors_.truncate(before.tensors);
+  shrink(ir_.storage_indices_, before.tensors);
+  ir_.ops_.truncate(before.ops);
+  shrink(ir_.ops_with_graphs_, before.ops_with_graphs);
+  while (ir_.graphs_.size() > before.graphs) ir_.graphs_.pop_back();
+  while (ir_.streams_.size() > before.streams) ir_.streams_.pop_back();
+  while (ir_.remotes_.size() > before.remotes) ir_.remotes_.pop_back();
+  ir_.next_subgraph_ = before.next_subgraph;
+  ir_.next_collision_ = before.next_collision;
+  ir_.epoch_ = mark.epoch;
+  ir_.seeds_epoch_ = mark.seeds_epoch;
+}
+
+// What came after the innermost transaction began has no entries: it is dropped.
+
+template <class T>
+void Journal::keep(std::uint32_t id, T& object) {
+  static_assert(std::is_nothrow_swappable_v<T>);
+  auto copy = std::make_unique<T>(object);
+  log_.push_back(Kept<T>{id, std::move(copy)});
+  std::swap(object, *std::get<Kept<T>>(log_.back()).object);
+}
+
+void Journal::keep_tensor(TensorId id) {
+  if (id < begun().tensors) keep(id, ir_.tensors_[id]);
+}
+
+void Journal::keep_op(OpId id) {
+  if (id < begun().ops) keep(id, ir_.ops_[id]);
+}
+
+void Journal::keep_graph(GraphId id) {
+  if (id.value < begun().graphs) keep(id.value, ir_.graphs_[id.value]);
+}
+
+void Journal::keep_remote(RemoteId id) {
+  if (id < begun().remotes) keep(id, ir_.remotes_[id]);
+}
+
+void Journal::keep_views(TensorId root) {
+  const auto views = ir_.views_.find(root);
+  if (root < begun().tensors && views != ir_.views_.end()) keep(root, views->second);
+}
+
+void Journal::keep_graph_tail(GraphId id) {
+  if (id.value >= begun().graphs || marks_.back().tail_of == id.value) return;
+  const Graph& graph = ir_.graphs_[id.value];
+  log_.push_back(GraphTail{.graph = id,
+                           .inputs = size_of_list(graph.inputs),
+                           .outputs = size_of_list(graph.outputs),
+                           .tensors = size_of_list(graph.tensors),
+                           .ops = size_of_list(graph.ops),
+                           .sequence = graph.sequence.tail(),
+                           .num_rounding = graph.num_rounding,
+                           .num_calls = graph.num_calls,
+                           .depth = graph.depth,
+                           .first_call = graph.first_call,
+                           .has_views = graph.has_views,
+                           .called = graph.called});
+  if (marks_.back().tail_of == kNone) marks_.back().tail_of = id.value;
+}
+
+void Journal::keep_op_tail(OpId id) {
+  if (id >= begun().ops) return;
+  log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].modified)});
+}
+
+void Journal::keep_views_tail(TensorId root) {
+  log_.push_back(ViewsTail{root, size_of_list(ir_.views(root))});  // also of new tensors: they are in no list
+}
+
+void Journal::keep_first_use(TensorId id) {
+  if (id < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].first_use});
+}
+
+void Journal::keep_index(TensorId id) {
+  if (id < begun().tensors) log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
+}
+
+void Journal::keep_name(TensorId id) {
+  if (id >= begun().tensors) {
+    ir_.tensors_by_name_.erase(ir_.tensors_[id].name);
+    return;
+  }
+  log_.push_back(Name{id, {}});
+  std::get<Name>(log_.back()).node = ir_.tensors_by_name_.extract(ir_.tensors_[id].name);
+}
+
+void Journal::keep_position(OpId id) {
+  if (id < begun().ops) log_.push_back(Position{id, ir_.ops_[id].position});
+}
+
+void Journal::keep_seeds(OpId id) {
+  if (id < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].seeds});
+}
+
+void Journal::keep_since(GraphId id) {
+  if (id.value >= begun().graphs) return;
+  log_.push_back(Since{id, ir_.graphs_[id.value].sequence.since()});
+}
+
+void Journal::keep_output(GraphId id, std::size_t index) {
+  if (id.value >= begun().graphs) return;
+  log_.push_back(Output{id, static_cast<std::uint32_t>(index), ir_.graphs_[id.value].outputs[index]});
+}
+
+void Journal::keep_schedule(GraphId id, std::uint32_t first) {
+  if (id.value >= begun().graphs) return;
+  const std::vector<OpId>& ops = ir_.graphs_[id.value].ops;
+  log_.push_back(Schedule{id, first, {ops.begin() + first, ops.end()}});
+}
+
+void Journal::undo(const FirstUse& entry) noexcept { ir_.tensors_[entry.tensor].first_use = entry.op; }
+
+void Journal::undo(const Index& entry) noexcept {
+  ir_.tensors_[entry.tensor].index = entry.index;
+  ir_.storage_indices_[entry.tensor] = entry.storage_index;
+}
+
+/// The table held as many names before, so nothing is allocated.
+void Journal::undo(Name& entry) noexcept {
+  const auto now = ir_.tensors_by_name_.find(ir_.tensors_[entry.tensor].name);
+  if (now != ir_.tensors_by_name_.end() && now->second == entry.tensor) ir_.tensors_by_name_.erase(now);
+  if (entry.node) ir_.tensors_by_name_.insert(std::move(entry.node));
+}
+
+void Journal::undo(const Position& entry) noexcept { ir_.ops_[entry.op].position = entry.position; }
+
+void Journal::undo(const Seeds& entry) noexcept { ir_.ops_[entry.op].seeds = entry.seeds; }
+
+void Journal::undo(const GraphTail& entry) noexcept {
+  Graph& graph = ir_.graphs_[entry.graph.value];
+  shrink(graph.inputs, entry.inputs);
+  shrink(graph.outputs, entry.outputs);
+  shrink(graph.tensors, entry.tensors);
+  shrink(graph.ops, entry.ops);
+  graph.sequence.restore(entry.sequence);
+  graph.num_rounding = entry.num_rounding;
+  graph.num_calls = entry.num_calls;
+  graph.depth = entry.depth;
+  graph.first_call = entry.first_call;
+  graph.has_views = entry.has_views;
+  graph.called = entry.called;
+}
+
+void Journal::undo(const OpTail& entry) noexcept {
+  shrink(ir_.ops_[entry.op].outputs, entry.outputs);
+  shrink(ir_.ops_[entry.op].modified, entry.modified);
+}
+
+void Journal::undo(const ViewsTail& entry) noexcept {
+  const auto views = ir_.views_.find(entry.root);
+  if (views == ir_.views_.end()) return;
+  shrink(views->second, entry.size);
+  if (views->second.empty()) ir_.views_.erase(views);
+}
+
+void Journal::undo(Since& entry) noexcept {
+  ir_.graphs_[entry.graph.value].sequence.restore_since(std::move(entry.ops));
+}
+
+/// The list held as many before, so nothing is allocated.
+void Journal::undo(const Output& entry) noexcept {
+  std::vector<TensorId>& outputs = ir_.graphs_[entry.graph.value].outputs;
+  outputs.insert(outputs.begin() + entry.index, entry.tensor);
+}
+
+/// Likewise.
+void Journal::undo(const Schedule& entry) noexcept {
+  std::vector<OpId>& ops = ir_.graphs_[entry.graph.value].ops;
+  shrink(ops, entry.first);
+  ops.insert(ops.end(), entry.ops.begin(), entry.ops.end());
+}
+
+void Journal::undo(Kept<Tensor>& entry) noexcept { std::swap(ir_.tensors_[entry.id], *entry.object); }
+void Journal::undo(Kept<Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
+void Journal::undo(Kept<Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
+void Journal::undo(Kept<RemoteBuffer>& entry) noexcept { std::swap(ir_.remotes_[entry.id], *entry.object); }
+void Journal::undo(Kept<Views>& entry) noexcept {
+  const auto views = ir_.views_.find(entry.id);
+  if (views == ir_.views_.end()) return;
+  std::swap(views->second, *entry.object);
+  if (views->second.empty()) ir_.views_.erase(views);
+}
+
+}  // namespace popsr

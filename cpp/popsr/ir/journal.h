@@ -1,0 +1,143 @@
+// The undo log of an Ir. Part of Ir: others include ir/transaction.h.
+//
+// While a transaction is open, each change writes down first how it is undone. What was appended to the
+// program needs no entry: it is dropped until there are as many as when the transaction began. Entries are
+// therefore for what was there before, and the frequent ones are small. Objects that are changed in other
+// ways are kept whole: the journal takes the object itself and the program goes on with a copy, so that
+// addresses of what belongs to it, which plans hold, are the same when it comes back.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+class Journal {
+ public:
+  explicit Journal(Ir& ir) : ir_(ir) {}
+
+  /// Opens a transaction and returns its level.
+  std::size_t begin();
+  /// Both end the transaction of that level and those inside it; neither does anything when it has ended.
+  void commit(std::size_t level) noexcept;
+  void roll_back(std::size_t level) noexcept;
+
+  // Before what is named changes.
+  void keep_tensor(TensorId id);
+  void keep_op(OpId id);
+  void keep_graph(GraphId id);
+  void keep_remote(RemoteId id);
+  void keep_views(TensorId root);
+  void keep_graph_tail(GraphId id);     ///< Lists grow; counters and flags change.
+  void keep_op_tail(OpId id);           ///< `outputs` and `modified` grow.
+  void keep_views_tail(TensorId root);  ///< The list of views grows.
+  void keep_first_use(TensorId id);
+  void keep_index(TensorId id);
+  void keep_name(TensorId id);  ///< And takes the name out of the table.
+  void keep_position(OpId id);
+  void keep_seeds(OpId id);
+  void keep_since(GraphId id);                          ///< The record of unordered ops ends.
+  void keep_output(GraphId id, std::size_t index);      ///< The output is removed.
+  void keep_schedule(GraphId id, std::uint32_t first);  ///< Ops from there on are replaced, by no more.
+
+ private:
+  struct Mark {
+    std::size_t log = 0;
+    Counters counters = {};
+    std::uint64_t epoch = 0, seeds_epoch = 0;
+    std::uint32_t tail_of = kNone;  ///< A graph whose tail was kept since: once is enough.
+  };
+
+  struct FirstUse {
+    TensorId tensor;
+    OpId op;
+  };
+  struct Index {
+    TensorId tensor;
+    std::uint32_t index, storage_index;
+  };
+  struct Name {
+    TensorId tensor;
+    Ir::Names::node_type node;
+  };
+  struct Position {
+    OpId op;
+    std::uint32_t position;
+  };
+  struct Seeds {
+    OpId op;
+    std::optional<SeedRule> seeds;
+  };
+  struct GraphTail {
+    GraphId graph;
+    std::uint32_t inputs, outputs, tensors, ops;
+    SequenceState::Tail sequence;
+    std::uint32_t num_rounding, num_calls, depth;
+    OpId first_call;
+    bool has_views, called;
+  };
+  struct OpTail {
+    OpId op;
+    std::uint32_t outputs, modified;
+  };
+  struct ViewsTail {
+    TensorId root;
+    std::uint32_t size;
+  };
+  struct Since {
+    GraphId graph;
+    std::vector<OpId> ops;
+  };
+  struct Output {
+    GraphId graph;
+    std::uint32_t index;
+    TensorId tensor;
+  };
+  struct Schedule {
+    GraphId graph;
+    std::uint32_t first;
+    std::vector<OpId> ops;
+  };
+  template <class T>
+  struct Kept {
+    std::uint32_t id;
+    std::unique_ptr<T> object;
+  };
+  using Views = std::vector<TensorId>;
+  using Entry =
+      std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since, Output,
+                   Schedule, Kept<Tensor>, Kept<Op>, Kept<Graph>, Kept<RemoteBuffer>, Kept<Views>>;
+
+  const Counters& begun() const { return marks_.back().counters; }
+  template <class T>
+  void keep(std::uint32_t id, T& object);
+  void free_new_names(const Mark& mark) noexcept;
+  void drop_new(const Mark& mark) noexcept;
+
+  void undo(const FirstUse& entry) noexcept;
+  void undo(const Index& entry) noexcept;
+  void undo(Name& entry) noexcept;
+  void undo(const Position& entry) noexcept;
+  void undo(const Seeds& entry) noexcept;
+  void undo(const GraphTail& entry) noexcept;
+  void undo(const OpTail& entry) noexcept;
+  void undo(const ViewsTail& entry) noexcept;
+  void undo(Since& entry) noexcept;
+  void undo(const Output& entry) noexcept;
+  void undo(const Schedule& entry) noexcept;
+  void undo(Kept<Tensor>& entry) noexcept;
+  void undo(Kept<Op>& entry) noexcept;
+  void undo(Kept<Graph>& entry) noexcept;
+  void undo(Kept<RemoteBuffer>& entry) noexcept;
+  void undo(Kept<Views>& entry) noexcept;
+
+  Ir& ir_;
+  std::vector<Mark> marks_;  ///< Of the open transactions.
+  std::vector<Entry> log_;
+};
+
+}  // namespace popsr

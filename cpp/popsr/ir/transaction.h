@@ -1,0 +1,29 @@
+// Changes of a program that are made completely or not at all.
+#pragma once
+
+#include <cstddef>
+
+namespace popsr {
+
+class Ir;
+
+/// Undoes all changes of the Ir since its construction, unless it was committed; that throws nothing and
+/// allocates nothing. Transactions nest: functions of Ir that change the program open one of their own. When
+/// one ends, so do those that were opened after it.
+class Transaction {
+ public:
+  /// Throws std::bad_alloc, with nothing changed.
+  explicit Transaction(Ir& ir);
+  ~Transaction();
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+
+  void commit() noexcept;
+
+ private:
+  Ir& ir_;
+  std::size_t level_;
+  bool open_ = true;
+};
+
+}  // namespace popsr

@@ -1,0 +1,93 @@
+"""Calls that nobody wrote: of every public function that takes part in writing programs, with one argument spoiled, and
+with Ctrl-C at any line. Whatever raises leaves all programs as they were.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import hostile, interrupts
+from support.unchanged import assert_unchanged, difference, everything, forget
+
+CALLS = 10  # of each function
+TARGETS = hostile.targets()
+PARTS = 8
+
+
+@pytest.fixture(autouse=True)
+def a_folder_and_no_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Some of the calls write a file whose name is a hostile value."""
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def part_of(part: int) -> Iterator[tuple[hostile.Target, hostile.World]]:
+    for target in TARGETS[part::PARTS]:
+        forget()
+        yield target, hostile.World()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bad_calls_leave_no_trace(part: int) -> None:
+    made = failed = 0
+    for target, world in part_of(part):
+        with world.ir.main_graph:
+            for call in hostile.hostile_calls(target, world, CALLS):
+                made += 1
+                before = everything()
+                try:
+                    call()
+                except Exception:
+                    failed += 1
+                    assert_unchanged(before, str(call))
+    assert made == CALLS * len(TARGETS[part::PARTS])
+    assert failed > made / 2
+
+
+def test_every_public_function_of_ops_is_called() -> None:
+    names = {target.name for target in TARGETS}
+    assert {f"ops.{name}" for name in hostile.PUBLIC if f"ops.{name}" in names} != set()
+    for name in hostile.PUBLIC:
+        assert names & {f"{module}.{name}" for module in ("ops", "collectives", "var_updates")}, name
+
+
+def test_calls_are_the_same_for_the_same_seed() -> None:
+    def texts(seed: int) -> list[str]:
+        world = hostile.World()
+        with world.ir.main_graph:
+            return [str(call) for call in hostile.hostile_calls(TARGETS[100], world, 20, seed)]
+
+    assert texts(1) == texts(1) != texts(2)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ctrl_c_leaves_no_trace_wherever_it_comes(part: int) -> None:
+    """A function that makes two things without being a transaction is interrupted between them."""
+    interrupted = 0
+    for target, world in part_of(part):
+        with world.ir.main_graph:
+            call = hostile.valid_call(target, world)
+            before = everything()
+            try:
+                with call.inside:
+                    lines = interrupts.lines_of(call.alone)
+            except Exception:
+                continue
+            if not difference(before, everything()):
+                continue  # it makes nothing
+        world = hostile.World()
+        with world.ir.main_graph:
+            call = hostile.valid_call(target, world)
+            for line in sorted({*range(1, lines, max(1, lines // 8)), lines - 1, lines}):
+                before = everything()
+                with call.inside:
+                    if not interrupts.interrupted_at(call.alone, line):
+                        break  # fewer lines than the first time
+                interrupted += 1
+                assert_unchanged(before, f"{target.name}, interrupted at line {line} of {lines},")
+    assert interrupted > 200
