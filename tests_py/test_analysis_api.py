@@ -187,7 +187,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "an op of another graph": (
         lambda f, ir, s: f.partition(s["w"], before=s["leaf"].ops[0]),
         errors.GraphError,
-        "partition: op of another graph, got tanh of graph 'inner_subgraph(0)' for 'w', expected graph ''",
+        "partition: op of another graph, got tanh of graph 'inner_subgraph(0)' for 'w', expected main graph",
     ),
     "an op of another Ir": (
         lambda f, ir, s: f.partition(s["w"], before=build(4, SOURCE)[0].main_graph.ops[0]),
@@ -228,7 +228,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "a context of another graph": (
         lambda f, ir, s: f.partition(s["w"], context=f.contexts(s["leaf"])[0]),
         errors.GraphError,
-        "partition: context of another graph, got one of 'inner_subgraph(0)' for 'w', expected graph ''",
+        "partition: context of another graph, got one of graph 'inner_subgraph(0)' for 'w', expected main graph",
     ),
     "a path that is none": (
         lambda f, ir, s: f.partition(s["w"], context=[ir.main_graph.ops[0]]),

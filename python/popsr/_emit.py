@@ -44,8 +44,8 @@ def number(value: Any) -> Any:
 
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
     """Append an op of one output to the current graph; attributes that are None keep their default."""
-    graph = _context.graph_of(op)
-    return graph.ir._tensor(emit_op(op, inputs, attrs)[1][0])
+    output = emit_op(op, inputs, attrs)[1][0]
+    return _context._graphs[-1]._ir._tensor(output)
 
 
 def emit_op(
@@ -70,7 +70,7 @@ def emit_op(
         Id of the op and ids of its outputs.
     """
     graph = _context.graph_of(op)
-    ir = graph.ir
+    ir = graph._ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
     names: list[str] = []

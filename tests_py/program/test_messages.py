@@ -231,8 +231,8 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "without state": (
         _entered(lambda p: p.net.call(p.a)),
         Graph,
-        "call: the graph has state that is not bound, got no 'w' for graph 'Net_subgraph(1)' of Ir {ir}, expected "
-        "graph.bind(variables).call(...)",
+        "call: Not enough inputs have been provided, got 1 of 2 for graph 'Net_subgraph(1)' of Ir {ir}: missing 'w', "
+        "expected graph.bind(variables).call(...)",
     ),
     "too few inputs": (
         _entered(lambda p: ops.call(p.graph)),

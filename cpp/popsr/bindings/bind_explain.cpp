@@ -63,9 +63,9 @@ std::vector<ContextId> contexts_for(Explainer& self, TensorId tensor, std::optio
   const std::vector<ContextId>& all = self.flow().facts().contexts(graph);
   if (!context) return all;
   if (std::ranges::find(all, *context) == all.end()) {
-    raise<GraphError>("partition: context of another graph, got one of '{}' for '{}', expected graph '{}'",
-                      ir_of(self).graph(self.flow().facts().context(*context).graph).name,
-                      ir_of(self).tensor(tensor).name, ir_of(self).graph(graph).name);
+    raise<GraphError>("partition: context of another graph, got one of {} for '{}', expected {}",
+                      in_words(ir_of(self).graph(self.flow().facts().context(*context).graph)),
+                      ir_of(self).tensor(tensor).name, in_words(ir_of(self).graph(graph)));
   }
   return {*context};
 }
