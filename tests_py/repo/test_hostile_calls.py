@@ -20,7 +20,9 @@ from support.hostile_values import Liar, Raises
 from support.one_of_each import World
 
 import popsr
+from popsr import addons
 from popsr.addons import remote
+from popsr.addons.ops import replicated_all_reduce_strided_graph
 from popsr.addons.ops.cross_entropy_sharded_wr_loss import handle_ipus
 from popsr.addons.transforms import pipelining
 from popsr.context import _context
@@ -135,6 +137,13 @@ ALMOST: dict[str, Callable[[World], Any]] = {
     "no truth": lambda w: remote.store_remote_graph(
         remote.named_variable_buffers(w.net_factories, shard_over_dict=False), use_io_tiles=Raises()
     ),
+    "no truth of another flag": lambda w: replicated_all_reduce_strided_graph(
+        w.net_variables, use_io_tiles=Raises()
+    ),
+    "no truth of an option": lambda w: addons.Module().add_variable_input(
+        "v", lambda: 1.0, overwrite=Raises()
+    ),
+    "a list as code": lambda w: popsr.Session(w.ir, strict=[[]]),
     "no items": lambda w: handle_ipus([w.t], Raises()),
     "words for a number": lambda w: w.ir.embed_replication_factor(np.array(["a", "b"])),
     "more seeds than memory": lambda w: popsr.create_seeds(0, batches_per_step=2**40),
