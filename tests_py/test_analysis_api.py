@@ -207,7 +207,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "a late time": (
         lambda f, ir, s: f.partition(s["w"], time=len(ir.main_graph.ops)),
         IndexError,
-        "partition: no such time, got 9, expected -1 to 8 in graph ''",
+        "partition: no such time, got 9, expected -1 to 8 in main graph",
     ),
     "a far too late time": (
         lambda f, ir, s: f.partition(s["w"], time=2**63 - 1),
@@ -233,12 +233,12 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "a path that is none": (
         lambda f, ir, s: f.partition(s["w"], context=[ir.main_graph.ops[0]]),
         errors.GraphError,
-        "context: no call of graph '' that runs, got host_load",
+        "context: no call of main graph that runs, got host_load",
     ),
     "a path that starts inside": (
         lambda f, ir, s: f.partition(s["w"], context=[op_of(s["node"], "call")]),
         errors.GraphError,
-        "context: no call of graph '' that runs, got call",
+        "context: no call of main graph that runs, got call",
     ),
     "no graph": (
         lambda f, ir, s: f.contexts("main"),
