@@ -294,7 +294,7 @@ TEST_CASE("verify: the message names ops, tensor and places") {
   CHECK(error_of<GraphError>([&] { verify(p.ir); }) ==
         "Inplacing ambiguity detected. relu_: 'a' is modified here (model.py:13) and read by relu "
         "(model.py:12) in "
-        "graph '', expected an order by data or popsr.in_sequence()");
+        "main graph, expected an order by data or popsr.in_sequence()");
 }
 
 // --- text

@@ -73,7 +73,7 @@ class Refusal:
 
 
 REFUSED: list[tuple[Callable[[Refusal], Any], type[Exception], str]] = [
-    (lambda r: r.one(graph=r.graph.graph), TypeError, "not a GraphWithNamedArgs, got Graph"),
+    (lambda r: r.one(graph=r.graph.graph), TypeError, "not a GraphWithNamedArgs, got graph"),
     (lambda r: r.one(steps=0), ValueError, "steps: got 0, expected an int from 1"),
     (lambda r: r.one(steps=2.0), TypeError, "steps is not an int, got 2.0"),
     (lambda r: r.one(rows=0), ValueError, "rows: got 0, expected an int from 1"),

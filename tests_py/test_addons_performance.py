@@ -216,7 +216,7 @@ with popsr.Ir().create_empty_graph() as GRAPH:
     ops.exp(t(3))
 (EXP,) = GRAPH.ops
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: performance.total_FLOPs(GRAPH), Argument, "^evaluate_ir_FLOPs: not an Ir, got Graph"),
+    (lambda: performance.total_FLOPs(GRAPH), Argument, "^evaluate_ir_FLOPs: not an Ir, got graph"),
     (lambda: performance.evaluate_ir_FLOPs(1), Argument, "^evaluate_ir_FLOPs: not an Ir, got 1"),
     (lambda: performance.evaluate_FLOPs(GRAPH.ir), Argument, "^evaluate_FLOPs: not a Graph, got "),
     (

@@ -323,7 +323,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: use_fc_pass.enable_fc_pass(IR.main_graph),
         Argument,
-        "^enable_fc_pass: ir is not an Ir, got Graph",
+        "^enable_fc_pass: ir is not an Ir, got main graph",
     ),
     (
         lambda: patterns.apply_pre_alias_patterns(1),

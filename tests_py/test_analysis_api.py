@@ -187,7 +187,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "an op of another graph": (
         lambda f, ir, s: f.partition(s["w"], before=s["leaf"].ops[0]),
         errors.GraphError,
-        "partition: op of another graph, got tanh of graph 'inner_subgraph(0)' for 'w', expected graph ''",
+        "partition: op of another graph, got tanh of graph 'inner_subgraph(0)' for 'w', expected main graph",
     ),
     "an op of another Ir": (
         lambda f, ir, s: f.partition(s["w"], before=build(4, SOURCE)[0].main_graph.ops[0]),
@@ -207,7 +207,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "a late time": (
         lambda f, ir, s: f.partition(s["w"], time=len(ir.main_graph.ops)),
         IndexError,
-        "partition: no such time, got 9, expected -1 to 8 in graph ''",
+        "partition: no such time, got 9, expected -1 to 8 in main graph",
     ),
     "a far too late time": (
         lambda f, ir, s: f.partition(s["w"], time=2**63 - 1),
@@ -228,17 +228,17 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     "a context of another graph": (
         lambda f, ir, s: f.partition(s["w"], context=f.contexts(s["leaf"])[0]),
         errors.GraphError,
-        "partition: context of another graph, got one of 'inner_subgraph(0)' for 'w', expected graph ''",
+        "partition: context of another graph, got one of graph 'inner_subgraph(0)' for 'w', expected main graph",
     ),
     "a path that is none": (
         lambda f, ir, s: f.partition(s["w"], context=[ir.main_graph.ops[0]]),
         errors.GraphError,
-        "context: no call of graph '' that runs, got host_load",
+        "context: no call of main graph that runs, got host_load",
     ),
     "a path that starts inside": (
         lambda f, ir, s: f.partition(s["w"], context=[op_of(s["node"], "call")]),
         errors.GraphError,
-        "context: no call of graph '' that runs, got call",
+        "context: no call of main graph that runs, got call",
     ),
     "no graph": (
         lambda f, ir, s: f.contexts("main"),

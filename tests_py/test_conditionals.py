@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[Build, type[Exception], str]] = {
     "the main graph": (
         lambda m, g: ops.conditional(m.taken, m.ir.main_graph, m.nothing()),
         errors.GraphError,
-        r"^conditional: graph '' cannot be called here, got the main graph, expected another graph$",
+        r"^conditional: main graph cannot be called here, got the main graph, expected another graph$",
     ),
     "shape of an input": (
         lambda m, g: ops.conditional(m.taken, g(negate), g(negate), [m.x], [popsr.constant([1.0], F32)]),

@@ -374,9 +374,9 @@ def _layer(a: popsr.Tensor, b: popsr.Tensor) -> list[popsr.Tensor]:
         (lambda g, x: autodiff(g, None, []), Graph, "no gradients are required"),
         (lambda g, x: autodiff(g, []), Graph, "unable to provide required gradient of '.*/a'"),
         (lambda g, x: autodiff(g, None, None, 3), Argument, "called_graphs_grad_info is not a mapping"),
-        (lambda g, x: autodiff(g, None, None, {g: 3}), Argument, "has no GradGraphInfo of Graph"),
+        (lambda g, x: autodiff(g, None, None, {g: 3}), Argument, "has no GradGraphInfo of graph"),
         (lambda g, x: autodiff(g, None, None, {x.ir.main_graph: autodiff(g)}), Argument, "no GradGraphInfo"),
-        (lambda g, x: autodiff(g).inputs_dict(3), Argument, "inputs_dict: no call of Graph"),
+        (lambda g, x: autodiff(g).inputs_dict(3), Argument, "inputs_dict: no call of graph"),
     ],
 )
 def test_refused_differentiation(call: Callable[..., Any], error: type[Exception], match: str) -> None:

@@ -42,7 +42,7 @@ def _explaining(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return fn(*args, **kwargs)
+            return fn(*args, **kwargs) if kwargs else fn(*args)
         except Error as error:
             if not hasattr(error, "__notes__"):
                 error.add_note(f"in {fn.__name__}() at {describe_location()}")

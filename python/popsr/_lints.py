@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from popsr._args import read_items
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
@@ -46,12 +47,12 @@ def read_strict(strict: object) -> frozenset[str]:
         raise ArgumentTypeError(
             f"Session: strict is no bool, got {shown(strict)}, expected a bool or codes of lints"
         )
-    codes = frozenset(strict)
-    if not codes <= frozenset(_STRICT):
+    codes = read_items("Session", "strict", strict, kind="codes of lints")
+    if not all(isinstance(code, str) and code in _STRICT for code in codes):
         raise AttributeValueError(
-            f"Session: strict is not about these lints, got {sorted(map(str, codes))}, expected some of {list(_STRICT)}"
+            f"Session: strict is not about these lints, got {shown(list(codes))}, expected some of {list(_STRICT)}"
         )
-    return codes
+    return frozenset(codes)
 
 
 def refuse_lints(ir: Ir, errors: frozenset[str]) -> None:

@@ -129,7 +129,11 @@ class Context:
             StateError: no graph is entered.
         """
         if not self._graphs:
-            raise StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
+            from popsr._location import describe_location
+
+            error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
+            error.add_note(f"at {describe_location()}")
+            raise error
         return self._graphs[-1]
 
     @property

@@ -156,9 +156,13 @@ class Ir(Handle):
         Raises:
             ReplicaError: another number.
         """
-        if replication_factor is not None and replication_factor != self.replication_factor:
+        if replication_factor is None:
+            given = self.replication_factor
+        else:
+            given = read_int("embed_replication_factor: replication_factor", replication_factor)
+        if given != self.replication_factor:
             raise ReplicaError(
-                f"embed_replication_factor: not the Ir's number of replicas, got {shown(replication_factor)}, "
+                f"embed_replication_factor: not the Ir's number of replicas, got {given}, "
                 f"expected {self.replication_factor}"
             )
         keep_attribute(self, self, "_embeds_replication")

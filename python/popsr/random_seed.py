@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from popsr._args import read_int
+from popsr._args import read_int, require_memory
 from popsr.errors import AttributeValueError
 
 __all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]
 
 MAX_UINT64 = 2**64 - 1
 _MAX_SEED = 2**1024
+_BYTES_A_SEED = 48  # while they are made
 
 
 def create_seeds(
@@ -49,6 +51,7 @@ def create_seeds(
         read_int(f"{where}: gradient_accumulation_factor", gradient_accumulation_factor, 1),
         read_int(f"{where}: replicas", replicas, 1),
     )
+    require_memory(where, math.prod(extents) * _BYTES_A_SEED)
     draws = np.random.default_rng(total).integers(0, MAX_UINT64, extents, np.uint64, endpoint=True)
     words = np.stack([draws >> np.uint64(32), draws & np.uint64(0xFFFFFFFF)], axis=-1)
     return words.astype(np.uint32).squeeze()

@@ -504,6 +504,7 @@ TensorLike = Tensor | HostScalarTensor
 def _as_operand(value: TensorLike, dtype: dtypes.dtype) -> Tensor:
     if isinstance(value, Tensor):
         return value
+    _context.graph_of("operand")
     data = host_data("operand", value, dtype)
     if data.size == 0:
         raise ShapeError(f"operand: it is empty, got shape {data.shape}, expected at least one element")

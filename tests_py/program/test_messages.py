@@ -77,6 +77,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     # Outside a graph
     "op": (lambda p: ops.relu(p.a), State, f"relu: {NO_GRAPH}"),
     "operator": (lambda p: p.a + p.a, State, f"add: {NO_GRAPH}"),
+    "operand": (lambda p: p.a + 1, State, f"operand: {NO_GRAPH}"),
     "variable": (lambda p: popsr.variable(1.0), State, f"variable: {NO_GRAPH}"),
     "constant": (lambda p: popsr.constant(1.0), State, f"constant: {NO_GRAPH}"),
     "stream": (lambda p: popsr.h2d_stream((), F32), State, f"h2d_stream: {NO_GRAPH}"),
@@ -231,8 +232,8 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "without state": (
         _entered(lambda p: p.net.call(p.a)),
         Graph,
-        "call: the graph has state that is not bound, got no 'w' for graph 'Net_subgraph(1)' of Ir {ir}, expected "
-        "graph.bind(variables).call(...)",
+        "call: Not enough inputs have been provided, got 1 of 2 for graph 'Net_subgraph(1)' of Ir {ir}: missing 'w', "
+        "expected graph.bind(variables).call(...)",
     ),
     "too few inputs": (
         _entered(lambda p: ops.call(p.graph)),

@@ -29,8 +29,8 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
   const auto ops = static_cast<std::int64_t>(ir_of(self).graph(tensor.graph).ops.size());
   if (end < 0 || end > ops) {
-    raise<OutOfRangeError>("partition: no such time, got {}, expected -1 to {} in graph '{}'", end - 1,
-                           ops - 1, ir_of(self).graph(tensor.graph).name);
+    raise<OutOfRangeError>("partition: no such time, got {}, expected -1 to {} in {}", end - 1, ops - 1,
+                           in_words(ir_of(self).graph(tensor.graph)));
   }
   // Not by the write that is found: of memory without elements there is none.
   if (tensor.producer != kNone && end <= std::int64_t{ir_of(self).op(tensor.producer).position}) {
@@ -63,9 +63,9 @@ std::vector<ContextId> contexts_for(Explainer& self, TensorId tensor, std::optio
   const std::vector<ContextId>& all = self.flow().facts().contexts(graph);
   if (!context) return all;
   if (std::ranges::find(all, *context) == all.end()) {
-    raise<GraphError>("partition: context of another graph, got one of '{}' for '{}', expected graph '{}'",
-                      ir_of(self).graph(self.flow().facts().context(*context).graph).name,
-                      ir_of(self).tensor(tensor).name, ir_of(self).graph(graph).name);
+    raise<GraphError>("partition: context of another graph, got one of {} for '{}', expected {}",
+                      in_words(ir_of(self).graph(self.flow().facts().context(*context).graph)),
+                      ir_of(self).tensor(tensor).name, in_words(ir_of(self).graph(graph)));
   }
   return {*context};
 }
@@ -119,9 +119,8 @@ ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& 
     const Op& op = ir_of(self).op(checked_op(ir_of(self), calls[i]));
     const Graph& graph = self.flow().graph(frame);
     if (op.graph != graph.id || op.def->control == Control::kNone || !runs_body(op)) {
-      raise<GraphError>(
-          "context: no call of graph '{}' that runs, got {}, expected calls from the main graph on",
-          graph.name, op.def->name);
+      raise<GraphError>("context: no call of {} that runs, got {}, expected calls from the main graph on",
+                        in_words(graph), op.def->name);
     }
     std::uint32_t branch = 0;
     if (op.def->control == Control::kConditional) {

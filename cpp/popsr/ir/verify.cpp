@@ -143,11 +143,11 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
 
 [[noreturn]] void raise_ambiguity(const Ir& ir, const Graph& graph, const Use& writer, const Use& other) {
   raise<GraphError>(
-      "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in graph '{}', "
+      "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in {}, "
       "expected an order by data or popsr.in_sequence()",
       ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
       ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
-      ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), graph.name);
+      ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), in_words(graph));
 }
 
 /// Uses of a root that is seen in parts: each must be ordered against all earlier ones that share an element

@@ -14,8 +14,8 @@ const Graph& callee(const InferContext& context, std::string_view attr = "graph"
   }
   const Graph& graph = context.ir.graph(id);
   if (id == context.op.graph || id == kMainGraph) {
-    raise<GraphError>("{}: graph '{}' cannot be called here, got the {} graph, expected another graph",
-                      context.name(), graph.name, id == kMainGraph ? "main" : "calling");
+    raise<GraphError>("{}: {} cannot be called here, got the {} graph, expected another graph",
+                      context.name(), in_words(graph), id == kMainGraph ? "main" : "calling");
   }
   return graph;
 }

@@ -286,10 +286,9 @@ void GradGraphBuilder::clone(const Op& op) {
   EmitArgs args{.location = op.location, .place = op.place, .allow_stochastic = op.allow_stochastic};
   std::set<std::uint32_t> seen;
   if (const Op* outside = find_outside_access(ir_, op, seen)) {
-    raise<GraphError>(
-        "autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of graph '{}'",
-        ir_.tensor(op.outputs[0]).name, outside->def->name, ir_.locations().to_string(outside->location),
-        ir_.graph(forward_).name);
+    raise<GraphError>("autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of {}",
+                      ir_.tensor(op.outputs[0]).name, outside->def->name,
+                      ir_.locations().to_string(outside->location), in_words(ir_.graph(forward_)));
   }
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);

@@ -72,12 +72,12 @@ class BoundGraph:
         try:
             return ops.call_with_info(self.graph, *targs, inputs_dict=given)
         except GraphError as error:
+            text, _, too_few = str(error).partition(": missing ")
             missing = [key for t, key in self._state.items() if t not in given]
-            if not missing or len(targs) >= len(self.graph.inputs):
+            if not missing or not too_few:
                 raise
             found = GraphError(
-                f"call: the graph has state that is not bound, got no {shown_items(missing)} for {shown(self.graph)}, "
-                "expected graph.bind(variables).call(...)"
+                f"{text}: missing {shown_items(missing)}, expected graph.bind(variables).call(...)"
             )
             for note in getattr(error, "__notes__", ()):
                 found.add_note(note)

@@ -334,6 +334,7 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
         Raises:
             ValueError: the name is taken; see ``VariableFactory``.
         """
+        overwrite = read_flag("add_variable_input: overwrite", overwrite)
         self._check_name(name, overwrite)
         made = add_variable_input(
             name, data_iter, dtype, by_ref, replica_grouping, replica_group=replica_group

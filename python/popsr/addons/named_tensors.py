@@ -15,7 +15,7 @@ from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor
 
-__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "keep_key", "print_named_tensors"]
+__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "print_named_tensors"]
 
 TensorMap = Mapping[Tensor, Tensor]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_int
+from popsr._args import read_a, read_flag, read_int
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
@@ -246,12 +246,14 @@ def _grow(where: str, buffers: NamedRemoteBuffers, entries: int) -> None:
 
 
 def _load(buffer: RemoteBuffer, entry: int | Tensor, name: str, use_io_tiles: bool) -> Tensor:
-    with tiles(use_io_tiles):
+    on_io_tiles = read_flag("load_remote: use_io_tiles", use_io_tiles)
+    with tiles(on_io_tiles):
         loaded = ops.remote_load(buffer, entry, name)
-    return ops.io_tile_copy(loaded) if use_io_tiles else loaded
+    return ops.io_tile_copy(loaded) if on_io_tiles else loaded
 
 
 def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_tiles: bool) -> None:
-    stored = ops.io_tile_copy(tensor) if use_io_tiles else tensor
-    with tiles(use_io_tiles):
+    on_io_tiles = read_flag("store_remote: use_io_tiles", use_io_tiles)
+    stored = ops.io_tile_copy(tensor) if on_io_tiles else tensor
+    with tiles(on_io_tiles):
         ops.remote_store(buffer, entry, stored)

@@ -169,7 +169,7 @@ def route_tensor_into_graph(tensor: Tensor, graph: Graph | None = None, modified
     parent, by_ref = tensor._graph, _is_modified(modified)
     if tensor.ir is not target.ir or not is_subgraph(parent, target):
         raise GraphError(
-            f"route_tensor_into_graph: {shown(tensor.id)} is not in the graph {shown(target)} and is not in a "
+            f"route_tensor_into_graph: {shown(tensor.id)} is not in {shown(target)} and is not in a "
             "known parent graph "
             f"of it, got {shown(parent)}, expected a graph that calls it"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_mapping
+from popsr._args import is_a, read_items, read_mapping
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
@@ -286,7 +286,7 @@ def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int]
     if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
         raise ArgumentTypeError(f"autodiff: {name} is not a sequence of tensors, got {shown(tensors)}")
     ids = []
-    for t in tensors:
+    for t in read_items("autodiff", name, tensors, kind="tensors"):
         if not isinstance(t, Tensor):
             raise ArgumentTypeError(f"autodiff: {name} holds no Tensor, got {shown(t)}")
         if t not in graph:

@@ -42,7 +42,8 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
         raise ArgumentTypeError(
             f"handle_ipus: ipus is not a list, got {shown(ipus)}, expected an int for each tensor"
         )
-    places = [read_ipu("handle_ipus", "an entry of ipus", each) for each in ipus]
+    given = read_items("handle_ipus", "ipus", ipus, kind="ints")
+    places = [read_ipu("handle_ipus", "an entry of ipus", each) for each in given]
     if len(places) != len(tensors):
         raise AttributeValueError(
             f"handle_ipus: another number of ipus, got {len(places)}, expected {len(tensors)}: one for each tensor"

@@ -69,11 +69,9 @@ class BatchSerialResult:
         """What a function of this module made."""
         where = "BatchSerialResult"
         read_a(f"{where}: graph", graph, GraphWithNamedArgs)
-        read_mapping(where, "stored_buffers", stored_buffers)
-        read_mapping(where, "remap_dict", remap_dict)
         self.graph = graph
-        self.stored_buffers = dict(stored_buffers)
-        self.remap_dict = dict(remap_dict)
+        self.stored_buffers = dict(read_mapping(where, "stored_buffers", stored_buffers))
+        self.remap_dict = dict(read_mapping(where, "remap_dict", remap_dict))
 
     def remap_tensors(self, ts: NamedTensors) -> NamedTensors:
         """The serialised graph's inputs by the same keys.

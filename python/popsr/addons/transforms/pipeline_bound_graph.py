@@ -27,7 +27,9 @@ class PipelineBoundGraph(BoundGraph):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """The graph, with nothing known yet but what is bound."""
         super().__init__(*args, **kwargs)
-        self._inputs: dict[str, Tensor] = {parent.id: t for t, parent in self.args.items()}
+        self._inputs: dict[str, Tensor] = {
+            read_a("PipelineBoundGraph: args", parent, Tensor).id: t for t, parent in self.args.items()
+        }
         self._outputs: dict[str, Tensor] = {}
 
     def call(  # type: ignore[override] # the names of the reference

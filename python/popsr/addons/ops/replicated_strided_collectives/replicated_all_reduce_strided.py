@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._args import is_a
+from popsr._args import is_a, read_flag
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
@@ -120,6 +120,7 @@ def replicated_all_reduce_strided_graph(
     keys, leaves = list(names), list(found)
     read_op(where, op, ("add", "mean"))
     group = read_group(where, group)
+    on_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     for key, t in zip(keys, leaves, strict=True):
         if op == "mean":
             check_floats(where, key, t.dtype)
@@ -128,7 +129,7 @@ def replicated_all_reduce_strided_graph(
         for key, t in zip(keys, leaves, strict=True):
             inputs.append(graph_input(t.shape, t.dtype, key, False, t.meta_shape))
         for t in inputs:
-            if use_io_tiles:
+            if on_io_tiles:
                 with io_tiles():
                     t = replicated_all_reduce_strided(ops.io_tile_copy(t), op, group)
                 graph_output(ops.io_tile_copy(t))
