@@ -362,6 +362,7 @@ def _frozen(shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.parametrize(("use", "error", "match"), [pytest.param(*bad[1:], id=bad[0]) for bad in RUNS])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # v takes what each replica loads
 def test_runs(use: Callable[[Program, popsr.Session], Any], error: type[Exception], match: str) -> None:
     program = Program()
     with popsr.Session(program.ir) as session:
@@ -401,6 +402,7 @@ def test_stream_overrun() -> None:
         assert session.get_tensor_data(v) == 222
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the same
 def test_a_changed_program_is_refused() -> None:
     program = Program()
     with popsr.Session(program.ir) as session:

@@ -14,6 +14,9 @@ import popsr
 from popsr import TensorByRef, errors, ops, transforms
 from popsr.ops import collectives, var_updates
 
+# Collectives in branches that replicas take each for itself, as L1 says, are the subject.
+pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
+
 
 def _reduce(grouping: str) -> Callable[[Machine], Callable[..., Any]]:
     def make(m: Machine) -> Callable[..., Any]:

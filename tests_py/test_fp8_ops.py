@@ -39,6 +39,7 @@ OPS = ("pow2scale_cast_to_fp8", "pow2scale_cast_from_fp8", "matmul_pow2scaled")
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # each replica has a scale of its own
 def test_scales_out_of_range_are_errors_before_anything_is_written(op: str, threads: int) -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():

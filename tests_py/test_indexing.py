@@ -44,6 +44,7 @@ BY_INDEX: list[tuple[str, Build]] = [
 
 @pytest.mark.parametrize("index", [4, -1, 2**31 - 1])
 @pytest.mark.parametrize(("op", "build"), BY_INDEX)
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # each replica has indices of its own
 def test_index_out_of_range(op: str, build: Build, index: int) -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():
@@ -62,6 +63,7 @@ def test_index_out_of_range(op: str, build: Build, index: int) -> None:
 
 @pytest.mark.parametrize("offset", [2, -1])
 @pytest.mark.parametrize("op", ["dynamic_slice", "dynamic_update", "dynamic_update_"])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the same
 def test_offset_out_of_range(op: str, offset: int) -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():

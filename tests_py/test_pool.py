@@ -220,6 +220,7 @@ def _align(rois: Any, samples: Any, ratio: int = 2) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # each replica has indices of its own
 def test_batch_index_out_of_range(index: int) -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():

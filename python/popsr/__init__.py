@@ -45,7 +45,7 @@ from popsr.dtypes import (
     uint32,
     uint64,
 )
-from popsr.errors import Error
+from popsr.errors import Error, ReplicaWarning
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
@@ -94,6 +94,7 @@ __all__ = [
     "Module",
     "RemoteBuffer",
     "ReplicaGrouping",
+    "ReplicaWarning",
     "ReplicatedTensorSharding",
     "Session",
     "StochasticAdder",

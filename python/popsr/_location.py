@@ -59,6 +59,7 @@ def current_location(ir: Ir) -> int:
     location = ir._locations.get(key)
     if location is None:
         location = ir._locations[key] = ir._core.intern_location(*key)
+        ir._modules[key[0]] = str(frame.f_globals.get("__name__"))
     return location
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
 from popsr._host_copies import HostCopies
 from popsr._host_data import constant_data, variable_data
-from popsr._host_rows import Rows, as_rows, keeps_all_replicas
+from popsr._host_rows import Divergence, Rows, as_rows, keeps_all_replicas
 from popsr._lints import GroupLint
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir
 from popsr.tensor import Constant, Tensor, Variable
-from popsr.utils import HostScalarTensor, is_a, read_mapping
+from popsr.utils import HostScalarTensor, is_a, read_choice, read_mapping
 
 if TYPE_CHECKING:
     from popsr.io._weights_io import PyWeightsIO
@@ -46,6 +46,8 @@ class SessionVariables:
         Raises:
             SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
             ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: one does, without.
         """
         self._require_attached("weights_to_host")
         with self._lock:
@@ -65,25 +67,43 @@ class SessionVariables:
             self._copies.upload()
             self._set_stale(False)
 
-    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
+    def get_tensor_data(
+        self, tensor: Variable | Constant, *, replicas: Literal["group", "all"] = "group"
+    ) -> np.ndarray[Any, Any]:
         """A copy of the data of a variable or constant; downloads first when the device has newer data.
 
-        Of a variable with memory-mapped data the result is the mapped array itself.
+        Of a variable with memory-mapped data the result is the mapped array itself, unless ``replicas`` is "all".
 
+        Args:
+            tensor: the variable or constant.
+            replicas: "group": one value per group, or what the variable's retrieval mode says. "all": the value that
+                each replica's device holds now, attached or not, however the variable was made; the host copy stays
+                as it is.
+        Returns:
+            ``shape_on_host``; for "all" ``(replicas, *shape)``, of a sharded variable the whole that each replica's
+            shards make.
         Raises:
+            ValueError: ``replicas`` is another word.
             ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: it does, without.
         """
-        return self.get_tensors_data([tensor])[tensor]
+        return self.get_tensors_data([tensor], replicas=replicas)[tensor]
 
     def get_tensors_data(
-        self, tensors: Iterable[Variable | Constant]
+        self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
     ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
         """Copies of the data of several variables and constants.
 
+        Args:
+            tensors: the variables and constants.
+            replicas: as for ``get_tensor_data``.
         Raises:
             TypeError: something else than a variable or constant.
+            ValueError: ``replicas`` is another word.
             ReplicaError: as for ``get_tensor_data``.
         """
+        read_choice("get_tensor_data", "replicas", replicas, ("group", "all"))
         if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
             raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {tensors!r}")
         tensors = list(tensors)
@@ -94,6 +114,9 @@ class SessionVariables:
                 )
             self._require_own("get_tensor_data", tensor)
         with self._lock:
+            if replicas == "all":
+                self._require_idle("get_tensor_data")
+                return {tensor: self._data_of_replicas(tensor) for tensor in tensors}
             variables = [tensor for tensor in tensors if isinstance(tensor, Variable)]
             newest = bool(variables) and self._refresh("get_tensor_data", variables)
             return {tensor: self._data_of(tensor, newest) for tensor in tensors}
@@ -154,7 +177,7 @@ class SessionVariables:
     def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
         """The newest value, one row per group, of ``shape_on_host``; callers must not write to it."""
         with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
+            newest = self._refresh("save", [variable], save=True)
             rows = None if newest else self._copies.group_rows(variable)
             if rows is None:
                 rows = self._copies.room(variable, False)
@@ -164,7 +187,7 @@ class SessionVariables:
     def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
         """The data of ``_current_rows`` in order, never copied: valid while the caller holds the lock."""
         with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
+            newest = self._refresh("save", [variable], save=True)
             if newest or self._copies.on_device(variable):
                 return self._core.row_views(variable._id)
             return [self._current_rows(variable)]
@@ -185,6 +208,14 @@ class SessionVariables:
         rows = self._copies.room(tensor, per_replica)
         self._copies.read(tensor, rows, per_replica, newest)
         return rows if per_replica else rows.reshape(tensor.shape_on_host)
+
+    def _data_of_replicas(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """A row per replica, of what the device holds."""
+        if not isinstance(tensor, Variable):
+            return np.repeat(constant_data(tensor)[np.newaxis], self._ir.replication_factor, axis=0)
+        rows = self._copies.room(tensor, True)
+        self._copies.read(tensor, rows, True, newest=True)
+        return rows
 
     def _buffers(self, where: str, io: PyWeightsIO) -> list[Rows]:
         from popsr.io._weights_io import PyWeightsIO
@@ -210,33 +241,39 @@ class SessionVariables:
     def _download(self, where: str, *, may_raise: bool) -> None:
         unequal = self._copies.unequal()
         for variable, divergence in unequal.items():
-            self._group_lint.report(where, variable, divergence, may_raise=may_raise)
+            self._group_lint.report(where, variable, divergence, asked=False, may_raise=may_raise)
         self._copies.download(unequal)
         self._set_stale(False)
 
-    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, always_one: bool = False) -> bool:
-        """Download what is newer, and report variables whose groups are not equal.
+    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, save: bool = False) -> bool:
+        """Report variables whose groups are not equal, then download what is newer.
 
         Args:
             where: what needs it.
             variables: those that the host wants to see.
-            always_one: it wants one value per group also of those that keep all replicas.
+            save: it saves all of them, one value per group also of those that keep all replicas.
         Returns:
             True when the device has newer values that could not be downloaded, and has to be asked.
         """
-        newest = False
-        if self._stale and self._depth > 0:
+        unequal: dict[Variable, Divergence] | None = None
+        newer = self._stale and self._depth > 0
+        if newer:
             self._require_idle(where)
-            newest = self._copies.read_only is not None
-            if not newest:
-                self._copies.download(self._copies.unequal())
-                self._set_stale(False)
+            if self._copies.read_only is None:
+                unequal = self._copies.unequal()
         for variable in variables:
-            if always_one or not keeps_all_replicas(variable):
-                divergence = self._copies.divergence(variable, newest)
-                if divergence is not None:
-                    self._group_lint.report(where, variable, divergence)
-        return newest
+            if not save and keeps_all_replicas(variable):
+                continue
+            if unequal is not None and not keeps_all_replicas(variable):
+                divergence = unequal.get(variable)
+            else:
+                divergence = self._copies.divergence(variable, newer)
+            if divergence is not None:
+                self._group_lint.report(where, variable, divergence, asked=not save)
+        if unequal is not None:
+            self._copies.download(unequal)
+            self._set_stale(False)
+        return newer and unequal is None
 
     def _set_stale(self, stale: bool) -> None:
         self._stale = stale

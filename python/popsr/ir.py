@@ -48,6 +48,8 @@ class Ir:
         self._graph_cache: dict[int, Graph] = {}
         self._stream_cache: dict[int, Any] = {}
         self._locations: dict[tuple[str, int], int] = {}
+        self._modules: dict[str, str] = {}  # by file of the locations
+        self._warned: set[tuple[str, str]] = set()  # lints and lines that were warned of
         self._num_host_transfers = 1
         self._prepared = False
         self._in_sync = True

@@ -18,7 +18,7 @@ from popsr._host_data import (
     output_array,
 )
 from popsr._host_rows import host_array
-from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
+from popsr._lints import GroupLint, check_lints, read_check, read_strict
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
 from popsr._progress import progress_bar
@@ -52,8 +52,9 @@ class Session(SessionVariables):
             the share of executed ops whose claims are compared. Which these are is the same in every process, and
             another choice in each run of a session.
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
-        strict: lints are errors, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the session is made, L3
-            when one replica of a group is read whose members differ. True for all of these, or some of their codes.
+        strict: lints are errors and not warnings, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the
+            session is made, L3 when one replica of a group is read whose members differ. True for all of these, or
+            some of their codes.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Session(SessionVariables):
 
         Raises:
             ReplicaError: with ``strict``, the program has lints L1 or L2.
+        Warns:
+            ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
         if not isinstance(ir, Ir):
             raise ArgumentTypeError(f"Session: ir is not an Ir, got {ir!r}")
@@ -84,10 +87,12 @@ class Session(SessionVariables):
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
         _prepare_seeds(ir)
-        refuse_lints(ir, errors)
+        drifts = check_lints(ir, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
-        self._core = _core.Session(ir._core, seed, bool(dedup), share, num_threads or 0, clamp_scales)
+        self._core = _core.Session(
+            ir._core, ir._facts(), seed, bool(dedup), share, num_threads or 0, clamp_scales
+        )
         ir._prepared = True
         self._to_host_on_exit = bool(weights_to_host_on_exit)
         self._transfers = 0
@@ -97,7 +102,7 @@ class Session(SessionVariables):
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._copies = HostCopies(ir, self._core, self._variables)
-        self._group_lint = GroupLint("L3" in errors)
+        self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
 
     # --- running ----------------------------------------------------------------------------------------------------

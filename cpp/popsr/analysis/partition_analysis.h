@@ -89,6 +89,8 @@ class PartitionAnalysis {
   const Context& main() const { return contexts_[main_]; }
   const Context& context(ContextId id) const { return contexts_[id]; }
   const Narrowing& narrowing(NarrowingId id) const { return narrowings_[id]; }
+  /// 1 when no conditional parts replicas.
+  std::size_t num_narrowings() const { return narrowings_.size(); }
   /// The outermost conditional around the context from which on replicas of one block of `groups` may part:
   /// why an exchange within these groups is under unequal control. kNone when they certainly stay together.
   OpId parting(const Context& context, PartitionId groups) const;

@@ -39,11 +39,11 @@ void bind_analysis(py::module_& m) {
   // The analysis holds a reference to the Ir: keep_alive ties them. It interns into the Ir's partition table
   // without a lock, so one Ir is for one thread at a time, as building one is; other threads may run
   // meanwhile.
-  py::class_<PartitionAnalysis>(m, "PartitionAnalysis")
+  py::class_<PartitionAnalysis, std::shared_ptr<PartitionAnalysis>>(m, "PartitionAnalysis")
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
              py::gil_scoped_release release;
              verify(*ir);  // facts of an ambiguous program would mean nothing
-             return std::make_unique<PartitionAnalysis>(*ir);
+             return std::make_shared<PartitionAnalysis>(*ir);
            }),
            py::keep_alive<1, 2>())
       .def("check_fresh", &PartitionAnalysis::check_fresh)

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "popsr/analysis/drift.h"
 #include "popsr/analysis/explain.h"
 #include "popsr/analysis/lints.h"
 #include "popsr/base/error.h"
@@ -195,13 +196,55 @@ ExplanationHandle explain(Explainer& self, TensorId id, std::optional<std::int32
   return {self, self.explain(id, value, r, s)};
 }
 
-py::list lints(Explainer& self) {
+py::tuple to_python(const Ir& ir, const Lint& lint) {
+  return py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
+                        ir.locations().to_string(lint.location), lint.cost, std::string(lint.unit),
+                        lint.text);
+}
+
+py::list to_python(const Ir& ir, const std::vector<Lint>& lints) {
   py::list result;
-  for (const Lint& lint : find_lints(self)) {
-    result.append(py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
-                                 ir_of(self).locations().to_string(lint.location), lint.cost,
-                                 std::string(lint.unit), lint.text));
+  for (const Lint& lint : lints) result.append(to_python(ir, lint));
+  return result;
+}
+
+py::list control_lints(Explainer& self) {
+  self.flow().facts().check_fresh();
+  std::vector<Lint> lints;
+  lint_control(self, lints);
+  return to_python(ir_of(self), lints);
+}
+
+/// A variable that drifts; its explanation is made when it is asked for.
+class DriftHandle {
+ public:
+  DriftHandle(py::object explainer, const Drift& drift)
+      : keep_(std::move(explainer)), explainer_(keep_.cast<Explainer&>()), drift_(drift) {}
+
+  const Drift& get() const { return drift_; }
+  Partition declared() const { return to_partition(explainer_, drift_.declared); }
+  Partition kept() const { return to_partition(explainer_, drift_.kept); }
+  std::string location() const { return ir_of(explainer_).locations().to_string(drift_.location); }
+  ExplanationHandle explain() const {
+    explainer_.flow().facts().check_fresh();
+    return {explainer_, explain_drift(explainer_, drift_)};
   }
+  py::tuple lint() const {
+    explainer_.flow().facts().check_fresh();
+    return to_python(ir_of(explainer_), drift_lint(explainer_, drift_));
+  }
+
+ private:
+  py::object keep_;
+  Explainer& explainer_;
+  Drift drift_;
+};
+
+py::list drifts(const py::object& explainer) {
+  auto& self = explainer.cast<Explainer&>();
+  self.flow().facts().check_fresh();
+  py::list result;
+  for (const Drift& drift : find_drifts(self.flow())) result.append(DriftHandle(explainer, drift));
   return result;
 }
 
@@ -217,6 +260,15 @@ void bind_explain(py::module_& m) {
                              [](const ExplanationHandle& self) { return self.get().suggestion; })
       .def("text", &ExplanationHandle::text)
       .def("steps", &ExplanationHandle::steps);
+  py::class_<DriftHandle>(m, "Drift")
+      .def_property_readonly("variable", [](const DriftHandle& self) { return self.get().variable; })
+      .def_property_readonly("declared", &DriftHandle::declared)
+      .def_property_readonly("kept", &DriftHandle::kept)
+      .def_property_readonly("op", [](const DriftHandle& self) { return self.get().op; })
+      .def_property_readonly("location", &DriftHandle::location)
+      .def_property_readonly("overwritten", [](const DriftHandle& self) { return self.get().overwritten; })
+      .def("explain", &DriftHandle::explain, py::keep_alive<0, 1>())
+      .def("lint", &DriftHandle::lint);
   py::class_<Explainer>(m, "Explainer")
       .def(py::init<const PartitionAnalysis&>(), py::keep_alive<1, 2>())
       .def("time_at",
@@ -228,7 +280,9 @@ void bind_explain(py::module_& m) {
       .def("contexts", &contexts)
       .def("context_at", &context_at)
       .def("explain", &explain, py::keep_alive<0, 1>())
-      .def("lints", &lints);
+      .def("lints", [](Explainer& self) { return to_python(ir_of(self), find_lints(self)); })
+      .def("control_lints", &control_lints)
+      .def("drifts", &drifts);
 }
 
 }  // namespace popsr::bindings

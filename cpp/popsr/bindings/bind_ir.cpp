@@ -337,6 +337,10 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })
       .def("stream", &describe_stream)
       .def("streams_with_ops", &streams_with_ops)
+      .def("location_of_variable",
+           [](const Ir& self, TensorId tensor) {
+             return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).location);
+           })
       .def("location_of",
            [](const Ir& self, OpId id) {
              return self.locations().to_string(self.op(checked_op(self, id)).location);

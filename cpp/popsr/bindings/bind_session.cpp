@@ -56,8 +56,9 @@ class Iterations {
 /// A session with what run() needs of each stream in use, worked out once.
 class SessionHandle {
  public:
-  SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options)
-      : session_(ir, options), checks_(options.check > 0) {
+  SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
+                const SessionOptions& options)
+      : session_(ir, options, facts), checks_(options.check > 0) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
@@ -138,11 +139,13 @@ class SessionHandle {
   std::vector<StreamBuffer> buffers_;
 };
 
-std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
-                                            double check, int num_threads, bool clamp_scales) {
+std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
+                                            const std::shared_ptr<PartitionAnalysis>& facts,
+                                            std::uint64_t seed, bool dedup, double check, int num_threads,
+                                            bool clamp_scales) {
   const SessionOptions options{
       .seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads, .clamp_scales = clamp_scales};
-  return std::make_unique<SessionHandle>(ir, options);
+  return std::make_unique<SessionHandle>(ir, facts, options);
 }
 
 HostRows host_rows(bool all_replicas) { return all_replicas ? HostRows::kReplicas : HostRows::kGroups; }

@@ -56,9 +56,14 @@ struct Session::State {
   std::uint64_t runs = 0;
 };
 
-Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : ir_(std::move(ir)) {
-  verify(*ir_);
-  facts_ = std::make_unique<PartitionAnalysis>(*ir_);
+Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+                 std::shared_ptr<const PartitionAnalysis> facts)
+    : ir_(std::move(ir)), facts_(std::move(facts)) {
+  if (facts_ == nullptr) {
+    verify(*ir_);
+    facts_ = std::make_shared<const PartitionAnalysis>(*ir_);
+  }
+  POPSR_CHECK(&facts_->ir() == ir_.get());
   const bool checks = options.check > 0;
   const bool dedup = options.dedup && !checks;
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;

@@ -42,7 +42,9 @@ struct SessionMemory {
 
 class Session {
  public:
-  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options);
+  /// `facts`: those of the program as it is now, which was verified; null: made here.
+  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+          std::shared_ptr<const PartitionAnalysis> facts = nullptr);
   ~Session();
 
   const Ir& ir() const { return *ir_; }
@@ -80,7 +82,7 @@ class Session {
  private:
   struct State;
   std::shared_ptr<const Ir> ir_;
-  std::unique_ptr<PartitionAnalysis> facts_;
+  std::shared_ptr<const PartitionAnalysis> facts_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<State> state_;
   std::uint64_t step_ = 0;
