@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from popsr._html import Row, render
-from popsr._replica_warnings import cut, short_place
+from popsr._location import short_place
+from popsr._replica_warnings import cut
 from popsr._text_table import table_to_string
 from popsr.op import Op
 from popsr.tensor import Variable

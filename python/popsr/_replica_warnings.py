@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from popsr.errors import ReplicaWarning
 if TYPE_CHECKING:
     from popsr.ir import Ir
 
-__all__ = ["cut", "is_news", "short_place", "warn"]
+__all__ = ["cut", "is_news", "warn"]
 
 _MAX_TEXT = 500
 _SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
@@ -49,11 +48,6 @@ def cut(text: str, limit: int) -> str:
         return text
     head = (limit - 3) * 2 // 3
     return f"{text[:head]} … {text[len(text) - (limit - 3 - head) :]}"
-
-
-def short_place(location: str) -> str:
-    """``file:line`` without the folder."""
-    return os.path.basename(location) or "?"
 
 
 def _place(ir: Ir, location: str) -> tuple[str, int, str | None]:

@@ -6,21 +6,25 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
+from popsr._float8 import FLOAT8
+from popsr._location import current_location
 from popsr.context import _context
-from popsr.errors import UnsupportedError
+from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.tensor import TensorSpec
-from popsr.utils import read_choice, read_dtype, read_name, read_shape
+from popsr.utils import is_a, read_choice, read_dtype, read_name, read_shape
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
+_ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
 
 class Stream:
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
-    __slots__ = ("_broadcast", "_dtype", "_id", "_ir", "_name", "_shape")
+    __slots__ = ("_broadcast", "_downcast", "_dtype", "_id", "_ir", "_name", "_shape")
 
     _ir: Ir
     _id: int
@@ -28,6 +32,7 @@ class Stream:
     _dtype: dtypes.dtype
     _shape: tuple[int, ...]
     _broadcast: bool
+    _downcast: bool
 
     def __init__(self) -> None:
         raise UnsupportedError(f"{type(self).__name__}: cannot be constructed, use h2d_stream or d2h_stream")
@@ -57,6 +62,11 @@ class Stream:
         """Does each replica have its own data, or do all share one element?"""
         return "broadcast" if self._broadcast else "replicate"
 
+    @property
+    def location(self) -> str:
+        """``file:line`` in the user's program where it was made."""
+        return self._ir._core.location_of_stream(self._id)
+
     def __hash__(self) -> int:
         return hash((self._ir.id, self._id))
 
@@ -75,8 +85,18 @@ class HostToDeviceStream(Stream):
 
     __slots__ = ()
 
+    @property
+    def downcast_inputs(self) -> bool:
+        """True if the host's data may be floats of a wider type, which are rounded once, to nearest."""
+        return self._downcast
+
     def __str__(self) -> str:
-        return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device"
+        rounded = ", wider floats rounded" if self._downcast else ""
+        return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device{rounded}"
+
+    def __repr__(self) -> str:
+        rounded = " downcast_inputs" if self._downcast else ""
+        return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}{rounded}]"
 
 
 class DeviceToHostStream(Stream):
@@ -92,15 +112,33 @@ S = TypeVar("S", bound=Stream)
 
 
 def _make(
-    cls: type[S], where: str, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, broadcast: bool
+    cls: type[S],
+    where: str,
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None,
+    broadcast: bool = False,
+    downcast: bool = False,
 ) -> S:
     ir = _context.ir
     stream = cls.__new__(cls)
-    stream._ir, stream._broadcast = ir, broadcast
+    stream._ir, stream._broadcast, stream._downcast = ir, broadcast, downcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)
+    if downcast and stream._dtype not in _ROUNDED:
+        hint = (
+            ": float8 needs a scale, see fp8_utils.host_pow2scale_cast_to_fp8"
+            if stream._dtype in FLOAT8
+            else ""
+        )
+        raise DTypeError(
+            f"{where}: downcast_inputs rounds floats to narrower ones, got {stream._dtype.name}, expected one of "
+            f"{', '.join(each.name for each in _ROUNDED)}{hint}"
+        )
     scoped = _context.scoped(read_name(where, name))
     to_device = issubclass(cls, HostToDeviceStream)
-    stream._id = ir._core.add_stream(scoped, stream._dtype.name, list(stream._shape), to_device, broadcast)
+    stream._id = ir._core.add_stream(
+        scoped, stream._dtype.name, list(stream._shape), to_device, broadcast, current_location(ir)
+    )
     stream._name = ir._core.stream(stream._id)[0]
     ir._stream_cache[stream._id] = stream
     return stream
@@ -112,6 +150,7 @@ def h2d_stream(
     name: str | None = None,
     *,
     replicated_stream_mode: Literal["replicate", "broadcast"] = "replicate",
+    downcast_inputs: bool = False,
 ) -> HostToDeviceStream:
     """A stream from the host to the device.
 
@@ -121,11 +160,17 @@ def h2d_stream(
         name: its name. Default: "t".
         replicated_stream_mode: "replicate": each replica has its own data; "broadcast": one element for all
             replicas, and the host's data has no replica dimension.
+        downcast_inputs: the host's data may be float64 or float32 that is wider than ``dtype``, one of float32,
+            float16 and bfloat16: it is rounded once, to nearest even, straight from what it is. Integers are not
+            narrowed.
+    Raises:
+        DTypeError: ``downcast_inputs`` for another dtype; float8 needs a scale.
     """
-    mode = read_choice(
-        "h2d_stream", "replicated_stream_mode", replicated_stream_mode, ("replicate", "broadcast")
-    )
-    return _make(HostToDeviceStream, "h2d_stream", shape, dtype, name, mode == "broadcast")
+    where = "h2d_stream"
+    mode = read_choice(where, "replicated_stream_mode", replicated_stream_mode, ("replicate", "broadcast"))
+    if not is_a(downcast_inputs, bool):
+        raise ArgumentTypeError(f"{where}: downcast_inputs is not a bool, got {downcast_inputs!r}")
+    return _make(HostToDeviceStream, where, shape, dtype, name, mode == "broadcast", downcast_inputs)
 
 
 def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = None) -> DeviceToHostStream:
@@ -136,4 +181,4 @@ def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = Non
         dtype: element type.
         name: its name. Default: "t".
     """
-    return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name, False)
+    return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name)
