@@ -4,7 +4,6 @@ The public surface has PopXL's names, so ``import popsr as popxl`` works for the
 """
 
 import importlib
-import logging
 from typing import TYPE_CHECKING
 
 from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
@@ -167,7 +166,6 @@ __all__ = [
 ]
 
 _module_paths.register()
-logging.getLogger("popsr").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> object:

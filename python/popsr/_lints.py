@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupLint", "Place", "check_lints", "read_check", "read_strict"]
 
-_STRICT = ("L1", "L2", "L3")
+_STRICT = ("L1", "L2", "L3", "labels")
 
 
 def read_check(check: object) -> float:
@@ -40,12 +40,12 @@ def read_check(check: object) -> float:
 
 
 def read_strict(strict: object) -> frozenset[str]:
-    """Codes of the lints that are errors."""
+    """Codes of what is an error: lints, and labels that are none of the classes."""
     if isinstance(strict, (bool, np.bool_)):
         return frozenset(_STRICT if strict else ())
     if isinstance(strict, str) or not isinstance(strict, Iterable):
         raise ArgumentTypeError(
-            f"Session: strict is no bool, got {strict!r}, expected a bool or codes of lints"
+            f"Session: strict is no bool, got {strict!r}, expected a bool or some of {list(_STRICT)}"
         )
     codes = frozenset(strict)
     if not codes <= frozenset(_STRICT):

@@ -13,6 +13,7 @@ from popsr._host_copies import HostCopies
 from popsr._host_data import constant_data, variable_data
 from popsr._host_rows import Divergence, Rows, as_rows, keeps_all_replicas
 from popsr._lints import GroupLint
+from popsr._location import noted
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir
 from popsr.tensor import Constant, Tensor, Variable
@@ -38,6 +39,7 @@ class SessionVariables:
     _copies: HostCopies
     _group_lint: GroupLint
 
+    @noted("reading variables")
     def weights_to_host(self) -> None:
         """Download all variables: the host copies become what the device holds, at no cost where that is possible.
 
@@ -59,6 +61,7 @@ class SessionVariables:
                 )
             self._download("weights_to_host", may_raise=True)
 
+    @noted("writing variables")
     def weights_from_host(self) -> None:
         """Upload all variables; those that the device holds already cost nothing."""
         self._require_attached("weights_from_host")
@@ -90,6 +93,7 @@ class SessionVariables:
         """
         return self.get_tensors_data([tensor], replicas=replicas)[tensor]
 
+    @noted("reading variables")
     def get_tensors_data(
         self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
     ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
@@ -125,6 +129,7 @@ class SessionVariables:
         """Set a variable on the host, and on the device when attached; other variables keep their values."""
         self.write_variables_data({tensor: data})
 
+    @noted("writing variables")
     def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
         """Set several variables; nothing is written when one of them does not fit.
 
@@ -140,6 +145,7 @@ class SessionVariables:
         arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
         self._write("write_variable_data", [(t, as_rows(array, t), False) for t, array in arrays.items()])
 
+    @noted("reading variables")
     def read_weights(self, io: PyWeightsIO) -> None:
         """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
 
@@ -158,6 +164,7 @@ class SessionVariables:
             for variable, rows, per_replica in buffers:
                 self._copies.read(variable, rows, per_replica, newest)
 
+    @noted("writing variables")
     def write_weights(self, io: PyWeightsIO) -> None:
         """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
 

@@ -82,6 +82,8 @@ class PartitionAnalysis {
   std::uint64_t epoch() const { return epoch_; }
   /// Throws GraphError when the program changed since the analysis.
   void check_fresh() const;
+  /// What changed, as far as that is known: "relu at model.py:31, which is newer", "version 5 for 3".
+  std::string change() const;
 
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }
@@ -126,6 +128,7 @@ class PartitionAnalysis {
 
   const Ir* ir_;
   std::uint64_t epoch_;
+  std::size_t num_ops_;
   RemoteAccess remote_;
   StreamPositions streams_;
   WrittenInputs written_;

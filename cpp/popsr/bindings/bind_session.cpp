@@ -11,6 +11,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/session.h"
+#include "popsr/runtime/stray_labels.h"
 
 namespace popsr::bindings {
 namespace {
@@ -77,23 +78,28 @@ class SessionHandle {
   }
 
   /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller.
-  /// `progress`: called with the number of iterations that have just ended, or None.
+  /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
+  /// the first op, once a session, that is given a label of no class, and what there is to say of it.
   void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
-           const py::object& progress) {
+           const py::object& progress, const py::object& stray) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
     }
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
+    const auto on_stray = [this, &stray](const Op& op, const StrayLabel& label) {
+      const py::gil_scoped_acquire acquire;
+      stray(op.id, stray_text(session_.ir(), op, label));
+    };
     Iterations iterations(progress);
-    // Nothing below touches Python objects but on_print and iterations, which take the lock back; `arrays`
-    // keeps the buffers alive.
-    // Checks read the program's partitions, which other threads may add to: they keep the lock.
+    // Nothing below touches Python objects but on_print, on_stray and iterations, which take the lock back;
+    // `arrays` keeps the buffers alive. Checks read the program's partitions, which other threads may add to:
+    // they keep the lock.
     std::optional<py::gil_scoped_release> release;
     if (!checks_) release.emplace();
     try {
-      session_.run(buffers_, on_print, std::ref(iterations));
+      session_.run(buffers_, on_print, std::ref(iterations), on_stray);
     } catch (py::error_already_set& stop) {
       const py::gil_scoped_acquire acquire;
       add_note(stop, iterations.done(), session_.plan().iterations());
@@ -142,9 +148,13 @@ class SessionHandle {
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
-                                            bool clamp_scales) {
-  const SessionOptions options{
-      .seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads, .clamp_scales = clamp_scales};
+                                            bool clamp_scales, bool strict_labels) {
+  const SessionOptions options{.seed = seed,
+                               .dedup = dedup,
+                               .check = check,
+                               .num_threads = num_threads,
+                               .clamp_scales = clamp_scales,
+                               .strict_labels = strict_labels};
   return std::make_unique<SessionHandle>(ir, facts, options);
 }
 
@@ -220,6 +230,11 @@ void bind_session(py::module_& m) {
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)
+      .def_property_readonly("failed_op",
+                             [](SessionHandle& self) -> py::object {
+                               const OpId op = self.session().failed_op();
+                               return op == kNone ? py::object(py::none()) : py::int_(op);
+                             })
       .def_property_readonly("iterations",
                              [](SessionHandle& self) { return self.session().plan().iterations(); })
       .def_property(

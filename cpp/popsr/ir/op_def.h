@@ -158,8 +158,10 @@ struct OpDef {
   ViewFn view = nullptr;
   EvalFn write_back = nullptr;
   Rounding rounding = Rounding::kNone;
-  bool random = false;               ///< Draws random numbers.
-  bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  bool random = false;      ///< Draws random numbers.
+  bool same_bytes = false;  ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  std::optional<std::size_t> labels =
+      {};                            ///< Input of labels; those of no class are told to `stray` of the run.
   bool observable = false;           ///< Acts on the host (store, print): never removed.
   Peers peers = Peers::kNone;        ///< With whom a replica exchanges values.
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.

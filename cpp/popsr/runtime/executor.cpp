@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "popsr/base/error.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
@@ -30,6 +31,12 @@ void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, Th
       std::memcpy(copy.to + begin, copy.from + begin, end - begin);
     });
   }
+}
+
+/// Null when its op takes no labels, or stray ones were told of.
+StrayLabels* stray_of(const Instruction& instruction) {
+  StrayLabels* const stray = instruction.stray.get();
+  return stray == nullptr || stray->told ? nullptr : stray;
 }
 
 kernels::Domain domain_of(PathNode::Kind kind) {
@@ -109,26 +116,34 @@ void Executor::make_keys(Instruction& instruction) {
 }
 
 void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
-  for (Instruction& instruction : instructions) {
-    if (instruction.kind == Instruction::Kind::kLoop) {
-      run_loop(instruction, io);
-      continue;
+  const Instruction* current = nullptr;
+  try {
+    for (Instruction& instruction : instructions) {
+      current = &instruction;
+      run_loop_or_op(instruction, io);
     }
-    if (plan_.stochastic()) make_keys(instruction);
-    if (branch_ != nullptr) check_taking_part(instruction);
-    switch (instruction.kind) {
-      case Instruction::Kind::kMerged:
-        run_merged(instruction, io);
-        break;
-      case Instruction::Kind::kConditional:
-        run_conditional(instruction, io);
-        break;
-      default:
-        run_one(instruction, io);
-    }
-    finish(instruction);
-    report(instruction);
+  } catch (const Error&) {
+    if (failed_ == nullptr) failed_ = current->op;  // else it is inside a loop or branch
+    throw;
   }
+}
+
+void Executor::run_loop_or_op(Instruction& instruction, HostIo& io) {
+  if (instruction.kind == Instruction::Kind::kLoop) return run_loop(instruction, io);
+  if (plan_.stochastic()) make_keys(instruction);
+  if (branch_ != nullptr) check_taking_part(instruction);
+  switch (instruction.kind) {
+    case Instruction::Kind::kMerged:
+      run_merged(instruction, io);
+      break;
+    case Instruction::Kind::kConditional:
+      run_conditional(instruction, io);
+      break;
+    default:
+      run_one(instruction, io);
+  }
+  finish(instruction, io);
+  report(instruction);
 }
 
 /// Before anything of the instruction runs: an error leaves no part of a merged op done.
@@ -151,7 +166,15 @@ void Executor::run_one(const Instruction& instruction, HostIo& io) {
   }
 }
 
-void Executor::finish(Instruction& instruction) {
+void Executor::finish(Instruction& instruction, HostIo& io) {
+  if (instruction.stray != nullptr) {
+    if (const std::optional<StrayLabel> found = instruction.stray->take()) {
+      failed_ = instruction.op;  // of a merged op this part
+      io.stray(*instruction.op, *found);
+      failed_ = nullptr;
+      instruction.stray->told = true;
+    }
+  }
   copy_blocks(instruction.copies, active(), pool_);
   ++instruction.executions;
   instruction.computed += static_cast<std::uint64_t>(active_blocks(instruction));
@@ -178,7 +201,7 @@ void Executor::run_merged(Instruction& merged, HostIo& io) {
       run_one(merged.body[p], io);
     }
   }
-  std::ranges::for_each(merged.body, [this](Instruction& part) { finish(part); });
+  for (Instruction& part : merged.body) finish(part, io);
 }
 
 std::int64_t Executor::active_blocks(const Instruction& instruction) const {
@@ -210,9 +233,11 @@ void Executor::run_kernel(const Instruction& instruction) {
 
 void Executor::run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin,
                           std::int64_t end) {
+  StrayLabels* const stray = stray_of(instruction);
+  if (stray != nullptr) stray->start_run(run.first + begin);
   if (begin == 0) {
     instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), end,
-                        run.noise.data(), pool_});
+                        run.noise.data(), pool_, 0, stray});
     return;
   }
   for (std::size_t i = 0; i < run.in.size(); ++i) in_[i] = run.in[i] + begin * run.in_stride[i];
@@ -221,13 +246,13 @@ void Executor::run_blocks(const Instruction& instruction, const BoundRun& run, s
     noise_[i] = run.noise[i] == nullptr ? nullptr : run.noise[i] + begin;
   }
   instruction.kernel({in_.data(), run.in_stride.data(), out_.data(), run.out_stride.data(), end - begin,
-                      noise_.data(), pool_});
+                      noise_.data(), pool_, 0, stray});
 }
 
 void Executor::run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool) {
   const BoundRun& run = instruction.runs[0];
   instruction.exchange({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
-                        run.noise.data(), io, pool, 0, active()});
+                        run.noise.data(), io, pool, 0, active(), stray_of(instruction)});
 }
 
 void Executor::run_product(const Instruction& instruction, HostIo& io) {

@@ -23,13 +23,18 @@ class Executor {
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io,
            const std::function<void(std::int64_t)>& done = {});
 
+  /// The op that the last run failed at with an Error; null when it did not, or at no op.
+  const Op* failed() const { return failed_; }
+  void forget_failure() { failed_ = nullptr; }
+
  private:
   void run(std::vector<Instruction>& instructions, HostIo& io);
   void run_one(const Instruction& instruction, HostIo& io);
   void run_merged(Instruction& merged, HostIo& io);
   void check_taking_part(const Instruction& instruction) const;
   /// Copies what spreads, counts, checks.
-  void finish(Instruction& instruction);
+  void finish(Instruction& instruction, HostIo& io);
+  void run_loop_or_op(Instruction& instruction, HostIo& io);
   void run_kernel(const Instruction& instruction);
   void run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin, std::int64_t end);
   void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
@@ -56,6 +61,7 @@ class Executor {
   std::vector<std::uint64_t> iterations_;                    ///< By PathId of iteration nodes.
   const Branch* branch_ = nullptr;                           ///< Null while all replicas take part.
   const std::function<void(std::int64_t)>* done_ = nullptr;  ///< Of this run; null when nobody listens.
+  const Op* failed_ = nullptr;
   // Operands of a part of a run.
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;

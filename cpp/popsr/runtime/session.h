@@ -28,6 +28,8 @@ struct SessionOptions {
   double check = 0;
   int num_threads = 0;        ///< 0 = the process default.
   bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
+  bool strict_labels =
+      false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
 };
 
 struct SessionStats {
@@ -57,12 +59,15 @@ class Session {
   std::vector<StreamId> used_streams() const;
 
   /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`; `done` as in
-  /// Executor.
+  /// Executor. `stray` is told of the first label of each op that is none of its classes, once a session.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
-  /// (ReplicaError of an exchange that some members of a group skip, or an offset or a scale out of range)
-  /// leaves what was written so far, and so does what `print` and `done` throw.
+  /// (ReplicaError of an exchange that some members of a group skip, or an offset, a scale or a label out of
+  /// range) leaves what was written so far, and so does what `print` and `done` throw.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
-           const std::function<void(std::int64_t)>& done = {});
+           const std::function<void(std::int64_t)>& done = {},
+           const std::function<void(const Op&, const StrayLabel&)>& stray = {});
+  /// The op that the last run failed at; kNone when it did not, or at none.
+  OpId failed_op() const;
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
@@ -85,6 +90,7 @@ class Session {
   std::shared_ptr<const PartitionAnalysis> facts_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<State> state_;
+  bool strict_labels_ = false;
   std::uint64_t step_ = 0;
 };
 
