@@ -208,6 +208,10 @@ void Herbrand::start() {
     const TensorId source = home.kind == TensorKind::kVariable ? t : home.resident;
     for (std::size_t r = 0; r < replicas_; ++r) {
       Term& term = at(0, home.index)[r];
+      if (t == otherwise_) {
+        term = mix(kSource, t, r);
+        continue;
+      }
       if (source == kNone) {
         term = kZero;
         continue;

@@ -68,6 +68,9 @@ class Herbrand {
   /// about an exchange.
   bool session(std::uint64_t seed, int runs, Observer& observer);
 
+  /// Sessions from now on start with another value of that state of the main graph.
+  void start_otherwise(TensorId state) { otherwise_ = state; }
+
   const Path& path(PathId id) const { return paths_[id]; }
   std::size_t num_paths() const { return paths_.size(); }
   std::string to_string(const Place& place) const;
@@ -150,6 +153,7 @@ class Herbrand {
   std::vector<std::uint32_t> place_;  ///< By TensorId: the first tensor that lived where it lives.
   std::vector<Code> code_;            ///< By graph.
   std::vector<TensorId> state_;       ///< Of the main graph.
+  TensorId otherwise_ = kNone;        ///< Of start_otherwise.
   std::vector<Path> paths_{1};
   std::map<std::tuple<PathId, std::uint32_t, std::uint32_t>, PathId> path_ids_;
   // Of the present session:

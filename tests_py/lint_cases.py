@@ -123,7 +123,7 @@ CASES = (
         "L2",
         "a shard that differs across its groups, and one of its own value",
         "whole, shard = popsr.replica_sharded_variable(np.zeros(4, np.float32), name='s', shard_over=2)\n"
-        "var_updates.copy_var_update_(shard, ops.slice(x, 0, 2))",
+        "var_updates.accumulate_(shard, ops.slice(x, 0, 2))",
         "whole, shard = popsr.replica_sharded_variable(np.zeros(4, np.float32), name='s', shard_over=2)\n"
         "var_updates.copy_var_update_(shard, ops.relu(shard))",
         2 * 8,
@@ -151,8 +151,8 @@ CASES = (
         3,
         "replicas",
         3,
-        "one value per group is read back, but replicas 0 and 1 of one group of 'w' are not proved equal; that of "
-        "replica 0 stands for its group and 3 of 4 replicas are not seen",
+        "one value per group is read back, but replicas 0 and 1 of one group of 'w' are not proved equal; the "
+        "value of replica 0 stands for its group and 3 of 4 replicas are not seen",
     ),
     LintCase(
         "L4",

@@ -224,6 +224,7 @@ def test_shards_are_updated_as_the_whole(name: str) -> None:
     assert sharded_state["step"] == STEPS
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # gradients are not reduced
 def test_groups_of_replicas_have_state_of_their_own() -> None:
     """Each group is a training of its own; what its members hold is proved to be one value."""
     var = np.random.default_rng(2).standard_normal((2, 3)).astype(np.float32)

@@ -25,6 +25,9 @@ import popsr
 from popsr import errors
 from popsr.analysis import analyze
 
+# Random programs drift as it happens.
+pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
+
 MODES: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 3}]
 RUNS = 2
 

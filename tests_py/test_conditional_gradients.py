@@ -276,6 +276,9 @@ def test_replicas_that_agree_share_gradients() -> None:
         io.run(session)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::popsr.ReplicaWarning"
+)  # the collective in a branch is what the test is about
 def test_collectives_in_the_gradient_of_a_branch() -> None:
     """Members of a group take one branch together, forward and back."""
 

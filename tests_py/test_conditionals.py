@@ -168,6 +168,7 @@ def test_results_keep_condition_and_both_branches(condition: str, x: str, y: str
     assert _facts(m, *tensors) == expect
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # branches write on some replicas only
 def test_facts_of_memory_after_branches() -> None:
     """What a branch writes keeps the condition; what it only reads, or gets by reference unwritten, keeps all."""
     m = Machine()

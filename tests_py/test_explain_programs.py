@@ -270,6 +270,7 @@ def test_every_difference_of_random_programs_is_explained(
 @pytest.mark.slow
 @given(**PROGRAMS)
 @settings(max_examples=5000, derandomize=True, deadline=None, database=None)
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # they drift as it happens
 def test_every_difference_of_many_random_programs_is_explained(
     n: int, name: str, seed: int, steps: list[Step]
 ) -> None:

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 import popsr
 from popsr import ops
 
+# Accumulators that differ between replicas, and are read so, are the subject.
+pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
+
 REPLICAS, M, N = 4, 24, 40
 MICRO_BATCHES = 6
 all_reduce_ = ops.collectives.replicated_all_reduce_

@@ -88,6 +88,7 @@ def test_grouped_variables() -> None:
             assert_same_bits(results[stream], data[list(assignment)] + 1)
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the same
 def test_retrieval_modes() -> None:
     """Replicas of a group drift apart: one per group shows the first, all replicas shows each."""
     ir = popsr.Ir(replication=4)
@@ -231,6 +232,7 @@ class Pair:
 
 @given(**PROGRAM)
 @settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # they drift as it happens
 def test_sessions_do_what_the_model_does(actions: list[tuple[str, int]], **program: Any) -> None:
     pair = Pair(**program)
     for i in range(3):

@@ -337,6 +337,7 @@ def test_one_counter_for_moments_that_differ(replication: int, stochastic: bool)
 _BETAS = ((0.9, "bfloat16"), (0.99, "float32"))
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the counts differ
 def test_a_counter_in_a_branch_counts_where_the_branch_is_taken() -> None:
     ir, io = popsr.Ir(replication=4), Streams()
     taken = np.array([True, False, False, True])

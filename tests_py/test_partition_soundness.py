@@ -32,6 +32,9 @@ import popsr
 from popsr import TensorByRef, ops
 from popsr.ops import collectives, var_updates
 
+# Random programs drift as it happens.
+pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
+
 SIZES = (1, 2, 3, 4, 6, 8)
 NARROW = ("bfloat16", "float16", *FLOAT8)
 

@@ -67,6 +67,7 @@ def test_call_sites_disagree_with_a_warning() -> None:
     assert analyze(build("P3 full overwrites").ir, mode="popart").warnings == ()
 
 
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the collective in a branch is
 def test_u4_popart_accepts_a_collective_that_some_replicas_leave_out() -> None:
     """Real replicas deadlock."""
     w = World()
@@ -136,6 +137,7 @@ def counted_steps(w: popsr.Variable, g: popsr.Tensor) -> None:
 
 
 @pytest.mark.parametrize("step", [two_reductions, overwritten_buffer, counted_steps])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the split is what the test is about
 def test_popart_seeds_split_weights_that_are_equal(step: Callable[..., None]) -> None:
     """Equal weights taken for unequal get seeds of their own, and then they are unequal."""
     good, bad = Training("partition", step), Training("popart", step)

@@ -10,25 +10,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
+# Each with the text block that is the next one, if it is: what else the program shows.
+PROGRAMS = [
+    (text, after if kind == "text" else "")
+    for (first, text), (kind, after) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True)
+    if first == "python"
+]
 COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.strip().splitlines()[0][:40])
-def test_programs_run_and_print_what_their_comments_say(program, tmp_path):
-    """A comment after ``print(...)`` is the line it prints."""
+@pytest.mark.parametrize(
+    ("program", "text"), PROGRAMS, ids=[text.strip().splitlines()[0][:40] for text, _ in PROGRAMS]
+)
+def test_programs_run_and_print_what_their_comments_say(program, text, tmp_path):
+    """A comment after ``print(...)`` is the line it prints; a warning is an error unless the text shows it."""
     if "import torch" in program:
         pytest.importorskip("torch")
+    (tmp_path / "program.py").write_text(program)
+    strict = () if "Warning" in text else ("-W", "error")
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
+        [sys.executable, *strict, "program.py"], capture_output=True, text=True, cwd=tmp_path, timeout=120
     )
     assert result.returncode == 0, result.stderr
     shown = re.findall(r"^\s*print\(.*\)  # (.+)$", program, re.MULTILINE)
-    assert [line for line in result.stdout.splitlines() if line.strip()] == shown
+    output = f"{result.stdout}\n{result.stderr}".replace(f"{tmp_path}/", "")
+    assert [line for line in output.splitlines() if line.strip()] == [*shown, *text.splitlines()]
 
 
 def test_there_is_a_program():

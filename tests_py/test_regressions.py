@@ -42,6 +42,7 @@ def test_product_that_reads_the_accumulator_it_is_added_to(options: dict[str, An
 
 @pytest.mark.parametrize("repeats", [0, 1, 3])
 @pytest.mark.parametrize("options", MODES)
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # each replica has its own index
 def test_loop_input_keeps_its_value_while_the_same_tensor_is_modified_by_reference(
     options: dict[str, Any], repeats: int
 ) -> None:

@@ -103,6 +103,7 @@ def test_exit_downloads_unless_told_or_an_error_leaves() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ipu_model", "ipu_hw"])
+@pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # v takes what each replica loads
 def test_devices(device: str) -> None:
     program = Counter(replication=3)
     with program.session(device_desc=device) as session:

@@ -15,6 +15,9 @@ from view_machine import Machine, Value
 import popsr
 from popsr import errors, ops, transforms
 
+# Random programs drift as it happens.
+pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
+
 SHAPES: tuple[tuple[int, ...], ...] = ((4, 6), (24,), (2, 3, 4), (6, 2, 2), (5,))
 MODES: tuple[dict[str, Any], ...] = ({"dedup": False}, {}, {"check": True}, {"num_threads": 3})
 Step = tuple[str, int, int, int]

@@ -6,7 +6,6 @@ The public surface has PopXL's names, so ``import popsr as popxl`` works for the
 from popsr import _interpreter as _interpreter  # isort: split
 
 import importlib
-import logging
 from typing import TYPE_CHECKING
 
 from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
@@ -49,7 +48,7 @@ from popsr.dtypes import (
     uint32,
     uint64,
 )
-from popsr.errors import Error
+from popsr.errors import Error, ReplicaWarning
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
@@ -98,6 +97,7 @@ __all__ = [
     "Module",
     "RemoteBuffer",
     "ReplicaGrouping",
+    "ReplicaWarning",
     "ReplicatedTensorSharding",
     "Session",
     "StochasticAdder",
@@ -171,7 +171,6 @@ __all__ = [
 ]
 
 _module_paths.register()
-logging.getLogger("popsr").addHandler(logging.NullHandler())
 
 
 if not TYPE_CHECKING:

@@ -1,15 +1,18 @@
-"""How a session checks: which lints are errors, which claims are compared, what is reported to the logger."""
+"""How a session checks: which lints are errors and which are warnings, and which claims are compared."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from popsr import _core
 from popsr._args import read_items
+from popsr._drift import drift_text
+from popsr._explanation import Lint, lint_of
+from popsr._replica_warnings import is_news, warn
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
@@ -18,10 +21,9 @@ if TYPE_CHECKING:
     from popsr.ir import Ir
     from popsr.tensor import Variable
 
-__all__ = ["GroupLint", "read_check", "read_strict", "refuse_lints"]
+__all__ = ["GroupLint", "Place", "check_lints", "read_check", "read_strict"]
 
-_logger = logging.getLogger("popsr")
-_STRICT = ("L1", "L2", "L3")
+_STRICT = ("L1", "L2", "L3", "labels")
 
 
 def read_check(check: object) -> float:
@@ -40,12 +42,12 @@ def read_check(check: object) -> float:
 
 
 def read_strict(strict: object) -> frozenset[str]:
-    """Codes of the lints that are errors."""
+    """Codes of what is an error: lints, and labels that are none of the classes."""
     if isinstance(strict, (bool, np.bool_)):
         return frozenset(_STRICT if strict else ())
     if isinstance(strict, str) or not isinstance(strict, Iterable):
         raise ArgumentTypeError(
-            f"Session: strict is no bool, got {shown(strict)}, expected a bool or codes of lints"
+            f"Session: strict is no bool, got {shown(strict)}, expected a bool or some of {list(_STRICT)}"
         )
     codes = read_items("Session", "strict", strict, kind="codes of lints")
     if not all(isinstance(code, str) and code in _STRICT for code in codes):
@@ -55,33 +57,83 @@ def read_strict(strict: object) -> frozenset[str]:
     return frozenset(codes)
 
 
-def refuse_lints(ir: Ir, errors: frozenset[str]) -> None:
-    """Raise ReplicaError for the first lint that is an error; L3 is one only once a value is read."""
-    from popsr.analysis import analyze
+def check_lints(ir: Ir, errors: frozenset[str]) -> dict[int, Place]:
+    """Refuse or warn of a program with lints L1 or L2; L3 is one only once a value is read.
 
-    if not errors & {"L1", "L2"}:
-        return
-    for lint in analyze(ir).warnings:
-        if lint.code in errors - {"L3"}:
-            raise ReplicaError(
-                f"Session: lint {lint.code} is an error with strict, got {lint.location}: {lint.text}, expected a "
-                "program without it"
-            )
+    Returns:
+        Where each variable that drifts is written last.
+    Raises:
+        ReplicaError: the first lint that is an error.
+    """
+    explainer = _core.Explainer(ir._facts())
+    parted, drifts = explainer.control_lints(), explainer.drifts()
+    harmful = [drift for drift in drifts if not drift.overwritten]
+    if parted and "L1" in errors:
+        raise _refused(lint_of(ir, parted[0]))
+    if harmful and "L2" in errors:
+        raise _refused(lint_of(ir, min(harmful, key=lambda drift: drift.op).lint()))
+    for lint in (lint_of(ir, found) for found in parted):
+        warn(ir, "L1", lint.location, lint.text)
+    at_line: dict[str, list[_core.Drift]] = {}
+    for drift in sorted(harmful, key=lambda drift: drift.op):
+        at_line.setdefault(drift.location, []).append(drift)
+    for location, found in at_line.items():
+        if is_news(ir, "L2", location):
+            warn(ir, "L2", location, drift_text(ir, found))
+    return {drift.variable: Place(drift.location, drift.overwritten) for drift in drifts}
+
+
+def _refused(lint: Lint) -> ReplicaError:
+    return ReplicaError(
+        f"Session: lint {lint.code} is an error with strict, got {lint.location}: {lint.text}, expected a program "
+        "without it"
+    )
+
+
+class Place(NamedTuple):
+    """Where a variable that drifts is written last in a run.
+
+    Attributes:
+        location: ``file:line``.
+        overwritten: every run overwrites the variable before it reads what the run before left.
+    """
+
+    location: str
+    overwritten: bool
 
 
 class GroupLint:
     """L3: the host gets the value of the first member of a group, and other members hold another one.
 
     Args:
+        ir: the program.
+        drifts: its variables that drift.
         strict: it is an error.
     """
 
-    def __init__(self, strict: bool) -> None:
+    def __init__(self, ir: Ir, drifts: dict[int, Place], strict: bool) -> None:
+        self._ir = ir
+        self._drifts = drifts
         self._strict = strict
-        self._reported: set[Variable] = set()
 
-    def report(self, where: str, variable: Variable, found: Divergence, *, may_raise: bool = True) -> None:
-        """Raise ReplicaError if strict and ``may_raise``; else log a warning, once per variable."""
+    def report(
+        self, where: str, variable: Variable, found: Divergence, *, asked: bool = True, may_raise: bool = True
+    ) -> None:
+        """Raise ReplicaError if strict and ``may_raise``; else warn, at the line of the last write in a run.
+
+        Args:
+            where: what reads the variable.
+            variable: the variable.
+            found: where its replicas differ.
+            asked: the caller named the variable; else all are saved, and one that every run overwrites first does
+                not matter.
+            may_raise: with strict.
+        """
+        place = self._drifts.get(variable._id) or Place(
+            self._ir._core.location_of_variable(variable._id), False
+        )
+        if place.overwritten and not asked:
+            return
         first, other, element = found
         text = f"replicas {first} and {other} of one group of '{variable.id}' differ at element {element}"
         if self._strict and may_raise:
@@ -89,17 +141,13 @@ class GroupLint:
                 f"{where}: one value per group is read back, got {text}, expected equal replicas or "
                 "retrieval_mode='all_replicas'"
             )
-        if variable in self._reported:
-            return
-        self._reported.add(variable)
         grouping = variable.replica_grouping
-        _logger.warning(
-            "L3 %s: one value per group is read back, but %s; that of replica %d stands for its group and %d of %d "
-            "replicas are not seen: all-reduce what updates it, group its replicas otherwise, or use "
-            "retrieval_mode='all_replicas'",
-            where,
-            text,
-            first,
-            grouping.num_replicas - grouping.num_groups,
-            grouping.num_replicas,
+        unseen = grouping.num_replicas - grouping.num_groups
+        warn(
+            self._ir,
+            "L3",
+            place.location,
+            f"{where}: one value per group is read back, but {text}; the value of replica {first} stands for its "
+            f"group and {unseen} of {grouping.num_replicas} replicas are not seen: all-reduce what updates it, group "
+            "its replicas otherwise, or read all of them with replicas='all'",
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from popsr.context import _context
+from popsr.errors import Error
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
@@ -18,6 +21,8 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
 _DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
 _inside: dict[str, bool] = {}
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _is_inside(filename: str) -> bool:
@@ -60,6 +65,7 @@ def current_location(ir: Ir) -> int:
     location = ir._locations.get(key)
     if location is None:
         location = ir._locations[key] = ir._core.intern_location(*key)
+        ir._modules[key[0]] = str(frame.f_globals.get("__name__"))
     return location
 
 
@@ -84,3 +90,31 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
         module=names.get("__name__"),
         registry=names.setdefault("__warningregistry__", {}),
     )
+
+
+def short_place(location: str) -> str:
+    """``file:line`` without the folder; a question mark where it is unknown."""
+    return os.path.basename(location) or "?"
+
+
+def add_place(error: Error, doing: str) -> None:
+    """Note in an error what the user's program was doing and where, unless a note says so already."""
+    if not any(note.startswith("while ") for note in getattr(error, "__notes__", ())):
+        error.add_note(f"while {doing} at {describe_location()}")
+
+
+def noted(doing: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorator: errors of popsr have a note of what was going on, and of the line of the user's program."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except Error as error:
+                add_place(error, doing)
+                raise
+
+        return call
+
+    return decorate

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
-from popsr._args import is_a, read_a, read_items, read_mapping
+from popsr._args import is_a, read_a, read_choice, read_items, read_mapping
 from popsr._host_copies import HostCopies
 from popsr._host_data import constant_data, require_variable, variable_data
-from popsr._host_rows import Rows, as_rows, keeps_all_replicas
+from popsr._host_rows import Divergence, Rows, as_rows, keeps_all_replicas
 from popsr._lints import GroupLint
+from popsr._location import noted
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir
@@ -40,6 +41,7 @@ class SessionVariables:
     _copies: HostCopies
     _group_lint: GroupLint
 
+    @noted("reading variables")
     def weights_to_host(self) -> None:
         """Download all variables: the host copies become what the device holds, at no cost where that is possible.
 
@@ -48,6 +50,8 @@ class SessionVariables:
         Raises:
             SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
             ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: one does, without.
         """
         self._require_attached("weights_to_host")
         with self._lock:
@@ -59,6 +63,7 @@ class SessionVariables:
                 )
             self._download("weights_to_host", may_raise=True)
 
+    @noted("writing variables")
     def weights_from_host(self) -> None:
         """Upload all variables; those that the device holds already cost nothing."""
         self._require_attached("weights_from_host")
@@ -67,25 +72,44 @@ class SessionVariables:
             self._copies.upload()
             self._set_stale(False)
 
-    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray[Any, Any]:
+    def get_tensor_data(
+        self, tensor: Variable | Constant, *, replicas: Literal["group", "all"] = "group"
+    ) -> np.ndarray[Any, Any]:
         """A copy of the data of a variable or constant; downloads first when the device has newer data.
 
-        Of a variable with memory-mapped data the result is the mapped array itself.
+        Of a variable with memory-mapped data the result is the mapped array itself, unless ``replicas`` is "all".
 
+        Args:
+            tensor: the variable or constant.
+            replicas: "group": one value per group, or what the variable's retrieval mode says. "all": the value that
+                each replica's device holds now, attached or not, however the variable was made; the host copy stays
+                as it is.
+        Returns:
+            ``shape_on_host``; for "all" ``(replicas, *shape)``, of a sharded variable the whole that each replica's
+            shards make.
         Raises:
+            ValueError: ``replicas`` is another word.
             ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: it does, without.
         """
-        return self.get_tensors_data([tensor])[tensor]
+        return self.get_tensors_data([tensor], replicas=replicas)[tensor]
 
+    @noted("reading variables")
     def get_tensors_data(
-        self, tensors: Iterable[Variable | Constant]
+        self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
     ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
         """Copies of the data of several variables and constants.
 
+        Args:
+            tensors: the variables and constants.
+            replicas: as for ``get_tensor_data``.
         Raises:
             TypeError: something else than a variable or constant.
+            ValueError: ``replicas`` is another word.
             ReplicaError: as for ``get_tensor_data``.
         """
+        read_choice("get_tensor_data", "replicas", replicas, ("group", "all"))
         if not is_a(tensors, Iterable) or is_a(tensors, Tensor):
             raise ArgumentTypeError(f"get_tensors_data: tensors are not a sequence, got {shown(tensors)}")
         tensors = read_items("get_tensors_data", "tensors", tensors, kind="tensors")
@@ -96,6 +120,9 @@ class SessionVariables:
                 )
             self._require_own("get_tensor_data", tensor)
         with self._lock:
+            if replicas == "all":
+                self._require_idle("get_tensor_data")
+                return {tensor: self._data_of_replicas(tensor) for tensor in tensors}
             variables = [tensor for tensor in tensors if isinstance(tensor, Variable)]
             newest = bool(variables) and self._refresh("get_tensor_data", variables)
             return {tensor: self._data_of(tensor, newest) for tensor in tensors}
@@ -105,6 +132,7 @@ class SessionVariables:
         require_variable("write_variable_data", tensor)
         self.write_variables_data({tensor: data})
 
+    @noted("writing variables")
     def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
         """Set several variables; nothing is written when one of them does not fit.
 
@@ -120,6 +148,7 @@ class SessionVariables:
         arrays = {tensor: variable_data(tensor, data) for tensor, data in tensors.items()}
         self._write("write_variable_data", [(t, as_rows(array, t), False) for t, array in arrays.items()])
 
+    @noted("reading variables")
     def read_weights(self, io: PyWeightsIO) -> None:
         """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
 
@@ -138,6 +167,7 @@ class SessionVariables:
             for variable, rows, per_replica in buffers:
                 self._copies.read(variable, rows, per_replica, newest)
 
+    @noted("writing variables")
     def write_weights(self, io: PyWeightsIO) -> None:
         """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
 
@@ -158,7 +188,7 @@ class SessionVariables:
     def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
         """The newest value, one row per group, of ``shape_on_host``; callers must not write to it."""
         with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
+            newest = self._refresh("save", [variable], save=True)
             rows = None if newest else self._copies.group_rows(variable)
             if rows is None:
                 rows = self._copies.room(variable, False)
@@ -168,7 +198,7 @@ class SessionVariables:
     def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
         """The data of ``_current_rows`` in order, never copied: valid while the caller holds the lock."""
         with self._lock:
-            newest = self._refresh("save", [variable], always_one=True)
+            newest = self._refresh("save", [variable], save=True)
             if newest or self._copies.on_device(variable):
                 return self._core.row_views(variable._id)
             return [self._current_rows(variable)]
@@ -189,6 +219,14 @@ class SessionVariables:
         rows = self._copies.room(tensor, per_replica)
         self._copies.read(tensor, rows, per_replica, newest)
         return rows if per_replica else rows.reshape(tensor.shape_on_host)
+
+    def _data_of_replicas(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """A row per replica, of what the device holds."""
+        if not isinstance(tensor, Variable):
+            return np.repeat(constant_data(tensor)[np.newaxis], self._ir.replication_factor, axis=0)
+        rows = self._copies.room(tensor, True)
+        self._copies.read(tensor, rows, True, newest=True)
+        return rows
 
     def _buffers(self, where: str, io: PyWeightsIO) -> list[Rows]:
         from popsr.io._weights_io import PyWeightsIO
@@ -214,33 +252,39 @@ class SessionVariables:
     def _download(self, where: str, *, may_raise: bool) -> None:
         unequal = self._copies.unequal()
         for variable, divergence in unequal.items():
-            self._group_lint.report(where, variable, divergence, may_raise=may_raise)
+            self._group_lint.report(where, variable, divergence, asked=False, may_raise=may_raise)
         self._copies.download(unequal)
         self._set_stale(False)
 
-    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, always_one: bool = False) -> bool:
-        """Download what is newer, and report variables whose groups are not equal.
+    def _refresh(self, where: str, variables: Iterable[Variable] = (), *, save: bool = False) -> bool:
+        """Report variables whose groups are not equal, then download what is newer.
 
         Args:
             where: what needs it.
             variables: those that the host wants to see.
-            always_one: it wants one value per group also of those that keep all replicas.
+            save: it saves all of them, one value per group also of those that keep all replicas.
         Returns:
             True when the device has newer values that could not be downloaded, and has to be asked.
         """
-        newest = False
-        if self._stale and self._depth > 0:
+        unequal: dict[Variable, Divergence] | None = None
+        newer = self._stale and self._depth > 0
+        if newer:
             self._require_idle(where)
-            newest = self._copies.read_only is not None
-            if not newest:
-                self._copies.download(self._copies.unequal())
-                self._set_stale(False)
+            if self._copies.read_only is None:
+                unequal = self._copies.unequal()
         for variable in variables:
-            if always_one or not keeps_all_replicas(variable):
-                divergence = self._copies.divergence(variable, newest)
-                if divergence is not None:
-                    self._group_lint.report(where, variable, divergence)
-        return newest
+            if not save and keeps_all_replicas(variable):
+                continue
+            if unequal is not None and not keeps_all_replicas(variable):
+                divergence = unequal.get(variable)
+            else:
+                divergence = self._copies.divergence(variable, newer)
+            if divergence is not None:
+                self._group_lint.report(where, variable, divergence, asked=not save)
+        if unequal is not None:
+            self._copies.download(unequal)
+            self._set_stale(False)
+        return newer and unequal is None
 
     def _set_stale(self, stale: bool) -> None:
         self._stale = stale

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from popsr import _core
 from popsr._args import is_a, read_a, read_choice, read_int, read_items
+from popsr._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr._explanation import (
     Explanation,
     ExplanationRoot,
@@ -28,6 +29,7 @@ from popsr.tensor import Tensor
 
 __all__ = [
     "CallContext",
+    "DriftingVariable",
     "Explanation",
     "ExplanationRoot",
     "ExplanationStep",
@@ -70,6 +72,8 @@ class PartitionAnalysis(ProgramAnalysis):
         self._epoch = ir._core.epoch
         self._explanations = _core.Explainer(self._core)
         self._warnings: tuple[Lint, ...] | None = None
+        self._drifting: tuple[DriftingVariable, ...] | None = None
+        self._overwritten = 0  # variables that would drift but for that every run overwrites them first
 
     @property
     def _explainer(self) -> _core.Explainer:
@@ -183,7 +187,8 @@ class PartitionAnalysis(ProgramAnalysis):
         code what                                                          cost
         ==== ============================================================= =====================================
         L1   a collective or stream that its groups need not run together  groups that may not meet
-        L2   a variable whose declared groups a run does not keep equal    bytes of further copies
+        L2   a variable whose declared groups a run does not keep equal,   bytes of further copies
+             unless every run overwrites it before it reads it
         L3   one value per group is read back of groups not proved equal   replicas that are not seen
         L4   call sites that give a graph inputs with different facts      values with a fact for each of them
         L5   seeds coarser than the outputs need (mode "identical")        seeds that could differ
@@ -193,13 +198,50 @@ class PartitionAnalysis(ProgramAnalysis):
         L9   an op that declares no partition rule                         values that are equal nowhere
         ==== ============================================================= =====================================
 
-        L1, L2 and L3 are errors with ``Session(strict=True)``.
+        Sessions warn of L1, L2 and L3 with :class:`popsr.ReplicaWarning`; with ``Session(strict=True)`` they are
+        errors.
         """
         self._refresh_seeds()
         self._core.check_fresh()
         if self._warnings is None:
             self._warnings = tuple(lint_of(self._ir, found) for found in self._explainer.lints())
         return self._warnings
+
+    def drifting(self) -> tuple[DriftingVariable, ...]:
+        """The variables whose declared groups a run does not keep equal: each lint L2, with its cause.
+
+        Variables that every run overwrites on all replicas before it reads them are left out. ``print(facts)`` shows
+        the rest as a table.
+
+        Raises:
+            GraphError: the program has changed.
+        """
+        self._core.check_fresh()
+        if self._drifting is None:
+            found = self._explainer.drifts()
+            self._drifting = tuple(
+                drifting_variable(self._ir, drift) for drift in found if not drift.overwritten
+            )
+            self._overwritten = len(found) - len(self._drifting)
+        return self._drifting
+
+    def __str__(self) -> str:
+        drifts = self.drifting()
+        return f"{self._drift_title()}\n{drift_table(drifts)}" if drifts else self._drift_title()
+
+    def _repr_html_(self) -> str:
+        return drift_html(self._drift_title(), self.drifting())
+
+    def _drift_title(self) -> str:
+        """How many variables drift."""
+        drifts, variables = len(self.drifting()), len(self._ir.main_graph.variables)
+        counts = f"{_count(variables, 'variable')} on {_count(self._ir.replication_factor, 'replica')}"
+        text = f"{drifts} of {counts} drift{'s' if drifts == 1 else ''}"
+        if not drifts:
+            text = f"no variable drifts, of {counts}"
+        if self._overwritten:
+            text += f"; {self._overwritten} more would, but every run overwrites them before it reads them"
+        return text
 
     def _time(
         self, where: str, tensor: int, before: Op | None, after: Op | None, time: int | None
@@ -236,6 +278,10 @@ class PartitionAnalysis(ProgramAnalysis):
         for op in calls:
             self._op("context", op, "an item")
         return self._explainer.context_at(tensor, [op.id for op in calls])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @overload

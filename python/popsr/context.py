@@ -264,9 +264,7 @@ def name_scope(name: str) -> Setting:
     """Prefix the names of tensors made inside with ``name/``."""
 
     def change() -> Callable[[], object]:
-        return _context._set(
-            "_name_scopes", (*_context._name_scopes, read_text("name_scope: name", name))
-        )
+        return _context._set("_name_scopes", (*_context._name_scopes, read_text("name_scope: name", name)))
 
     return Setting(change)
 

@@ -24,6 +24,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutOfRangeError",
     "ReplicaError",
+    "ReplicaWarning",
     "SessionError",
     "ShapeError",
     "StateError",
@@ -130,6 +131,14 @@ class InterpreterError(Error, ImportError):
 
 class MissingPackageError(Error, ImportError):
     """A call needs an optional package that is not installed."""
+
+
+class ReplicaWarning(UserWarning):
+    """Replicas that are declared equal need not stay so; see the lints of ``PartitionAnalysis.warnings``.
+
+    It is given at the line of the op that is to blame, by Python's ``warnings``: filters silence it or make it an
+    error. It is no :class:`Error`, as it stops nothing.
+    """
 
 
 class UndefinedValue(Error):

@@ -57,6 +57,8 @@ class Ir(Handle):
         self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._transaction
         self._core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
         self._locations: dict[tuple[str, int], int] = {}
+        self._modules: dict[str, str] = {}  # by file of the locations
+        self._warned: set[tuple[str, str]] = set()  # lints and lines that were warned of
         self._num_host_transfers = 1
         self._prepared = False
         self._in_sync = True

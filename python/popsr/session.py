@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_choice, read_flag, read_int, read_mapping
+from popsr._args import is_a, read_choice, read_flag, read_int, read_mapping
 from popsr._host_copies import HostCopies
 from popsr._host_data import (
     StreamPlan,
@@ -21,7 +22,8 @@ from popsr._host_data import (
     output_array,
 )
 from popsr._host_rows import host_array
-from popsr._lints import GroupLint, read_check, read_strict, refuse_lints
+from popsr._lints import GroupLint, check_lints, read_check, read_strict
+from popsr._location import add_place, noted
 from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
@@ -29,8 +31,10 @@ from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, StateError
+from popsr.errors import ArgumentTypeError, Error, StateError
+from popsr.graph import Graph
 from popsr.ir import Ir
+from popsr.op import Op
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
@@ -39,6 +43,8 @@ __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBuffe
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray[Any, Any]]  # noqa: N816 - PopXL's name
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N816 - PopXL's name
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
+
+_logger = logging.getLogger("popsr")
 
 
 @with_popart_names
@@ -58,8 +64,9 @@ class Session(SessionVariables):
             the share of executed ops whose claims are compared, from 0 (none, as False) to 1. Which these are is the
             same in every process, and another choice in each run of a session.
         num_threads: threads of this session. Default: ``popsr.set_num_threads``.
-        strict: lints are errors, see ``analysis.PartitionAnalysis.warnings``: L1 and L2 when the session is made, L3
-            when one replica of a group is read whose members differ. True for all of these, or some of their codes.
+        strict: these are errors and not warnings: lints L1 and L2 when the session is made, and L3 when one replica of
+            a group is read whose members differ, see ``analysis.PartitionAnalysis.warnings``; "labels", a label that
+            an op runs on and that is none of its classes. True for all of these, or some of their codes.
     """
 
     @transactional
@@ -79,9 +86,12 @@ class Session(SessionVariables):
 
         Raises:
             ReplicaError: with ``strict``, the program has lints L1 or L2.
+        Warns:
+            ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
-        if not isinstance(ir, Ir):
-            raise ArgumentTypeError(f"Session: ir is not an Ir, got {shown(ir)}")
+        if not is_a(ir, Ir):
+            hint = "a graph, expected its Ir: graph.ir" if is_a(ir, Graph) else f"{shown(ir)}, expected an Ir"
+            raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
         read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
         if num_threads is not None:
             num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
@@ -92,11 +102,18 @@ class Session(SessionVariables):
         share, errors = read_check(check), read_strict(strict)
         ir._assign_seeds()
         _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
-        refuse_lints(ir, errors)
+        drifts = check_lints(ir, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
         self._core = _core.Session(
-            ir._core, seed, read_flag("Session: dedup", dedup), share, num_threads or 0, clamp_scales
+            ir._core,
+            ir._facts(),
+            seed,
+            read_flag("Session: dedup", dedup),
+            share,
+            num_threads or 0,
+            clamp_scales,
+            "labels" in errors,
         )
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
@@ -108,7 +125,7 @@ class Session(SessionVariables):
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._copies = HostCopies(ir, self._core, self._variables)
-        self._group_lint = GroupLint("L3" in errors)
+        self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -123,7 +140,8 @@ class Session(SessionVariables):
         """Run the main graph once and return what it stored.
 
         Replicas that do not store an element, because they take another branch, leave zeros. An error while the
-        program runs leaves variables as far as they were written, and ``step`` as it was.
+        program runs leaves variables as far as they were written, and ``step`` as it was. A note of it says at which
+        op, and where in your program that is.
 
         An iteration is one pass of a ``repeat`` that is in no other ``repeat`` and no ``conditional``, also where the
         main graph calls the graph that it is in. Of a program without any it is one element of the stream that moves
@@ -145,15 +163,21 @@ class Session(SessionVariables):
             DTypeError: data of the wrong dtype.
             ReplicaError: a collective in a branch that some members of a group do not take.
             StoppedError: ``stop`` was called.
+            OutOfRangeError: an index or offset out of range; with ``strict``, a label that is none of the classes.
             TypeError: ``progress`` is neither bool nor str.
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
-        self._require_attached("run")
-        self._plan_streams()
-        outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
-        self._run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
+        try:
+            self._require_attached("run")
+            self._plan_streams()
+            outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
+            self._run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
+        except Error as error:
+            add_place(error, "running")
+            raise
         return outputs
 
+    @noted("running")
     def run_with_outputs(
         self,
         inputs: h2dStreamBufferMaps | None = None,
@@ -213,16 +237,20 @@ class Session(SessionVariables):
         bar = None if progress is False else progress_bar("run", progress, self._core.iterations)
         with self._lock:
             self._require_idle("run")
+            self._core.forget_stop()
             self._running = True
             self._set_stale(True)
             if not self._copies.kept:
                 self._copies.keep()
             try:
                 if bar is None:
-                    self._core.run(arrays, self._transfers, self._print, None)
+                    self._core.run(arrays, self._transfers, self._print, None, self._stray)
                 else:
                     with bar as advance:
-                        self._core.run(arrays, self._transfers, self._print, advance)
+                        self._core.run(arrays, self._transfers, self._print, advance, self._stray)
+            except Error as error:
+                self._note_op(error)
+                raise
             finally:
                 self._running = False
 
@@ -232,12 +260,29 @@ class Session(SessionVariables):
         For other threads, handlers of signals, and what a run calls back. Variables hold what the instructions wrote
         that completed, and the next run starts anew. When no run is in progress nothing happens, also not later.
         """
-        self._core.stop()
+        if self._running:
+            self._core.stop()
+
+    def _note_op(self, error: Error) -> None:
+        """Note in an error which op the program was at."""
+        id_ = self._core.failed_op
+        if id_ is None:
+            return
+        op = Op(self._ir, id_)
+        names = ", ".join("None" if t is None else shown(t.name) for t in op.inputs[:3])
+        more = ", …" if len(op.inputs) > 3 else ""
+        error.add_note(f"while running {op.kind}({names}{more}) at {op.location or '?'}")
 
     def _print(
         self, op: int, shown: list[tuple[int, int]], dtype: str, shape: tuple[int, ...], values: list[Any]
     ) -> None:
         print_values(self._ir, op, shown, [host_array(data, dtype, shape) for data in values])
+
+    def _stray(self, op: int, text: str) -> None:
+        _logger.warning(
+            "%s at %s: %s and counts as none of them; an error with Session(strict={'labels'})",
+            *(Op(self._ir, op).kind, Op(self._ir, op).location or "?", text),
+        )
 
     def _plan_streams(self) -> None:
         """Shapes of host data: programs for PopXL set ``session.ir.num_host_transfers`` when they have the session."""

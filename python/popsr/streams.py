@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
-from popsr._args import read_choice, read_dtype, read_name, read_shape
+from popsr._args import is_a, read_choice, read_dtype, read_name, read_shape
+from popsr._float8 import FLOAT8
 from popsr._handles import Handle
+from popsr._location import current_location
+from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.context import _context
-from popsr.errors import UnsupportedError
+from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.tensor import TensorSpec
 
 if TYPE_CHECKING:
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
+_ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
 
 class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
-    __slots__ = ("_broadcast", "_dtype", "_id", "_ir", "_name", "_shape")
+    __slots__ = ("_broadcast", "_downcast", "_dtype", "_id", "_ir", "_name", "_shape")
 
     _ir: Ir
     _id: int
@@ -30,6 +35,7 @@ class Stream(Handle):
     _dtype: dtypes.dtype
     _shape: tuple[int, ...]
     _broadcast: bool
+    _downcast: bool
 
     def __init__(self) -> None:
         raise UnsupportedError(f"{type(self).__name__}: cannot be constructed, use h2d_stream or d2h_stream")
@@ -59,6 +65,11 @@ class Stream(Handle):
         """Does each replica have its own data, or do all share one element?"""
         return "broadcast" if self._broadcast else "replicate"
 
+    @property
+    def location(self) -> str:
+        """``file:line`` in the user's program where it was made."""
+        return self._ir._core.location_of_stream(self._id)
+
     def __hash__(self) -> int:
         return hash((self._ir.id, self._id))
 
@@ -77,8 +88,18 @@ class HostToDeviceStream(Stream):
 
     __slots__ = ()
 
+    @property
+    def downcast_inputs(self) -> bool:
+        """True if the host's data may be floats of a wider type, which are rounded once, to nearest."""
+        return self._downcast
+
     def __str__(self) -> str:
-        return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device"
+        rounded = ", wider floats rounded" if self._downcast else ""
+        return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device{rounded}"
+
+    def __repr__(self) -> str:
+        rounded = " downcast_inputs" if self._downcast else ""
+        return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}{rounded}]"
 
 
 class DeviceToHostStream(Stream):
@@ -95,15 +116,33 @@ S = TypeVar("S", bound=Stream)
 
 @transactional
 def _make(
-    cls: type[S], where: str, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, broadcast: bool
+    cls: type[S],
+    where: str,
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None,
+    broadcast: bool = False,
+    downcast: bool = False,
 ) -> S:
     ir = _context.graph_of(where).ir
     stream = cls.__new__(cls)
-    stream._ir, stream._broadcast = ir, broadcast
+    stream._ir, stream._broadcast, stream._downcast = ir, broadcast, downcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)
+    if downcast and stream._dtype not in _ROUNDED:
+        hint = (
+            ": float8 needs a scale, see fp8_utils.host_pow2scale_cast_to_fp8"
+            if stream._dtype in FLOAT8
+            else ""
+        )
+        raise DTypeError(
+            f"{where}: downcast_inputs rounds floats to narrower ones, got {stream._dtype.name}, expected one of "
+            f"{', '.join(each.name for each in _ROUNDED)}{hint}"
+        )
     scoped = _context.scoped(read_name(where, name))
     to_device = issubclass(cls, HostToDeviceStream)
-    stream._id = ir._core.add_stream(scoped, stream._dtype.name, list(stream._shape), to_device, broadcast)
+    stream._id = ir._core.add_stream(
+        scoped, stream._dtype.name, list(stream._shape), to_device, broadcast, current_location(ir)
+    )
     stream._name = ir._core.stream(stream._id)[0]
     ir._stream_cache[stream._id] = stream
     return stream
@@ -115,6 +154,7 @@ def h2d_stream(
     name: str | None = None,
     *,
     replicated_stream_mode: Literal["replicate", "broadcast"] = "replicate",
+    downcast_inputs: bool = False,
 ) -> HostToDeviceStream:
     """A stream from the host to the device.
 
@@ -124,11 +164,17 @@ def h2d_stream(
         name: its name. Default: "t".
         replicated_stream_mode: "replicate": each replica has its own data; "broadcast": one element for all
             replicas, and the host's data has no replica dimension.
+        downcast_inputs: the host's data may be float64 or float32 that is wider than ``dtype``, one of float32,
+            float16 and bfloat16: it is rounded once, to nearest even, straight from what it is. Integers are not
+            narrowed.
+    Raises:
+        DTypeError: ``downcast_inputs`` for another dtype; float8 needs a scale.
     """
-    mode = read_choice(
-        "h2d_stream", "replicated_stream_mode", replicated_stream_mode, ("replicate", "broadcast")
-    )
-    return _make(HostToDeviceStream, "h2d_stream", shape, dtype, name, mode == "broadcast")
+    where = "h2d_stream"
+    mode = read_choice(where, "replicated_stream_mode", replicated_stream_mode, ("replicate", "broadcast"))
+    if not is_a(downcast_inputs, bool):
+        raise ArgumentTypeError(f"{where}: downcast_inputs is not a bool, got {shown(downcast_inputs)}")
+    return _make(HostToDeviceStream, where, shape, dtype, name, mode == "broadcast", downcast_inputs)
 
 
 def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = None) -> DeviceToHostStream:
@@ -139,4 +185,4 @@ def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = Non
         dtype: element type.
         name: its name. Default: "t".
     """
-    return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name, False)
+    return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name)

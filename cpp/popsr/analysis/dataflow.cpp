@@ -181,6 +181,9 @@ std::optional<Value> Dataflow::untouched(const Value& value) {
   if (op == nullptr || !is_viewed(ir(), value.storage)) return std::nullopt;
   const std::optional<PartId> left = rest(value, op->outputs);
   if (!left) return std::nullopt;
+  // Another part of a merged op may have written that.
+  const Value other{value.frame, value.storage, value.time, *left};
+  if (op->part_of != kNone && *left != value.part && writes(ir().op(op->part_of), other)) return other;
   return before(value.frame, value.storage, static_cast<std::uint32_t>(value.time), *left);
 }
 
@@ -253,6 +256,13 @@ Value Dataflow::last(FrameId frame, TensorId tensor) {
 const Op* Dataflow::writer(const Value& value) const {
   if (view_of(ir(), value.storage) != nullptr) return &ir().op(ir().tensor(value.storage).producer);
   return value.time < 0 ? nullptr : &writer_at(graph(value.frame).id, value.storage, value.time, value.part);
+}
+
+/// True if a part of a merged op writes some of the value's memory.
+bool Dataflow::writes(const Op& merged, const Value& value) const {
+  return std::ranges::any_of(merged.parts, [&](OpId part) {
+    return std::ranges::any_of(ir().op(part).outputs, [&](TensorId t) { return touches(value, t); });
+  });
 }
 
 const Op& Dataflow::writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part_of) const {
@@ -365,17 +375,21 @@ void Dataflow::add_call_sources(const Value& value, const Op& op, std::vector<So
 
 void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result) {
   const Frame frame = frames_[value.frame];
-  const auto end = static_cast<std::uint32_t>(graph(value.frame).ops.size());
-  const Value left = before(value.frame, value.storage, end, value.part);
-  if (frame.caller == kNone) {
-    if (left.time >= 0) result.push_back({left, Link::kRun});
-    return;
-  }
+  // Between runs and iterations memory has one fact, whatever part of it is looked at.
+  const auto add_end = [&](Link link) {
+    const auto end = static_cast<std::uint32_t>(graph(value.frame).ops.size());
+    const Value left = before(value.frame, value.storage, end, value.part);
+    if (left.time >= 0) result.push_back({left, link});
+    if (value.part == 0) return;
+    const Value whole = before(value.frame, value.storage, end);
+    if (whole.time >= 0) result.push_back({whole, link});
+  };
+  if (frame.caller == kNone) return add_end(Link::kRun);
   const Op& call = call_of(value.frame);
   const bool loop = call.def->control == Control::kRepeat;
   if (ir().tensor(value.storage).kind == TensorKind::kRemote) {
     result.push_back({before(frame.caller, value.storage, frame.site), Link::kArgument});
-    if (loop && left.time >= 0) result.push_back({left, Link::kIteration});
+    if (loop) add_end(Link::kIteration);
     return;
   }
   const GraphIndex& of_graph = index(context(value.frame).graph);
@@ -387,8 +401,8 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   if (!loop) return;
   if (i < call.outputs.size()) {
     result.push_back({last(value.frame, graph(value.frame).outputs[i]), Link::kIteration});
-  } else if (left.time >= 0 && written_.by_call(call, i)) {
-    result.push_back({left, Link::kIteration});
+  } else if (written_.by_call(call, i)) {
+    add_end(Link::kIteration);
   }
 }
 

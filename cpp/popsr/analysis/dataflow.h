@@ -135,6 +135,7 @@ class Dataflow {
   const std::vector<std::int32_t>& shared_writers(GraphId graph, TensorId root, PartId part);
   PartitionId shared_fact(const Context& context, TensorId root, std::int32_t time, PartId part);
   bool touches(const Value& value, TensorId tensor) const;
+  bool writes(const Op& merged, const Value& value) const;
   std::optional<PartId> rest(const Value& value, const std::vector<TensorId>& written);
   PartitionId entry_fact(const Context& context, TensorId storage);
   const std::vector<Nearness>& all_nearness(ContextId context);

@@ -38,6 +38,7 @@ std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
 
 /// L1 of an op in a context, if its groups may part there.
 std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context& context, const Op& op) {
+  if (context.narrowing == 0) return std::nullopt;
   const Ir& ir = facts.ir();
   const auto group = meeting_groups(ir, op);
   if (!group) return std::nullopt;
@@ -79,6 +80,7 @@ std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& ta
 
 void lint_control(Explainer& explainer, std::vector<Lint>& lints) {
   const PartitionAnalysis& facts = explainer.flow().facts();
+  if (facts.num_narrowings() == 1) return;  // no conditional parts replicas
   for_each_reached_op(facts, [&](const Op& op) {
     for (const ContextId id : facts.contexts(op.graph)) {
       auto lint = parted_groups(facts, facts.context(id), op);
@@ -87,67 +89,6 @@ void lint_control(Explainer& explainer, std::vector<Lint>& lints) {
       break;
     }
   });
-}
-
-// --- L2, L3
-
-namespace {
-
-/// The variable that a state tensor stands for.
-TensorId variable_of(const Ir& ir, TensorId state) {
-  const TensorId resident = ir.tensor(state).resident;
-  return resident == kNone ? state : resident;
-}
-
-void lint_variable(Explainer& explainer, TensorId state, std::vector<Lint>& lints) {
-  Dataflow& flow = explainer.flow();
-  const Ir& ir = flow.ir();
-  PartitionTable& table = ir.partitions();
-  const TensorId id = variable_of(ir, state);
-  const Tensor& variable = ir.tensor(id);
-  const PartitionId declared = declared_fact(ir, state);
-  const PartitionId kept = flow.facts().variable(state);
-  if (table.refines(declared, kept)) return;
-  const Value last = flow.last(0, state);
-  const auto pair = explainer.split(declared, kept).value();
-  const Explanation why = explainer.explain(id, last, pair.first, pair.second);
-  Lint lint{.code = 2,
-            .op = flow.writer(last)->id,  // the last write of a run; maybe a call
-            .tensor = id,
-            .location = location_of(flow, last),
-            .cost = (table.num_blocks(kept) - table.num_blocks(declared)) *
-                    static_cast<std::int64_t>(bytes_of(ir.tensor(state).type)),
-            .unit = "bytes"};
-  lint.text =
-      fmt::format("'{}' is declared {}, but a run leaves it {}: {}; {}", variable.name,
-                  equal_inside(table, declared), equal_inside(table, kept), why.root_text, why.suggestion);
-  lints.push_back(lint);
-  if (variable.retrieval != VariableRetrievalMode::kOnePerGroup) return;
-  const auto replicas = variable.grouping->replicas();
-  const std::int64_t unseen = replicas - variable.grouping->num_groups();
-  lint.code = 3;
-  lint.cost = unseen;
-  lint.unit = "replicas";
-  lint.text = fmt::format(
-      "one value per group is read back, but replicas {} and {} of one group of '{}' are not proved "
-      "equal; that of replica {} stands for its group and {} of {} replicas are not seen: "
-      "all-reduce what updates it, group its replicas otherwise, or use "
-      "retrieval_mode='all_replicas'",
-      pair.first, pair.second, variable.name, variable.grouping->members(pair.first)[0], unseen, replicas);
-  lints.push_back(lint);
-}
-
-}  // namespace
-
-void lint_variables(Explainer& explainer, std::vector<Lint>& lints) {
-  const Ir& ir = explainer.flow().ir();
-  std::vector<TensorId> states = explainer.flow().facts().entry_tensors(kMainGraph);
-  for (RemoteId b = 0; b < ir.num_remotes(); ++b) {
-    for (const TensorId entry : ir.remote(b).entries) {
-      if (ir.tensor(entry).resident != kNone) states.push_back(entry);
-    }
-  }
-  for (const TensorId state : states) lint_variable(explainer, state, lints);
 }
 
 // --- L4

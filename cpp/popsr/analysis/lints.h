@@ -1,7 +1,9 @@
 // What is suspicious in a program, judged by its facts. Reports, not walls: programs run all the same.
 // What each of them is, and its cost:
 //   - L1: a collective or stream whose groups need not run it together; groups that may not meet
-//   - L2: a variable whose declared groups are not kept; bytes of further copies
+//   - L2: a variable whose declared groups are not kept, unless every run overwrites it first; bytes of
+//   further
+//     copies
 //   - L3: one value per group is read back of unequal groups; replicas that are not seen
 //   - L4: call sites that give a graph inputs of different facts; values that a shared fact would lose
 //   - L5: seeds that are coarser than the outputs need; seeds that could differ
@@ -37,7 +39,7 @@ std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& ta
 
 // The parts of find_lints.
 void lint_control(Explainer& explainer, std::vector<Lint>& lints);     ///< L1
-void lint_variables(Explainer& explainer, std::vector<Lint>& lints);   ///< L2, L3
+void lint_variables(Explainer& explainer, std::vector<Lint>& lints);   ///< L2, L3 (drift.h)
 void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints);  ///< L4
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, L6, L9
 void lint_updates(Explainer& explainer, std::vector<Lint>& lints);     ///< L7

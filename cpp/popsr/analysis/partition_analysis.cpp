@@ -1,5 +1,7 @@
 #include "popsr/analysis/partition_analysis.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "popsr/analysis/context_solver.h"
@@ -87,6 +89,7 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir)
     : ir_(&ir),
       epoch_(ir.epoch()),
       seeds_epoch_(ir.seeds_epoch()),
+      num_ops_(ir.num_ops()),
       remote_(ir),
       streams_(ir),
       written_(ir),
@@ -122,14 +125,23 @@ const std::vector<TensorId>& PartitionAnalysis::entry_tensors(GraphId graph) con
 void PartitionAnalysis::check_fresh() const {
   if (epoch_ != ir_->epoch()) {
     raise<GraphError>(
-        "analyze: the program changed since these facts were computed, got version {}, expected {}",
-        ir_->epoch(), epoch_);
+        "analyze: the program changed since these facts were computed, got {}; call analyze(ir) again",
+        change());
   }
   if (seeds_epoch_ != ir_->seeds_epoch()) {
     raise<GraphError>(
         "analyze: the program changed since these facts were computed, got other seeds of stochastic "
         "rounding, expected those that the options chose then");
   }
+}
+
+std::string PartitionAnalysis::change() const {
+  if (ir_->num_ops() > num_ops_) {
+    const Op& op = ir_->op(static_cast<OpId>(num_ops_));
+    return fmt::format("{} at {}, which is newer", op.def->name,
+                       op.location == 0 ? "?" : ir_->locations().to_string(op.location));
+  }
+  return fmt::format("version {}, expected {}", ir_->epoch(), epoch_);
 }
 
 ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,

@@ -82,6 +82,8 @@ class PartitionAnalysis {
   std::uint64_t epoch() const { return epoch_; }
   /// Throws GraphError when the program changed since the analysis, or the seed rules of its ops.
   void check_fresh() const;
+  /// What changed, as far as that is known: "relu at model.py:31, which is newer", "version 5 for 3".
+  std::string change() const;
 
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }
@@ -89,6 +91,8 @@ class PartitionAnalysis {
   const Context& main() const { return contexts_[main_]; }
   const Context& context(ContextId id) const { return contexts_[id]; }
   const Narrowing& narrowing(NarrowingId id) const { return narrowings_[id]; }
+  /// 1 when no conditional parts replicas.
+  std::size_t num_narrowings() const { return narrowings_.size(); }
   /// The outermost conditional around the context from which on replicas of one block of `groups` may part:
   /// why an exchange within these groups is under unequal control. kNone when they certainly stay together.
   OpId parting(const Context& context, PartitionId groups) const;
@@ -124,6 +128,7 @@ class PartitionAnalysis {
 
   const Ir* ir_;
   std::uint64_t epoch_, seeds_epoch_;
+  std::size_t num_ops_;
   RemoteAccess remote_;
   StreamPositions streams_;
   WrittenInputs written_;

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "popsr/analysis/drift.h"
 #include "popsr/analysis/explain.h"
 #include "popsr/analysis/lints.h"
 #include "popsr/base/error.h"
@@ -197,12 +198,54 @@ std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& own
   return std::make_unique<ExplanationHandle>(owner, self.explain(id, value, r, s));
 }
 
-py::list lints(Explainer& self) {
+py::tuple to_python(const Ir& ir, const Lint& lint) {
+  return py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
+                        ir.locations().to_string(lint.location), lint.cost, std::string(lint.unit),
+                        lint.text);
+}
+
+py::list to_python(const Ir& ir, const std::vector<Lint>& lints) {
   py::list result;
-  for (const Lint& lint : find_lints(self)) {
-    result.append(py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
-                                 ir_of(self).locations().to_string(lint.location), lint.cost,
-                                 std::string(lint.unit), lint.text));
+  for (const Lint& lint : lints) result.append(to_python(ir, lint));
+  return result;
+}
+
+py::list control_lints(Explainer& self) {
+  self.flow().facts().check_fresh();
+  std::vector<Lint> lints;
+  lint_control(self, lints);
+  return to_python(ir_of(self), lints);
+}
+
+/// A variable that drifts; its explanation is made when it is asked for.
+class DriftHandle {
+ public:
+  DriftHandle(std::shared_ptr<Explainer> explainer, const Drift& drift)
+      : explainer_(std::move(explainer)), drift_(drift) {}
+
+  const Drift& get() const { return drift_; }
+  Partition declared() const { return to_partition(*explainer_, drift_.declared); }
+  Partition kept() const { return to_partition(*explainer_, drift_.kept); }
+  std::string location() const { return ir_of(*explainer_).locations().to_string(drift_.location); }
+  std::unique_ptr<ExplanationHandle> explain() const {
+    explainer_->flow().facts().check_fresh();
+    return std::make_unique<ExplanationHandle>(explainer_, explain_drift(*explainer_, drift_));
+  }
+  py::tuple lint() const {
+    explainer_->flow().facts().check_fresh();
+    return to_python(ir_of(*explainer_), drift_lint(*explainer_, drift_));
+  }
+
+ private:
+  std::shared_ptr<Explainer> explainer_;
+  Drift drift_;
+};
+
+py::list drifts(const std::shared_ptr<Explainer>& explainer) {
+  explainer->flow().facts().check_fresh();
+  py::list result;
+  for (const Drift& drift : find_drifts(explainer->flow())) {
+    result.append(std::make_unique<DriftHandle>(explainer, drift));
   }
   return result;
 }
@@ -232,9 +275,20 @@ void bind_explain(py::module_& m) {
       .def("time_at_op", &time_at_op)
       .def("fact", &fact)
       .def("contexts", &contexts)
-      .def("context_at", &context_at)
-      .def("explain", &explain)
-      .def("lints", &lints);
+      .def("context_at", &context_at) py::class_<DriftHandle>
+          drift(m, "Drift");
+  guard(drift)
+      .def_property_readonly("variable", [](const DriftHandle& self) { return self.get().variable; })
+      .def_property_readonly("declared", &DriftHandle::declared)
+      .def_property_readonly("kept", &DriftHandle::kept)
+      .def_property_readonly("op", [](const DriftHandle& self) { return self.get().op; })
+      .def_property_readonly("location", &DriftHandle::location)
+      .def_property_readonly("overwritten", [](const DriftHandle& self) { return self.get().overwritten; })
+      .def("explain", &DriftHandle::explain)
+      .def("lint", &DriftHandle::lint);
+  py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
+  guard(explainer).def(py::init(
+      [](const std::shared_ptr<PartitionAnalysis>& facts) { return make_keeping<Explainer>(facts, *facts); }))
 }
 
 }  // namespace popsr::bindings

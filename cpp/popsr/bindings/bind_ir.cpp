@@ -295,9 +295,14 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("add_stream",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
-              bool broadcast) {
+              bool broadcast, LocationId location) {
              return self.add_stream(name, read_type(dtype, shape), to_device,
-                                    broadcast ? StreamMode::kBroadcast : StreamMode::kReplicate);
+                                    broadcast ? StreamMode::kBroadcast : StreamMode::kReplicate, location);
+           })
+      .def("location_of_stream",
+           [](const Ir& self, StreamId id) {
+             POPSR_CHECK(id < self.num_streams());
+             return self.locations().to_string(self.stream(id).location);
            })
       .def("add_remote_buffer",
            [](Ir& self, const std::string& dtype, const Shape& shape, std::int64_t entries,
@@ -402,6 +407,10 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })
       .def("stream", &describe_stream)
       .def("streams_with_ops", &streams_with_ops)
+      .def("location_of_variable",
+           [](const Ir& self, TensorId tensor) {
+             return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).location);
+           })
       .def("location_of",
            [](const Ir& self, OpId id) {
              return self.locations().to_string(self.op(checked_op(self, id)).location);

@@ -13,6 +13,7 @@
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/session.h"
+#include "popsr/runtime/stray_labels.h"
 
 namespace popsr::bindings {
 namespace {
@@ -62,8 +63,9 @@ class PythonWatcher final : public RunWatcher {
 /// A session with what run() needs of each stream in use, worked out once.
 class SessionHandle {
  public:
-  SessionHandle(const std::shared_ptr<Ir>& ir, const SessionOptions& options)
-      : session_(ir, options), checks_(options.check > 0) {
+  SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
+                const SessionOptions& options)
+      : session_(ir, options, facts), checks_(options.check > 0) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
@@ -82,19 +84,21 @@ class SessionHandle {
   }
 
   void stop() { session_.stop(); }
+  void forget_stop() { session_.forget_stop(); }
 
   /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller; they keep
   /// the buffers alive.
-  /// `progress`: called with the number of iterations that have just ended, or None.
+  /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
+  /// the first op, once a session, that is given a label of no class, and what there is to say of it.
   void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
-           const py::object& progress) {
+           const py::object& progress, const py::object& stray) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
     }
     try {
-      run_without_gil(print, progress);
+      run_without_gil(print, progress, stray);
     } catch (const ProcessExits&) {  // ends the thread without a word
       PyErr_SetNone(PyExc_SystemExit);
       throw py::error_already_set();
@@ -122,14 +126,18 @@ class SessionHandle {
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
   }
 
-  /// Nothing in it touches Python objects but `print` and `progress`, which take the GIL back.
-  void run_without_gil(const py::object& print, const py::object& progress) {
+  /// Nothing in it touches Python objects but `print`, `progress` and `stray`, which take the GIL back.
+  void run_without_gil(const py::object& print, const py::object& progress, const py::object& stray) {
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
+    const auto on_stray = [this, &stray](const Op& op, const StrayLabel& label) {
+      const WithGil held;
+      call_python(stray, py::make_tuple(op.id, stray_text(session_.ir(), op, label)));
+    };
     PythonWatcher watcher(progress, checks_);
     // Checks read the program's partitions, which other threads may add to: they keep the lock.
     std::optional<WithoutGil> released;
     if (!checks_) released.emplace();
-    session_.run(buffers_, on_print, &watcher);
+    session_.run(buffers_, on_print, &watcher, on_stray);
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
@@ -148,12 +156,18 @@ class SessionHandle {
   std::vector<StreamBuffer> buffers_;
 };
 
-std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir, std::uint64_t seed, bool dedup,
-                                            double check, int num_threads, bool clamp_scales) {
+std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
+                                            const std::shared_ptr<PartitionAnalysis>& facts,
+                                            std::uint64_t seed, bool dedup, double check, int num_threads,
+                                            bool clamp_scales, bool strict_labels) {
   const kernels::FloatEnvironment environment;  // kernels fold numbers
-  const SessionOptions options{
-      .seed = seed, .dedup = dedup, .check = check, .num_threads = num_threads, .clamp_scales = clamp_scales};
-  return std::make_unique<SessionHandle>(ir, options);
+  const SessionOptions options{.seed = seed,
+                               .dedup = dedup,
+                               .check = check,
+                               .num_threads = num_threads,
+                               .clamp_scales = clamp_scales,
+                               .strict_labels = strict_labels};
+  return std::make_unique<SessionHandle>(ir, facts, options);
 }
 
 HostRows host_rows(bool all_replicas) { return all_replicas ? HostRows::kReplicas : HostRows::kGroups; }
@@ -233,6 +247,12 @@ void bind_session(py::module_& m) {
       .def("used_streams", &SessionHandle::used_streams)
       .def("run", &SessionHandle::run)
       .def("stop", &SessionHandle::stop)
+      .def("forget_stop", &SessionHandle::forget_stop)
+      .def_property_readonly("failed_op",
+                             [](SessionHandle& self) -> py::object {
+                               const OpId op = self.session().failed_op();
+                               return op == kNone ? py::object(py::none()) : py::int_(op);
+                             })
       .def_property_readonly("iterations",
                              [](SessionHandle& self) { return self.session().plan().iterations(); })
       .def_property(

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,44 @@ struct EvalSpec {
   bool clamp_scales = false;  ///< Scales of float8 ops are clamped to their range; else they must be in it.
 };
 
+/// A label that is none of its op's classes. The op takes it as such, and the host is told.
+struct StrayLabel {
+  Replica replica = 0;
+  std::int64_t place = 0;  ///< Its element among the labels.
+  std::int64_t label = 0;
+  std::int64_t classes = 0;
+};
+
+/// The first stray label of one execution, by replica and then by place. Any thread may add.
+class StrayLabels {
+ public:
+  /// `replicas`: the smallest of each block of the instruction.
+  explicit StrayLabels(std::span<const Replica> replicas) : replicas_(replicas.begin(), replicas.end()) {}
+
+  /// The run that starts is of blocks `first` and on.
+  void start_run(std::int64_t first) { first_ = first; }
+  /// Of a block of the run.
+  void add(std::int64_t block, std::int64_t place, std::int64_t label, std::int64_t classes) {
+    add({replicas_[static_cast<std::size_t>(first_ + block)], place, label, classes});
+  }
+  void add(const StrayLabel& stray) {
+    const std::lock_guard lock(mutex_);
+    if (!found_ || std::pair(stray.replica, stray.place) < std::pair(found_->replica, found_->place)) {
+      found_ = stray;
+    }
+  }
+  std::optional<StrayLabel> take() { return std::exchange(found_, std::nullopt); }
+
+  /// Nobody wants to know any more.
+  bool told = false;
+
+ private:
+  std::vector<Replica> replicas_;
+  std::int64_t first_ = 0;
+  std::mutex mutex_;
+  std::optional<StrayLabel> found_;
+};
+
 /// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all
 /// blocks). An output of an in-place op may be exactly its input's memory.
 struct BlockRun {
@@ -43,7 +82,8 @@ struct BlockRun {
   std::int64_t blocks;
   const kernels::NoiseKey* const* noise;  ///< noise[output][block]; null entries when not stochastic.
   ThreadPool& pool;
-  std::uint64_t first = 0;  ///< Noise index of element 0: not 0 when this is a slice of a bigger value.
+  std::uint64_t first = 0;       ///< Noise index of element 0: not 0 when this is a slice of a bigger value.
+  StrayLabels* stray = nullptr;  ///< Of ops with OpDef::labels; null when nobody wants to know.
 };
 using BlockKernel = std::function<void(const BlockRun&)>;
 using EvalFn = BlockKernel (*)(const EvalSpec&);
@@ -80,6 +120,8 @@ class HostIo {
   virtual std::byte* output(StreamId stream, Replica replica) = 0;
   virtual void advance(StreamId stream, ActiveReplicas replicas) = 0;
   virtual void print(const PrintRequest& request) = 0;
+  /// An op was given that label; throws where it is an error.
+  virtual void stray(const Op& op, const StrayLabel& label) = 0;
 };
 
 /// Static facts of an op whose kernel sees all blocks: a collective or host io.
@@ -97,8 +139,9 @@ struct ExchangeRun {
   const kernels::NoiseKey* const* noise;
   HostIo& io;
   ThreadPool& pool;
-  std::uint64_t first = 0;     ///< As in BlockRun.
-  ActiveReplicas active = {};  ///< Of a group all members or none. Blocks of other replicas are left alone.
+  std::uint64_t first = 0;       ///< As in BlockRun.
+  ActiveReplicas active = {};    ///< Of a group all members or none. Blocks of other replicas are left alone.
+  StrayLabels* stray = nullptr;  ///< As in BlockRun.
 };
 using ExchangeKernel = std::function<void(const ExchangeRun&)>;
 using ExchangeFn = ExchangeKernel (*)(const ExchangeSpec&);

@@ -277,15 +277,20 @@ TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
   return id;
 }
 
-StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode) {
+StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
+                        LocationId location) {
   check_size("stream", type);
   Transaction transaction(*this);
   const auto id = static_cast<StreamId>(streams_.size());
   std::string unique(name);
   const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
   while (std::ranges::any_of(streams_, taken)) unique = fmt::format("{}__t{}", name, next_collision_++);
-  streams_.push_back(Stream{
-      .id = id, .name = std::move(unique), .type = std::move(type), .to_device = to_device, .mode = mode});
+  streams_.push_back(Stream{.id = id,
+                            .name = std::move(unique),
+                            .type = std::move(type),
+                            .to_device = to_device,
+                            .mode = mode,
+                            .location = location});
   changed();
   transaction.commit();
   return id;

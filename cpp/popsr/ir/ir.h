@@ -124,6 +124,7 @@ struct Stream {
   TensorType type;
   bool to_device = true;
   StreamMode mode = StreamMode::kReplicate;
+  LocationId location = 0;
 };
 
 /// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
@@ -249,7 +250,8 @@ class Ir {
   /// Splits a variable's device value over members of its groups; returns the shard, a tensor of the main
   /// graph.
   TensorId add_shard(TensorId variable, std::int64_t shard_over, std::string_view name);
-  StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode);
+  StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
+                      LocationId location = 0);
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});

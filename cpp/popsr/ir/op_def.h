@@ -95,6 +95,14 @@ using PopartFn = bool (*)(const PopartContext&, std::size_t output);
 /// The reference's default: equal when all inputs are, also those that cannot influence the value.
 bool and_of_inputs(const PopartContext& context, std::size_t output);
 
+/// What an op does with zeros (analysis/state_reads.h). A zero has no bit set.
+struct ZeroFacts {
+  bool clears = false;   ///< Output 0 holds zeros.
+  bool ignores = false;  ///< Input 0 does not matter.
+};
+/// `zeros`: the inputs that certainly hold zeros on all replicas.
+using ZerosFn = ZeroFacts (*)(const Op&, const std::vector<bool>& zeros);
+
 /// What output 0, which has no memory of its own, is of each input.
 using ViewFn = std::vector<ViewPart> (*)(const Ir&, const Op&);
 
@@ -144,13 +152,16 @@ struct OpDef {
   bool (*undefined)(const Op&) = nullptr;  ///< Are the outputs whatever the memory held before?
   PopartFn popart = and_of_inputs;         ///< For mode "popart" alone.
   std::vector<Effect> effects = {};
+  ZerosFn zeros = nullptr;  ///< nullptr: nothing is known but what `same_bytes` and `influences` say.
   /// Output 0 is a view of all inputs. The kernel of `eval` copies it out of View::bases, that of
   /// `write_back` copies it, its input 0, into them, its outputs; specs have the bases as inputs.
   ViewFn view = nullptr;
   EvalFn write_back = nullptr;
   Rounding rounding = Rounding::kNone;
-  bool random = false;               ///< Draws random numbers.
-  bool same_bytes = false;           ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  bool random = false;      ///< Draws random numbers.
+  bool same_bytes = false;  ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  std::optional<std::size_t> labels =
+      {};                            ///< Input of labels; those of no class are told to `stray` of the run.
   bool observable = false;           ///< Acts on the host (store, print): never removed.
   Peers peers = Peers::kNone;        ///< With whom a replica exchanges values.
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.

@@ -21,6 +21,8 @@ std::vector<OutputDef> infer_cast(const InferContext& context) {
 
 BlockKernel eval_cast(const EvalSpec& spec) { return convert_kernel(spec); }
 
+ZeroFacts cast_zeros(const Op&, const std::vector<bool>& zeros) { return {.clears = zeros[0]}; }
+
 void cast_grad(GradContext& g) {
   if (!differentiates(g, 0) || !is_float(g.out_type(0).dtype)) return;
   g.set(0, g.emit("cast", {g.cotangent(0)}, {{"data_type", g.in_type(0).dtype}}));
@@ -38,6 +40,7 @@ std::vector<OpDef> cast_ops() {
        .infer = infer_cast,
        .eval = eval_cast,
        .grad = cast_grad,
+       .zeros = cast_zeros,
        .rounding = Rounding::kOnce},
   };
   for (OpDef& op : fp8_ops()) ops.push_back(std::move(op));

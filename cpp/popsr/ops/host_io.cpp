@@ -180,6 +180,8 @@ PartitionId init_partition(const RuleContext& context, std::size_t) {
   return is_undefined(context.op) ? context.table.bottom() : context.exec;
 }
 
+ZeroFacts init_zeros(const Op& op, const std::vector<bool>&) { return {.clears = !is_undefined(op)}; }
+
 /// Uninitialised memory: a value that no replica shares and that shows up at once (a NaN for floats).
 std::uint64_t poison(DType dtype, Replica replica) {
   if (dtype == DType::kBool) return (replica & 1U) ^ 1U;
@@ -260,7 +262,8 @@ std::vector<OpDef> host_io_ops() {
        .exchange = init,
        .partition = init_partition,
        .partition_says = "equal everywhere; undefined memory: nothing in common",
-       .undefined = is_undefined},
+       .undefined = is_undefined,
+       .zeros = init_zeros},
   };
 }
 

@@ -107,13 +107,22 @@ std::int64_t count_rows(const Loss& loss, const std::byte* labels) {
 // --- the loss
 // ----------------------------------------------------------------------------------------------------
 
+/// The first row whose label is outside the classes; none when it is negative.
+struct Outside {
+  std::int64_t row = -1;
+  std::int64_t label = 0;
+};
+
 /// values[i] = the loss of row i, in the compute type T.
 template <class T>
-void row_losses(const Loss& loss, const std::byte* probs, const std::byte* labels, T* values) {
+Outside row_losses(const Loss& loss, const std::byte* probs, const std::byte* labels, T* values) {
   const T eps = static_cast<T>(loss.eps);
+  Outside outside;
   for_each_label(loss, labels, [&](std::int64_t row, std::int64_t label) {
     values[row] = loss.log_prob ? T{0} : eps;
-    if (loss.target(label) != Target::kClass) return;
+    const Target target = loss.target(label);
+    if (target == Target::kOutside && outside.row < 0) outside = {row, label};
+    if (target != Target::kClass) return;
     const std::byte* src = probs + (row * loss.classes + label) * loss.element_size();
     T p;
     load_tile(loss.table, loss.dtype, loss.compute, &p, src, 1);
@@ -127,16 +136,18 @@ void row_losses(const Loss& loss, const std::byte* probs, const std::byte* label
     if (target == Target::kOutside) values[row] = floor;
     values[row] = target == Target::kIgnored ? T{0} : -values[row];
   });
+  return outside;
 }
 
 /// Loss of one block: reduced in the compute type, rounded once.
 template <class T>
-void loss_block(const Loss& loss, const std::byte* probs, const std::byte* labels, std::byte* out,
-                const NoiseKey* key) {
+Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* labels, std::byte* out,
+                   const NoiseKey* key) {
   T* values = static_cast<T*>(thread_scratch(static_cast<std::size_t>(loss.rows) * sizeof(T)));
-  row_losses(loss, probs, labels, values);
+  const Outside outside = row_losses(loss, probs, labels, values);
   if (loss.reduction == Reduction::kNone) {
-    return store_tile(loss.table, loss.compute, loss.dtype, out, values, nullptr, loss.rows, key, 0);
+    store_tile(loss.table, loss.compute, loss.dtype, out, values, nullptr, loss.rows, key, 0);
+    return outside;
   }
   T hi = 0;
   T lo = 0;
@@ -149,6 +160,7 @@ void loss_block(const Loss& loss, const std::byte* probs, const std::byte* label
   if (loss.reduction == Reduction::kMean) loss.elementwise(Ew::kDiv, &hi, &hi, &count, 1);
   const float remainder = static_cast<float>(lo);
   store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &remainder : nullptr, 1, key, 0);
+  return outside;
 }
 
 void loss_block(const Loss& loss, const BlockRun& run, std::int64_t b) {
@@ -156,8 +168,9 @@ void loss_block(const Loss& loss, const BlockRun& run, std::int64_t b) {
   const std::byte* labels = run.in[1] + b * run.in_stride[1];
   std::byte* out = run.out[0] + b * run.out_stride[0];
   const NoiseKey* key = noise_key(run, loss.stochastic, 0, b);
-  loss.compute == Compute::kF64 ? loss_block<double>(loss, probs, labels, out, key)
-                                : loss_block<float>(loss, probs, labels, out, key);
+  const Outside outside = loss.compute == Compute::kF64 ? loss_block<double>(loss, probs, labels, out, key)
+                                                        : loss_block<float>(loss, probs, labels, out, key);
+  if (outside.row >= 0 && run.stray != nullptr) run.stray->add(b, outside.row, outside.label, loss.classes);
 }
 
 void loss_blocks(const Loss& loss, const BlockRun& run) {
@@ -361,7 +374,8 @@ std::vector<OpDef> loss_ops() {
        .infer = infer_nll_loss,
        .eval = nll_loss,
        .grad = grad_nll_loss,
-       .rounding = Rounding::kOnce},
+       .rounding = Rounding::kOnce,
+       .labels = 1},
       {.name = "nll_loss_grad",
        .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"dloss", kFloating}},
        .attrs = {ignore_index(), reduction(), log_prob()},
@@ -377,7 +391,8 @@ std::vector<OpDef> loss_ops() {
        .eval = nll_loss_with_softmax_grad,
        .partition = with_softmax_grad_rule,
        .partition_says = "meet of inputs; of the loss without loss_grad",
-       .rounding = Rounding::kOnce},
+       .rounding = Rounding::kOnce,
+       .labels = 1},
   };
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
@@ -63,13 +64,18 @@ Classes classes_of(const Op& op, const Shape& shape) {
   return {num_elements(Shape(shape.begin(), at)), *at, num_elements(Shape(at + 1, shape.end()))};
 }
 
-/// Calls visit(position) for the elements that are "on", in the order of the indices.
-template <class Visit>
-void for_each_on(const Classes& classes, DType dtype, const std::byte* indices, const Visit& visit) {
+/// Calls visit(position) for the elements that are "on", in the order of the indices, and outside(i, index)
+/// for an index that is no class.
+template <class Visit, class Outside>
+void for_each_on(const Classes& classes, DType dtype, const std::byte* indices, const Visit& visit,
+                 const Outside& outside) {
   const std::size_t size = size_of(dtype);
   for (std::int64_t i = 0; i < classes.indices(); ++i) {
     const std::int64_t c = read_integer(indices + static_cast<std::size_t>(i) * size, dtype);
-    if (c < 0 || c >= classes.count) continue;
+    if (c < 0 || c >= classes.count) {
+      outside(i, c);
+      continue;
+    }
     visit((i / classes.after * classes.count + c) * classes.after + i % classes.after);
   }
 }
@@ -83,8 +89,13 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
       const std::byte* const off = run.in[2] + b * run.in_stride[2];
       std::byte* const out = run.out[0] + b * run.out_stride[0];
       for (std::int64_t i = 0; i < classes.elements(); ++i) std::memcpy(out + i * size, off, bytes);
-      for_each_on(classes, dtype, run.in[0] + b * run.in_stride[0],
-                  [&](std::int64_t at) { std::memcpy(out + at * size, off + size, bytes); });
+      bool told = run.stray == nullptr;
+      for_each_on(
+          classes, dtype, run.in[0] + b * run.in_stride[0],
+          [&](std::int64_t at) { std::memcpy(out + at * size, off + size, bytes); },
+          [&](std::int64_t i, std::int64_t index) {
+            if (!std::exchange(told, true)) run.stray->add(b, i, index, classes.count);
+          });
     }
   };
 }
@@ -108,8 +119,10 @@ BlockKernel eval_onehot_grad(const EvalSpec& spec) {
     for (std::int64_t b = 0; b < run.blocks; ++b) {
       const std::byte* const dy = run.in[0] + b * run.in_stride[0];
       std::vector<bool> on(static_cast<std::size_t>(classes.elements()));
-      for_each_on(classes, index, run.in[1] + b * run.in_stride[1],
-                  [&](std::int64_t at) { on[static_cast<std::size_t>(at)] = true; });
+      for_each_on(
+          classes, index, run.in[1] + b * run.in_stride[1],
+          [&](std::int64_t at) { on[static_cast<std::size_t>(at)] = true; },
+          [](std::int64_t, std::int64_t) {});
       std::array<double, 2> sums = {};
       for (std::size_t i = 0; i < on.size(); ++i)
         sums[on[i] ? 1 : 0] += read_scalar(table, dtype, dy + i * size);
@@ -170,7 +183,8 @@ std::vector<OpDef> onehot_ops() {
        .attrs = {axis},
        .infer = infer_onehot,
        .eval = eval_onehot,
-       .grad = onehot_rule},
+       .grad = onehot_rule,
+       .labels = 0},
       {.name = "onehot_grad",
        .inputs = {{"dy", kFloating}, {"t", kIntegers}},
        .attrs = {axis},

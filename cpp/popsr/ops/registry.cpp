@@ -19,6 +19,7 @@ std::shared_ptr<const Registry> default_registry() {
                               roi_align_ops,
                               conv_ops,
                               loss_ops,
+                              label_check_ops,
                               norm_ops,
                               random_ops,
                               lamb_ops,

@@ -29,6 +29,7 @@ std::vector<OpDef> pool_ops();             ///< pool.cpp: average_pool, max_pool
 std::vector<OpDef> interpolate_ops();      ///< interpolate.cpp
 std::vector<OpDef> roi_align_ops();        ///< roi_align.cpp
 std::vector<OpDef> loss_ops();             ///< losses.cpp
+std::vector<OpDef> label_check_ops();      ///< label_check.cpp: check_labels
 std::vector<OpDef> norm_ops();             ///< norms.cpp: group_norm, layer_norm, batch_norm_inference
 std::vector<OpDef> random_ops();           ///< random.cpp: random_uniform, random_normal, and the next two
 std::vector<OpDef> random_seed_ops();      ///< random_seeds.cpp: split_random_seed, create_random_seed

@@ -83,6 +83,12 @@ BlockKernel accumulate_mean(const EvalSpec& spec) {
                              .residual = true});
 }
 
+/// At step 0 t is overwritten, whatever it held.
+ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
+  const bool is_tensor = kFactor < op.inputs.size() && op.inputs[kFactor] != kNone;
+  return {.ignores = is_tensor ? zeros[kFactor] : is_zero(op, "step")};
+}
+
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
 std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
                                         bool zero_overwrites = false) {
@@ -204,6 +210,12 @@ PartitionId scale_partition(const RuleContext& context, std::size_t output) {
   return is_zero(context.op, "f") ? equal_everywhere(context, output) : meet_of_inputs(context, output);
 }
 
+ZeroFacts scale_zeros(const Op& op, const std::vector<bool>&) {
+  return {.clears = is_zero(op, "f"), .ignores = is_zero(op, "f")};
+}
+
+ZeroFacts always_zeros(const Op&, const std::vector<bool>&) { return {.clears = true, .ignores = true}; }
+
 // --- copy_var_update_
 // --------------------------------------------------------------------------------------------
 
@@ -217,6 +229,8 @@ std::vector<OutputDef> infer_copy(const InferContext& context) {
 
 /// t = X; between equal dtypes the bits are kept.
 BlockKernel copy_update(const EvalSpec& spec) { return convert_kernel(spec, 1); }
+
+ZeroFacts copy_zeros(const Op&, const std::vector<bool>& zeros) { return {.clears = zeros[1]}; }
 
 /// Accumulators have to be numbers; factors may be of any of these dtypes.
 InputDef target(DTypeSet dtypes = kNumbers) { return {.name = "t", .dtypes = dtypes}; }
@@ -268,6 +282,7 @@ std::vector<OpDef> var_update_ops() {
        .infer = infer_accumulate_mean,
        .eval = accumulate_mean,
        .effects = modifies_t(),
+       .zeros = mean_zeros,
        .rounding = Rounding::kOnce,
        .sink = accumulate_mean_sink},
       {.name = "accumulator_scale_",
@@ -278,18 +293,21 @@ std::vector<OpDef> var_update_ops() {
        .partition = scale_partition,
        .partition_says = "meet of inputs; with a constant factor 0 equal everywhere",
        .effects = modifies_t(),
+       .zeros = scale_zeros,
        .rounding = Rounding::kOnce},
       {.name = "accumulator_zero_",
        .inputs = {{.name = "t", .influences = false}},
        .infer = same_as_input,
        .eval = fill_zeros,
        .partition = equal_everywhere,
-       .effects = modifies_t()},
+       .effects = modifies_t(),
+       .zeros = always_zeros},
       {.name = "copy_var_update_",
        .inputs = {{.name = "t", .influences = false}, {"X"}},
        .infer = infer_copy,
        .eval = copy_update,
        .effects = modifies_t(),
+       .zeros = copy_zeros,
        .rounding = Rounding::kOnce},
   };
 }

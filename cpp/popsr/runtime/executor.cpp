@@ -35,6 +35,12 @@ void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, Th
   }
 }
 
+/// Null when its op takes no labels, or stray ones were told of.
+StrayLabels* stray_of(const Instruction& instruction) {
+  StrayLabels* const stray = instruction.stray.get();
+  return stray == nullptr || stray->told ? nullptr : stray;
+}
+
 kernels::Domain domain_of(PathNode::Kind kind) {
   switch (kind) {
     case PathNode::Kind::kCall:
@@ -73,7 +79,6 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   watcher_ = watcher;
   timer_ = {};
   iterated_ = 0;
-  stopped_.store(false, std::memory_order_relaxed);
   branch_ = nullptr;  // the last run may have ended in an error
   path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   make_paths(1, static_cast<PathId>(path_keys_.size()));
@@ -124,27 +129,37 @@ void Executor::make_keys(Instruction& instruction) {
 }
 
 void Executor::run(std::vector<Instruction>& instructions, HostIo& io) {
-  for (Instruction& instruction : instructions) {
-    poll(instruction.heavy);
-    if (instruction.kind == Instruction::Kind::kLoop) {
-      run_loop(instruction, io);
-      continue;
+  const Instruction* current = nullptr;
+  try {
+    for (Instruction& instruction : instructions) {
+      current = &instruction;
+      poll(instruction.heavy);
+      run_loop_or_op(instruction, io);
     }
-    if (plan_.stochastic()) make_keys(instruction);
-    if (branch_ != nullptr) check_taking_part(instruction);
-    switch (instruction.kind) {
-      case Instruction::Kind::kMerged:
-        run_merged(instruction, io);
-        break;
-      case Instruction::Kind::kConditional:
-        run_conditional(instruction, io);
-        break;
-      default:
-        run_one(instruction, io);
-    }
-    finish(instruction);
-    report(instruction);
+  } catch (const StoppedError&) {  // between two ops
+    throw;
+  } catch (const Error&) {
+    if (failed_ == nullptr) failed_ = current->op;  // else it is inside a loop or branch
+    throw;
   }
+}
+
+void Executor::run_loop_or_op(Instruction& instruction, HostIo& io) {
+  if (instruction.kind == Instruction::Kind::kLoop) return run_loop(instruction, io);
+  if (plan_.stochastic()) make_keys(instruction);
+  if (branch_ != nullptr) check_taking_part(instruction);
+  switch (instruction.kind) {
+    case Instruction::Kind::kMerged:
+      run_merged(instruction, io);
+      break;
+    case Instruction::Kind::kConditional:
+      run_conditional(instruction, io);
+      break;
+    default:
+      run_one(instruction, io);
+  }
+  finish(instruction, io);
+  report(instruction);
 }
 
 /// Before anything of the instruction runs: an error leaves no part of a merged op done.
@@ -167,7 +182,15 @@ void Executor::run_one(const Instruction& instruction, HostIo& io) {
   }
 }
 
-void Executor::finish(Instruction& instruction) {
+void Executor::finish(Instruction& instruction, HostIo& io) {
+  if (instruction.stray != nullptr) {
+    if (const std::optional<StrayLabel> found = instruction.stray->take()) {
+      failed_ = instruction.op;  // of a merged op this part
+      io.stray(*instruction.op, *found);
+      failed_ = nullptr;
+      instruction.stray->told = true;
+    }
+  }
   copy_blocks(instruction.copies, active(), pool_);
   ++instruction.executions;
   instruction.computed += static_cast<std::uint64_t>(active_blocks(instruction));
@@ -194,7 +217,7 @@ void Executor::run_merged(Instruction& merged, HostIo& io) {
       run_one(merged.body[p], io);
     }
   }
-  std::ranges::for_each(merged.body, [this](Instruction& part) { finish(part); });
+  for (Instruction& part : merged.body) finish(part, io);
 }
 
 std::int64_t Executor::active_blocks(const Instruction& instruction) const {
@@ -226,9 +249,11 @@ void Executor::run_kernel(const Instruction& instruction) {
 
 void Executor::run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin,
                           std::int64_t end) {
+  StrayLabels* const stray = stray_of(instruction);
+  if (stray != nullptr) stray->start_run(run.first + begin);
   if (begin == 0) {
     instruction.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), end,
-                        run.noise.data(), pool_});
+                        run.noise.data(), pool_, 0, stray});
     return;
   }
   for (std::size_t i = 0; i < run.in.size(); ++i) in_[i] = run.in[i] + begin * run.in_stride[i];
@@ -237,13 +262,13 @@ void Executor::run_blocks(const Instruction& instruction, const BoundRun& run, s
     noise_[i] = run.noise[i] == nullptr ? nullptr : run.noise[i] + begin;
   }
   instruction.kernel({in_.data(), run.in_stride.data(), out_.data(), run.out_stride.data(), end - begin,
-                      noise_.data(), pool_});
+                      noise_.data(), pool_, 0, stray});
 }
 
 void Executor::run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool) {
   const BoundRun& run = instruction.runs[0];
   instruction.exchange({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(),
-                        run.noise.data(), io, pool, 0, active()});
+                        run.noise.data(), io, pool, 0, active(), stray_of(instruction)});
 }
 
 void Executor::run_product(const Instruction& instruction, HostIo& io) {

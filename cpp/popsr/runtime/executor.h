@@ -23,10 +23,16 @@ class Executor {
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
   /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  /// Before a run: it is not ended by what called stop() earlier.
+  void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
   /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.
   std::int64_t iterated() const { return iterated_; }
   /// "stopped after 3 of 10 iterations", of that run.
   std::string stopped_text() const;
+
+  /// The op that the last run failed at with an Error; null when it did not, or at no op.
+  const Op* failed() const { return failed_; }
+  void forget_failure() { failed_ = nullptr; }
 
  private:
   void run(std::vector<Instruction>& instructions, HostIo& io);
@@ -34,7 +40,8 @@ class Executor {
   void run_merged(Instruction& merged, HostIo& io);
   void check_taking_part(const Instruction& instruction) const;
   /// Copies what spreads, counts, checks.
-  void finish(Instruction& instruction);
+  void finish(Instruction& instruction, HostIo& io);
+  void run_loop_or_op(Instruction& instruction, HostIo& io);
   void run_kernel(const Instruction& instruction);
   void run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin, std::int64_t end);
   void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
@@ -74,6 +81,7 @@ class Executor {
   LookTimer timer_;
   std::int64_t iterated_ = 0;
   std::atomic<bool> stopped_{false};
+  const Op* failed_ = nullptr;
   // Operands of a part of a run.
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;

@@ -101,6 +101,7 @@ struct Instruction {
   // Conditionals.
   std::vector<const std::byte*> conditions = {};           ///< By replica.
   std::array<std::vector<std::uint8_t>, 2> branches = {};  ///< Replicas that took the branch this time.
+  std::unique_ptr<StrayLabels> stray = {};                 ///< Of ops with OpDef::labels.
   std::vector<Claim> claims = {};
   std::vector<PartitionId> facts = {};
   std::uint64_t executions = 0;

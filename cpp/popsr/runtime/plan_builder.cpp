@@ -202,6 +202,7 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   instruction.runs = bind_runs(op, exec);
   stage_shared(op, exec, instruction);
   add_noise(op, instruction);
+  if (op.op->def->labels) instruction.stray = std::make_unique<StrayLabels>(table_.representatives(exec));
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 
@@ -257,6 +258,7 @@ void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) 
   instruction.runs.push_back(std::move(run));
   if (op.exec) instruction.leaders = leaders(*op.op);
   add_noise(op, instruction);
+  if (op.op->def->labels) instruction.stray = std::make_unique<StrayLabels>(replicas);
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 

@@ -2,11 +2,13 @@
 
 #include <unordered_set>
 
+#include "popsr/analysis/explanation.h"
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/verify.h"
 #include "popsr/runtime/executor.h"
+#include "popsr/runtime/stray_labels.h"
 
 namespace popsr {
 namespace {
@@ -53,17 +55,23 @@ struct Session::State {
   std::vector<std::int64_t> reads;
   std::vector<std::int64_t> positions;
   std::unordered_set<BufferId> written;  ///< Also kNone, where an output is not kept.
+  std::unordered_set<OpId> stray;        ///< Ops whose stray labels the host was told of.
   std::uint64_t seed = 0;
   std::uint64_t runs = 0;
 };
 
-Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options) : ir_(std::move(ir)) {
+Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+                 std::shared_ptr<const PartitionAnalysis> facts)
+    : ir_(std::move(ir)), facts_(std::move(facts)), strict_labels_(options.strict_labels) {
   with_deep_stack([&] { compile(options); });
 }
 
 void Session::compile(const SessionOptions& options) {
-  verify(*ir_);
-  facts_ = std::make_unique<PartitionAnalysis>(*ir_);
+  if (facts_ == nullptr) {
+    verify(*ir_);
+    facts_ = std::make_shared<const PartitionAnalysis>(*ir_);
+  }
+  POPSR_CHECK(&facts_->ir() == ir_.get());
   const bool checks = options.check > 0;
   const bool dedup = options.dedup && !checks;
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
@@ -109,10 +117,12 @@ std::vector<StreamId> Session::used_streams() const {
 }
 
 void Session::run(std::span<const StreamBuffer> buffers,
-                  const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher) {
+                  const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher,
+                  const std::function<void(const Op&, const StrayLabel&)>& stray) {
+  state_->executor.forget_failure();
   if (facts_->epoch() != ir_->epoch()) {
-    raise<GraphError>("session: the program changed since the session was built, got version {}, expected {}",
-                      ir_->epoch(), facts_->epoch());
+    raise<GraphError>("run: the program changed since the session was made, got {}; make the session again",
+                      facts_->change());
   }
   for (StreamId id = 0; id < state_->reads.size(); ++id) {
     const std::int64_t reads = state_->reads[id];
@@ -121,11 +131,17 @@ void Session::run(std::span<const StreamBuffer> buffers,
     const std::int64_t transfers = buffers[id].transfers;
     if (transfers < 1 || (reads > transfers && reads % transfers != 0)) {
       raise<ShapeError>(
-          "run: stream '{}' moves on {} times in a run, got data for {}, expected num_host_transfers >= {}",
-          ir_->stream(id).name, reads, transfers, reads);
+          "run: stream '{}' moves on {} times in a run, got data for {}, expected num_host_transfers >= {}; "
+          "made at {}",
+          ir_->stream(id).name, reads, transfers, reads, place_text(*ir_, ir_->stream(id).location));
     }
   }
-  StreamIo io(*ir_, buffers, print, state_->positions);
+  const std::function<void(const Op&, const StrayLabel&)> on_stray = [&](const Op& op,
+                                                                         const StrayLabel& label) {
+    if (strict_labels_) raise_stray(*ir_, op, label);
+    if (state_->stray.insert(op.id).second && stray) stray(op, label);
+  };
+  StreamIo io(*ir_, buffers, print, on_stray, state_->positions);
   state_->executor.run(state_->seed, step_, io, watcher);
   ++step_;
   ++state_->runs;
@@ -133,7 +149,14 @@ void Session::run(std::span<const StreamBuffer> buffers,
 
 void Session::stop() { state_->executor.stop(); }
 
+void Session::forget_stop() { state_->executor.forget_stop(); }
+
 std::string Session::stopped_text() const { return state_->executor.stopped_text(); }
+
+OpId Session::failed_op() const {
+  const Op* const op = state_->executor.failed();
+  return op == nullptr ? kNone : op->id;
+}
 
 PartitionId Session::storage(TensorId id) const {
   return plan_->program().buffers[plan_->variable(id)].storage;

@@ -29,6 +29,8 @@ struct SessionOptions {
   double check = 0;
   int num_threads = 0;        ///< 0 = the process default.
   bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
+  bool strict_labels =
+      false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
 };
 
 struct SessionStats {
@@ -43,7 +45,9 @@ struct SessionMemory {
 
 class Session {
  public:
-  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options);
+  /// `facts`: those of the program as it is now, which was verified; null: made here.
+  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+          std::shared_ptr<const PartitionAnalysis> facts = nullptr);
   ~Session();
 
   const Ir& ir() const { return *ir_; }
@@ -55,16 +59,21 @@ class Session {
   /// Streams that the program really uses.
   std::vector<StreamId> used_streams() const;
 
-  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`.
+  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`. `stray` is told
+  /// of the first label of each op that is none of its classes, once a session.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
-  /// (ReplicaError of an exchange that some members of a group skip, or an offset or a scale out of range)
-  /// leaves what was written so far, and so does stop() and what `print` and `watcher` throw.
+  /// (ReplicaError of an exchange that some members of a group skip, or an offset, a scale or a label out of
+  /// range) leaves what was written so far, and so does stop() and what `print` and `watcher` throw.
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
-           RunWatcher* watcher = nullptr);
+           RunWatcher* watcher = nullptr,
+           const std::function<void(const Op&, const StrayLabel&)>& stray = {});
   /// From any thread; as Executor::stop().
   void stop();
   /// As in Executor.
+  void forget_stop();
   std::string stopped_text() const;
+  /// The op that the last run failed at; kNone when it did not, or at none.
+  OpId failed_op() const;
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
@@ -86,9 +95,10 @@ class Session {
 
   struct State;
   std::shared_ptr<const Ir> ir_;
-  std::unique_ptr<PartitionAnalysis> facts_;
+  std::shared_ptr<const PartitionAnalysis> facts_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<State> state_;
+  bool strict_labels_ = false;
   std::uint64_t step_ = 0;
 };
 

@@ -21,8 +21,9 @@ class StreamIo final : public HostIo {
  public:
   /// `positions`: room for one number per stream and replica.
   StreamIo(const Ir& ir, std::span<const StreamBuffer> buffers,
-           const std::function<void(const PrintRequest&)>& print, std::span<std::int64_t> positions)
-      : ir_(ir), buffers_(buffers), print_(print), positions_(positions) {
+           const std::function<void(const PrintRequest&)>& print,
+           const std::function<void(const Op&, const StrayLabel&)>& stray, std::span<std::int64_t> positions)
+      : ir_(ir), buffers_(buffers), print_(print), stray_(stray), positions_(positions) {
     std::ranges::fill(positions_, 0);
   }
 
@@ -38,6 +39,7 @@ class StreamIo final : public HostIo {
   void print(const PrintRequest& request) override {
     if (print_) print_(request);
   }
+  void stray(const Op& op, const StrayLabel& label) override { stray_(op, label); }
 
  private:
   std::size_t index(StreamId stream, Replica replica) const {
@@ -56,6 +58,7 @@ class StreamIo final : public HostIo {
   const Ir& ir_;
   std::span<const StreamBuffer> buffers_;
   const std::function<void(const PrintRequest&)>& print_;
+  const std::function<void(const Op&, const StrayLabel&)>& stray_;
   std::span<std::int64_t> positions_;
 };
 

@@ -25,7 +25,9 @@ def nll_loss(
 
     Args:
         probs: probabilities; the last axis is the class.
-        labels: integer class of each sample: the shape of ``probs`` without the last axis.
+        labels: integer class of each sample: the shape of ``probs`` without the last axis. A label that is none of the
+            classes counts as one of probability 0; sessions log it (logger ``popsr``), or refuse it with
+            ``strict={"labels"}``.
         ignore_index: samples of this class do not count.
         reduction: "mean" over samples that count, "sum", or "none".
         log_prob: ``probs`` are logarithms already.

@@ -7,7 +7,7 @@ from typing import Any
 
 from popsr import _args, dtypes
 from popsr._args import is_a, read_a, read_choice, read_int
-from popsr._emit import foreign_tensor
+from popsr._emit import emit_op, foreign_tensor, tensor
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import (
@@ -23,6 +23,7 @@ from popsr.tensor import Tensor
 
 __all__ = [
     "check_floats",
+    "check_labels",
     "read_axis",
     "read_floats",
     "read_group",
@@ -35,6 +36,22 @@ __all__ = [
 ]
 
 _FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+
+
+def check_labels(
+    labels: Tensor, classes: int, group: ReplicaGrouping | None = None, ignored: Tensor | None = None
+) -> None:
+    """Let sessions say so when a label is none of the classes.
+
+    Args:
+        labels: integers; of the members of a group each less by the number of classes on the members before it.
+        classes: classes of each member.
+        group: the replicas that share out the classes. Default: each replica has all of them.
+        ignored: a label that does not count.
+    """
+    group = _context.ir.replica_grouping(group_size=1) if group is None else group
+    inputs = {"labels": labels, "ignored": tensor(ignored)}
+    emit_op("check_labels", inputs, {"classes": classes, "group": group}, outputs=0)
 
 
 def read_tensor(where: str, name: str, value: Any) -> Tensor:

@@ -22,7 +22,8 @@ def cross_entropy(
 
     Args:
         x: scores; the last axis is the class.
-        labels: class of each sample, int32 or uint32: the shape of ``x`` without the last axis.
+        labels: class of each sample, int32 or uint32: the shape of ``x`` without the last axis; of others see
+            ``ops.nll_loss``.
         ignore_index: samples of this class do not count.
         reduction: "mean" over samples that count, "sum", or "none".
     Returns:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from popsr import dtypes, ops
 from popsr._args import read_choice
 from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats, read_group, read_labels, read_tensor, widened
+from popsr.addons.ops._operands import (
+    check_labels,
+    read_floats,
+    read_group,
+    read_labels,
+    read_tensor,
+    widened,
+)
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
 from popsr.ops.losses import REDUCTION_TYPE
@@ -35,7 +42,8 @@ def cross_entropy_sharded_loss(
     Args:
         logits: floats, ``[n, classes / group size]``: the classes of this replica.
         indices: integers ``[n]``: the class of each sample less the number of classes on the members before this one.
-            What is out of range is a class of another member; of no member at all: a logit equal to the greatest.
+            What is out of range is a class of another member; of no member at all: a logit equal to the greatest,
+            which sessions log (logger ``popsr``), or refuse with ``strict={"labels"}``.
         ignore_index: scalar that is compared with this replica's ``indices``, so shifted as they are: such samples do
             not count. A sample that one member ignores is ignored by its group.
         replica_grouping: the replicas that share out the classes. Default: all replicas.
@@ -55,6 +63,7 @@ def cross_entropy_sharded_loss(
     read_labels(_WHERE, "indices", indices, logits.shape[:1])
     if ignore_index is not None:
         _read_ignore_index(ignore_index, indices)
+    check_labels(indices, logits.shape[1], group, ignore_index)
     losses = _losses(logits, indices, group)
     return cast_if_needed(_reduced(losses, indices, ignore_index, group, reduction), logits.dtype)
 

@@ -11,7 +11,7 @@ from popsr._args import is_a, read_ipu, read_items
 from popsr._places import find_place
 from popsr._shown import shown
 from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats, read_labels, widened
+from popsr.addons.ops._operands import check_labels, read_floats, read_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
 from popsr.ops import collectives
@@ -63,7 +63,7 @@ def cross_entropy_sharded_wr_loss(
     Args:
         logits: floats, ``[n, classes of this IPU]`` each, of one dtype: the classes in order.
         indices: integers ``[n]`` each: the same labels on each IPU. What is no class counts as a logit equal to the
-            greatest.
+            greatest, which sessions log (logger ``popsr``), or refuse with ``strict={"labels"}``.
         ipus: the IPU of each pair. Default: where logits are.
     Returns:
         ``[n]`` of the dtype of the logits, on the first IPU. Differentiable to all logits.
@@ -76,6 +76,8 @@ def cross_entropy_sharded_wr_loss(
     _check(shards, labels)
     places = handle_ipus(shards, ipus)
     starts = [0, *accumulate(t.shape[1] for t in shards)]
+    with ipu(places[0]):
+        check_labels(labels[0], starts[-1])
     peaks = []
     for t, place in zip(shards, places, strict=True):
         with ipu(place):

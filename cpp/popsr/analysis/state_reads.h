@@ -1,0 +1,69 @@
+// Which state a run reads as the run before left it: accumulators that every run overwrites first are not
+// among it, and what they hold between runs does not matter.
+//
+// A summary for each graph and set of inputs that hold zeros, composed at its calls. Zeros are followed
+// because a running mean overwrites its accumulator where its counter is 0, and a counter that starts as 0
+// and is cleared in each run is 0 when the next one starts. In doubt state is read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "popsr/analysis/memory_parts.h"
+#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/ir.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/written_inputs.h"
+
+namespace popsr {
+
+class StateReads {
+ public:
+  /// `state`: variables and shards of the main graph.
+  StateReads(const Ir& ir, std::vector<TensorId> state);
+
+  /// False for a variable, shard or remote entry that every run overwrites in full, on all replicas, before
+  /// it reads any of it.
+  bool reads(TensorId state) const;
+
+ private:
+  /// What a graph does with what it is given. Of inputs by their number; of the main graph its state.
+  struct Summary {
+    std::vector<bool> reads;       ///< Some of it before it is overwritten.
+    std::vector<bool> overwrites;  ///< All of it.
+    std::vector<bool> zeros;       ///< Holds zeros when the graph ends.
+    std::vector<bool> zero_outputs;
+    std::set<TensorId> entry_reads, entry_overwrites;  ///< Of remote buffers.
+  };
+  /// The graph at hand while its ops are visited.
+  struct Walk {
+    Summary summary;
+    std::map<TensorId, std::pair<std::uint32_t, PartId>> given;  ///< What is left of inputs, by storage.
+    std::set<TensorId> zeros;                                    ///< Storages.
+  };
+
+  Summary summarise(GraphId graph, const std::vector<TensorId>& inputs, const std::vector<bool>& zeros);
+  const Summary& of(GraphId graph, const std::vector<bool>& zeros);
+  Summary of_loop(const Op& op, GraphId body, std::vector<bool> zeros);
+  void visit(Walk& walk, const Op& op);
+  void visit_remote(Walk& walk, const Op& op) const;
+  void visit_graphs(Walk& walk, const Op& op);
+  void read(Walk& walk, TensorId tensor) const;
+  void read_entry(Walk& walk, TensorId entry) const;
+  void write(Walk& walk, TensorId tensor, bool zeros);
+  bool is_zero(const Walk& walk, TensorId tensor) const;
+  bool starts_zero(TensorId state) const;
+
+  const Ir& ir_;
+  std::vector<TensorId> state_;
+  WrittenInputs written_;
+  MemoryParts parts_;
+  std::map<std::pair<std::uint32_t, std::vector<bool>>, Summary> memo_;
+  Summary main_;
+};
+
+}  // namespace popsr

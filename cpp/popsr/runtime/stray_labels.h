@@ -1,0 +1,16 @@
+// What is said of labels that are none of their op's classes.
+#pragma once
+
+#include <string>
+
+#include "popsr/ir/eval.h"
+
+namespace popsr {
+
+/// "label 7 in row 3 on replica 2 is outside the 3 classes"
+std::string stray_text(const Ir& ir, const Op& op, const StrayLabel& stray);
+
+/// Throws OutOfRangeError.
+[[noreturn]] void raise_stray(const Ir& ir, const Op& op, const StrayLabel& stray);
+
+}  // namespace popsr

@@ -1,0 +1,68 @@
+"""Python's warnings about replicas, at the line of the user's program that they are about."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from popsr._location import user_frame
+from popsr.errors import ReplicaWarning
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
+
+__all__ = ["cut", "is_news", "warn"]
+
+_MAX_TEXT = 500
+_SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
+
+
+def is_news(ir: Ir, code: str, location: str) -> bool:
+    """False if a warning of that lint was given at that line for this program before."""
+    return (code, location) not in ir._warned
+
+
+def warn(ir: Ir, code: str, location: str, text: str) -> None:
+    """Give a warning, once a program for each lint and line; a filter may make an error of it, or drop it.
+
+    Args:
+        ir: the program.
+        code: the lint.
+        location: ``file:line`` of the op or variable. Empty: the line of the user's program that runs now.
+        text: what is wrong and what to do about it; long ones lose their middle.
+    """
+    if not is_news(ir, code, location):
+        return
+    file, line, module = _place(ir, location)
+    how = f"; an error with Session(strict={{'{code}'}}), silent with {_SILENCE}"
+    message = ReplicaWarning(f"{code}: {cut(text, _MAX_TEXT - len(how) - 4)}{how}")
+    warnings.warn_explicit(message, ReplicaWarning, file, line, module, _registry(module))
+    ir._warned.add((code, location))  # not if it was an error: the next try is one too
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of at most ``limit`` characters on one line: longer ones lose their middle."""
+    text = " ".join(text.split())
+    if len(text) <= limit:
+        return text
+    head = (limit - 3) * 2 // 3
+    return f"{text[:head]} … {text[len(text) - (limit - 3 - head) :]}"
+
+
+def _place(ir: Ir, location: str) -> tuple[str, int, str | None]:
+    """File, line and module."""
+    file, _, line = location.rpartition(":")
+    if file:
+        return file, int(line), ir._modules.get(file)
+    frame = user_frame()
+    if frame is None:
+        return "popsr", 1, None
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+
+
+def _registry(module: str | None) -> dict[Any, Any]:
+    """Where Python keeps which warnings a module has given, as for ``warnings.warn``."""
+    found = sys.modules.get(module or "")
+    registry: dict[Any, Any] = {} if found is None else vars(found).setdefault("__warningregistry__", {})
+    return registry
