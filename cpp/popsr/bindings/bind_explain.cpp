@@ -263,6 +263,16 @@ void bind_explain(py::module_& m) {
                              [](const ExplanationHandle& self) { return self.get().suggestion; })
       .def("text", &ExplanationHandle::text)
       .def("steps", &ExplanationHandle::steps);
+  py::class_<DriftHandle> drift(m, "Drift");
+  guard(drift)
+      .def_property_readonly("variable", [](const DriftHandle& self) { return self.get().variable; })
+      .def_property_readonly("declared", &DriftHandle::declared)
+      .def_property_readonly("kept", &DriftHandle::kept)
+      .def_property_readonly("op", [](const DriftHandle& self) { return self.get().op; })
+      .def_property_readonly("location", &DriftHandle::location)
+      .def_property_readonly("overwritten", [](const DriftHandle& self) { return self.get().overwritten; })
+      .def("explain", &DriftHandle::explain)
+      .def("lint", &DriftHandle::lint);
   py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
   guard(explainer)
       .def(py::init([](const std::shared_ptr<PartitionAnalysis>& facts) {
@@ -275,20 +285,11 @@ void bind_explain(py::module_& m) {
       .def("time_at_op", &time_at_op)
       .def("fact", &fact)
       .def("contexts", &contexts)
-      .def("context_at", &context_at) py::class_<DriftHandle>
-          drift(m, "Drift");
-  guard(drift)
-      .def_property_readonly("variable", [](const DriftHandle& self) { return self.get().variable; })
-      .def_property_readonly("declared", &DriftHandle::declared)
-      .def_property_readonly("kept", &DriftHandle::kept)
-      .def_property_readonly("op", [](const DriftHandle& self) { return self.get().op; })
-      .def_property_readonly("location", &DriftHandle::location)
-      .def_property_readonly("overwritten", [](const DriftHandle& self) { return self.get().overwritten; })
-      .def("explain", &DriftHandle::explain)
-      .def("lint", &DriftHandle::lint);
-  py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
-  guard(explainer).def(py::init(
-      [](const std::shared_ptr<PartitionAnalysis>& facts) { return make_keeping<Explainer>(facts, *facts); }))
+      .def("context_at", &context_at)
+      .def("explain", &explain)
+      .def("lints", [](Explainer& self) { return to_python(ir_of(self), find_lints(self)); })
+      .def("control_lints", &control_lints)
+      .def("drifts", &drifts);
 }
 
 }  // namespace popsr::bindings
