@@ -153,14 +153,12 @@ def test_programs(build: Callable[[popsr.Ir], Any], error: type[Exception], matc
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        *((0, Replica), (-4, Replica), (2**24 + 1, Replica), (2**31, Replica)),
+        *((0, Replica), (-4, Replica), (2**20 + 1, Replica), (2**31, Replica)),
         *((1.0, Argument), ("popdist", Argument), (True, Argument), (None, Argument)),
     ],
 )
 def test_replication(value: Any, error: type[Exception]) -> None:
-    with pytest.raises(
-        error, match=rf"^Ir: .*got (replication )?{value!r}, expected (an int|at most 16777216)"
-    ):
+    with pytest.raises(error, match=rf"^Ir: .*got (replication )?{value!r}, expected (an int|1 to 1048576)"):
         popsr.Ir(replication=value)
 
 

@@ -246,12 +246,14 @@ def test_the_op_where_a_required_gradient_stops_is_named() -> None:
 def test_more_replicas_than_memory_has_room_for_are_said_with_their_size() -> None:
     code = (
         "import resource, popsr\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
-        "try: popsr.Ir(replication=2**31 - 1)\n"
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        "limit = pages * resource.getpagesize() + (2 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "try: popsr.Ir(replication=2**20)\n"
         "except MemoryError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("replication: not enough memory, got a need of 25769803764 bytes at once")
+    assert done.stdout.startswith("replication: not enough memory, got a need of 12582912 bytes at once")
 
 
 def test_what_does_not_fit_into_memory_is_said_with_its_size() -> None:

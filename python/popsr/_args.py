@@ -32,6 +32,7 @@ __all__ = [
     "MAX_INT",
     "is_a",
     "read_a",
+    "read_any_int",
     "read_bool",
     "read_call",
     "read_choice",
@@ -131,10 +132,21 @@ def read_int(what: str, value: Any, least: int | None = None, most: int | None =
     low, high = -MAX_INT - 1 if least is None else least, MAX_INT if most is None else most
     if number is not None and low <= number <= high:
         return number
-    if number is None:
-        raise ArgumentTypeError(f"{what} is not an int, got {shown(value)}, expected an int")
+    number = read_any_int(what, value)
     bounds = f"from {least}" if most is None and number < low else f"from {low} to {high}"
     raise AttributeValueError(f"{what}: got {shown(number)}, expected an int {bounds}")
+
+
+def read_any_int(what: str, value: Any) -> int:
+    """An integer of any size, for callers that have an error of their own for bounds.
+
+    Raises:
+        ArgumentTypeError: it is not an integer.
+    """
+    number = _integer(value)
+    if number is None:
+        raise ArgumentTypeError(f"{what} is not an int, got {shown(value)}, expected an int")
+    return number
 
 
 def read_index(what: str, value: Any, end: int, begin: int = 0) -> int:

@@ -48,8 +48,7 @@ def _explaining(fn: Callable[..., Any]) -> Callable[..., Any]:
                 error.add_note(f"in {fn.__name__}() at {describe_location()}")
             raise
         except TypeError as error:
-            # Raised by the call itself when there is no frame of the function in the traceback.
-            if kwargs and error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            if kwargs:
                 _refuse_keywords(fn, kwargs, error)
             raise
 
@@ -57,7 +56,11 @@ def _explaining(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_keywords(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> None:
-    known = list(inspect.signature(fn).parameters)
+    """Another error for the one that Python raises of a keyword that is not a parameter."""
+    parameters = inspect.signature(fn).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    known = list(parameters)
     unknown = [name for name in kwargs if name not in known]
     if unknown:
         expected = nearest(unknown[0], known) or f"one of {', '.join(known)}"

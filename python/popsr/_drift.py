@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from popsr._html import Row, render
 from popsr._location import short_place
-from popsr._replica_warnings import cut
+from popsr._one_line import one_line
 from popsr._text_table import table_to_string
 from popsr.op import Op
 from popsr.tensor import Variable
@@ -109,7 +109,8 @@ def drift_text(ir: Ir, drifts: Sequence[_core.Drift]) -> str:
     first = drifting_variable(ir, drifts[0])
     more = f" and {len(drifts) - 1} more variable{'' if len(drifts) == 2 else 's'}" if len(drifts) > 1 else ""
     return (
-        f"'{cut(first.variable.id, 60)}'{more} drift{'' if more else 's'}: declared {short_partition(first.declared)}, "
+        f"'{one_line(first.variable.id, 60)}'{more} drift{'' if more else 's'}: "
+        f"declared {short_partition(first.declared)}, "
         f"but a run leaves {short_partition(first.partition)} since {first.op.kind} here: {_cause(first, 120)}; "
         f"{_suggestion(first)}"
     )
@@ -127,7 +128,7 @@ def _cells(drift: DriftingVariable) -> tuple[str, ...]:
 
 
 def _cause(drift: DriftingVariable, limit: int) -> str:
-    return f"{cut(drift.cause, limit)} at {short_place(drift.cause_location)}"
+    return f"{one_line(drift.cause, limit)} at {short_place(drift.cause_location)}"
 
 
 def _suggestion(drift: DriftingVariable) -> str:

@@ -7,14 +7,14 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from popsr._location import user_frame
+from popsr._one_line import MAX_TEXT, one_line
 from popsr.errors import ReplicaWarning
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
 
-__all__ = ["cut", "is_news", "warn"]
+__all__ = ["is_news", "warn"]
 
-_MAX_TEXT = 500
 _SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
 
 
@@ -36,18 +36,9 @@ def warn(ir: Ir, code: str, location: str, text: str) -> None:
         return
     file, line, module = _place(ir, location)
     how = f"; an error with Session(strict={{'{code}'}}), silent with {_SILENCE}"
-    message = ReplicaWarning(f"{code}: {cut(text, _MAX_TEXT - len(how) - 4)}{how}")
+    message = ReplicaWarning(f"{code}: {one_line(' '.join(text.split()), MAX_TEXT - len(how) - 4)}{how}")
     warnings.warn_explicit(message, ReplicaWarning, file, line, module, _registry(module))
     ir._warned.add((code, location))  # not if it was an error: the next try is one too
-
-
-def cut(text: str, limit: int) -> str:
-    """A text of at most ``limit`` characters on one line: longer ones lose their middle."""
-    text = " ".join(text.split())
-    if len(text) <= limit:
-        return text
-    head = (limit - 3) * 2 // 3
-    return f"{text[:head]} … {text[len(text) - (limit - 3 - head) :]}"
 
 
 def _place(ir: Ir, location: str) -> tuple[str, int, str | None]:

@@ -14,30 +14,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_TEXT", "one_line", "shown", "shown_items", "shown_text", "type_name"]
+from popsr._one_line import one_line
 
-MAX_TEXT = 500
-"""Longest text of an error."""
+__all__ = ["shown", "shown_items", "shown_text", "type_name"]
 
 _MAX_SHOWN = 200  # of one value
 _MAX_WORD = 80  # of a text inside a value
 _MAX_ITEMS = 8
 _MAX_DEPTH = 3
 _MAX_BITS = 8192
-_CUT = " … "
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}"}
-
-
-def one_line(text: str, limit: int = MAX_TEXT) -> str:
-    """The text with what does not print as escapes, and without its middle where it is longer than ``limit``."""
-    if len(text) > limit:
-        tail = (limit - len(_CUT)) // 3
-        text = text[: limit - len(_CUT) - tail] + _CUT + text[-tail:]
-    if text.isprintable():
-        return text
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return escaped if len(escaped) <= limit else one_line(escaped, limit)
 
 
 def shown(value: object) -> str:

@@ -20,6 +20,7 @@ from popsr._popart_mode import PopartAnalysis
 from popsr._program_analysis import ProgramAnalysis
 from popsr._shown import shown
 from popsr._suggestions import unknown_attribute
+from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -290,6 +291,7 @@ def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalys
 def analyze(ir: Ir, mode: Literal["popart"]) -> PopartAnalysis: ...
 
 
+@transactional
 def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> PartitionAnalysis | PopartAnalysis:
     """Prove which replicas agree.
 

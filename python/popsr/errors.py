@@ -6,7 +6,7 @@ Every class is an :class:`Error` and also the builtin exception that fits, so ``
 
 from __future__ import annotations
 
-from popsr._shown import one_line
+from popsr._one_line import one_line
 
 __all__ = [
     "ArgumentTypeError",
@@ -137,8 +137,16 @@ class ReplicaWarning(UserWarning):
     """Replicas that are declared equal need not stay so; see the lints of ``PartitionAnalysis.warnings``.
 
     It is given at the line of the op that is to blame, by Python's ``warnings``: filters silence it or make it an
-    error. It is no :class:`Error`, as it stops nothing.
+    error. It is not an :class:`Error`, as it stops nothing. Its text is bounded as those of errors are.
     """
+
+    def __init__(self, *args: object) -> None:
+        """The warning of a text."""
+        super().__init__(*(one_line(each) if isinstance(each, str) else each for each in args))
+
+    def add_note(self, note: str, /) -> None:
+        """As of :class:`Error`."""
+        super().add_note(one_line(note))
 
 
 class UndefinedValue(Error):

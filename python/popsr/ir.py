@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_int, read_int64s, read_name
+from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
 from popsr._popart_names import PopartIr, with_popart_names
 from popsr._shown import shown
@@ -106,7 +106,10 @@ class Ir(Handle):
                 f"Ir(replication={shown(value)}) or "
                 "setting it before anything is made"
             )
-        core = _core.Ir(_read_replication(value))
+        self._use_core(_core.Ir(_read_replication(value)))
+
+    def _use_core(self, core: _core.Ir) -> None:
+        """Be another program, while both are empty."""
         core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
         keep_attribute(self, self, "_core")
         self._core = core
@@ -312,8 +315,14 @@ class Ir(Handle):
         decided = (self._core.epoch, options.enable_stochastic_rounding, options.stochastic_rounding_mode)
         if self._seeds_explicit or self._seeds_at == decided:
             return
-        if options.enable_stochastic_rounding:
-            _core.assign_seeds(self._core, options.stochastic_rounding_mode)
+        self._decide_seeds(decided)
+
+    @transactional
+    def _decide_seeds(self, decided: tuple[int, bool, str]) -> None:
+        _, is_enabled, mode = decided
+        keep_attribute(self, self, "_seeds_at")
+        if is_enabled:
+            _core.assign_seeds(self._core, mode)
         else:
             _core.clear_seeds(self._core)
         self._seeds_at = decided
@@ -367,10 +376,10 @@ class Ir(Handle):
 
 
 def _read_replication(value: Any) -> int:
-    replication = read_int("Ir: replication", value, -(2**63))
+    replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(
-            f"Ir: too {'few' if replication < 1 else 'many'} replicas, got replication {replication}, "
+            f"Ir: too {'few' if replication < 1 else 'many'} replicas, got replication {shown(replication)}, "
             f"expected 1 to {_core.MAX_REPLICAS}"
         )
     return replication

@@ -26,7 +26,7 @@ class TwoReductions:
     def __init__(self, mode: str | None = "popart", core: Any = None) -> None:
         self.ir = popsr.Ir(replication=4)
         if core is not None:
-            self.ir._core = core
+            self.ir._use_core(core)
         if mode is not None:
             self.ir.options.enable_stochastic_rounding = True
             self.ir.options.stochastic_rounding_mode = mode
@@ -246,3 +246,29 @@ def test_programs_at_which_popart_stops() -> None:
     ir.options.stochastic_rounding_mode = "identical"
     assert analyze(ir).is_equal(y)
     assert popsr.Session(ir)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: str) -> None:
+    """What a failed call is taken back with, it must not remember either."""
+
+    def with_drift() -> TwoReductions:
+        program = TwoReductions(mode)
+        with program.ir.main_graph, popsr.in_sequence():
+            w = popsr.variable(np.zeros(64), BF16, name="w")
+            ops.var_updates.accumulate_(w, ops.host_load(program.stream))
+        return program
+
+    program, other = with_drift(), with_drift()
+    with pytest.raises(errors.ReplicaError, match="Session: lint L2"):
+        popsr.Session(program.ir, strict=True)
+    assert str(analyze(program.ir).partition(program.sum)) == str(analyze(other.ir).partition(other.sum))
+    results = []
+    for each in (program, other):
+        with pytest.warns(popsr.ReplicaWarning, match="L2"):
+            session = popsr.Session(each.ir, weights_to_host_on_exit=False)
+        session.ir.num_host_transfers = 2
+        data = np.random.default_rng(1).normal(size=(2, 4, 64)).astype(BF16.as_numpy())
+        with session:
+            results.append(session.run({each.stream: data})[each.out])
+    assert_same_bits(*results)

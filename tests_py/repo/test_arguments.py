@@ -15,7 +15,8 @@ from support.hostile_values import HOSTILE, Liar, Raises
 
 import popsr
 from popsr import _args, errors
-from popsr._shown import MAX_TEXT, one_line, shown
+from popsr._one_line import MAX_TEXT, one_line
+from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
 
 PACKAGE = Path(popsr.__file__).parent

@@ -228,13 +228,14 @@ def test_other_data_is_refused_with_a_way_out(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "float8_143", "float8_152"])
 def test_streams_of_other_dtypes_do_not_round(dtype: str) -> None:
-    text = "^h2d_stream: downcast_inputs rounds floats to narrower ones, got "
+    text = "h2d_stream: downcast_inputs rounds floats to narrower ones, got "
     text += f"{dtype}, expected one of float32, float16, bfloat16"
     if dtype.startswith("float8"):
         text += ": float8 needs a scale, see fp8_utils.host_pow2scale_cast_to_fp8"
     ir = popsr.Ir()
-    with ir.main_graph, pytest.raises(errors.DTypeError, match=text + "$"):
+    with ir.main_graph, pytest.raises(errors.DTypeError) as caught:
         popsr.h2d_stream((3,), dtypes.dtype.from_name(dtype), downcast_inputs=True)
+    assert str(caught.value) == text
     assert ir._core.num_streams == 0
     with ir.main_graph, pytest.raises(errors.ArgumentTypeError, match="downcast_inputs is not a bool, got 1"):
         popsr.h2d_stream((3,), popsr.float32, downcast_inputs=1)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ class Operands:
         self.axes, self.rng = axes, np.random.default_rng(seed)
         self.ir = popsr.Ir(replication=axes.replicas)
         if core is not None:
-            self.ir._core = core
+            self.ir._use_core(core)
         self.ir.num_host_transfers = TRANSFERS
         self.ir.options.enable_stochastic_rounding = axes.rounding != "off"
         if axes.rounding != "off":

@@ -1,9 +1,11 @@
 // What popsr asks of the process it runs in: the floating-point environment, the end of the interpreter.
 #include <pthread.h>
 
+#include <memory>
 #include <optional>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/kernels/float_env.h"
 
@@ -23,8 +25,9 @@ class FloatEnvironmentHandle {
 }  // namespace
 
 void bind_process(py::module_& m) {
-  py::class_<FloatEnvironmentHandle>(m, "FloatEnvironment")
-      .def(py::init())
+  py::class_<FloatEnvironmentHandle> environment(m, "FloatEnvironment");
+  guard(environment)
+      .def(py::init([] { return std::make_unique<FloatEnvironmentHandle>(); }))
       .def("__enter__", [](FloatEnvironmentHandle& self) { self.enter(); })
       .def("__exit__", [](FloatEnvironmentHandle& self, const py::args&) { self.exit(); });
   py::module_::import("atexit").attr("register")(py::cpp_function(&begin_exit));

@@ -31,7 +31,7 @@ from popsr.io._onnx_format import (
     field_names,
     require_onnx,
 )
-from popsr.io._onnx_tensor import Entries, TensorReader, read_text
+from popsr.io._onnx_tensor import Entries, TensorReader, read_utf8
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import SettingsReader, check_version, read_program
 from popsr.io._stored import Seal, StoredFile
@@ -148,7 +148,7 @@ def read_model(onnx: Any, file: OpenFile, budget: Budget) -> Model:
 def _short_text(file: OpenFile, cursor: Cursor, name: str, length: int) -> str:
     if length > _MAX_NAME:
         raise file.bad(f"has a {name} that is too long, got {length} bytes, expected at most {_MAX_NAME}")
-    return read_text(file, cursor.take(length))
+    return read_utf8(file, cursor.take(length))
 
 
 def _bad_field(file: OpenFile, number: int) -> Exception:

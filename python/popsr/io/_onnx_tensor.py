@@ -17,7 +17,7 @@ from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader
 from popsr.io._stored import StoredTensor
 from popsr.io._wire import DELIMITED, VARINT, Cursor, read_varint
 
-__all__ = ["Entries", "TensorReader", "read_text"]
+__all__ = ["Entries", "TensorReader", "read_utf8"]
 
 _EXTERNAL_KEYS = ("location", "offset", "length", "checksum", "basepath")  # of which onnx ignores the last
 _MAX_EXTERNAL = 1 << 13  # bytes of an entry of external data: a path, mostly
@@ -144,7 +144,7 @@ class TensorReader:
                 raise self._file.bad(
                     f"has a tensor whose name is too long, got {value} bytes, expected at most {self._budget.NAME}"
                 )
-            message.name = read_text(self._file, cursor.take(value))
+            message.name = read_utf8(self._file, cursor.take(value))
         elif field == "data_type" and kind == VARINT and message.code is None:
             message.code = value
         elif field == "data_location" and kind == VARINT and message.is_external is None:
@@ -276,7 +276,7 @@ class Entries:
             raise self._bad() from None
         if at > len(data):
             raise self._bad()
-        return read_text(self._file, found[0x0A]), read_text(self._file, found[0x12])
+        return read_utf8(self._file, found[0x0A]), read_utf8(self._file, found[0x12])
 
     def twice(self, key: str) -> CheckpointError:
         """The error for two entries of one key."""
@@ -286,7 +286,7 @@ class Entries:
         return self._file.bad("is not an ONNX model or damaged, got metadata that is not a key and a value")
 
 
-def read_text(file: OpenFile, data: bytes) -> str:
+def read_utf8(file: OpenFile, data: bytes) -> str:
     """A string of a message.
 
     Raises:

@@ -18,7 +18,6 @@ __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]
 
 _BLOCK = 64 << 10
 _STEP = 1 << 20  # of one system call: what was read is still in the cache when it is hashed
-_MAX_TEXT = 500
 
 
 class Hash(Protocol):
@@ -72,8 +71,7 @@ class OpenFile:
 
     def bad(self, text: str) -> CheckpointError:
         """The error for contents that are not as they must be."""
-        message = f"{self.where}: {shown_path(self.path)} {text}"
-        return CheckpointError(message if len(message) <= _MAX_TEXT else f"{message[: _MAX_TEXT - 3]}...")
+        return CheckpointError(f"{self.where}: {shown_path(self.path)} {text}")
 
     def number(self, key: str, text: str, least: int, most: int) -> int:
         """A decimal number of the file's metadata."""

@@ -153,7 +153,9 @@ class _Header:
             name, at = self._decode(named[1], at), named.end()
             if name == METADATA:
                 if has_metadata:
-                    raise self._file.bad(f"is not a safetensors file or damaged, got {METADATA!r} twice")
+                    raise self._file.bad(
+                        f"is not a safetensors file or damaged, got {shown_name(METADATA)} twice"
+                    )
                 has_metadata = True
                 at, more = self._read_metadata(at)
                 continue

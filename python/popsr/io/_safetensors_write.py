@@ -78,7 +78,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
     for variable in variables:
         if variable.id == METADATA:
             raise AttributeValueError(
-                f"save_safetensors: the format keeps this name for itself, got {METADATA!r}"
+                f"save_safetensors: the format keeps this name for itself, got {shown_name(METADATA)}"
             )
         start, end = end, end + program.nbytes(variable)
         entries[variable.id] = {

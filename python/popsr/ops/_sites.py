@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._args import read_index
+from popsr._args import read_a, read_index
 from popsr._handles import Handle
 from popsr._shown import shown
 from popsr.errors import GraphError
@@ -16,7 +16,9 @@ class Site(Handle):
 
     def __init__(self, ir: Ir, op: int) -> None:
         """Of the op of that number."""
-        self._view = Op(ir, op)
+        where = type(self).__name__
+        program = read_a(f"{where}: ir", ir, Ir)
+        self._view = Op(program, read_index(f"{where}: op", op, program._core.num_ops))
 
     @property
     def _ir(self) -> Ir:

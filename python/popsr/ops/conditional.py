@@ -30,7 +30,12 @@ class ConditionalSiteInfo(Site):
     def __init__(self, ir: Ir, op: int, called: tuple[Graph, Graph]) -> None:
         """Of an op; made by ``conditional_with_info``."""
         super().__init__(ir, op)
-        self._called = called
+        graphs = read_items("ConditionalSiteInfo", "called", called, kind="two graphs")
+        then_branch, else_branch = graphs if len(graphs) == 2 else (graphs, graphs)
+        self._called = (
+            read_a("ConditionalSiteInfo: called", then_branch, Graph),
+            read_a("ConditionalSiteInfo: called", else_branch, Graph),
+        )
 
     @property
     def called_graph(self) -> tuple[Graph, Graph]:
