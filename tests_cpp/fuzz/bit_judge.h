@@ -22,6 +22,7 @@ struct BitVerdict {
   std::string failure;      ///< Empty while all is well.
   std::string program;      ///< Of a failing one: its text.
   bool refused = false;     ///< By mode "popart": then it rounds to nearest.
+  bool too_large = false;   ///< Its streams move more in a run than is judged: calls and loops multiply.
   bool grown = true;        ///< False when the generator threw.
   std::int64_t values = 0;  ///< Stored values and variables after a run whose bits were compared.
   std::int64_t pairs = 0;   ///< Pairs of replicas that were claimed to hold the same of these, and do.

@@ -90,7 +90,7 @@ TEST_CASE("runtime fuzz: runtimes and claims that are wrong on purpose are found
 // --- programs
 
 struct Tally {
-  std::int64_t programs = 0, values = 0, pairs = 0, sessions = 0, stopped = 0, refused = 0;
+  std::int64_t programs = 0, values = 0, pairs = 0, sessions = 0, stopped = 0, refused = 0, too_large = 0;
 };
 
 Tally operator+(const Tally& tally, const BitVerdict& verdict) {
@@ -99,7 +99,8 @@ Tally operator+(const Tally& tally, const BitVerdict& verdict) {
           tally.pairs + verdict.pairs,
           tally.sessions + verdict.sessions,
           tally.stopped + (verdict.stopped ? 1 : 0),
-          tally.refused + (verdict.refused ? 1 : 0)};
+          tally.refused + (verdict.refused ? 1 : 0),
+          tally.too_large + (verdict.too_large ? 1 : 0)};
 }
 
 /// Judges so many programs; by rounding mode what was looked at.
@@ -121,6 +122,7 @@ TEST_CASE("runtime fuzz: random programs give the same bits however they are run
     CHECK(tally.values > 15 * tally.programs);
     CHECK(5 * tally.stopped < tally.programs);
     CHECK(5 * tally.refused < tally.programs);
+    CHECK(100 * tally.too_large < tally.programs);
   }
 }
 
@@ -140,9 +142,9 @@ TEST_CASE("runtime fuzz slow: random programs give the same bits however they ar
     std::cout << fmt::format(
         "{:<11} {:>9} programs {:>11} values {:>11} claimed pairs {:>10} sessions {:>8} ended by an error "
         "{:>7} "
-        "refused, 0 differing bits, 0 false claims\n",
+        "refused {:>4} too large, 0 differing bits, 0 false claims\n",
         to_string(mode), tally.programs, tally.values, tally.pairs, tally.sessions, tally.stopped,
-        tally.refused);
+        tally.refused, tally.too_large);
   }
   std::cout << fmt::format("programs {} to {}, {:.0f} a CPU-second, instruction-set levels {}\n", first,
                            first + programs - 1, static_cast<double>(programs) / spent,
