@@ -8,6 +8,8 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr._handles import Handle, refuse_undone
+from popsr._shown import shown
+from popsr.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -34,7 +36,10 @@ class Op(Handle):
         """A view; see ``Graph.ops``."""
         self._program = ir
         self._id = id_
-        self._calls = ir._undone.calls
+        try:
+            self._calls = ir._undone.calls
+        except AttributeError:
+            raise ArgumentTypeError(f"Op: ir is not an Ir, got {shown(ir)}, expected an Ir") from None
 
     @property
     def _ir(self) -> Ir:

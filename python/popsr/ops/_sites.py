@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._args import read_a, read_index
+from popsr._args import read_index
 from popsr._handles import Handle
 from popsr._shown import shown
 from popsr.errors import GraphError
@@ -16,9 +16,7 @@ class Site(Handle):
 
     def __init__(self, ir: Ir, op: int) -> None:
         """Of the op of that number."""
-        where = type(self).__name__
-        program = read_a(f"{where}: ir", ir, Ir)
-        self._view = Op(program, read_index(f"{where}: op", op, program._core.num_ops))
+        self._view = Op(ir, op)
 
     @property
     def _ir(self) -> Ir:
