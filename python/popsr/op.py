@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import operator
 from typing import TYPE_CHECKING, Any, Literal
 
+from popsr._choices import Choices
 from popsr._handles import Handle, refuse_undone
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Op", "StochasticRoundingMethod"]
 
 
-class StochasticRoundingMethod(enum.Enum):
+class StochasticRoundingMethod(Choices):
     """How an op that rounds stochastically picks its random numbers."""
 
     DifferingSeeds = "differing_seeds"

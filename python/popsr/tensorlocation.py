@@ -5,37 +5,36 @@
 
 from __future__ import annotations
 
-import enum
-
 from popsr._args import is_a
+from popsr._choices import Choices
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["ExecutionContext", "ReplicatedTensorSharding", "TensorLocation", "TensorStorage", "TileSet"]
 
 
-class TensorStorage(enum.Enum):
+class TensorStorage(Choices):
     """The memory that keeps a tensor between its uses."""
 
     OnChip = 0
     OffChip = 1
 
 
-class ReplicatedTensorSharding(enum.Enum):
+class ReplicatedTensorSharding(Choices):
     """Does each replica keep a part of the tensor only?"""
 
     Off = 0
     On = 1
 
 
-class TileSet(enum.Enum):
+class TileSet(Choices):
     """The tiles of a device: those that compute, and those set aside for exchange."""
 
     Compute = 0
     IO = 1
 
 
-class ExecutionContext(enum.Enum):
+class ExecutionContext(Choices):
     """When the ops of the main graph run. Programs of PopXL are all of context Normal."""
 
     Normal = 0

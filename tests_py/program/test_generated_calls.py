@@ -4,13 +4,19 @@ with Ctrl-C at any line. Whatever raises leaves all programs as they were.
 
 from __future__ import annotations
 
+import enum
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import hostile, interrupts
+from support.hostile_values import HOSTILE
+from support.typed_errors import text_of, untyped
 from support.unchanged import assert_unchanged, difference, everything, forget
+
+import popsr
 
 CALLS = 10  # of each function
 TARGETS = hostile.targets()
@@ -47,6 +53,40 @@ def test_bad_calls_leave_no_trace(part: int) -> None:
                     assert_unchanged(before, str(call))
     assert made == CALLS * len(TARGETS[part::PARTS])
     assert failed > made / 2
+
+
+def _is_of_python(call: hostile.Call, error: Exception) -> bool:
+    """True if the call does not fit the parameters, the constructor is that of an enumeration, or the value raised."""
+    if isinstance(error, ZeroDivisionError):  # as hostile values do when they are asked
+        return True
+    if isinstance(error, TypeError) and re.search(r"\(\) (takes|missing|got) ", str(error)):
+        return True
+    return isinstance(call.fn, type) and issubclass(call.fn, enum.Enum)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bad_calls_raise_typed_errors(part: int) -> None:
+    made, found = 0, []
+    hostile_values = {name: lambda w, make=make: make() for name, make in HOSTILE.items()}
+    for target, world in part_of(part):
+        with world.ir.main_graph:
+            for call in hostile.hostile_calls(
+                target, world, 4 * CALLS, 1, values={**hostile.VALUES, **hostile.EVIL, **hostile_values}
+            ):
+                made += 1
+                try:
+                    call()
+                except (popsr.Error, MemoryError) as error:
+                    wrong = untyped(error) if isinstance(error, popsr.Error) else not str(error)
+                    if wrong:
+                        found.append(f"{call}: {wrong}")
+                except Exception as error:
+                    if not _is_of_python(call, error):
+                        found.append(f"{call}: {type(error).__name__}: {text_of(error)}")
+    print(f"{made} calls with one hostile argument, {len(found)} errors without a type")
+    assert made == 4 * CALLS * len(TARGETS[part::PARTS])
+    assert not found, "\n".join(found[:20])
 
 
 def test_every_public_function_of_ops_is_called() -> None:

@@ -18,6 +18,7 @@ import pytest
 from support.hostile_calls import Target, calls, targets
 from support.hostile_values import Liar, Raises
 from support.one_of_each import World
+from support.typed_errors import text_of, untyped
 
 import popsr
 from popsr import addons
@@ -43,39 +44,22 @@ def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
             with result:
                 pass
     except popsr.Error as error:
-        found = _typed(error)
+        found = untyped(error)
     except MemoryError as error:
-        found = None if _text(error) else "MemoryError without a text"
+        found = None if text_of(error) else "MemoryError without a text"
     except TypeError as error:
-        found = None if _is_pythons(target, given, kwargs, error) else f"TypeError: {_text(error)}"
+        found = None if _is_pythons(target, given, kwargs, error) else f"TypeError: {text_of(error)}"
     except Exception as error:
-        found = f"{type(error).__name__}: {_text(error)}"
+        found = f"{type(error).__name__}: {text_of(error)}"
     else:
         found = None
     seconds = time.thread_time() - start
     return found or (f"{seconds:.1f} s" if seconds > MAX_SECONDS else None)
 
 
-def _text(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception as another:
-        return type(another).__name__
-
-
-def _typed(error: popsr.Error) -> str | None:
-    text = str(error)
-    if isinstance(error, popsr.errors.InternalError) or type(error) is popsr.Error:
-        return f"{type(error).__name__}: {text}"
-    for each in (text, *getattr(error, "__notes__", ())):
-        if not each or len(each) > 500 or not each.isprintable():
-            return f"text of {len(each)} characters: {each!r}"
-    return None
-
-
 def _is_pythons(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:
     """True for what Python says of a call that does not fit the parameters, or of operands."""
-    text = _text(error)
+    text = text_of(error)
     if "\n" in text:
         return False
     if text.startswith(
@@ -155,13 +139,16 @@ def test_calls_that_almost_fit(name: str, make_world: Callable[[], World]) -> No
     world = make_world()
     with world.ir.main_graph, pytest.raises(popsr.Error) as caught:
         ALMOST[name](world)
-    assert _typed(caught.value) is None
+    assert untyped(caught.value) is None
 
 
 @pytest.mark.slow
 def test_many_calls_with_what_does_not_fit(make_world: Callable[[], World]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, made, found = _problems(make_world, CALLS_SLOW)
+        targets_called, made, found = _problems(make_world, CALLS_SLOW)
+    print(
+        f"{made} calls of {targets_called} functions, methods and constructors, {len(found)} errors without a type"
+    )
     assert made >= 20_000
     assert not found, "\n".join([f"{len(found)} of {made} calls:", *found[:40]])

@@ -5,11 +5,11 @@ Reductions fold in ascending replica order, so results are bitwise reproducible 
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Literal
 
 from popsr._args import read_choice
 from popsr._calls import explain_calls
+from popsr._choices import Choices
 from popsr._emit import emit
 from popsr._suggestions import unknown_attribute
 from popsr.ops.collective_moves import (
@@ -54,7 +54,7 @@ __all__ = [
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
-class CollectiveOperator(enum.Enum):
+class CollectiveOperator(Choices):
     """What values of several replicas are folded with."""
 
     Add = "add"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
-
 from popsr._args import is_a, read_choice, read_flag
+from popsr._choices import Choices
 from popsr._emit import emit, tensor
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
@@ -14,7 +13,7 @@ from popsr.tensor import Tensor
 __all__ = ["grouped_scatter_reduce", "scatter_reduce"]
 
 
-class ScatterReduction(enum.Enum):
+class ScatterReduction(Choices):
     """What becomes of elements that meet."""
 
     Sum = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_items, read_mapping
+from popsr._args import is_a, read_flag, read_items, read_mapping
+from popsr._choices import Choices
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
@@ -19,7 +19,7 @@ from popsr.tensor import Tensor
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
 
 
-class ExpectedConnectionType(enum.Enum):
+class ExpectedConnectionType(Choices):
     """What an input or output of a gradient graph is."""
 
     Fwd = "Fwd"
@@ -244,6 +244,7 @@ def autodiff(
     """
     if not isinstance(graph, Graph):
         raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {shown(graph)}")
+    read_flag("autodiff: return_all_grad_graphs", return_all_grad_graphs)
     ir = graph.ir
     called = []
     known = read_mapping("autodiff", "called_graphs_grad_info", called_graphs_grad_info)
