@@ -122,7 +122,7 @@ def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
             given = getattr(data, "dtype", array.dtype)
             raise DTypeError(
                 f"run: dtypes differ for stream {shown(plan.name)}, got {given}, expected {plan.stream.dtype.name}: "
-                f"{_dtype_hint(plan, array.dtype)}{plan.made}"
+                f"{_dtype_hint(plan, array.dtype, is_torch=str(given).startswith('torch.'))}{plan.made}"
             )
         array = host_data(where, data, plan.stream.dtype)
     if not plan.accepts(array.shape):
@@ -147,13 +147,13 @@ def _rounded(where: str, plan: StreamPlan, data: Any) -> Any:
     )  # a key that rounding to nearest does not use
 
 
-def _dtype_hint(plan: StreamPlan, given: np.dtype[Any]) -> str:
+def _dtype_hint(plan: StreamPlan, given: np.dtype[Any], *, is_torch: bool) -> str:
     """What makes data of that dtype fit."""
     name = plan.stream.dtype.name
     if plan.stream.dtype in FLOAT8:
         return "float8 needs a scale, convert with fp8_utils.host_pow2scale_cast_to_fp8"
     wider = given.kind == "f" and plan.stream.dtype.is_floating_point and given.itemsize > plan.numpy.itemsize
-    convert = f"convert with .astype('{name}')"
+    convert = f"convert with .to(torch.{name})" if is_torch else f"convert with .astype('{name}')"
     return f"make it with h2d_stream(..., downcast_inputs=True) to round, or {convert}" if wider else convert
 
 

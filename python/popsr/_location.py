@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from popsr._one_line import one_line
 from popsr.context import _context
 from popsr.errors import Error
 
@@ -87,14 +88,14 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=names.get("__name__"),
+        module=names.get("__name__") or "<unknown>",
         registry=names.setdefault("__warningregistry__", {}),
     )
 
 
 def short_place(location: str) -> str:
     """``file:line`` without the folder; a question mark where it is unknown."""
-    return os.path.basename(location) or "?"
+    return one_line(os.path.basename(location)) or "?"
 
 
 def add_place(error: Error, doing: str) -> None:

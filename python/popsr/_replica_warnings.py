@@ -18,6 +18,9 @@ __all__ = ["is_news", "warn"]
 _SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
 
 
+_UNKNOWN = "<unknown>"  # a module; Python drops warnings of None
+
+
 def is_news(ir: Ir, code: str, location: str) -> bool:
     """False if a warning of that lint was given at that line for this program before."""
     return (code, location) not in ir._warned
@@ -41,15 +44,15 @@ def warn(ir: Ir, code: str, location: str, text: str) -> None:
     ir._warned.add((code, location))  # not if it was an error: the next try is one too
 
 
-def _place(ir: Ir, location: str) -> tuple[str, int, str | None]:
+def _place(ir: Ir, location: str) -> tuple[str, int, str]:
     """File, line and module."""
     file, _, line = location.rpartition(":")
     if file:
-        return file, int(line), ir._modules.get(file)
+        return file, int(line), ir._modules.get(file) or _UNKNOWN
     frame = user_frame()
     if frame is None:
-        return "popsr", 1, None
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+        return "popsr", 1, _UNKNOWN
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__") or _UNKNOWN
 
 
 def _registry(module: str | None) -> dict[Any, Any]:

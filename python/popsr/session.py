@@ -31,7 +31,7 @@ from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, Error, StateError
+from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
@@ -122,6 +122,7 @@ class Session(SessionVariables):
         self._depth = 0
         self._stale = False
         self._running = False
+        self._stops = 0  # calls of stop
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
         self._copies = HostCopies(ir, self._core, self._variables)
@@ -215,6 +216,7 @@ class Session(SessionVariables):
         given: Mapping[Any, Any] | None = None,
     ) -> None:
         """One run; the caller's arrays ``given``, which are or become the outputs, may share memory with inputs."""
+        stops = self._stops
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
         if len(inputs) != len(self._inputs):
@@ -239,6 +241,11 @@ class Session(SessionVariables):
             self._require_idle("run")
             self._core.forget_stop()
             self._running = True
+            if self._stops != stops:  # while inputs were converted, or another thread was running
+                self._running = False
+                raise StoppedError(
+                    "run: stopped by Session.stop() before its first op, the variables are unchanged"
+                )
             self._set_stale(True)
             if not self._copies.kept:
                 self._copies.keep()
@@ -258,8 +265,10 @@ class Session(SessionVariables):
         """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.
 
         For other threads, handlers of signals, and what a run calls back. Variables hold what the instructions wrote
-        that completed, and the next run starts anew. When no run is in progress nothing happens, also not later.
+        that completed, and the next run starts anew. A run that still converts its inputs, or waits for that of another
+        thread, ends too. When no run is in progress nothing happens, also not later.
         """
+        self._stops += 1
         if self._running:
             self._core.stop()
 

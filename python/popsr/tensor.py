@@ -58,10 +58,14 @@ def _with_literals(
 ) -> Callable[[Tensor, TensorLike], Tensor]:
     """Decorate an operator whose other operand may become a constant."""
     with_constant = transactional(operator)
+    name = operator.__name__
 
     @functools.wraps(operator)
     def call(self: Tensor, other: TensorLike) -> Tensor:
-        return operator(self, other) if isinstance(other, Tensor) else with_constant(self, other)
+        if isinstance(other, Tensor):
+            return operator(self, other)
+        _context.graph_of(f"Tensor.{name}")
+        return with_constant(self, other)
 
     return call
 

@@ -74,6 +74,16 @@ def test_files_of_a_later_major_version_are_refused(
     assert match in refusal(lambda: format.load(path))
 
 
+def test_a_later_version_with_a_digest_of_another_kind_is_not_called_damaged(tmp_path: Path) -> None:
+    header = {"__metadata__": {"popsr.digest": "blake2b:00", "popsr.version": "2.0.0"}}
+    text = json.dumps(header).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    assert "was written by a later popsr, got version 2.0.0, expected" in refusal(
+        lambda: io.load_safetensors(path)
+    )
+
+
 def test_files_of_other_writers_have_versions_of_their_own(tmp_path: Path) -> None:
     graph = helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(np.ones(2), "x")])
     model = helper.make_model(graph, producer_name="other", producer_version="99.0")

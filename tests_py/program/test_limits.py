@@ -251,6 +251,7 @@ def test_sessions_compile_in_linear_time() -> None:
 
 NESTS = """if True:
     import threading
+    import warnings
     import numpy as np
     import popsr
     from popsr import ops
@@ -292,6 +293,24 @@ NESTS = """if True:
             popsr.transforms.autodiff(graph)
             ops.host_store(popsr.d2h_stream((3,), popsr.float32), ops.call(graph, v)[0])
         return ir, v, graph
+
+    def drifting():
+        ir = popsr.Ir(replication=2)
+        with ir.main_graph, popsr.in_sequence():
+            v = popsr.variable(np.zeros(3, np.float32), name="v")
+            graph = ir.create_graph(lambda x: ops.tanh(x), v)
+            for _ in range(DEPTH - 1):
+                graph = ir.create_graph(lambda x, below: ops.call(below, x)[0], v, graph)
+            ops.scaled_add_(v, ops.call(graph, ops.host_load(popsr.h2d_stream((3,), popsr.float32)))[0])
+        return ir, v, graph
+
+    def warned(ir, v, graph):
+        facts = popsr.analysis.analyze(ir)
+        len(facts.drifting()), str(facts), facts.drifting()[0].suggestion
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            popsr.Session(ir)
+        return [each.category.__name__ for each in found]
 
     def use(ir, v, graph):
         facts = popsr.analysis.analyze(ir)
@@ -336,6 +355,12 @@ def test_deepest_nesting_needs_a_quarter_of_a_megabyte_of_stack(kinds: tuple[str
     build = f"nest({kinds!r})" if kinds else "pure()"
     out = run_python(NESTS + f"\n    in_a_small_thread(lambda: use(*{build}))\n")
     assert out == ("[2.0, 2.0, 2.0]\n" if kinds else "[0.0, 0.0, 0.0]\n")
+
+
+def test_deepest_nesting_of_what_drifts_needs_no_more() -> None:
+    """Making the session crashed in a thread of that size."""
+    out = run_python(NESTS + "\n    in_a_small_thread(lambda: warned(*drifting()))\n")
+    assert out == "['ReplicaWarning']\n"
 
 
 def test_one_level_more_is_refused() -> None:

@@ -77,7 +77,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     # Outside a graph
     "op": (lambda p: ops.relu(p.a), State, f"relu: {NO_GRAPH}"),
     "operator": (lambda p: p.a + p.a, State, f"add: {NO_GRAPH}"),
-    "operand": (lambda p: p.a + 1, State, f"operand: {NO_GRAPH}"),
+    "operand": (lambda p: p.a + 1, State, f"Tensor.__add__: {NO_GRAPH}"),
     "variable": (lambda p: popsr.variable(1.0), State, f"variable: {NO_GRAPH}"),
     "constant": (lambda p: popsr.constant(1.0), State, f"constant: {NO_GRAPH}"),
     "stream": (lambda p: popsr.h2d_stream((), F32), State, f"h2d_stream: {NO_GRAPH}"),

@@ -72,7 +72,7 @@ def test_a_session_warns_at_the_line_of_the_op(caught: Caught) -> None:
     assert (found.filename, found.lineno) == ("program.py", 3)
     assert str(found.message) == (
         "L2: 'w' drifts: declared {0,1,2,3}, but a run leaves {0}{1}{2}{3} since add_ here: stream 'x' gives each "
-        "replica data of its own at program.py:3; replicated_all_reduce('x_load', 'mean', "
+        "replica data of its own at program.py:3; replicated_all_reduce('x_load', 'mean' or 'add', "
         "ir.replica_grouping(stride=1, group_size=4)) before program.py:3; an error with Session(strict={'L2'}), "
         "silent with warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
     )
@@ -149,6 +149,15 @@ def test_a_cell_of_a_notebook_is_the_place(caught: Caught, monkeypatch: pytest.M
     shown = warnings.formatwarning(found.message, found.category, found.filename, found.lineno)
     assert shown.startswith(f"{cell}:3: ReplicaWarning: L2: 'w' drifts")
     assert shown.endswith("\n  ops.add_(w, ops.host_load(x))  # in a cell\n")
+
+
+def test_code_of_no_module_warns_too(caught: Caught) -> None:
+    """Python drops warnings of the module None."""
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph, popsr.in_sequence():
+        exec(DRIFT, {"popsr": popsr, "ops": ops, "np": np, "F32": F32, "__name__": None})
+        exec("made = popsr.Session(ir)", {"popsr": popsr, "ir": ir, "__name__": None})
+    assert len(caught()) == 1
 
 
 # --- how often ------------------------------------------------------------------------------------------------------

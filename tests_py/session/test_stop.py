@@ -202,6 +202,28 @@ def test_session_goes_on_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
         assert session.get_tensor_data(w).tobytes() == weights.tobytes()
 
 
+def test_stop_while_inputs_are_converted_is_not_lost() -> None:
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        v = popsr.variable(np.zeros(2, np.float32))
+        stream = popsr.h2d_stream((2,), popsr.float32)
+        ops.add_(v, ops.host_load(stream))
+
+    class Stopping:
+        """An array that takes so long to make that somebody stops the run meanwhile."""
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            session.stop()
+            return np.ones(2, np.float32)
+
+    with popsr.Session(ir) as session:
+        with pytest.raises(StoppedError, match=r"run: stopped by Session.stop\(\) before its first op"):
+            session.run({stream: Stopping()})
+        assert session.get_tensor_data(v).tolist() == [0, 0]
+        session.run({stream: np.ones(2, np.float32)})
+        assert session.get_tensor_data(v).tolist() == [1, 1]
+
+
 def test_stop_without_a_run_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ir, v = program("straight")
     monkeypatch.setattr(sys, "stderr", Calls(0, lambda: None))

@@ -226,6 +226,14 @@ def test_other_data_is_refused_with_a_way_out(name: str) -> None:
     assert f"made at {__file__}:" in str(caught.value)
 
 
+def test_advice_for_torch_is_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(
+        errors.DTypeError, match=r"got torch.float64, expected int32: convert with .to\(torch.int32\); made"
+    ):
+        Echo(dtypes.int32).run(torch.ones(3, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "float8_143", "float8_152"])
 def test_streams_of_other_dtypes_do_not_round(dtype: str) -> None:
     text = "h2d_stream: downcast_inputs rounds floats to narrower ones, got "

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "popsr/analysis/state_reads.h"
+#include "popsr/base/deep_stack.h"
 
 namespace popsr {
 namespace {
@@ -53,9 +54,7 @@ Lint read_lint(const Explainer& explainer, const Ir& ir, const Drift& drift) {
   return lint;
 }
 
-}  // namespace
-
-std::vector<Drift> find_drifts(Dataflow& flow) {
+std::vector<Drift> drifts_of(Dataflow& flow) {
   const Ir& ir = flow.ir();
   std::vector<Drift> drifts;
   std::unique_ptr<StateReads> reads;
@@ -75,6 +74,12 @@ std::vector<Drift> find_drifts(Dataflow& flow) {
                       .overwritten = !reads->reads(state)});
   }
   return drifts;
+}
+
+}  // namespace
+
+std::vector<Drift> find_drifts(Dataflow& flow) {
+  return with_deep_stack([&flow] { return drifts_of(flow); });
 }
 
 Explanation explain_drift(Explainer& explainer, const Drift& drift) {

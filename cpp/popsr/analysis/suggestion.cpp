@@ -46,7 +46,7 @@ std::optional<ReplicaGrouping> smallest_group(PartitionTable& table, PartitionId
   return wanted == table.top() ? std::optional(ReplicaGrouping::from_stride(replicas)) : std::nullopt;
 }
 
-/// "replicated_all_reduce('g', 'mean', ir.replica_grouping(stride=1, group_size=4))"
+/// "replicated_all_reduce('g', 'mean' or 'add', ir.replica_grouping(stride=1, group_size=4))"
 std::string collective_text(const Ir& ir, TensorId tensor, PartitionId fact, PartitionId wanted) {
   const auto group = smallest_group(ir.partitions(), fact, wanted);
   std::string groups = fmt::format("groups {}", ir.partitions().to_string(wanted));
@@ -56,7 +56,9 @@ std::string collective_text(const Ir& ir, TensorId tensor, PartitionId fact, Par
   }
   const bool floats = is_float(ir.tensor(tensor).type.dtype);
   const std::string& name = ir.tensor(tensor).name;
-  return floats ? fmt::format("replicated_all_reduce('{}', 'mean', {})", name, groups)
+  // Copies of a value are averaged, parts of a sum are added: which of the two they are, analysis cannot
+  // tell.
+  return floats ? fmt::format("replicated_all_reduce('{}', 'mean' or 'add', {})", name, groups)
                 : fmt::format("replicated_broadcast('{}', 0, {})", name, groups);
 }
 

@@ -6,6 +6,7 @@
 #include "popsr/analysis/drift.h"
 #include "popsr/analysis/explain.h"
 #include "popsr/analysis/lints.h"
+#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
@@ -213,7 +214,7 @@ py::list to_python(const Ir& ir, const std::vector<Lint>& lints) {
 py::list control_lints(Explainer& self) {
   self.flow().facts().check_fresh();
   std::vector<Lint> lints;
-  lint_control(self, lints);
+  with_deep_stack([&] { lint_control(self, lints); });
   return to_python(ir_of(self), lints);
 }
 

@@ -167,6 +167,7 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                .num_threads = num_threads,
                                .clamp_scales = clamp_scales,
                                .strict_labels = strict_labels};
+  const WithoutGil released;  // one Ir is for one thread at a time, but other threads have other work
   return std::make_unique<SessionHandle>(ir, facts, options);
 }
 

@@ -31,6 +31,7 @@ from popsr.io._settings import (
     SettingsTexts,
     check_version,
     read_program,
+    refuse_later,
 )
 from popsr.io._stored import Seal, StoredFile, StoredTensor
 
@@ -89,6 +90,7 @@ def open_safetensors(where: str, path: Path) -> Iterator[StoredFile]:
             header.read()
         texts = header.texts
         if stored.seal is None and any(key.startswith("popsr.") for key in texts):
+            refuse_later(file, texts.get(VERSION, ""))  # its digest may be of another kind
             raise file.bad(f"is damaged{_CHANGED}")
         if stored.seal is not None:
             check_version(file, texts.get(VERSION, ""))

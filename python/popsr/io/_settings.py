@@ -37,6 +37,7 @@ __all__ = [
     "check_version",
     "program_text",
     "read_program",
+    "refuse_later",
     "settings_text",
 ]
 
@@ -88,7 +89,16 @@ def check_version(file: OpenFile, text: str) -> None:
         raise file.bad(
             f"has a wrong version of popsr, got {shown_name(text, 40)}, expected one such as '1.2.3'"
         )
-    if found > (_version(popsr.__version__) or 0):
+    refuse_later(file, text)
+
+
+def refuse_later(file: OpenFile, text: str) -> None:
+    """Raise if a later popsr wrote the file; of what is not a version nothing is known.
+
+    Raises:
+        CheckpointError: its major version is greater than this one's.
+    """
+    if (_version(text) or 0) > (_version(popsr.__version__) or 0):
         raise file.bad(
             f"was written by a later popsr, got version {text}, expected one that popsr {popsr.__version__} can read"
         )
