@@ -90,7 +90,8 @@ def open_safetensors(where: str, path: Path) -> Iterator[StoredFile]:
             header.read()
         texts = header.texts
         if stored.seal is None and any(key.startswith("popsr.") for key in texts):
-            refuse_later(file, texts.get(VERSION, ""))  # its digest may be of another kind
+            if "popsr.digest" in texts:  # perhaps one of another kind
+                refuse_later(file, texts.get(VERSION, ""))
             raise file.bad(f"is damaged{_CHANGED}")
         if stored.seal is not None:
             check_version(file, texts.get(VERSION, ""))
