@@ -1,5 +1,6 @@
 // What popsr asks of the process it runs in: the floating-point environment, the end of the interpreter.
 #include <pthread.h>
+#include <pybind11/numpy.h>
 
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ void bind_process(py::module_& m) {
       .def(py::init([] { return std::make_unique<FloatEnvironmentHandle>(); }))
       .def("__enter__", [](FloatEnvironmentHandle& self) { self.enter(); })
       .def("__exit__", [](FloatEnvironmentHandle& self, const py::args&) { self.exit(); });
+  // pybind11 looks for NumPy when it is needed first, and gives up the GIL meanwhile in a way of its own: a
+  // daemon thread in there would abort the process that exits. So it is needed now.
+  py::detail::npy_api::get();
   py::module_::import("atexit").attr("register")(py::cpp_function(&begin_exit));
   pthread_atfork(nullptr, nullptr, &forget_other_threads);
 }
