@@ -96,7 +96,7 @@ class PartitionAnalysis(ProgramAnalysis):
         time: int | None = None,
         context: CallContext | Sequence[Op] | None = None,
     ) -> Partition:
-        """Replicas that agree on a value of a tensor.
+        """Replicas that agree on a value of a tensor; of a sharded variable, on the part that each of them holds.
 
         Args:
             t: the tensor. Default: its last value in its graph.
