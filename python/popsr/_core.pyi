@@ -16,11 +16,7 @@ _R = TypeVar("_R")
 _Array = np.ndarray[Any, Any]
 GradTuple = tuple[int, int, list[tuple[bool, int]], list[tuple[bool, int]]]
 
-class FloatEnvironment:
-    """A context manager: the thread rounds to nearest, keeps subnormals, traps nothing."""
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *exc: object) -> None: ...
+def in_default_environment(fn: Callable[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
 class Partition:
     @staticmethod

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from popsr._core import FloatEnvironment
+from popsr._core import in_default_environment as call
 
-__all__ = ["FloatEnvironment", "in_default_environment"]
+__all__ = ["in_default_environment"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +23,6 @@ def in_default_environment(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        with FloatEnvironment():
-            return function(*args, **kwargs)
+        return call(function, *args, **kwargs)
 
     return guarded

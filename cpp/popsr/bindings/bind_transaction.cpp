@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
 #include "popsr/bindings/program.h"
 
 namespace popsr::bindings {
@@ -149,7 +150,7 @@ PyObject* transact(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject*
     return nullptr;
   }
   CallScope scope;
-  PyObject* result = PyObject_Vectorcall(args[0], args + 1, static_cast<std::size_t>(count - 1), names);
+  PyObject* result = vectorcall(args[0], args + 1, count - 1, names);
   if (result == nullptr) {
     scope.roll_back();
   } else {

@@ -71,6 +71,11 @@ py::object call_python(const py::object& function, const py::tuple& arguments) {
   return py::reinterpret_steal<py::object>(result);
 }
 
+PyObject* vectorcall(PyObject* function, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return unless_ended(
+      [&] { return PyObject_Vectorcall(function, arguments, static_cast<std::size_t>(count), names); });
+}
+
 void run_signal_handlers() {
   if (unless_ended([] { return PyErr_CheckSignals(); }) != 0) throw py::error_already_set();
 }

@@ -35,6 +35,9 @@ class WithGil {
   PyGILState_STATE state_;
 };
 
+/// PyObject_Vectorcall for C functions that have something to take back: a thread that ends in it is not
+/// unwound.
+PyObject* vectorcall(PyObject* function, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
 /// Calls back into Python from inside the core, where C++ objects wait for its return. The caller holds the
 /// GIL.
 py::object call_python(const py::object& function, const py::tuple& arguments);
