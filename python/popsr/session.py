@@ -241,25 +241,28 @@ class Session(SessionVariables):
             self._require_idle("run")
             self._core.forget_stop()
             self._running = True
-            if self._stops != stops:  # while inputs were converted, or another thread was running
-                self._running = False
-                raise StoppedError(
-                    "run: stopped by Session.stop() before its first op, the variables are unchanged"
-                )
-            self._set_stale(True)
-            if not self._copies.kept:
-                self._copies.keep()
             try:
-                if bar is None:
-                    self._core.run(arrays, self._transfers, self._print, None, self._stray)
-                else:
-                    with bar as advance:
-                        self._core.run(arrays, self._transfers, self._print, advance, self._stray)
-            except Error as error:
-                self._note_op(error)
-                raise
+                if self._stops != stops:  # while inputs were converted, or another thread was running
+                    raise StoppedError(
+                        "run: stopped by Session.stop() before its first op, the variables are unchanged"
+                    )
+                self._set_stale(True)
+                if not self._copies.kept:
+                    self._copies.keep()
+                self._run_core(arrays, bar)
             finally:
                 self._running = False
+
+    def _run_core(self, arrays: list[Any], bar: Any) -> None:
+        try:
+            if bar is None:
+                self._core.run(arrays, self._transfers, self._print, None, self._stray)
+            else:
+                with bar as advance:
+                    self._core.run(arrays, self._transfers, self._print, advance, self._stray)
+        except Error as error:
+            self._note_op(error)
+            raise
 
     def stop(self) -> None:
         """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.

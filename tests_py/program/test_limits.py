@@ -283,13 +283,17 @@ NESTS = """if True:
             ops.call(graph, v)
         return ir, v, graph
 
+    def nested_tanh(ir, v):
+        graph = ir.create_graph(lambda x: ops.tanh(x), v)
+        for _ in range(DEPTH - 1):
+            graph = ir.create_graph(lambda x, below: ops.call(below, x)[0], v, graph)
+        return graph
+
     def pure():
         ir = popsr.Ir(replication=2)
         with ir.main_graph, popsr.in_sequence():
             v = popsr.variable(np.zeros(3, np.float32), name="v")
-            graph = ir.create_graph(lambda x: ops.tanh(x), v)
-            for _ in range(DEPTH - 1):
-                graph = ir.create_graph(lambda x, below: ops.call(below, x)[0], v, graph)
+            graph = nested_tanh(ir, v)
             popsr.transforms.autodiff(graph)
             ops.host_store(popsr.d2h_stream((3,), popsr.float32), ops.call(graph, v)[0])
         return ir, v, graph
@@ -298,9 +302,7 @@ NESTS = """if True:
         ir = popsr.Ir(replication=2)
         with ir.main_graph, popsr.in_sequence():
             v = popsr.variable(np.zeros(3, np.float32), name="v")
-            graph = ir.create_graph(lambda x: ops.tanh(x), v)
-            for _ in range(DEPTH - 1):
-                graph = ir.create_graph(lambda x, below: ops.call(below, x)[0], v, graph)
+            graph = nested_tanh(ir, v)
             ops.scaled_add_(v, ops.call(graph, ops.host_load(popsr.h2d_stream((3,), popsr.float32)))[0])
         return ir, v, graph
 

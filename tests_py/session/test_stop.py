@@ -224,6 +224,26 @@ def test_stop_while_inputs_are_converted_is_not_lost() -> None:
         assert session.get_tensor_data(v).tolist() == [1, 1]
 
 
+def test_a_run_that_fails_before_its_first_op_leaves_the_session_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when memory runs out while the host's copies are kept: the session was said to be running for good."""
+    ir, v = program("straight")
+    monkeypatch.setattr(sys, "stderr", Calls(0, lambda: None))
+
+    def fail() -> None:
+        raise MemoryError("no room")
+
+    with popsr.Session(ir) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(session._copies, "keep", fail)
+            patch.setattr(session._copies, "kept", False)
+            with pytest.raises(MemoryError, match="no room"):
+                session.run()
+        session.run()
+        assert counts(session, v) == (50, 50)
+
+
 def test_stop_without_a_run_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ir, v = program("straight")
     monkeypatch.setattr(sys, "stderr", Calls(0, lambda: None))

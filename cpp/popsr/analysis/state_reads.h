@@ -1,4 +1,4 @@
-// Which state a run reads as the run before left it: accumulators that every run overwrites first are not
+// The state that a run reads as the run before left it: accumulators that every run overwrites first are not
 // among it, and what they hold between runs does not matter.
 //
 // A summary for each graph and set of inputs that hold zeros, composed at its calls. Zeros are followed
@@ -31,7 +31,7 @@ class StateReads {
   bool reads(TensorId state) const;
 
  private:
-  /// What a graph does with what it is given. Of inputs by their number; of the main graph its state.
+  /// The effect of a graph on its inputs, by their number; of the main graph on its state.
   struct Summary {
     std::vector<bool> reads;       ///< Some of it before it is overwritten.
     std::vector<bool> overwrites;  ///< All of it.

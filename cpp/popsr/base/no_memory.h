@@ -10,7 +10,7 @@
 
 namespace popsr {
 
-/// What is made needs more memory at once than there is; a Python MemoryError.
+/// There is less memory than an object needs at once; MemoryError in Python.
 class NoMemory final : public std::bad_alloc {
  public:
   NoMemory(std::string_view what, std::size_t bytes, std::string_view purpose = "")

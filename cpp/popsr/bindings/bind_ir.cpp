@@ -82,7 +82,7 @@ py::handle name_of(DType dtype) {
   return name;
 }
 
-/// What a handle of a new tensor is made of: (id, name, dtype, shape, meta shape).
+/// The fields of a new tensor's handle: (id, name, dtype, shape, meta shape).
 py::tuple describe_new(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(id);
   py::tuple result(5);

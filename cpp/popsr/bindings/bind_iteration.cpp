@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kAttribute = "_refuse_iteration";
 
-/// What the class's `_refuse_iteration` raises.
+/// Raises the error of the class's `_refuse_iteration`.
 PyObject* refuse(PyObject* self) {
   PyObject* const function = PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)), kAttribute);
   if (function == nullptr) return nullptr;

@@ -1,4 +1,4 @@
-// What popsr asks of the process it runs in: the floating-point environment, the end of the interpreter.
+// The process around popsr: the floating-point environment, the end of the interpreter.
 #include <pthread.h>
 #include <pybind11/numpy.h>
 

@@ -37,7 +37,7 @@ std::string accepted(DTypeSet set) {
   return text;
 }
 
-/// What helps where float8 meets wider floats; empty elsewhere.
+/// The advice for float8 operands beside wider floats; empty for others.
 std::string conversion(const Registry& registry, const OpDef& def, DTypeSet set, DType given) {
   if (kFloat8.contains(given) && set.contains(DType::kFloat32)) {
     const std::string scaled = std::string(def.name) + "_pow2scaled";

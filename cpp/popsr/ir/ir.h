@@ -308,7 +308,7 @@ class Ir {
   friend class Journal;
   friend class Transaction;
 
-  // What is changed is asked for here: the journal writes down first what it is now.
+  // Changes ask for their object here: the journal writes down its present state first.
   Tensor& edit_tensor(TensorId id);
   Op& edit_op(OpId id);
   Graph& edit_graph(GraphId id);

@@ -77,7 +77,7 @@ void Journal::drop_new(const Mark& mark) noexcept {
   ir_.seeds_epoch_ = mark.seeds_epoch;
 }
 
-// What came after the innermost transaction began has no entries: it is dropped.
+// Objects made since the innermost transaction began have no entries: they are dropped.
 
 template <class T>
 void Journal::keep(std::uint32_t id, T& object) {

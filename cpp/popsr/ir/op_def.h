@@ -95,7 +95,7 @@ using PopartFn = bool (*)(const PopartContext&, std::size_t output);
 /// The reference's default: equal when all inputs are, also those that cannot influence the value.
 bool and_of_inputs(const PopartContext& context, std::size_t output);
 
-/// What an op does with zeros (analysis/state_reads.h). A zero has no bit set.
+/// The effect of an op on zeros (analysis/state_reads.h). A zero has no bit set.
 struct ZeroFacts {
   bool clears = false;   ///< Output 0 holds zeros.
   bool ignores = false;  ///< Input 0 does not matter.

@@ -18,7 +18,7 @@ enum class SequenceMode : std::uint8_t {
 /// Record of one graph while its in_sequence contexts are open.
 class SequenceState {
  public:
-  /// What is enough to take back ops that were recorded since and ended no list of unordered ones.
+  /// Enough of the record to take back ops that were recorded since and ended no list of unordered ones.
   struct Tail {
     OpId last_ordered = kNone;
     std::uint32_t since = 0;

@@ -65,7 +65,7 @@ Classes classes_of(const Op& op, const Shape& shape) {
 }
 
 /// Calls visit(position) for the elements that are "on", in the order of the indices, and outside(i, index)
-/// for an index that is no class.
+/// for an index that is not one of the classes.
 template <class Visit, class Outside>
 void for_each_on(const Classes& classes, DType dtype, const std::byte* indices, const Visit& visit,
                  const Outside& outside) {
