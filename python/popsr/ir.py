@@ -69,6 +69,7 @@ class Ir(Handle):
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
+        self._session_facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
         self.options = Options()
 
     @property
@@ -114,7 +115,7 @@ class Ir(Handle):
         keep_attribute(self, self, "_core")
         self._core = core
         self._locations.clear()
-        self._seeds_at = self._facts_at = None
+        self._seeds_at = self._facts_at = self._session_facts_at = None
 
     @property
     def instance_replication_factor(self) -> int:
@@ -338,6 +339,14 @@ class Ir(Handle):
         if self._facts_at is None or self._facts_at[:2] != version:
             self._facts_at = (*version, _core.PartitionAnalysis(self._core))
         return self._facts_at[2]
+
+    def _session_facts(self) -> _core.PartitionAnalysis:
+        """As ``_facts``, with what a new session takes for granted of small streams and initial values."""
+        self._assign_seeds()
+        version = self._core.epoch, self._core.seeds_epoch
+        if self._session_facts_at is None or self._session_facts_at[:2] != version:
+            self._session_facts_at = (*version, _core.PartitionAnalysis.of_new_session(self._core))
+        return self._session_facts_at[2]
 
     @property
     def _ir(self) -> Ir:
