@@ -401,7 +401,7 @@ class Session(SessionVariables):
         As fed in the last run; before the first run, as assumed of it.
         """
         found = self._core.small_streams().items()
-        return {self._ir._stream_cache[id_]: rows for id_, rows in found}  # type: ignore[misc]
+        return {self._ir._stream_cache[id_]: rows for id_, rows in found}
 
     @property
     def plan(self) -> str:
