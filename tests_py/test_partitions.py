@@ -319,5 +319,7 @@ def test_storage_follows_the_fixpoint() -> None:
         ops.relu(four.by_pairs)
         ops.relu(four.by_strided)
     session = popsr.Session(four.ir)
+    with session, pytest.warns(popsr.ReplicaWarning):
+        session.run({stream: np.arange(32, dtype=np.float32).reshape(4, 8) for stream in session.expected_inputs()})
     assert str(session.storage(four.top)) == BOTTOM
     assert str(session.storage(four.by_pairs)) == PAIRS
