@@ -93,8 +93,8 @@ def test_variables_that_drift_on_one_line_are_one_warning(caught: Caught) -> Non
     for count in (2, 3):
         ir, _ = build(
             4,
-            f"x = ops.sum(ops.host_load(popsr.h2d_stream((66,), F32)), 0)\nvs = [popsr.variable(0.0, name=f'v{{i}}') for i in "
-            f"range({count})]\nfor v in vs: ops.add_(v, x)",
+            "x = ops.sum(ops.host_load(popsr.h2d_stream((66,), F32)), 0)\n"
+            f"vs = [popsr.variable(0.0, name=f'v{{i}}') for i in range({count})]\nfor v in vs: ops.add_(v, x)",
         )
         popsr.Session(ir)
         (text,) = texts(caught())
