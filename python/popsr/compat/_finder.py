@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from popsr._shown import shown
+from popsr.compat import _dataclass_defaults
 from popsr.errors import StateError
 
 __all__ = ["ALIASES", "install", "popsr_name", "uninstall"]
@@ -95,6 +96,9 @@ _FINDER = _Finder()
 def install(*, force: bool = False) -> None:
     """Let imports of ``popxl``, ``popxl_addons``, ``popart`` and ``stochastorch`` find popsr. Twice is once.
 
+    Fields of dataclasses that are defined from now on may default to instances of other dataclasses, as up to
+    Python 3.10: each object gets a copy.
+
     Args:
         force: also where packages of these names are installed; until :func:`uninstall` they cannot be imported.
     Raises:
@@ -106,12 +110,14 @@ def install(*, force: bool = False) -> None:
         for name in ALIASES:
             _refuse_installed(name)
     _FINDER.start()
+    _dataclass_defaults.start()
 
 
 def uninstall() -> None:
     """Undo :func:`install`; modules that were imported meanwhile keep working."""
     if _FINDER in sys.meta_path:
         _FINDER.stop()
+        _dataclass_defaults.stop()
 
 
 def _refuse_installed(name: str) -> None:

@@ -1,0 +1,295 @@
+"""Functions, classes and objects that a program defines, and its modules.
+
+Their attributes are never reported as missing; they are followed because objects of popsr pass through them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from popsr.compat import _values
+from popsr.compat._values import Foreign, Instance, Known, Missing, Own, Value
+
+if TYPE_CHECKING:
+    from popsr.compat._scopes import Scope
+
+__all__ = [
+    "DATACLASS",
+    "Index",
+    "OwnClass",
+    "OwnFunction",
+    "OwnObject",
+    "Store",
+    "decorator_path",
+    "is_none",
+    "nothing",
+]
+
+DefNode = ast.FunctionDef | ast.AsyncFunctionDef
+# Decorators that leave a function as it is, for what is asked here.
+_TRANSPARENT = {
+    "builtins.classmethod",
+    "builtins.staticmethod",
+    "abc.abstractmethod",
+    "functools.cache",
+    "functools.lru_cache",
+    "typing.final",
+    "typing.no_type_check",
+}
+_PROPERTIES = {"builtins.property", "functools.cached_property", "abc.abstractproperty"}
+_MANAGERS = {"contextlib.contextmanager"}
+DATACLASS = "dataclasses.dataclass"
+
+
+@dataclass(frozen=True)
+class Store:
+    """``owner.name = value`` somewhere; no literal None, which tells nothing."""
+
+    scope: Scope
+    owner: ast.expr
+    value: Callable[[], Value]
+
+
+@dataclass
+class Index:
+    """What all modules of a program do by name of attribute or function."""
+
+    stores: dict[str, list[Store]] = field(default_factory=dict)
+    calls: dict[str, list[tuple[Scope, ast.Call]]] = field(default_factory=dict)
+    classes: dict[ast.AST, OwnClass] = field(default_factory=dict)
+    asked_for: set[str] = field(default_factory=set)  # with hasattr
+    defined: set[str] = field(default_factory=set)  # names of functions
+    _below: dict[OwnClass, list[OwnClass]] | None = None
+
+    def below(self, cls: OwnClass) -> list[OwnClass]:
+        """The subclasses of a class; asked for when all modules are bound."""
+        if self._below is None:
+            self._below = {}
+            for each in self.classes.values():
+                for base in each.mro()[1:]:
+                    if isinstance(base, OwnClass):
+                        self._below.setdefault(base, []).append(each)
+        return self._below.get(cls, [])
+
+
+def decorator_path(scope: Scope, node: ast.expr) -> str:
+    """What a decorator is, as "functools.cache"; empty when it is not known."""
+    function = node.func if isinstance(node, ast.Call) else node
+    if isinstance(function, ast.Name) and scope.home(function.id) is None:
+        return f"builtins.{function.id}"
+    value = scope.value(function)
+    return value.path if isinstance(value, Foreign) else ""
+
+
+class OwnFunction(Own):
+    """A function or method."""
+
+    def __init__(
+        self, node: DefNode, outer: Scope, inner: Scope, owner: OwnClass | None, index: Index
+    ) -> None:
+        """``inner``: the scope of its body; ``owner``: the class that it is a method of."""
+        self.node = node
+        self.owner = owner
+        self._outer = outer
+        self._inner = inner
+        self._index = index
+        self._decorators: set[str] | None = None
+        self._is_busy = False
+
+    @property
+    def decorators(self) -> set[str]:
+        """Paths; "" stands for any that is not known."""
+        if self._decorators is None:
+            self._decorators = {decorator_path(self._outer, each) for each in self.node.decorator_list}
+        return self._decorators
+
+    @property
+    def is_property(self) -> bool:
+        """True if reading the attribute calls it."""
+        return bool(self.decorators & _PROPERTIES)
+
+    def call(self) -> Value:
+        """What it returns, if all its returns agree."""
+        allowed = _TRANSPARENT | _PROPERTIES
+        if self.decorators - allowed or self._inner.yields or isinstance(self.node, ast.AsyncFunctionDef):
+            return None
+        return self._joined(self._inner.returns) or _values.instance(
+            self._outer.annotation(self.node.returns)
+        )
+
+    def managed(self) -> Value:
+        """What ``with function() as name`` binds when it is a generator under ``contextlib.contextmanager``."""
+        if self.decorators and self.decorators <= _MANAGERS | _TRANSPARENT:
+            return self._joined(self._inner.yields)
+        return _values.enter(self.call())
+
+    def _joined(self, expressions: Iterable[ast.expr | None]) -> Value:
+        if self._is_busy:  # it calls itself
+            return None
+        self._is_busy = True
+        try:
+            return _values.join(self._inner.value(each) for each in expressions if not is_none(each))
+        finally:
+            self._is_busy = False
+
+    def receiver(self) -> Value:
+        """What the first parameter of a method is; None of a function."""
+        if self.owner is None or "builtins.staticmethod" in self.decorators:
+            return None
+        return self.owner if "builtins.classmethod" in self.decorators else self.owner.object
+
+    def parameter(self, name: str) -> Value:
+        """What all calls that are seen give for a parameter."""
+        if self.decorators - _TRANSPARENT:
+            return None
+        given = [each for each in self._given(name) if each is not _NOTHING]
+        return _values.join(given) if given else None  # type: ignore[arg-type]
+
+    def _given(self, name: str) -> Iterator[object]:
+        called = self.node.name
+        is_init = called == "__init__" and self.owner is not None
+        if is_init and self.owner is not None:
+            called = self.owner.node.name
+        for scope, call in self._index.calls.get(called, ()):
+            function = scope.value(call.func)
+            if is_init and function is self.owner:
+                yield self._argument(scope, call, name, 1)
+            elif function is self:
+                yield self._argument(scope, call, name, self._bound(scope, call.func))
+
+    def _bound(self, scope: Scope, function: ast.expr) -> int:
+        """Number of parameters that the way of calling a method fills."""
+        if self.receiver() is None:
+            return 0
+        if "builtins.classmethod" in self.decorators:
+            return 1
+        owner = scope.value(function.value) if isinstance(function, ast.Attribute) else None
+        return int(not isinstance(owner, OwnClass))
+
+    def _argument(self, scope: Scope, call: ast.Call, name: str, bound: int) -> object:
+        if any(isinstance(each, ast.Starred) for each in call.args) or any(
+            each.arg is None for each in call.keywords
+        ):
+            return None
+        args = self.node.args
+        names = [each.arg for each in (*args.posonlyargs, *args.args)][bound:]
+        given = dict(zip(names, call.args, strict=False)) | {
+            each.arg: each.value for each in call.keywords if each.arg is not None
+        }
+        if name in given:
+            return _NOTHING if is_none(given[name]) else scope.value(given[name])
+        default = self._default(name)
+        return _NOTHING if default is None or is_none(default) else self._outer.value(default)
+
+    def _default(self, name: str) -> ast.expr | None:
+        args = self.node.args
+        positional = [*args.posonlyargs, *args.args]
+        found = zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)
+        defaults: dict[str, ast.expr | None] = {arg.arg: value for arg, value in found}
+        defaults |= {arg.arg: value for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
+        return defaults.get(name)
+
+
+_NOTHING = object()
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """True for a literal None, which has no attributes that a program could miss."""
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def nothing() -> Value:
+    """The binding of a name to a literal None."""
+    return None
+
+
+class OwnClass(Own):
+    """A class."""
+
+    def __init__(self, node: ast.ClassDef, outer: Scope, inner: Scope, index: Index) -> None:
+        """``inner``: the scope of its body."""
+        self.node = node
+        self.outer = outer
+        self.inner = inner
+        self.index = index
+        self.object = OwnObject(self)
+        self._mro: list[OwnClass | Value] | None = None
+
+    def mro(self) -> list[OwnClass | Value]:
+        """It and its bases, the nearest first; None for one that is not known."""
+        if self._mro is None:
+            self._mro = [self]  # of a class that is its own base
+            for base in map(self.outer.value, self.node.bases):
+                found = base.mro() if isinstance(base, OwnClass) else [base]
+                self._mro += [each for each in found if each not in self._mro]
+        return self._mro
+
+    def relatives(self) -> list[OwnClass]:
+        """Its own bases and its subclasses: an object of it may be of any subclass."""
+        bases = [each for each in self.mro() if isinstance(each, OwnClass)]
+        return [*bases, *self.index.below(self)]
+
+    def attribute(self, name: str) -> Value:
+        """Of the class itself."""
+        value = self.definition(name)
+        return None if isinstance(value, Instance) else value
+
+    def definition(self, name: str) -> Value:
+        """What the body of the class, or of the first base that has the name, binds it to."""
+        for each in self.mro():
+            if isinstance(each, OwnClass) and name in each.inner.bindings:
+                return each.inner.name(name)
+            if isinstance(each, Known) and isinstance(each.object, type):
+                value = _values.attribute(Instance(each.path, each.object), name)
+                if not isinstance(value, Missing) and value is not None:
+                    return value
+        return None
+
+    def call(self) -> Value:
+        """An object."""
+        return self.object
+
+    def instance(self) -> Value:
+        """The same."""
+        return self.object
+
+
+class OwnObject(Own):
+    """An object of an own class; there is one for each class."""
+
+    def __init__(self, cls: OwnClass) -> None:
+        self.cls = cls
+        self._known: dict[str, Value] = {}
+
+    def attribute(self, name: str) -> Value:
+        """What all that sets it agrees on."""
+        if name not in self._known:
+            self._known[name] = None  # of an attribute that is made of itself
+            self._known[name] = self._attribute(name)
+        return self._known[name]
+
+    def _attribute(self, name: str) -> Value:
+        relatives, mro = self.cls.relatives(), self.cls.mro()
+        defining = [each for each in relatives if name in each.inner.bindings]
+        if any(each not in mro for each in defining):
+            return None  # overridden
+        values = [
+            store.value() for store in self.cls.index.stores.get(name, ()) if self._is_of(store, relatives)
+        ]
+        if not defining or any(each is not nothing for each in defining[0].inner.bindings[name]):
+            definition = self.cls.definition(name)
+            values += [definition] if defining or definition is not None else []
+        value = _values.join(values) if values else None
+        return value.call() if isinstance(value, OwnFunction) and value.is_property else value
+
+    def _is_of(self, store: Store, relatives: Sequence[OwnClass]) -> bool:
+        """True if what is stored may be an attribute of the object."""
+        owner = store.scope.value(store.owner)
+        return owner is None or (isinstance(owner, OwnObject) and owner.cls in relatives)
+
+    def enter(self) -> Value:
+        """What its ``__enter__`` returns."""
+        return _values.call(self.attribute("__enter__"))
