@@ -8,7 +8,7 @@ from functools import partial
 
 from popsr.compat import _values
 from popsr.compat._own import DefNode, Index, OwnClass, OwnFunction, Store, decorator_path, is_none, nothing
-from popsr.compat._scopes import COMPREHENSIONS, FunctionNode, Scope, StarSource, Walker, text_of
+from popsr.compat._scopes import COMPREHENSIONS, FunctionNode, Scope, ModuleSource, Walker, text_of
 from popsr.compat._values import Known, Missing, Value
 
 __all__ = ["Binder", "Importer"]
@@ -55,6 +55,8 @@ class Binder(Walker):
         for alias in node.names:
             root, _, rest = alias.name.partition(".")
             value = self._import(root, 0)
+            if rest and isinstance(value, ModuleSource):
+                self._import(alias.name, 0)
             if alias.asname is not None:
                 for part in rest.split(".") if rest else ():
                     value = _values.member(value, part)
@@ -64,13 +66,15 @@ class Binder(Walker):
         found = self._import(node.module or "", node.level)
         for alias in node.names:
             if alias.name != "*":
+                if isinstance(found, ModuleSource):
+                    found.load(alias.name)
                 name, handled = alias.name, self.handles("ImportError")
                 self.bind(alias.asname or name, partial(_member, found, name, handled))
             elif isinstance(found, Known):
                 self.scope.imported_all.append(found.path)
                 for name in _values.public_names(found):
                     self._bind_import(name, _values.attribute(found, name))
-            elif isinstance(found, StarSource):
+            elif isinstance(found, ModuleSource):
                 self.scope.stars.append(found)
             else:
                 self.scope.imported_all.append(found.path if isinstance(found, Missing) else "")

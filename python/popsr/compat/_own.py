@@ -6,7 +6,7 @@ Their attributes are never reported as missing; they are followed because object
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,35 @@ class Index:
     asked_for: set[str] = field(default_factory=set)  # with hasattr
     defined: set[str] = field(default_factory=set)  # names of functions
     _below: dict[OwnClass, list[OwnClass]] | None = None
+    _stored: dict[str, dict[Value, list[Store]]] = field(default_factory=dict)
+    _called: dict[str, dict[Value, list[tuple[Scope, ast.Call]]]] = field(default_factory=dict)
+
+    # Each is grouped once by what it is about; None is the key of all that is not the program's own, and while the
+    # groups are made all is taken as unknown.
+
+    def stores_of(self, name: str) -> dict[Value, list[Store]]:
+        """The stores of an attribute by the own object, class or module that gets it; None: unknown."""
+        if name not in self._stored:
+            self._stored[name] = {None: []}
+            found: dict[Value, list[Store]] = {}
+            for each in self.stores.get(name, ()):
+                owner = each.scope.value(each.owner)
+                if owner is None or isinstance(owner, Own):
+                    found.setdefault(owner, []).append(each)
+            self._stored[name] = found
+        return self._stored[name]
+
+    def calls_of(self, name: str) -> dict[Value, list[tuple[Scope, ast.Call]]]:
+        """The calls by a name, by the own function or class that is called."""
+        if name not in self._called:
+            self._called[name] = {}
+            found: dict[Value, list[tuple[Scope, ast.Call]]] = {}
+            for scope, call in self.calls.get(name, ()):
+                function = scope.value(call.func)
+                if isinstance(function, (OwnFunction, OwnClass)):
+                    found.setdefault(function, []).append((scope, call))
+            self._called[name] = found
+        return self._called[name]
 
     def below(self, cls: OwnClass) -> list[OwnClass]:
         """The subclasses of a class; asked for when all modules are bound."""
@@ -153,12 +182,11 @@ class OwnFunction(Own):
         is_init = called == "__init__" and self.owner is not None
         if is_init and self.owner is not None:
             called = self.owner.node.name
-        for scope, call in self._index.calls.get(called, ()):
-            function = scope.value(call.func)
-            if is_init and function is self.owner:
-                yield self._argument(scope, call, name, 1)
-            elif function is self:
-                yield self._argument(scope, call, name, self._bound(scope, call.func))
+        calls = self._index.calls_of(called)
+        if is_init:
+            yield from (self._argument(scope, call, name, 1) for scope, call in calls.get(self.owner, ()))
+        for scope, call in calls.get(self, ()):
+            yield self._argument(scope, call, name, self._bound(scope, call.func))
 
     def _bound(self, scope: Scope, function: ast.expr) -> int:
         """Number of parameters that the way of calling a method fills."""
@@ -276,19 +304,15 @@ class OwnObject(Own):
         defining = [each for each in relatives if name in each.inner.bindings]
         if any(each not in mro for each in defining):
             return None  # overridden
-        values = [
-            store.value() for store in self.cls.index.stores.get(name, ()) if self._is_of(store, relatives)
-        ]
+        stores = self.cls.index.stores_of(name)
+        if None in stores:
+            return None  # some of them may be of this object
+        values = [store.value() for each in relatives for store in stores.get(each.object, ())]
         if not defining or any(each is not nothing for each in defining[0].inner.bindings[name]):
             definition = self.cls.definition(name)
             values += [definition] if defining or definition is not None else []
         value = _values.join(values) if values else None
         return value.call() if isinstance(value, OwnFunction) and value.is_property else value
-
-    def _is_of(self, store: Store, relatives: Sequence[OwnClass]) -> bool:
-        """True if what is stored may be an attribute of the object."""
-        owner = store.scope.value(store.owner)
-        return owner is None or (isinstance(owner, OwnObject) and owner.cls in relatives)
 
     def enter(self) -> Value:
         """What its ``__enter__`` returns."""

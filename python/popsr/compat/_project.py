@@ -14,7 +14,7 @@ from popsr._shown import shown
 from popsr.compat import _values
 from popsr.compat._binder import Binder
 from popsr.compat._own import Index
-from popsr.compat._scopes import Scope, StarSource, text_of
+from popsr.compat._scopes import Scope, ModuleSource, text_of
 from popsr.compat._values import Value
 from popsr.errors import FileError
 
@@ -49,7 +49,7 @@ def _is_searched(folder: str, name: str) -> bool:
     return not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
 
 
-class OwnModule(StarSource):
+class OwnModule(ModuleSource):
     """A module of the program, or a folder of modules without a file of its own."""
 
     def __init__(self, project: Project, path: Path, folder: Path | None, roots: Iterable[Path]) -> None:
@@ -110,11 +110,13 @@ class OwnModule(StarSource):
     def attribute(self, name: str) -> Value:
         """A name of its top level, or a submodule."""
         if self.scope is not None and self.scope.home(name) is not None:
-            is_set = any(
-                store.scope.value(store.owner) is self for store in self._project.index.stores.get(name, ())
-            )
-            return None if is_set else self.scope.name(name)
+            return None if self in self._project.index.stores_of(name) else self.scope.name(name)
         return self._project.module(self.folder, [name], self) if self.folder is not None else None
+
+    def load(self, name: str) -> None:
+        """Read the submodule of a name, if there is one."""
+        if self.folder is not None:
+            self._project.module(self.folder, [name], self)
 
     def exports(self, name: str) -> bool:
         """True if ``from module import *`` binds the name."""
@@ -156,6 +158,7 @@ class Project:
     index: Index = field(default_factory=Index)
     modules: dict[Path, OwnModule] = field(default_factory=dict)
     problems: list[tuple[Path, Exception]] = field(default_factory=list)
+    is_complete: bool = False  # set when all is bound; no module is read after that
     _waiting: list[OwnModule] = field(default_factory=list)
     _located: dict[tuple[Path, str], tuple[Path, Path | None] | None] = field(default_factory=dict)
     _folders: dict[Path, OwnModule] = field(default_factory=dict)
@@ -228,7 +231,7 @@ class Project:
 
     def _file(self, path: Path, folder: Path | None, importer: OwnModule) -> OwnModule | None:
         known = self.modules.get(self._key(path))
-        if known is not None or not path.is_file():
+        if known is not None or self.is_complete or not path.is_file():
             return known
         return self._new(path, folder, [_root(path.parent), *importer.roots])
 

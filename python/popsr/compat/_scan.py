@@ -55,6 +55,7 @@ class Findings:
 
 def scan(project: Project) -> Findings:
     """What all modules of a program name of PopXL, and what is missing of it."""
+    project.is_complete = True
     stored = _stored_on_popsrs(project)
     result = Findings()
     for module in project.modules.values():

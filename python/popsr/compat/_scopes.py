@@ -18,7 +18,7 @@ from popsr.compat._classes import PRIVATE_PREFIX
 from popsr.compat._own import OwnFunction
 from popsr.compat._values import Foreign, Items, Own, Value
 
-__all__ = ["COMPREHENSIONS", "FunctionNode", "Scope", "StarSource", "Walker", "text_of"]
+__all__ = ["COMPREHENSIONS", "FunctionNode", "Scope", "ModuleSource", "Walker", "text_of"]
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -48,8 +48,12 @@ def text_of(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-class StarSource(Own):
-    """An own module whose names ``from module import *`` binds."""
+class ModuleSource(Own):
+    """An own module: ``from module import *`` binds its names."""
+
+    def load(self, name: str) -> None:
+        """Read the submodule of a name, if there is one."""
+        raise NotImplementedError
 
     def exports(self, name: str) -> bool:
         """True if it binds the name."""
@@ -69,7 +73,7 @@ class Scope:
         self.node = node
         self.bindings: dict[str, list[Callable[[], Value]]] = {}
         self.imported_all: list[str] = []  # modules of `from module import *`
-        self.stars: list[StarSource] = []  # the program's own such modules
+        self.stars: list[ModuleSource] = []  # the program's own such modules
         self.returns: list[ast.expr | None] = []
         self.yields: list[ast.expr | None] = []
         self._values: dict[str, Value] = {}

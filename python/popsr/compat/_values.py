@@ -164,7 +164,7 @@ def _attribute_of_object(owner: Known, name: str) -> Value:
             value = getattr(owner.object, name)
     except AttributeError:
         return Missing(path) if _classes.is_ours(owner.object) else None
-    except ImportError:  # of an optional package
+    except Exception:  # an optional package; an attribute that only a running program has
         return None
     return Known(path, value)
 
