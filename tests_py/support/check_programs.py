@@ -183,6 +183,24 @@ CASES = {
           g.nopee_q
         """,
     ),
+    "annotations that are never evaluated": _program(
+        """
+        from __future__ import annotations
+        import popxl
+        from popxl import ops
+        def f(x: popxl.nopee_q, *y: popxl.nopee_q) -> popxl.nopee_q:
+            z: popxl.nopee_q = popxl.nopee_r
+        a: popxl.nopee_q
+        """,
+        "5:30 name no popxl.nopee_r",
+    ),
+    "annotations of variables in functions": _program(
+        """
+        import popxl
+        def f():
+            z: popxl.nopee_q = 3
+        """,
+    ),
     # Through functions and objects of the program
     "options in a helper": _program(
         """

@@ -8,7 +8,7 @@ from functools import partial
 
 from popsr.compat import _values
 from popsr.compat._own import DefNode, Index, OwnClass, OwnFunction, Store, decorator_path, is_none, nothing
-from popsr.compat._scopes import COMPREHENSIONS, FunctionNode, Scope, ModuleSource, Walker, text_of
+from popsr.compat._scopes import COMPREHENSIONS, FunctionNode, ModuleSource, Scope, Walker, text_of
 from popsr.compat._values import Known, Missing, Value
 
 __all__ = ["Binder", "Importer"]

@@ -14,13 +14,17 @@ from popsr._shown import shown
 from popsr.compat import _values
 from popsr.compat._binder import Binder
 from popsr.compat._own import Index
-from popsr.compat._scopes import Scope, ModuleSource, text_of
+from popsr.compat._scopes import ModuleSource, Scope, text_of
 from popsr.compat._values import Value
 from popsr.errors import FileError
 
 __all__ = ["OwnModule", "Project", "python_files"]
 
-_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+_INSTALLED = {
+    "site-packages",
+    "dist-packages",
+}  # folders of packages that are installed: not the program's own
+_SKIPPED = {"__pycache__", "node_modules", *_INSTALLED}
 
 
 def python_files(path: Path) -> Iterator[Path]:
@@ -104,7 +108,10 @@ class OwnModule(ModuleSource):
             return self._project.module(folder, parts, self)
         if parts[0] in sys.stdlib_module_names:
             return None
-        found = (self._project.module(root, parts, self) for root in self.roots)
+        roots = (
+            root for root in self.roots if root.name not in _INSTALLED or root / parts[0] in self.path.parents
+        )
+        found = (self._project.module(root, parts, self) for root in roots)
         return next((each for each in found if each is not None), None)
 
     def attribute(self, name: str) -> Value:

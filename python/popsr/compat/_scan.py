@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 import tokenize
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -97,6 +98,12 @@ class _Reader(Walker):
         self._index = project.index
         self._stems = {each.path.stem for each in project.modules.values()}
         self._stored = stored
+        self._annotations_wait = sys.version_info >= (3, 14) or any(
+            isinstance(each, ast.ImportFrom)
+            and each.module == "__future__"
+            and each.names[0].name == "annotations"
+            for each in (module.tree.body if module.tree is not None else ())
+        )
         self._places: dict[tuple[int, str], tuple[int, Finding]] = {}  # with the column in bytes
 
     def findings(self) -> list[Finding]:
@@ -260,7 +267,17 @@ class _Reader(Walker):
         if name == "setattr":
             self._read_option(args[1], args[0], attribute, args[2])
 
-    # Names and classes
+    # Annotations, names and classes
+
+    def visit_annotation(self, node: ast.expr | None) -> None:
+        """Annotations that are never evaluated cannot fail."""
+        if not self._annotations_wait:
+            self.visit_all(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if not isinstance(self.scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self.visit_annotation(node.annotation)
+        self.visit_all(node.target, node.value)
 
     def visit_Name(self, node: ast.Name) -> None:
         """Names that only ``from module import *`` could have bound."""

@@ -18,7 +18,7 @@ from popsr.compat._classes import PRIVATE_PREFIX
 from popsr.compat._own import OwnFunction
 from popsr.compat._values import Foreign, Items, Own, Value
 
-__all__ = ["COMPREHENSIONS", "FunctionNode", "Scope", "ModuleSource", "Walker", "text_of"]
+__all__ = ["COMPREHENSIONS", "FunctionNode", "ModuleSource", "Scope", "Walker", "text_of"]
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -203,9 +203,17 @@ class Walker(ast.NodeVisitor):
             self.visit_all(*node.body)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self.visit_all(*node.decorator_list, node.args, node.returns)
+        self.visit_all(*node.decorator_list, node.args)
+        self.visit_annotation(node.returns)
         with self.inside(node):
             self.visit_all(*node.body)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self.visit_annotation(node.annotation)
+
+    def visit_annotation(self, node: ast.expr | None) -> None:
+        """Annotations are read like other expressions."""
+        self.visit_all(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self.visit_FunctionDef(node)
