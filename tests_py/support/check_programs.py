@@ -143,7 +143,6 @@ CASES = {
         x = popxl.nopee_q if sys.version_info.major > 2 else popxl.nopee_r
         """,
         "11:11 name no popxl.nopee_q",
-        "11:60 name no popxl.nopee_r",
     ),
     "an import under a condition": _program(
         """
@@ -520,6 +519,29 @@ CASES = {
         "5:26 removed no numpy.NaN; 'numpy.nan'",
         "6:23 removed no fractions.gcd; 'math.gcd'",
         "7:19 removed no numpy.object; 'object'",
+    ),
+    "fallbacks for older versions": _program(
+        """
+        import sys, time, popxl
+        try:
+            from collections.abc import Mapping
+        except ImportError:
+            from collections import Mapping
+        try:
+            clock = time.perf_counter
+        except AttributeError:
+            clock = time.clock
+        if six.PY2:
+            import imp_q, popxl.gone
+        try:
+            popxl.Ir
+        except KeyError:
+            popxl.nopee_q
+        finally:
+            popxl.nopee_r
+        """,
+        "15:11 name no popxl.nopee_q",
+        "17:11 name no popxl.nopee_r",
     ),
     "removed names with another way": _program(
         """

@@ -245,7 +245,11 @@ class Walker(ast.NodeVisitor):
         caught = {name for handler in node.handlers for name in _names(handler.type)}
         with self._handling(caught | {"ImportError"} if "ModuleNotFoundError" in caught else caught):
             self.visit_all(*node.body)
-        self.visit_all(*node.handlers, *node.orelse, *node.finalbody)
+        # Handlers of missing names do what older versions of a module need, and seldom run.
+        is_fallback = bool(caught & {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", ""})
+        with self._handling({"ImportError", "AttributeError"} if is_fallback and node.handlers else set()):
+            self.visit_all(*node.handlers)
+        self.visit_all(*node.orelse, *node.finalbody)
 
     def visit_TryStar(self, node: ast.TryStar) -> None:
         self.visit_Try(node)
@@ -294,10 +298,10 @@ def _names(node: ast.expr | None) -> set[str]:
 
 
 def _is_type_checking(test: ast.expr) -> tuple[bool, bool]:
-    """Whether the body and the other branch are for type checkers only."""
+    """Whether the body and the other branch are for type checkers, or Python 2, only."""
     is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     names = _names(test.operand if isinstance(test, ast.UnaryOp) else test)
-    found = "TYPE_CHECKING" in names
+    found = bool(names & {"TYPE_CHECKING", "PY2"})
     return found and not is_negated, found and is_negated
 
 
@@ -310,6 +314,9 @@ def _version_test(test: ast.expr) -> bool | None:
     try:
         if isinstance(node, ast.Subscript):
             left = _indexed(node.slice)
+            node = node.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("major", "minor"):
+            left = getattr(sys.version_info, node.attr)
             node = node.value
         if not isinstance(node, ast.Attribute) or node.attr != "version_info":
             return None
