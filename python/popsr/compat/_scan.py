@@ -243,7 +243,7 @@ class _Reader(Walker):
     def visit_Call(self, node: ast.Call) -> None:
         function = self.scope.value(node.func)
         named = {keyword.arg: keyword for keyword in node.keywords if keyword.arg is not None}
-        for name in _values.unknown_keywords(function, named):
+        for name in _values.unknown_keywords(function, named) if named else ():
             assert isinstance(function, Known)
             suggestion = nearest(name, _values.parameters(function) or ())
             what = f"parameter {name} of {function.path}"

@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -158,15 +158,26 @@ def attribute(owner: Value, name: str) -> Value:
 
 def _attribute_of_object(owner: Known, name: str) -> Value:
     path = f"{owner.path}.{name}"
+    read = _of_module if isinstance(owner.object, ModuleType) else _of_object
+    is_there, value = read(owner.object, name)
+    if is_there is None:
+        return None
+    return Known(path, value) if is_there else Missing(path)
+
+
+def _of_object(owner: Any, name: str) -> tuple[bool | None, Any]:
+    """Whether an object of popsr has an attribute, None where that is not known, and the attribute."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a deprecated name
-            value = getattr(owner.object, name)
+            return True, getattr(owner, name)
     except AttributeError:
-        return Missing(path) if _classes.is_ours(owner.object) else None
+        return (False if _classes.is_ours(owner) else None), None
     except Exception:  # an optional package; an attribute that only a running program has
-        return None
-    return Known(path, value)
+        return None, None
+
+
+_of_module = functools.cache(_of_object)  # modules look for the nearest name before they fail
 
 
 @functools.cache
@@ -239,8 +250,7 @@ def _annotated(annotation: object, function: object, owner: Known | Instance, pa
     if cls is None:
         return None
     root = owner.path.partition(".")[0]
-    is_exported = getattr(popsr, cls.__name__, None) is cls
-    return Instance(f"{root}.{cls.__name__}" if is_exported else path, cls)
+    return Instance(f"{root}.{cls.__name__}" if _of_module(popsr, cls.__name__)[1] is cls else path, cls)
 
 
 def unknown_keywords(function: Value, keywords: Iterable[str]) -> list[str]:
@@ -251,11 +261,13 @@ def unknown_keywords(function: Value, keywords: Iterable[str]) -> list[str]:
 
 def parameters(function: Value) -> list[str] | None:
     """Names that a call may give, in order; None where they are not known, or anything may be given."""
-    if not isinstance(function, Known) or not callable(function.object):
+    if not isinstance(function, Known) or not isinstance(function.object, Hashable):
         return None
-    return _parameters(function.object) if _classes.is_ours(function.object) else None
+    is_known = callable(function.object) and _classes.is_ours(function.object)
+    return _parameters(function.object) if is_known else None
 
 
+@functools.cache
 def _parameters(function: Any) -> list[str] | None:
     try:
         found = inspect.signature(function).parameters.values()
