@@ -11,7 +11,7 @@ USAGE = """usage: python -m popsr <command>
 
 commands:
   run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module
-  check script.py ...     list what programs use of popxl, popxl_addons and popart and popsr lacks; runs nothing
+  check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   version                 print the version

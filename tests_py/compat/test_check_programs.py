@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -164,12 +164,21 @@ def test_removed_names_are_those_that_modules_lack(path: str) -> None:
         assert _gone.gone_name(path) is None
 
 
-def test_the_command_reads_a_folder(tmp_path: Path) -> None:
-    shutil.copytree(
-        Path(__file__).parent, tmp_path / "programs", ignore=shutil.ignore_patterns("__pycache__")
-    )
+def test_nothing_of_the_program_is_imported(tmp_path: Path) -> None:
+    """Not even where a file has the name of a module of Python whose names are looked up."""
+    names = ("cgi", "pkgutil", "configparser", "platform", "helper", "poptorch")
+    uses = "".join(f"import {each}\n{each}.escape, {each}.ImpImporter, {each}.dist\n" for each in names)
+    files = {f"{each}.py": "raise SystemExit('it was imported')\n" for each in names}
+    _write(files | {"train.py": uses}, tmp_path)
+    code = "import popsr.__main__ as m, sys; sys.path.insert(0, ''); sys.exit(m.main())"
     result = subprocess.run(
-        [sys.executable, "-m", "popsr", "check", "programs"], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-P", "-c", code, "check", "."],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
     )
-    assert result.stderr == ""
-    assert result.stdout.splitlines()[-1].startswith("check: ")
+    assert "it was imported" not in result.stderr
+    assert result.stdout.splitlines()[-1].startswith("check: 7 scripts, 0 names used")

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import warnings
 
 __all__ = ["gone_name", "is_found", "is_of_sdk", "removed_module"]
@@ -129,9 +130,18 @@ def gone_name(path: str) -> str | None:
     if instead is None:
         return None
     parent, _, name = path.rpartition(".")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return None if hasattr(importlib.import_module(parent), name) else instead
-    except ImportError:  # the module is gone, which is said where it is imported
+    if not _is_safe(parent.partition(".")[0]):
         return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return None if hasattr(importlib.import_module(parent), name) else instead
+
+
+def _is_safe(root: str) -> bool:
+    """True of a loaded module and of the standard library: a file of the program's must not be imported instead."""
+    if root in sys.modules:
+        return True
+    spec = importlib.util.find_spec(root) if root in sys.stdlib_module_names else None
+    return spec is not None and str(spec.origin).startswith(
+        (sysconfig.get_path("stdlib"), "frozen", "built-in")
+    )
