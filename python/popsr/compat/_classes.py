@@ -34,7 +34,9 @@ def may_have(cls: type, name: str) -> bool:
 def _object_may_have(cls: type, name: str) -> bool:
     """The fields of classes of other packages are not known."""
     is_known = all(is_ours(base) or base.__module__.partition(".")[0] in _PLAIN for base in cls.__mro__)
-    return not is_known or hasattr(cls, name) or name in fields(cls) or hasattr(cls, "__getattr__")
+    # Classes with `fixed_names` say all that they answer; their `__getattr__` raises the error.
+    is_open = hasattr(cls, "__getattr__") and not hasattr(cls, "fixed_names")
+    return not is_known or is_open or hasattr(cls, name) or name in fields(cls)
 
 
 def _subclasses(cls: type) -> Iterator[type]:

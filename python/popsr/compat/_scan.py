@@ -17,7 +17,6 @@ from popsr.compat._dataclass_fields import unhashable_defaults
 from popsr.compat._project import OwnModule, Project
 from popsr.compat._scopes import Walker, text_of
 from popsr.compat._values import Foreign, Instance, Known, Missing, Value
-from popsr.options import Options
 
 __all__ = ["Finding", "Findings", "scan"]
 
@@ -208,21 +207,21 @@ class _Reader(Walker):
         self.visit(below)
 
     def _report_attribute(self, node: ast.Attribute, value: Missing, owner: Value) -> None:
-        is_option = isinstance(owner, Instance) and owner.cls is Options
         what = f"attribute {value.path}" if owner is None else value.path
         suggestion = (
             nearest(node.attr, _values.private_names())
             if owner is None
             else _values.suggestion(owner, node.attr)
         )
-        self._report_missing(node, "option" if is_option else "name", what, "AttributeError", suggestion)
+        kind = "option" if _values.is_option(owner) else "name"
+        self._report_missing(node, kind, what, "AttributeError", suggestion)
 
     def _is_expected(self, node: ast.Attribute, owner: Value) -> bool:
         """Whether popsr should have it: no part to its left is missing, and the program does not make it itself."""
         if node.attr in self._index.asked_for or (isinstance(owner, Missing) and not owner.is_module):
             return False
-        if isinstance(owner, Instance) and owner.cls is Options:
-            return True  # options cannot be made up
+        if _values.is_option(owner):
+            return True
         if owner is None and (node.attr in self._index.stores or node.attr in self._index.defined):
             return False
         return isinstance(node.ctx, ast.Load) and node.attr not in self._stored

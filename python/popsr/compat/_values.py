@@ -6,6 +6,7 @@ something that the program itself defines, or None: unknown.
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import inspect
@@ -181,14 +182,28 @@ _of_module = functools.cache(_of_object)  # modules look for the nearest name be
 
 
 @functools.cache
-def _has_option(name: str) -> bool:
-    return hasattr(Options(), name)
+def _option(name: str) -> Value:
+    """An option; where it is a group of options, these are known too."""
+    path = f"option {name}"
+    try:
+        value = getattr(Options(), name)
+    except AttributeError:
+        return Missing(path)
+    is_group = _classes.is_ours(type(value)) and not isinstance(value, enum.Enum)
+    return Known(path, value) if is_group else None
+
+
+def is_option(owner: Value) -> bool:
+    """True if attributes of it are options, which a program cannot make up."""
+    if isinstance(owner, Known):
+        return owner.path.startswith("option ")
+    return isinstance(owner, Instance) and owner.cls is Options
 
 
 def _attribute_of_instance(owner: Instance, name: str) -> Value:
     path = f"{owner.path}.{name}"
     if owner.cls is Options:
-        return None if _has_option(name) else Missing(f"option {name}")
+        return _option(name)
     if inspect.getattr_static(owner.cls, name, None) is not None:
         value = getattr(owner.cls, name, None)  # None: of an object of an enum
         if isinstance(value, property):
