@@ -443,6 +443,21 @@ CASES = {
         B().a.nopee_q
         """,
     ),
+    "objects that are annotated as the base class": _program(
+        """
+        import popxl
+        import popxl_addons as addons
+        class Net(popxl.Ir):
+            size = 3
+            def __init__(self):
+                self.rate = 2
+            def forward(self): pass
+        def run(net: popxl.Ir, graph: popxl.Graph):
+            net.forward(), net.size, net.rate, graph.nopee_r
+        run(Net(), None)
+        """,
+        "9:46 name no popxl.Graph.nopee_r",
+    ),
     # PopART's objects
     "private attributes of unknown objects": _program(
         """

@@ -56,12 +56,12 @@ class Findings:
 def scan(project: Project) -> Findings:
     """What all modules of a program name of PopXL, and what is missing of it."""
     project.is_complete = True
-    stored = _stored_on_popsrs(project)
+    stored, added = _stored_on_popsrs(project), _added_by_subclasses(project)
     result = Findings()
     for module in project.modules.values():
         if module.tree is None:
             continue
-        reader = _Reader(module, project, stored)
+        reader = _Reader(module, project, stored, added)
         try:
             reader.visit(module.tree)
         except RecursionError:
@@ -87,11 +87,25 @@ def _stored_on_popsrs(project: Project) -> set[str]:
     return found
 
 
+def _added_by_subclasses(project: Project) -> set[str]:
+    """Attributes of the program's own subclasses of popsr's: an object that is annotated as the base may have them."""
+    classes = [
+        cls for cls in project.index.classes.values() if any(isinstance(each, Known) for each in cls.mro())
+    ]
+    found = {name for cls in classes for name in cls.inner.bindings}
+    for name in project.index.stores if classes else ():
+        stores = project.index.stores_of(name)
+        if any(cls.object in stores for cls in classes):
+            found.add(name)
+    return found
+
+
 class _Reader(Walker):
     """Looks up every name of a module."""
 
-    def __init__(self, module: OwnModule, project: Project, stored: set[str]) -> None:
+    def __init__(self, module: OwnModule, project: Project, stored: set[str], added: set[str]) -> None:
         super().__init__(module.scopes)
+        self._added = added
         self.used: set[str] = set()
         self._module = module
         self._index = project.index
@@ -222,6 +236,8 @@ class _Reader(Walker):
             return False
         if _values.is_option(owner):
             return True
+        if isinstance(owner, Instance) and node.attr in self._added:
+            return False
         if owner is None and (node.attr in self._index.stores or node.attr in self._index.defined):
             return False
         return isinstance(node.ctx, ast.Load) and node.attr not in self._stored
