@@ -49,6 +49,16 @@ def test_what_is_found(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture
     assert said["summary"]["runs"] == (status == 0)
 
 
+def test_names_may_be_made_of_each_other_many_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = "".join(f"y{i + 1} = y{i} + 1\n" for i in range(800))
+    text = f"import popxl\ndef f():\n  y800.x, popxl.nopee_q\nclass A:\n  y = y799\ny0 = popxl.constant(1)\n{steps}"
+    (tmp_path / "a.py").write_text(text)
+    status, said = _check_paths(capsys, tmp_path / "a.py")
+    assert (status, [each["text"] for each in said["findings"]]) == (1, ["no popxl.nopee_q"])
+
+
 # Folders
 
 

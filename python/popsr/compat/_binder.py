@@ -1,4 +1,4 @@
-"""What each name of a program is bound to, and what the program does by name."""
+"""Bindings of all names of a program, and its stores, calls and tests by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from popsr.compat._values import Known, Missing, Value
 
 __all__ = ["Binder", "Importer"]
 
-# What `import` of a name finds, in popsr or in the program: the name without dots before it, and their number.
+# The value of an `import`, in popsr or in the program, by the name without dots before it, and their number.
 Importer = Callable[[str, int], Value]
 # Functions that ask what an object is before the program uses it as such.
 _TESTS = ("isinstance", "issubclass", "type")

@@ -1,6 +1,6 @@
 """Fields of dataclasses may default to instances of other dataclasses, as up to Python 3.10.
 
-Python 3.11 refuses a default whose class is not hashable, which most dataclasses are. What it refuses becomes a factory
+Python 3.11 refuses a default whose class is not hashable, which most dataclasses are. Such a default becomes a factory
 that makes a deep copy for each object; the class attribute stays what the program wrote. Lists, dictionaries and sets
 stay refused, as they always were.
 

@@ -125,7 +125,7 @@ def is_found(root: str) -> bool:
 
 @functools.cache
 def gone_name(path: str) -> str | None:
-    """What to write instead of a name that its module no longer has; None of a name that is there, or not known."""
+    """The replacement of a name that its module no longer has; None of a name that is there, or not known."""
     instead = _REMOVED_NAMES.get(path)
     if instead is None:
         return None

@@ -55,7 +55,7 @@ class Store:
 
 @dataclass
 class Index:
-    """What all modules of a program do by name of attribute or function."""
+    """Stores, calls, classes and tests of all modules of a program, by name."""
 
     stores: dict[str, list[Store]] = field(default_factory=dict)
     calls: dict[str, list[tuple[Scope, ast.Call]]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Index:
 
 
 def decorator_path(scope: Scope, node: ast.expr) -> str:
-    """What a decorator is, as "functools.cache"; empty when it is not known."""
+    """The path of a decorator, as "functools.cache"; empty when it is not known."""
     function = node.func if isinstance(node, ast.Call) else node
     if isinstance(function, ast.Name) and scope.home(function.id) is None:
         return f"builtins.{function.id}"
@@ -141,7 +141,7 @@ class OwnFunction(Own):
         return bool(self.decorators & _PROPERTIES)
 
     def call(self) -> Value:
-        """What it returns, if all its returns agree."""
+        """The value that all its returns agree on, else an object of its annotation."""
         allowed = _TRANSPARENT | _PROPERTIES
         if self.decorators - allowed or self._inner.yields or isinstance(self.node, ast.AsyncFunctionDef):
             return None
@@ -150,7 +150,7 @@ class OwnFunction(Own):
         )
 
     def managed(self) -> Value:
-        """What ``with function() as name`` binds when it is a generator under ``contextlib.contextmanager``."""
+        """The value that ``with function() as name`` binds, also of a generator under ``contextlib.contextmanager``."""
         if self.decorators and self.decorators <= _MANAGERS | _TRANSPARENT:
             return self._joined(self._inner.yields)
         return _values.enter(self.call())
@@ -165,13 +165,13 @@ class OwnFunction(Own):
             self._is_busy = False
 
     def receiver(self) -> Value:
-        """What the first parameter of a method is; None of a function."""
+        """The object or class that the first parameter of a method is; None of a function."""
         if self.owner is None or "builtins.staticmethod" in self.decorators:
             return None
         return self.owner if "builtins.classmethod" in self.decorators else self.owner.object
 
     def parameter(self, name: str) -> Value:
-        """What all calls that are seen give for a parameter."""
+        """The value that all calls that are seen give for a parameter."""
         if self.decorators - _TRANSPARENT:
             return None
         given = [each for each in self._given(name) if each is not _NOTHING]
@@ -266,7 +266,7 @@ class OwnClass(Own):
         return None if isinstance(value, Instance) else value
 
     def definition(self, name: str) -> Value:
-        """What the body of the class, or of the first base that has the name, binds it to."""
+        """The value of a name in the body of the class, or of the first base that has it."""
         for each in self.mro():
             if isinstance(each, OwnClass) and name in each.inner.bindings:
                 return each.inner.name(name)
@@ -293,7 +293,7 @@ class OwnObject(Own):
         self._known: dict[str, Value] = {}
 
     def attribute(self, name: str) -> Value:
-        """What all that sets it agrees on."""
+        """The value that all stores and the class agree on."""
         if name not in self._known:
             self._known[name] = None  # of an attribute that is made of itself
             self._known[name] = self._attribute(name)
@@ -315,5 +315,5 @@ class OwnObject(Own):
         return value.call() if isinstance(value, OwnFunction) and value.is_property else value
 
     def enter(self) -> Value:
-        """What its ``__enter__`` returns."""
+        """The value that its ``__enter__`` returns."""
         return _values.call(self.attribute("__enter__"))

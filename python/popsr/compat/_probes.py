@@ -80,7 +80,7 @@ def _error_of_option(name: str, value: Any, is_literal: bool) -> str | None:
 
 
 def _error(attempt: Callable[[], object]) -> str | None:
-    """What popsr says, quietly: it is not the program that is run."""
+    """The error of an attempt, without its warnings and log lines: the program itself is not run."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

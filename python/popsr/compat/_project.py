@@ -92,7 +92,7 @@ class OwnModule(ModuleSource):
         self.tree = tree
 
     def imported(self, name: str, level: int) -> Value:
-        """What ``import name`` finds; ``level``: number of dots before it."""
+        """The module that ``import name`` finds; ``level``: number of dots before it."""
         if level == 0 and (_values.is_popsrs(name) or not name):
             return _values.module(name)
         found = self.own_module(name, level)

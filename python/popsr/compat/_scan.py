@@ -1,4 +1,4 @@
-"""What a module uses of PopXL and popsr lacks, and what of it no longer runs, found without running it."""
+"""Names of a module that popsr lacks, and names of Python and NumPy that are gone, found without running it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Findings:
 
 
 def scan(project: Project) -> Findings:
-    """What all modules of a program name of PopXL, and what is missing of it."""
+    """Look up all names of all modules of a program."""
     project.is_complete = True
     stored, added = _stored_on_popsrs(project), _added_by_subclasses(project)
     result = Findings()
@@ -154,7 +154,7 @@ class _Reader(Walker):
             self._read_module(alias, alias.name)
 
     def _read_module(self, node: ast.AST, name: str) -> Value:
-        """What is imported, by its whole name."""
+        """Look up a module by its whole name."""
         value = self._module.imported(name, 0)
         if isinstance(value, Missing):
             suggestion = _values.suggested_module(value.path)

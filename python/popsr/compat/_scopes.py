@@ -1,4 +1,4 @@
-"""The names of a program: where each is bound, and what it stands for.
+"""The names of a program: where each is bound, and its value.
 
 A name that is bound more than once in its scope stands for something only if all its bindings agree, so the order in
 which statements run does not matter.
@@ -94,19 +94,24 @@ class Scope:
         return (self.parent.all_imported_all() if self.parent else []) + self.imported_all + own
 
     def name(self, name: str) -> Value:
-        """What a name that is used in this scope stands for."""
+        """The value of a name that is used in this scope."""
         home = self.home(name)
         if home is None:
             return None
         if name not in home._values:
             home._values[name] = None  # of a name that is bound to what is made of itself
-            values = [binding() for binding in home.bindings.get(name, ())]
-            values += [star.attribute(name) for star in home.stars if star.exports(name)]
-            home._values[name] = _values.join(values)
+            try:
+                home._values[name] = home._joined(name)
+            except RecursionError:  # one name made of another, hundreds of times
+                return None
         return home._values[name]
 
+    def _joined(self, name: str) -> Value:
+        values = [binding() for binding in self.bindings.get(name, ())]
+        return _values.join(values + [star.attribute(name) for star in self.stars if star.exports(name)])
+
     def value(self, node: ast.expr | None) -> Value:
-        """What an expression in this scope stands for."""
+        """The value of an expression in this scope."""
         if isinstance(node, ast.Name):
             return self.name(node.id)
         if isinstance(node, ast.Attribute):
@@ -122,7 +127,7 @@ class Scope:
 
     @staticmethod
     def attribute(owner: Value, name: str) -> Value:
-        """What ``owner.name`` stands for; an owner that is not known has PopART's attributes if it has such a name."""
+        """The value of ``owner.name``; an owner that is not known has PopART's attributes."""
         if owner is None and name.startswith(PRIVATE_PREFIX):
             return _values.private_attribute(name)
         return _values.attribute(owner, name)
@@ -137,7 +142,7 @@ class Scope:
         return _values.call(function)
 
     def entered(self, manager: ast.expr) -> Value:
-        """What ``with manager as name`` binds."""
+        """The value that ``with manager as name`` binds."""
         function = self.value(manager.func) if isinstance(manager, ast.Call) else None
         return function.managed() if isinstance(function, OwnFunction) else _values.enter(self.value(manager))
 

@@ -1,4 +1,4 @@
-"""What an expression of a program stands for, as far as that can be told without running the program.
+"""Values of expressions of a program, as far as they can be told without running it.
 
 A value is something of popsr, an object of a class of popsr, something that popsr lacks, something of another package,
 something that the program itself defines, or None: unknown.
@@ -67,16 +67,16 @@ class Own:
     """Something that the program defines: a module, function, class or object of such a class."""
 
     def attribute(self, name: str) -> Value:
-        """What ``own.name`` stands for; never Missing because of the name."""
+        """The value of ``own.name``; never Missing because of the name."""
         del name
         return None
 
     def call(self) -> Value:
-        """What a call returns."""
+        """The value of a call."""
         return None
 
     def enter(self) -> Value:
-        """What ``with own as name`` binds."""
+        """The value that ``with own as name`` binds."""
         return None
 
     def instance(self) -> Value:
@@ -88,7 +88,7 @@ Value: TypeAlias = Known | Instance | Missing | Foreign | Items | Own | None
 
 
 def join(values: Iterable[Value]) -> Value:
-    """What a name stands for that is bound to all these: unknown unless they are the same."""
+    """The value of a name that is bound to all these: unknown unless they are the same."""
     distinct = {_identity(value): value for value in values}
     return distinct.popitem()[1] if len(distinct) == 1 else None
 
@@ -121,7 +121,7 @@ def _imported(known_as: str, name: str, root: str | None) -> Value:
 
 
 def module(name: str) -> Value:
-    """What ``import name`` finds, but for modules of the program's own."""
+    """The module that ``import name`` finds, but for modules of the program's own."""
     if not name:
         return None
     if not is_popsrs(name):
@@ -130,7 +130,7 @@ def module(name: str) -> Value:
 
 
 def member(found: Value, name: str) -> Value:
-    """What ``from module import name`` finds."""
+    """The value that ``from module import name`` finds."""
     value = attribute(found, name)
     if isinstance(found, Known) and isinstance(value, Missing):
         submodule = module(f"{found.path}.{name}")
@@ -139,13 +139,13 @@ def member(found: Value, name: str) -> Value:
 
 
 def public_names(found: Known) -> list[str]:
-    """What ``from module import *`` binds."""
+    """The names that ``from module import *`` binds."""
     names = [name for name in vars(found.object) if not name.startswith("_")]
     return list(getattr(found.object, "__all__", names))
 
 
 def attribute(owner: Value, name: str) -> Value:
-    """What ``owner.name`` stands for."""
+    """The value of ``owner.name``."""
     if isinstance(owner, Missing):
         return Missing(f"{owner.path}.{name}", True) if owner.is_module else owner
     if isinstance(owner, Known):
@@ -217,7 +217,7 @@ def _attribute_of_instance(owner: Instance, name: str) -> Value:
 
 
 def private_attribute(name: str) -> Value:
-    """What ``x.name`` stands for when nothing is known of ``x`` and only objects of popsr have such names."""
+    """The value of ``x.name`` when nothing is known of ``x`` and only objects of popsr have such names."""
     owners = _classes.with_private_attribute(name)
     if not owners:
         return Missing(name)
@@ -225,7 +225,7 @@ def private_attribute(name: str) -> Value:
 
 
 def call(function: Value) -> Value:
-    """What a call returns."""
+    """The value of a call."""
     if isinstance(function, Own):
         return function.call()
     if not isinstance(function, Known):
@@ -237,7 +237,7 @@ def call(function: Value) -> Value:
 
 
 def enter(manager: Value) -> Value:
-    """What ``with manager as name`` binds."""
+    """The value that ``with manager as name`` binds."""
     if isinstance(manager, Own):
         return manager.enter()
     return call(attribute(manager, "__enter__")) if isinstance(manager, Instance) else None
