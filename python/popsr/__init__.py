@@ -48,7 +48,7 @@ from popsr.dtypes import (
     uint32,
     uint64,
 )
-from popsr.errors import Error, ReplicaWarning
+from popsr.errors import Error, FloatingPointError, ReplicaWarning
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
@@ -90,6 +90,7 @@ __all__ = [
     "Constant",
     "DeviceToHostStream",
     "Error",
+    "FloatingPointError",
     "ExecutionContext",
     "Graph",
     "HostToDeviceStream",
