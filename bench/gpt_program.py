@@ -1,5 +1,6 @@
-"""A GPT-like training program as PopXL's models write it, with ``popsr.addons``: modules, autodiff, serialised batches,
-accumulation, Adam. A run is one update on 8 replicas.
+"""A GPT-like training program as PopXL's models write it, with ``popsr.addons``; a run is one update on 8 replicas.
+
+Modules, autodiff with accumulation and recomputation, serialised batches, a mean of gradients, Adam.
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ def normal(shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Embedding(addons.Module):
+    """Of words and their places."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -53,6 +56,8 @@ class Embedding(addons.Module):
 
 
 class Attention(addons.Module):
+    """Causal, of several heads."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -70,6 +75,8 @@ class Attention(addons.Module):
 
 
 class Block(addons.Module):
+    """One layer: both parts after a norm, with a residual each."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.dropout = config.dropout
@@ -98,6 +105,8 @@ class Body(addons.Module):
 
 
 class Scores(addons.Module):
+    """Of the next token."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config, self.norm = config, LayerNorm()

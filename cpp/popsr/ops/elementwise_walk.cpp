@@ -82,6 +82,11 @@ void add_outer(Nest& nest, std::size_t operands, std::int64_t extent,
 /// row.
 struct Odometer {
   Odometer(const Nest& shape, std::size_t count, std::int64_t flat) : nest(shape), operands(count) {
+    seek(flat);
+  }
+
+  void seek(std::int64_t flat) {
+    offset = {};
     for (int d = 0; d < nest.rank; ++d) {
       const auto dim = static_cast<std::size_t>(d);
       at[dim] = flat % nest.extent[dim];
@@ -103,6 +108,16 @@ struct Odometer {
       if (!wraps) return;
       at[d] = 0;
     }
+  }
+
+  /// To the flat position, which is `count` after this one.
+  void move_to(std::int64_t flat, std::int64_t count) {
+    const std::int64_t rows = count / nest.extent[0];
+    if (at[0] != 0 || rows * nest.extent[0] != count || at[1] + rows >= nest.extent[1]) {
+      return seek(flat);
+    }
+    at[1] += rows;
+    for (std::size_t j = 0; j < operands; ++j) offset[j] += rows * nest.stride[1][j];
   }
 
   const Nest& nest;
@@ -222,7 +237,7 @@ class Pass {
   std::size_t count() const { return walk_.operands_.size(); }
   void rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
   void gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
-  void gather(std::size_t j, const Nest& nest, const std::byte* base, Odometer at, std::int64_t n);
+  void gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start, std::int64_t n);
   void broadcast(std::size_t j, const std::byte* src, std::int64_t row);
   void load(std::size_t j, const std::byte* src, std::int64_t n);
   void convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const;
@@ -290,25 +305,28 @@ void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t b
       stride *= nest.extent[d];
     }
   }
-  for (const std::int64_t tile = tile_of(nest); begin < end;) {
-    const std::int64_t n = std::min(tile - begin % tile, end - begin);
-    const Odometer at(nest, count(), begin);
+  Odometer at(nest, count(), begin);
+  const std::int64_t tile = tile_of(nest);
+  for (std::int64_t n = std::min(tile - begin % tile, end - begin); begin < end;) {
     for (std::size_t j = 0; j < count(); ++j) {
       dense[j] ? load(j, in[j] + begin * walk_.operands_[j].size, n) : gather(j, nest, in[j], at, n);
     }
     compute(begin, n);
     begin += n;
+    at.move_to(begin, n);
+    n = std::min(tile, end - begin);
   }
 }
 
-void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, Odometer at, std::int64_t n) {
+void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start,
+                  std::int64_t n) {
   const Operand& operand = walk_.operands_[j];
   auto* const staged = static_cast<std::byte*>(operand.direct ? tile(j) : tile(count() + 2));
   const std::int64_t step = nest.stride[0][j];
-  const std::int64_t left = (nest.extent[1] - at.at[1]) * nest.extent[0] - at.at[0];
-  const bool regular = at.at[0] == 0 && n <= left;  // one step from row to row
+  const std::int64_t left = (nest.extent[1] - start.at[1]) * nest.extent[0] - start.at[0];
+  const bool regular = start.at[0] == 0 && n <= left;  // one step from row to row
   const bool repeats = regular && nest.stride[1][j] == 0;
-  const std::byte* const first = base + at.offset[j] * operand.size;
+  const std::byte* const first = base + start.offset[j] * operand.size;
   if (repeats && filled_[j] == first && filled_size_[j] >= n) return;  // from the tile before
   filled_[j] = repeats ? first : nullptr;
   filled_size_[j] = n;
@@ -319,6 +337,7 @@ void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, Odomet
                                   static_cast<int>(operand.size));
     return load(j, staged, n);
   }
+  Odometer at = start;
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t run = std::min(nest.extent[0] - at.at[0], n - i);
     const std::byte* src = base + (at.offset[j] + at.at[0] * step) * operand.size;
@@ -340,7 +359,9 @@ void Pass::broadcast(std::size_t j, const std::byte* src, std::int64_t row) {
   const std::int64_t n = std::min(kTile, row);
   std::uint64_t value = 0;
   convert(j, &value, src, 1);
-  fill_elements(tile(j), &value, n, static_cast<std::int64_t>(popsr::size_of(walk_.compute_)));
+  const std::int64_t step = 0;
+  walk_.kernels_.gather_strided(tile(j), &value, 1, &n, &step,
+                                static_cast<int>(popsr::size_of(walk_.compute_)));
 }
 
 void Pass::load(std::size_t j, const std::byte* src, std::int64_t n) {
