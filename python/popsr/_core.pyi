@@ -338,6 +338,7 @@ class Session:
         num_threads: int,
         clamp_scales: bool,
         strict_labels: bool,
+        check_floats: bool,
     ) -> None: ...
     step: int
     def used_streams(self) -> list[int]: ...

@@ -13,6 +13,7 @@ __all__ = ["Options"]
 
 # The one table of PopART's spellings.
 _ALIASES = {
+    "enableFloatingPointChecks": "enable_floating_point_checks",
     "enableStochasticRounding": "enable_stochastic_rounding",
     "stochasticRoundingMode": "stochastic_rounding_mode",
     "throwIfLog2ScaleTensorNotInRange": "throw_if_log2_scale_tensor_not_in_range",
@@ -33,12 +34,18 @@ class Options:
         seed: seed of the random numbers, 0 <= seed < 2**64; ``Session(seed=...)`` goes first.
         throw_if_log2_scale_tensor_not_in_range: float8 ops whose ``log2_scale`` is outside [-32, 32) when they run
             raise AttributeValueError; else the scale is clamped to that range.
+        enable_floating_point_checks: for debugging: an op with a result that is infinite or NaN although its operands
+            are finite, also because it overflows a narrow dtype when it is rounded, raises FloatingPointError. It
+            names the op, its line, the replicas, the element and the value; no later op runs, and variables hold what
+            was written until then. Loads from the host, memory that nothing was written to, and ops with operands that
+            are not finite are exempt. The bits are the same, and runs are slower.
     """
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
     seed: int
     throw_if_log2_scale_tensor_not_in_range: bool
+    enable_floating_point_checks: bool
 
     def __init__(self) -> None:
         """The defaults: rounding to nearest."""
@@ -46,6 +53,7 @@ class Options:
         self.stochastic_rounding_mode = "partition"
         self.seed = 0
         self.throw_if_log2_scale_tensor_not_in_range = True
+        self.enable_floating_point_checks = False
 
     def __getattr__(self, name: str) -> Any:
         if name in _ALIASES:
@@ -84,4 +92,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "throw_if_log2_scale_tensor_not_in_range": partial(
         read_bool, "options: throw_if_log2_scale_tensor_not_in_range"
     ),
+    "enable_floating_point_checks": partial(read_bool, "options: enable_floating_point_checks"),
 }

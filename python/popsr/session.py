@@ -114,6 +114,7 @@ class Session(SessionVariables):
             num_threads or 0,
             clamp_scales,
             "labels" in errors,
+            ir.options.enable_floating_point_checks,
         )
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
@@ -163,6 +164,8 @@ class Session(SessionVariables):
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
             ReplicaError: a collective in a branch that some members of a group do not take.
+            FloatingPointError: with ``ir.options.enable_floating_point_checks``, a result is not finite although the
+                operands of its op are.
             StoppedError: ``stop`` was called.
             OutOfRangeError: an index or offset out of range; with ``strict``, a label that is none of the classes.
             TypeError: ``progress`` is neither bool nor str.

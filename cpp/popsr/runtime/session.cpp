@@ -76,10 +76,11 @@ void Session::compile(const SessionOptions& options) {
   const bool dedup = options.dedup && !checks;
   const int threads = options.num_threads == 0 ? default_threads() : options.num_threads;
   plan_ = std::make_unique<Plan>(*facts_, PlanOptions{.dedup = dedup,
-                                                      .fold = options.check < 1,
+                                                      .fold = options.check < 1 && !options.check_floats,
                                                       .unroll = !checks,
                                                       .threads = threads,
-                                                      .clamp_scales = options.clamp_scales});
+                                                      .clamp_scales = options.clamp_scales,
+                                                      .check_floats = options.check_floats});
   state_ = std::make_unique<State>(*facts_, *plan_, threads, options.check);
   state_->seed = options.seed;
   for (const TensorId id : ir_->graph(kMainGraph).tensors) {
