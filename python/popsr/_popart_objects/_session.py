@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableSequence
 from typing import TYPE_CHECKING, Any, overload
 
-from popsr._args import read_a, read_flag, read_index
+from popsr._args import read_a, read_bool, read_index
 from popsr._popart_objects._base import PopartObject
 from popsr.errors import OutOfRangeError
 
@@ -68,7 +68,7 @@ class AttachStack(MutableSequence[bool]):
         Raises:
             OutOfRangeError: nothing was popped, or the place is not the end.
         """
-        read_flag("_was_attached_stack: value", value)
+        read_bool("_was_attached_stack: value", value)
         if not self._session._popped or index != len(self):
             raise OutOfRangeError(
                 "_was_attached_stack: only what was popped can be appended, expected `with session:`"
@@ -81,6 +81,11 @@ class AttachStack(MutableSequence[bool]):
     def __setitem__(self, index: slice, value: Iterable[bool]) -> None: ...
     def __setitem__(self, index: int | slice, value: bool | Iterable[bool]) -> None:
         raise OutOfRangeError("_was_attached_stack: entries cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return self._entries() == (other._entries() if isinstance(other, AttachStack) else other)
+
+    __hash__ = None  # type: ignore[assignment] # as of a list
 
     def _entries(self) -> list[bool]:
         """The outermost ``with`` found the session detached, unless one was popped and it stayed attached."""
@@ -156,7 +161,7 @@ class PopartSession(PopartObject):
         Raises:
             ArgumentTypeError: it is not a bool.
         """
-        read_flag("setEngineIsLoaded: isLoaded", is_loaded)
+        read_bool("setEngineIsLoaded: isLoaded", is_loaded)
 
     def get_engine_is_loaded(self) -> bool:
         """True while the session is attached."""

@@ -10,6 +10,7 @@ from popsr._args import read_a
 from popsr._choices import Choices
 from popsr._popart_objects._base import PopartObject
 from popsr.errors import UndefinedValue
+from popsr.tensorlocation import ReplicatedTensorSharding, TensorStorage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,12 +45,12 @@ class TensorLocationInfo(PopartObject):
         self._tensor = tensor
 
     def is_remote(self) -> bool:
-        """True if it is a variable of a remote buffer."""
-        return self._tensor._ir._core.home(self._tensor._id) is not None
+        """True if it is a variable in remote memory."""
+        return self._tensor.location_info.storage is TensorStorage.OffChip
 
     def is_sharded(self) -> bool:
         """True if each replica keeps a part."""
-        return self._tensor.location_info.replicated_tensor_sharding.name == "On"
+        return self._tensor.location_info.replicated_tensor_sharding is ReplicatedTensorSharding.On
 
     def get_remote_buffer_info(self) -> tuple[int, int]:
         """Number of the remote buffer, and the entry.
@@ -57,10 +58,10 @@ class TensorLocationInfo(PopartObject):
         Raises:
             UndefinedValue: it is not remote.
         """
-        home = self._tensor._ir._core.home(self._tensor._id)
-        if home is None:
-            raise UndefinedValue(f"getRemoteBufferInfo: '{self._tensor.id}' is not in a remote buffer")
-        return home
+        for place, variable in self._tensor._ir._residents.items():
+            if variable is self._tensor:
+                return place
+        raise UndefinedValue(f"getRemoteBufferInfo: '{self._tensor.id}' is not a variable of a remote buffer")
 
 
 class PopartTensor(PopartObject):

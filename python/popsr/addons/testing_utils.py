@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_items
+from popsr._args import is_a, read_items, read_text
 from popsr._popart_objects import PopartOp
 from popsr._popart_objects._custom_ops import graph_of
 from popsr._popart_objects._op_classes import OpClass
@@ -158,7 +158,9 @@ def _of_graph(where: str, op_type: OpType, of: OpType | Graph, graph: Graph | No
 
 def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
     is_class = isinstance(op_type, OpClass)
-    if not is_class and not is_a(op_type, str):
+    if isinstance(op_type, str):
+        op_type = read_text(f"{where}: op_type", op_type)
+    elif not is_class:
         raise ArgumentTypeError(
             f"{where}: op_type is not a class of ops or a str, got {shown(op_type)}, expected "
             "popart._internal.ir.op.MatMulOp or a name such as 'matmul'"

@@ -29,7 +29,7 @@ _IDENTIFIER = re.compile(
     r"\bOperatorIdentifier\b\s*&?\s*\w*\s*=?\s*(?:popart\s*::\s*)?(?:OperatorIdentifier\s*)?[({]\s*"
     r'"([^"\n]*)"\s*,\s*"([^"\n]*)"\s*,\s*(\d+)'
 )
-_CLASS = re.compile(r'\bclass_\s*<\s*([\w:]+)([^;"]*?)>\s*\(\s*\w+\s*,\s*"(\w+)"')
+_CLASS = re.compile(r'\bclass_\s*<\s*([\w:]+)([^;"]*?)>\s*(?:\w+\s*)?\(\s*\w+\s*,\s*"(\w+)"')
 _FUNCTION = re.compile(r'\bm\s*\.\s*def\s*\(\s*"(\w+)"')
 
 

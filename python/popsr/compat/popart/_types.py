@@ -8,6 +8,7 @@ from typing import Any
 from popsr import dtypes
 from popsr._args import read_dtype, read_int, read_mapping, read_shape, read_text
 from popsr._choices import Choices
+from popsr._shown import shown
 from popsr._suggestions import nearest
 from popsr.errors import DTypeError
 
@@ -88,7 +89,7 @@ def _read_type(value: Any) -> DataType:
         name = read_text("TensorInfo: dtype", value)
         if name not in DataType.__members__:
             expected = nearest(name, DataType.__members__) or f"one of {', '.join(DataType.__members__)}"
-            raise DTypeError(f"TensorInfo: no such dtype, got {name[:40]!r}, expected {expected}")
+            raise DTypeError(f"TensorInfo: no such dtype, got {shown(name)}, expected {expected}")
         return DataType[name]
     return DataType(read_dtype("TensorInfo: dtype", value).name)
 
