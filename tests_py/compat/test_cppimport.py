@@ -253,7 +253,7 @@ def test_operators_are_objects_of_the_class_that_made_them(tmp_path: Path, cppim
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``ops.so`` needs libpopart.so, ``symbols.so`` a function of it, ``other.so`` libother.so; none of these is there."""
+    """``popart.so`` needs libpopart.so, ``symbols.so`` a function of it, ``other.so`` libother.so, which are gone."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("needs a C++ compiler")

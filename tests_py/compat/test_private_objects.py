@@ -81,7 +81,7 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
         lambda w: w.ir._pb_ir.setPatterns(_ir.patterns.Patterns(_ir.patterns.PatternsLevel.Minimal)),
         lambda w: None,
     ),
-    "setDataFlow": (lambda w: w.ir._pb_ir.setDataFlow(_types.DataFlow(1, {})), lambda w: None),
+    "setDataFlow": (lambda w: w.ir._pb_ir.setDataFlow(_ir.DataFlow(1, {})), lambda w: None),
     "Ir as class": (lambda w: isinstance(w.ir._pb_ir, _ir.Ir), lambda w: True),
     # graph._pb_graph
     "getOps": (
@@ -202,12 +202,12 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
     "level": (
         lambda w: _ir.patterns.Patterns(3),
         ArgumentTypeError,
-        "Patterns: level is not a PatternsLevel",
+        "Patterns: patterns",
     ),
     "pattern": (
         lambda w: setattr(_ir.patterns.Patterns(), "InPlace", 1),
         ArgumentTypeError,
-        "InPlace is not a bool",
+        "enablePattern: value is not a bool",
     ),
     "data flow": (lambda w: w.ir._pb_ir.setDataFlow(1), ArgumentTypeError, "not a DataFlow"),
     "graph of patterns": (

@@ -104,9 +104,9 @@ class PopartIr(PopartObject):
         Raises:
             ArgumentTypeError: they are not Patterns.
         """
-        from popsr.compat.popart._internal.ir import patterns as module
+        from popsr.compat.popart._data_flow import Patterns
 
-        read_a("setPatterns: patterns", patterns, module.accepted())
+        read_a("setPatterns: patterns", patterns, Patterns)
 
     def set_data_flow(self, data_flow: Any) -> None:
         """Read PopART's description of a run: how often streams move is ``ir.num_host_transfers``.
@@ -114,7 +114,7 @@ class PopartIr(PopartObject):
         Raises:
             ArgumentTypeError: it is not a DataFlow.
         """
-        from popsr.compat.popart._types import DataFlow
+        from popsr.compat.popart._data_flow import DataFlow
 
         read_a("setDataFlow: dataFlow", data_flow, DataFlow)
 

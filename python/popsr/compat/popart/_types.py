@@ -1,119 +1,168 @@
-"""PopART's descriptions of tensors and of runs."""
+"""Element types and tensor descriptions by PopART's names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from popsr import dtypes
-from popsr._args import read_dtype, read_int, read_mapping, read_shape, read_text
+from popsr._args import read_index, read_shape
 from popsr._choices import Choices
 from popsr._shown import shown
 from popsr._suggestions import nearest
 from popsr.errors import DTypeError
 
-__all__ = ["DataFlow", "DataType", "TensorInfo"]
+__all__ = ["DataType", "TensorInfo"]
 
 
 class DataType(Choices):
-    """Element types by PopART's names."""
+    """Element types. ``STRING`` and ``UNDEFINED`` are names only: no tensor has them."""
 
-    FLOAT = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    DOUBLE = "float64"
-    FLOAT8_143 = "float8_143"
-    FLOAT8_152 = "float8_152"
-    INT8 = "int8"
-    INT16 = "int16"
-    INT32 = "int32"
-    INT64 = "int64"
-    UINT8 = "uint8"
-    UINT16 = "uint16"
-    UINT32 = "uint32"
-    UINT64 = "uint64"
-    BOOL = "bool"
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    INT32 = 4
+    INT64 = 5
+    UINT32 = 6
+    UINT64 = 7
+    BOOL = 8
+    FLOAT = 9
+    FLOAT16 = 10
+    BFLOAT16 = 11
+    DOUBLE = 12
+    COMPLEX64 = 13
+    COMPLEX128 = 14
+    STRING = 15
+    FLOAT8_143 = 16
+    FLOAT8_152 = 17
+    UNDEFINED = 18
+
+    @classmethod
+    def of(cls, dtype: dtypes.dtype) -> DataType:
+        """The member for a dtype of popsr."""
+        return cls[_NAMES.get(dtype.name, dtype.name.upper())]
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        """The dtype of popsr.
+
+        Raises:
+            DTypeError: STRING and UNDEFINED have none.
+        """
+        name = _DTYPES.get(self.name, self.name.lower())
+        if self in (DataType.STRING, DataType.UNDEFINED):
+            raise DTypeError(
+                f"DataType: no tensor has it, got {self.name}, expected a type of numbers or BOOL"
+            )
+        return dtypes.dtype.from_name(name)
+
+
+# Where PopART's name is not the dtype's in capitals.
+_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def read_data_type(where: str, value: Any) -> DataType:
+    """A DataType, or what stands for one: PopART's name in any case, a dtype of popsr or NumPy.
+
+    Raises:
+        DTypeError: it stands for none.
+    """
+    if isinstance(value, DataType):
+        return value
+    if isinstance(value, str) and value.upper() in DataType.__members__:
+        return DataType[value.upper()]
+    try:
+        return DataType.of(dtypes.dtype.as_dtype(value))
+    except (ValueError, TypeError):
+        close = nearest(value, DataType.__members__) if isinstance(value, str) else ""
+        expected = close or "a DataType, its name, or a dtype"
+        raise DTypeError(f"{where}: unknown data type, got {shown(value)}, expected {expected}") from None
 
 
 class TensorInfo:
-    """Element type and shape of a tensor. Infos compare by these.
+    """Element type and shape of a tensor. Compares by both.
 
     Args:
-        dtype: a dtype, a DataType, or its name, as "FLOAT16".
+        dtype: a DataType, its name ("FLOAT", "FLOAT16", …) or a dtype; or a NumPy array that has both.
         shape: the shape.
-    Raises:
-        DTypeError: ``dtype`` stands for none.
-        ShapeError: ``shape`` is not a shape.
     """
 
-    __slots__ = ("_dtype", "_shape")
+    __slots__ = ("_data_type", "_shape")
 
-    def __init__(self, dtype: Any, shape: Iterable[int] = ()) -> None:
-        """An info."""
-        self._dtype = _read_type(dtype)
-        self._shape = tuple(read_shape("TensorInfo", shape))
+    def __init__(self, dtype: Any, shape: Sequence[int] | None = None) -> None:
+        """A description.
+
+        Raises:
+            DTypeError: the element type is unknown.
+            ShapeError: the shape cannot be.
+        """
+        if shape is None and isinstance(dtype, np.ndarray):
+            dtype, shape = dtype.dtype, dtype.shape
+        self._data_type = read_data_type("TensorInfo", dtype)
+        self._shape = read_shape("TensorInfo", shape)
 
     def shape(self) -> list[int]:
         """The shape."""
         return list(self._shape)
 
-    def dataType(self) -> DataType:  # noqa: N802 - PopART's name
+    def dataType(self) -> DataType:  # noqa: N802
         """The element type."""
-        return self._dtype
+        return self._data_type
 
-    def nelms(self) -> int:
-        """Number of elements."""
-        count = 1
-        for extent in self._shape:
-            count *= extent
-        return count
+    def data_type(self) -> str:
+        """Name of the element type: "FLOAT"."""
+        return self._data_type.name
+
+    def data_type_lcase(self) -> str:
+        """Name of the element type as NumPy spells it: "float32"."""
+        return _DTYPES.get(self._data_type.name, self._data_type.name.lower())
 
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self._shape)
 
+    def nelms(self) -> int:
+        """Number of elements."""
+        return math.prod(self._shape)
+
+    def nbytes(self) -> int:
+        """Size of the data.
+
+        Raises:
+            DTypeError: the type is STRING or UNDEFINED.
+        """
+        return self.nelms() * self._data_type.dtype.as_numpy().itemsize
+
+    def dim(self, i: int) -> int:
+        """Extent of dimension ``i``.
+
+        Raises:
+            OutOfRangeError: there is no such dimension.
+        """
+        return self._shape[read_index("TensorInfo.dim: i", i, len(self._shape))]
+
+    def set(self, dtype: Any, shape: Sequence[int]) -> None:
+        """Describe another tensor.
+
+        Raises:
+            DTypeError, ShapeError: as the constructor; then nothing changes.
+        """
+        data_type = read_data_type("TensorInfo.set", dtype)
+        self._shape = read_shape("TensorInfo.set", shape)
+        self._data_type = data_type
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorInfo) and (self._dtype, self._shape) == (other._dtype, other._shape)
+        if not isinstance(other, TensorInfo):
+            return NotImplemented
+        return (self._data_type, self._shape) == (other._data_type, other._shape)
 
     def __hash__(self) -> int:
-        return hash((self._dtype, self._shape))
+        return hash((self._data_type, self._shape))
 
     def __repr__(self) -> str:
-        return f"TensorInfo({self._dtype.name}, {list(self._shape)})"
-
-
-def _read_type(value: Any) -> DataType:
-    if isinstance(value, DataType):
-        return value
-    if isinstance(value, str) and value not in dtypes.dtype._all:
-        name = read_text("TensorInfo: dtype", value)
-        if name not in DataType.__members__:
-            expected = nearest(name, DataType.__members__) or f"one of {', '.join(DataType.__members__)}"
-            raise DTypeError(f"TensorInfo: no such dtype, got {shown(name)}, expected {expected}")
-        return DataType[name]
-    return DataType(read_dtype("TensorInfo: dtype", value).name)
-
-
-class DataFlow:
-    """How often streams move in a run, and what is read back: here ``ir.num_host_transfers``.
-
-    Args:
-        batches_per_step: how often.
-        anchors: what is read back, by tensor.
-    Raises:
-        ArgumentTypeError: values of other types.
-        AttributeValueError: ``batches_per_step`` is less than 1.
-    """
-
-    def __init__(self, batches_per_step: int = 1, anchors: Mapping[Any, Any] | None = None) -> None:
-        """A description."""
-        self._batches = read_int("DataFlow: batchesPerStep", batches_per_step, 1)
-        self._anchors = dict(read_mapping("DataFlow", "anchorTensors", anchors))
-
-    def batchesPerStep(self) -> int:  # noqa: N802 - PopART's name
-        """How often streams move in a run."""
-        return self._batches
-
-    def anchors(self) -> list[Any]:
-        """What is read back."""
-        return list(self._anchors)
+        return f"TensorInfo({self._data_type.name}, {list(self._shape)})"

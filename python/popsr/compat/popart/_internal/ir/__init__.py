@@ -14,8 +14,9 @@ from popsr._popart_objects._identifiers import OpSettings as Settings
 from popsr._popart_objects._op_classes import Op
 from popsr._popart_objects._tensor import TensorLocationInfo, TensorType
 from popsr._suggestions import unknown_attribute
+from popsr.compat.popart._data_flow import DataFlow
 from popsr.compat.popart._internal.ir import op, patterns, transforms
-from popsr.compat.popart._types import DataFlow, DataType, TensorInfo
+from popsr.compat.popart._types import DataType, TensorInfo
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
 from popsr.tensorlocation import (
