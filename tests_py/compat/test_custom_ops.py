@@ -165,7 +165,7 @@ def test_an_operator_by_the_constructor_of_op() -> None:
     custom_op("test.ops", "Twice", 1)(lambda x: x + x)
     with popsr.Ir().main_graph as graph:
         x = popsr.variable(1.0, name="x")
-        op = _ir.Op(_ir.OperatorIdentifier("test.ops", "Twice", 1), _ir.Settings(graph, "twice"))
+        op = _ir.Op(_ir.OperatorIdentifier("test.ops", "Twice", 1), _ir.Settings(graph._pb_graph, "twice"))
         op.connectInTensor(0, x.id)
         op.createAndConnectOutTensor(0, "twice_out")
         with pytest.raises(StateError, match=r"expected setup\(\) before"):
@@ -194,6 +194,23 @@ def test_what_an_operator_is_in_the_program() -> None:
     assert [each.id for each in made] == [op.id]  # once
     assert graph.ops[0].kind == "call"
     assert [each.kind for each in graph.ops[0].called_graphs[0].ops] == ["mul", "mul", "add"]
+
+
+def test_facts_and_explanations_lead_through_an_operator() -> None:
+    custom_op("test.ops", "ScaleAndShift", 1)(scale_and_shift)
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph as graph, popsr.in_sequence():
+        w = popsr.variable(np.ones(3, np.float32), name="w")
+        x = ops.host_load(popsr.h2d_stream((3,), popsr.float32, "x"))
+        equal, unequal = (
+            popsr.Tensor._from_pb_tensor(make(graph, {0: w.id, 1: each.id}, 3.0).outTensor(0))
+            for each in (w, x)
+        )
+    facts = popsr.analysis.analyze(ir)
+    assert [str(facts.partition(each)) for each in (equal, unequal)] == ["{0,1}", "{0}{1}"]
+    text = str(facts.explain(unequal))
+    for word in ("mul", "host_load", "test_custom_ops.py:"):
+        assert word in text
 
 
 def test_several_outputs_get_their_ids() -> None:

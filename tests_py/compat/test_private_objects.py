@@ -126,6 +126,7 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
     "hasOutput": (lambda w: [w.op.hasOutput(i) for i in (0, 1)], lambda w: [True, False]),
     "op.getGraph": (lambda w: w.op.getGraph(), lambda w: w.graph._pb_graph),
     "getCalledGraphs": (lambda w: w.call.getCalledGraphs(), lambda w: [w.sub._pb_graph]),
+    "getCalledGraph": (lambda w: w.call.getCalledGraph(), lambda w: w.sub._pb_graph),
     "getCalledGraphIds": (lambda w: w.call.getCalledGraphIds(), lambda w: [w.sub._pb_graph.id]),
     "getDebugInfo": (
         lambda w: (w.op.getDebugInfo().getPathName(), w.op.getDebugInfo().getLocation()),
@@ -221,6 +222,8 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
     "input": (lambda w: w.op.inTensor(2), OutOfRangeError, "inTensor: index out of range, got 2"),
     "output": (lambda w: w.op.outTensor(-1), OutOfRangeError, "outTensor: index out of range, got -1"),
     "groups": (lambda w: w.op.getReplicaGrouping(), UnsupportedError, "expected a collective"),
+    "call": (lambda w: w.op.getCalledGraph(), UnsupportedError, "the op runs no graph"),
+    "settings of nothing": (lambda w: _ir.Settings(3, "x"), ArgumentTypeError, "Settings: graph is not a"),
     "loop": (lambda w: w.op.getTripCountValue(), UnsupportedError, "the op is not a loop"),
     "tensor of popart": (
         lambda w: popsr.Tensor._from_pb_tensor(w.a),

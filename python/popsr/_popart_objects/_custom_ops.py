@@ -370,16 +370,3 @@ class PendingOp(Op):
 
     def __str__(self) -> str:
         return str(self._which if self._made is None else self._made)
-
-
-def graph_of(where: str, graph: Any) -> Graph:
-    """The graph behind ``graph._pb_graph``, or the graph itself.
-
-    Raises:
-        ArgumentTypeError: it is neither.
-    """
-    from popsr.graph import Graph
-
-    if isinstance(graph, Graph):
-        return graph
-    return read_a(f"{where}: graph", graph, PopartGraph)._graph

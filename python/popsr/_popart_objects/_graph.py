@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from popsr._args import read_flag, read_index, read_text
+from popsr._args import read_a, read_flag, read_index, read_text
 from popsr._popart_objects._base import PopartObject
 from popsr._popart_objects._identifiers import GraphId
 from popsr._popart_objects._op import PopartOp, popart_op
@@ -14,7 +14,7 @@ from popsr._popart_objects._tensor import PopartTensor
 if TYPE_CHECKING:
     from popsr.graph import Graph
 
-__all__ = ["PopartGraph", "create_tensor_id", "pb_graph"]
+__all__ = ["PopartGraph", "create_tensor_id", "graph_of", "pb_graph"]
 
 _CREATE = ("createConnectedOp_", "createOp_")
 
@@ -170,3 +170,17 @@ def create_tensor_id(graph: Graph, name: str) -> str:
         found = f"{wanted}__t{number}"
         number += 1
     return found
+
+
+def graph_of(where: str, graph: Any) -> Graph:
+    """The graph behind ``graph._pb_graph``, or the graph itself.
+
+    Raises:
+        ArgumentTypeError: it is neither.
+    """
+    from popsr.graph import Graph
+
+    if isinstance(graph, Graph):
+        return graph
+    pb: PopartGraph = read_a(f"{where}: graph", graph, PopartGraph)
+    return pb._graph

@@ -8,7 +8,6 @@ from popsr._args import read_int, read_text
 from popsr._popart_objects._base import CallableText, PopartObject
 
 if TYPE_CHECKING:
-    from popsr.graph import Graph
     from popsr.op import Op
 
 __all__ = ["DebugContext", "DebugInfo", "GraphId", "OpSettings", "OperatorIdentifier"]
@@ -158,8 +157,10 @@ class OpSettings(PopartObject):
     attributes that place it on hardware are accepted and recorded.
 
     Args:
-        graph: the graph that the op will be in.
+        graph: the graph that the op will be in, or its ``_pb_graph``.
         name: its name.
+    Raises:
+        ArgumentTypeError: values of other types.
     """
 
     __slots__ = (
@@ -173,9 +174,11 @@ class OpSettings(PopartObject):
     )
     _where = "op settings"
 
-    def __init__(self, graph: Graph, name: str = "") -> None:
+    def __init__(self, graph: Any, name: str = "") -> None:
         """Settings of an op."""
-        self._graph = graph
+        from popsr._popart_objects._graph import graph_of
+
+        self._graph = graph_of("Settings", graph)
         self._name = read_text("Settings: name", name)
         self.inferTensorMappingToFrom: dict[int, int] = {}
         self.recomputeType: object = None

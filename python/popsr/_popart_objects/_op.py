@@ -123,6 +123,19 @@ class PopartOp(Op, OpView):
 
         return [PopartGraph(graph) for graph in self._op.called_graphs]
 
+    def get_called_graph(self) -> Any:
+        """The graph that a call or loop runs.
+
+        Raises:
+            UnsupportedError: it runs none.
+        """
+        graphs = self.get_called_graphs()
+        if not graphs:
+            raise UnsupportedError(
+                f"getCalledGraph: the op runs no graph, got {self}, expected a call or loop"
+            )
+        return graphs[0]
+
     def get_called_graph_ids(self) -> list[GraphId]:
         """Ids of the graphs that it runs."""
         return [GraphId(graph.id) for graph in self._op.called_graphs]

@@ -10,7 +10,7 @@ import numpy as np
 from popsr import dtypes
 from popsr._args import is_a, read_items, read_text
 from popsr._popart_objects import PopartOp
-from popsr._popart_objects._custom_ops import graph_of
+from popsr._popart_objects._graph import graph_of
 from popsr._popart_objects._op_classes import OpClass
 from popsr._shown import shown
 from popsr._transaction import transactional

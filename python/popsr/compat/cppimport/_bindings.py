@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from popsr._popart_objects._custom_ops import create, graph_of
+from popsr._popart_objects._custom_ops import create
+from popsr._popart_objects._graph import graph_of
 from popsr._popart_objects._identifiers import OperatorIdentifier
 from popsr._popart_objects._op import CustomOp
 from popsr._shown import shown
