@@ -208,7 +208,7 @@ def test_facts_and_explanations_lead_through_an_operator() -> None:
         )
     facts = popsr.analysis.analyze(ir)
     assert [str(facts.partition(each)) for each in (equal, unequal)] == ["{0,1}", "{0}{1}"]
-    text = str(facts.explain(unequal))
+    text = str(facts.explain(unequal, 0, 1))
     for word in ("mul", "host_load", "test_custom_ops.py:"):
         assert word in text
 
