@@ -7,6 +7,7 @@ from typing import Any
 
 from popsr._args import read_a, read_bool, read_choice, read_int, read_items, read_text
 from popsr._choices import Choices
+from popsr._shown import shown
 from popsr.errors import AttributeValueError, UnknownNameError
 
 __all__ = ["AnchorReturnType", "AnchorReturnTypeId", "DataFlow", "Patterns", "PatternsLevel"]
@@ -123,7 +124,7 @@ class DataFlow:
         """
         if id not in self._anchors:
             raise UnknownNameError(
-                f"DataFlow.art: no such anchor, got {id!r}, expected one of {self.anchors()}"
+                f"DataFlow.art: no such anchor, got {shown(id)}, expected one of {self.anchors()}"
             )
         return self._anchors[id]
 
@@ -153,11 +154,12 @@ class Patterns:
         Raises:
             ArgumentTypeError: neither a level nor a list of names.
         """
-        is_level = isinstance(patterns, PatternsLevel)
-        self._level = patterns if isinstance(patterns, PatternsLevel) else PatternsLevel.NoPatterns
-        names: tuple[Any, ...] = (
-            () if is_level else read_items("Patterns", "patterns", patterns, kind="names")
-        )
+        names: tuple[Any, ...] = ()
+        self._level = PatternsLevel.NoPatterns
+        if isinstance(patterns, PatternsLevel):
+            self._level = patterns
+        else:
+            names = read_items("Patterns", "patterns", patterns, kind="names")
         self._switches = {read_text("Patterns: patterns", name): True for name in names}
 
     def enablePattern(self, pattern: str, value: bool) -> Patterns:  # noqa: N802
