@@ -19,27 +19,40 @@ if TYPE_CHECKING:
 __all__ = ["dot_text", "write_dot"]
 
 
-def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
-    """See :meth:`popsr.Ir.dot_checkpoint`."""
+def write_dot(
+    ir: Ir,
+    check: str,
+    save_dir: str | os.PathLike[str] | None,
+    ops: slice = slice(None),
+    *,
+    with_names: bool = False,
+    where: str = "dot_checkpoint",
+) -> None:
+    """See :meth:`popsr.Ir.dot_checkpoint`; ``ops`` and ``with_names`` as for ``dot_text``."""
     from popsr.io._files import file_errors
 
-    where = "dot_checkpoint"
     if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
         raise AttributeValueError(f"{where}: check is no name of a file, got {shown(check)}")
     path = read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
     with file_errors(where, "write", path):
-        path.write_text(dot_text(ir), encoding="utf-8")
+        path.write_text(dot_text(ir, ops, with_names=with_names), encoding="utf-8")
 
 
-def dot_text(ir: Ir) -> str:
-    """The program in Graphviz's language."""
+def dot_text(ir: Ir, ops: slice = slice(None), *, with_names: bool = False) -> str:
+    """The program in Graphviz's language.
+
+    Args:
+        ir: the program.
+        ops: the ops of each graph that are shown, by their place in it.
+        with_names: boxes of ops have their names too.
+    """
     lines = ["digraph popsr {", "  compound=true;", "  node [shape=box];"]
     for number in range(ir._core.num_graphs):
-        lines += _graph_lines(ir._graph(number))
+        lines += _graph_lines(ir._graph(number), ops, with_names)
     return "\n".join([*lines, "}", ""])
 
 
-def _graph_lines(graph: Graph) -> list[str]:
+def _graph_lines(graph: Graph, ops: slice, with_names: bool) -> list[str]:
     title = f"graph {graph.id}" if graph.id else "main graph"
     nodes = [f"graph{graph._id} [label={_quoted(title)}, shape=plaintext];"]
     edges = []
@@ -47,9 +60,10 @@ def _graph_lines(graph: Graph) -> list[str]:
     for t in (*graph.inputs, *graph.variables, *graph.constants):
         sources[t] = f"tensor{t._id}"
         nodes.append(f"tensor{t._id} [label={_quoted(_type(t))}, shape=ellipse];")
-    for op in graph.ops:
+    for op in graph.ops[ops]:
+        name = f"\n{op.name}" if with_names else ""
         place = f"\n{op.location.rpartition(os.sep)[2]}" if op.location else ""
-        nodes.append(f"op{op.id} [label={_quoted(op.kind + place)}];")
+        nodes.append(f"op{op.id} [label={_quoted(op.kind + name + place)}];")
         edges += _edges(op, sources)
         sources |= dict.fromkeys(op.outputs, f"op{op.id}")
     for i, t in enumerate(graph.outputs):

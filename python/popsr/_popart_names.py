@@ -18,6 +18,7 @@ POPART_NAMES: dict[str, dict[str, str]] = {
     },
     "PopartIr": {"getSessionOptions": "get_session_options"},
     "Session": {
+        "getCycleCount": "get_cycle_count",
         "readWeights": "read_weights",
         "resetHostWeights": "reset_host_weights",
         "writeWeights": "write_weights",

@@ -70,6 +70,7 @@ class Ir(Handle):
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
         self.options = Options()
+        self.options._bind(self)
 
     @property
     def id(self) -> int:

@@ -24,6 +24,7 @@ from popsr._host_data import (
 from popsr._host_rows import host_array
 from popsr._lints import GroupLint, check_lints, read_check, read_strict
 from popsr._location import add_place, noted
+from popsr._option_effects import options_of_session
 from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
@@ -31,7 +32,7 @@ from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError
+from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
@@ -97,6 +98,7 @@ class Session(SessionVariables):
             num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
         seed = ir.options.seed if seed is None else seed
         seed = read_int("Session: seed", seed, 0, 2**64 - 1)
+        ir.options._check_for(ir)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
@@ -128,6 +130,7 @@ class Session(SessionVariables):
         self._copies = HostCopies(ir, self._core, self._variables)
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
+        self._synthetic = options_of_session(ir, seed)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +222,8 @@ class Session(SessionVariables):
         stops = self._stops
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
+        if self._synthetic is not None:
+            inputs = self._synthetic.with_room(inputs, self._inputs)
         if len(inputs) != len(self._inputs):
             check_keys("run", "inputs", inputs, self._inputs)
         arrays = []
@@ -246,6 +251,8 @@ class Session(SessionVariables):
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
+                if self._synthetic is not None:
+                    self._synthetic.fill(self._streams, arrays, self._core.step)
                 self._set_stale(True)
                 if not self._copies.kept:
                     self._copies.keep()
@@ -313,7 +320,9 @@ class Session(SessionVariables):
         return (*(extent for extent in leading if extent > 1), *shape)
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
-        """The streams that ``run`` needs data for."""
+        """The streams that ``run`` needs data for; none when ``syntheticDataMode`` makes it."""
+        if self._synthetic is not None:
+            return set()
         return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
@@ -371,6 +380,19 @@ class Session(SessionVariables):
     def memory(self) -> dict[str, int]:
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
+
+    def get_cycle_count(self, id: str = "") -> int:
+        """PopART's count of a device's cycles, which a simulator does not have.
+
+        Args:
+            id: the counter.
+        Raises:
+            UnsupportedError: always; ``stats`` counts the calls of kernels.
+        """
+        raise UnsupportedError(
+            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
+            "calls and computed blocks of each op"
+        )
 
     def __enter__(self) -> Session:
         with self._lock:
