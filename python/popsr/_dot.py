@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from popsr._args import is_a, read_path
@@ -16,26 +17,40 @@ if TYPE_CHECKING:
     from popsr.op import Op
     from popsr.tensor import Tensor
 
-__all__ = ["dot_text", "write_dot"]
+__all__ = ["dot_text", "write_dot", "write_dot_checks"]
 
 
-def write_dot(
-    ir: Ir,
-    check: str,
-    save_dir: str | os.PathLike[str] | None,
-    ops: slice = slice(None),
-    *,
-    with_names: bool = False,
-    where: str = "dot_checkpoint",
-) -> None:
-    """See :meth:`popsr.Ir.dot_checkpoint`; ``ops`` and ``with_names`` as for ``dot_text``."""
-    from popsr.io._files import file_errors
+def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
+    """See :meth:`popsr.Ir.dot_checkpoint`."""
+    where = "dot_checkpoint"
+    _write(where, _path(where, check, save_dir), dot_text(ir))
 
+
+def write_dot_checks(ir: Ir) -> None:
+    """Write the files that the options ``dotChecks`` and its kin ask for.
+
+    Raises:
+        AttributeValueError: a name cannot be the name of a file; then none is written.
+        FileError: a file cannot be written.
+    """
+    where, options = "Session: option dotChecks", ir.options
+    paths = [_path(where, check, options.logDir or None) for check in sorted(options.dotChecks)]
+    for path in paths:
+        ops = slice(options.firstDotOp, options.finalDotOp)
+        _write(where, path, dot_text(ir, ops, with_names=options.dotOpNames))
+
+
+def _path(where: str, check: str, save_dir: str | os.PathLike[str] | None) -> Path:
     if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
         raise AttributeValueError(f"{where}: check is no name of a file, got {shown(check)}")
-    path = read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+    return read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+
+
+def _write(where: str, path: Path, text: str) -> None:
+    from popsr.io._files import file_errors
+
     with file_errors(where, "write", path):
-        path.write_text(dot_text(ir, ops, with_names=with_names), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
 
 def dot_text(ir: Ir, ops: slice = slice(None), *, with_names: bool = False) -> str:

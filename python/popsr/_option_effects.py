@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from popsr._dot import write_dot
+from popsr._dot import write_dot_checks
 
 if TYPE_CHECKING:
     from popsr._synthetic_data import SyntheticData
@@ -31,10 +31,7 @@ def options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
     options = ir.options
     if not options._values:
         return None
-    ops = slice(options.firstDotOp, options.finalDotOp)
-    for check in sorted(options.dotChecks):
-        folder = options.logDir or None
-        write_dot(ir, check, folder, ops, with_names=options.dotOpNames, where="Session: option dotChecks")
+    write_dot_checks(ir)
     idle = options._without_effect()
     if idle:
         _logger.info("Session: these options were set and have no effect on a simulator: %s", ", ".join(idle))

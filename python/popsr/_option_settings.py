@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from popsr._args import read_a
+from popsr._args import read_a, read_int
 from popsr._option_kinds import constants
 from popsr._option_record import Record
 from popsr._session_options import SETTINGS
@@ -17,11 +17,29 @@ __all__ = [
     "BatchSerializationSettings",
     "ExecutionPhaseSettings",
     "ExperimentalSettings",
+    "NumIOTiles",
     "ReplicatedCollectivesSettings",
     "Settings",
     "TensorLocation",
     "TensorLocationSettings",
 ]
+
+
+class NumIOTiles(int):
+    """Number of the tiles of an IPU that are set aside for exchange.
+
+    Args:
+        numIOTiles: the number.
+    """
+
+    def __new__(cls, numIOTiles: int = 0) -> NumIOTiles:
+        """A number of tiles.
+
+        Raises:
+            ArgumentTypeError: not an int.
+            AttributeValueError: negative.
+        """
+        return int.__new__(cls, read_int("NumIOTiles: numIOTiles", numIOTiles, 0, 2**31 - 1))
 
 
 class Settings(Record):

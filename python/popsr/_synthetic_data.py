@@ -18,8 +18,8 @@ class SyntheticData:
     """Zeros or random numbers for each stream to the device.
 
     Random numbers are a function of the seed, the step and the name of the stream: normal of mean 0 and deviation 1,
-    or uniform in [0, 1), converted to the stream's dtype as a cast does. Integers are truncated magnitudes, so that most
-    of them are indices; bool is True above the mean.
+    or uniform in [0, 1), converted to the stream's dtype as a cast does. Integers are truncated magnitudes, so that
+    most of them are indices; bool is True above the mean.
     """
 
     def __init__(self, mode: SyntheticDataMode, seed: int) -> None:

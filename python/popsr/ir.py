@@ -6,13 +6,14 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
+from popsr._launcher import total_replicas
 from popsr._popart_names import PopartIr, with_popart_names
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
@@ -42,10 +43,10 @@ class Ir(Handle):
     """A program that all replicas run.
 
     Args:
-        replication: number of replicas.
+        replication: number of replicas. "popdist": as many as popdist's launcher says, 1 without it.
     """
 
-    def __init__(self, replication: int = 1) -> None:
+    def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         """An empty program."""
         self._core = _core.Ir(_read_replication(replication))
         self._ir_id = next(_ids)
@@ -377,6 +378,8 @@ class Ir(Handle):
 
 
 def _read_replication(value: Any) -> int:
+    if isinstance(value, str) and value == "popdist":
+        value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from popsr.op import Op
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
+if TYPE_CHECKING:
+    from popsr._devices import DeviceInfo
+
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray[Any, Any]]  # noqa: N816 - PopXL's name
@@ -57,7 +60,7 @@ class Session(SessionVariables):
 
     Args:
         ir: the program.
-        device_desc: "cpu", "ipu_model" and "ipu_hw" all run on the simulator.
+        device_desc: "cpu", "ipu_model", "ipu_hw" and a device of PopART's ``DeviceManager`` all run on the simulator.
         weights_to_host_on_exit: download variables on exit.
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
@@ -74,7 +77,7 @@ class Session(SessionVariables):
     def __init__(
         self,
         ir: Ir,
-        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu",
+        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] | DeviceInfo = "cpu",
         weights_to_host_on_exit: bool = True,
         *,
         seed: int | None = None,
@@ -93,7 +96,8 @@ class Session(SessionVariables):
         if not is_a(ir, Ir):
             hint = "a graph, expected its Ir: graph.ir" if is_a(ir, Graph) else f"{shown(ir)}, expected an Ir"
             raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
-        read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
+        if not _is_device(device_desc):
+            read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
         if num_threads is not None:
             num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
         seed = ir.options.seed if seed is None else seed
@@ -420,3 +424,11 @@ class Session(SessionVariables):
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+
+
+def _is_device(value: object) -> bool:
+    if isinstance(value, str):
+        return False
+    from popsr._devices import DeviceInfo
+
+    return isinstance(value, DeviceInfo)

@@ -21,6 +21,7 @@ __all__ = ["ALIASES", "install", "popsr_name", "uninstall"]
 # Package that programs import: the module that they get.
 ALIASES: Mapping[str, str] = {
     "popart": "popsr.compat.popart",
+    "popdist": "popsr.compat.popdist",
     "popxl": "popsr",
     "popxl_addons": "popsr.addons",
     "stochastorch": "popsr.compat.stochastorch",
@@ -93,7 +94,7 @@ _FINDER = _Finder()
 
 
 def install(*, force: bool = False) -> None:
-    """Let imports of ``popxl``, ``popxl_addons``, ``popart`` and ``stochastorch`` find popsr. Twice is once.
+    """Let imports of popxl, popxl_addons, popart, popdist and stochastorch find popsr. Twice is once.
 
     Args:
         force: also where packages of these names are installed; until :func:`uninstall` they cannot be imported.
