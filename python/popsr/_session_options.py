@@ -42,19 +42,19 @@ def _without(reason: str, *rows: tuple[str, str, Any]) -> Iterable[Row]:
     return (Row(*row, reason, False) for row in rows)
 
 
-_REPLICATION = "checked against the program's replication when a session is made"
-_ACCUMULATION = "of implicit pipelines: PopXL programs accumulate explicitly, another value is an error"
+_REPLICATION = "of a program, follows its replication; checked against it when a session is made"
+_ACCUMULATION = "another value is an error: PopXL programs accumulate explicitly"
 _DOT = "when a session is made, each name in `dotChecks` is a file for Graphviz in `logDir`, as by `ir.dot_checkpoint`"
 _CACHE = "accepted: there are no executables to cache"
 
-_COMPILER = "of the device's compiler"
-_CODE = "of code on the device"
-_MEMORY = "placement in device memory: every tensor is in host memory"
-_SCHEDULE = "order and cost model of the device's schedule: ops run in program order"
-_OUTLINING = "of PopART's outliner: `transforms` of popsr are called by name"
-_BUILDER = "of programs of PopART's Builder: a PopXL program writes this out"
-_STREAMS = "staging of host data: runs read the caller's arrays"
-_NUMERICS = "of the device's kernels: results follow the accuracy that popsr documents for each op"
+_COMPILER = "the simulator has no device compiler"
+_CODE = "the simulator runs no device code"
+_MEMORY = "every tensor is in host memory"
+_SCHEDULE = "ops run in program order"
+_OUTLINING = "graphs are run as they are written"
+_BUILDER = "PopXL programs write this out; the option is for programs of PopART's Builder"
+_STREAMS = "runs read and write the caller's arrays"
+_NUMERICS = "the accuracy of each op is the one that popsr documents"
 
 OPTIONS: tuple[Row, ...] = (
     # With an effect.
@@ -94,14 +94,14 @@ OPTIONS: tuple[Row, ...] = (
         "enableDistributedReplicatedGraphs",
         "bool",
         False,
-        "all replicas are of this process: as the two below",
+        "accepted: all replicas are of this process",
     ),
     Row("globalReplicationFactor", "int from 1", 1, _REPLICATION),
     Row(
         "globalReplicaOffset",
         "int from 0",
         0,
-        "must be 0 when a session is made: all replicas are of this process",
+        "must be 0: all replicas are of this process",
     ),
     Row("enableGradientAccumulation", "bool", False, _ACCUMULATION),
     Row("accumulationFactor", "int from 1", 1, _ACCUMULATION),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._float8 import FLOAT8, encode
 from popsr._host_data import StreamPlan
 from popsr._host_rows import Array
 from popsr._option_enums import SyntheticDataMode
@@ -57,6 +58,8 @@ class SyntheticData:
         values: Any = draw(plan.shape, np.float64 if plan.numpy == np.float64 else np.float32)
         if plan.numpy == np.bool_:
             return values > (0 if is_normal else 0.5)
+        if plan.stream.dtype in FLOAT8:
+            return encode(np.asarray(values), plan.stream.dtype, 0, nan_on_overflow=False)
         if plan.numpy.kind in "iu":
             values = np.abs(values)
         return np.asarray(values).astype(plan.numpy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,7 +59,7 @@ class Options(Record):
     _constants = constants(row for row in _ROWS if row.name not in _OF_REPLICATION)
     _by_name = _BY_NAME | {alias: _BY_NAME[name] for alias, name in ALIASES.items()}
 
-    _ir: weakref.ref[Ir] | None
+    _ir: Ir | None
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
@@ -76,10 +75,7 @@ class Options(Record):
 
     def _bind(self, ir: Ir) -> None:
         """Be the options of a program, and answer with its replication."""
-        object.__setattr__(self, "_ir", weakref.ref(ir))
-
-    def _program(self) -> Ir | None:
-        return None if self._ir is None else self._ir()
+        object.__setattr__(self, "_ir", ir)
 
     @property
     def _enableRngStateManagement(self) -> bool:  # noqa: N802
@@ -93,14 +89,14 @@ class Options(Record):
         super().__setattr__(name, value)
 
     def _default(self, row: Row) -> Any:
-        ir = self._program() if row.name in _OF_REPLICATION else None
+        ir = self._ir if row.name in _OF_REPLICATION else None
         return super()._default(row) if ir is None else _OF_REPLICATION[row.name](ir.replication_factor)
 
     def _read(self, row: Row, value: Any) -> Any:
         if row in _OWN:
             return _OWN_READERS[row.name](value)
         checked = super()._read(row, value)
-        if self._program() is not None:
+        if self._ir is not None:
             _refuse_implicit_accumulation(row, checked)
         return checked
 

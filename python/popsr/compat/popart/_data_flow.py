@@ -7,6 +7,7 @@ from typing import Any
 
 from popsr._args import read_a, read_bool, read_choice, read_int, read_items, read_text
 from popsr._choices import Choices
+from popsr._shown import shown
 from popsr.errors import AttributeValueError, UnknownNameError
 
 __all__ = ["AnchorReturnType", "AnchorReturnTypeId", "DataFlow", "Patterns", "PatternsLevel"]
@@ -123,7 +124,7 @@ class DataFlow:
         """
         if id not in self._anchors:
             raise UnknownNameError(
-                f"DataFlow.art: no such anchor, got {id!r}, expected one of {self.anchors()}"
+                f"DataFlow.art: no such anchor, got {shown(id)}, expected one of {shown(self.anchors())}"
             )
         return self._anchors[id]
 

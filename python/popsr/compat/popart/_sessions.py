@@ -228,4 +228,4 @@ class TrainingSession(_Session):
 def _program_of(private: Any) -> Ir | None:
     """The Ir whose ``_pb_ir`` it is."""
     options = private.getSessionOptions() if hasattr(private, "getSessionOptions") else None
-    return options._program() if isinstance(options, Options) else None
+    return options._ir if isinstance(options, Options) else None
