@@ -154,7 +154,7 @@ def test_programs(build: Callable[[popsr.Ir], Any], error: type[Exception], matc
     ("value", "error"),
     [
         *((0, Replica), (-4, Replica), (2**20 + 1, Replica), (2**31, Replica)),
-        *((1.0, Argument), ("popdist", Argument), (True, Argument), (None, Argument)),
+        *((1.0, Argument), ("popdists", Argument), (True, Argument), (None, Argument)),
     ],
 )
 def test_replication(value: Any, error: type[Exception]) -> None:

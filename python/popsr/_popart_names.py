@@ -16,6 +16,7 @@ POPART_NAMES: dict[str, dict[str, str]] = {
         "embedReplicationFactor": "embed_replication_factor",
     },
     "Session": {
+        "getCycleCount": "get_cycle_count",
         "readWeights": "read_weights",
         "resetHostWeights": "reset_host_weights",
         "writeWeights": "write_weights",

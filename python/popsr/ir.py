@@ -6,13 +6,14 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
+from popsr._launcher import total_replicas
 from popsr._popart_names import with_popart_names
 from popsr._popart_objects import PopartIr
 from popsr._shown import shown
@@ -43,10 +44,10 @@ class Ir(Handle):
     """A program that all replicas run.
 
     Args:
-        replication: number of replicas.
+        replication: number of replicas. "popdist": as many as popdist's launcher says, 1 without it.
     """
 
-    def __init__(self, replication: int = 1) -> None:
+    def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         """An empty program."""
         self._core = _core.Ir(_read_replication(replication))
         self._ir_id = next(_ids)
@@ -72,6 +73,7 @@ class Ir(Handle):
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
         self.options = Options()
+        self.options._bind(self)
 
     @property
     def id(self) -> int:
@@ -380,6 +382,8 @@ class Ir(Handle):
 
 
 def _read_replication(value: Any) -> int:
+    if isinstance(value, str) and value == "popdist":
+        value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(

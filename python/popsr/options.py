@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popsr._args import read_bool, read_choice, read_int
+from popsr._option_kinds import constants
+from popsr._option_record import Record
+from popsr._session_options import ALIASES, OPTIONS, Row
 from popsr._suggestions import unknown_name
+from popsr.errors import ReplicaError, UnsupportedError
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
 
 __all__ = ["Options"]
 
-# The one table of PopART's spellings.
-_ALIASES = {
-    "enableFloatingPointChecks": "enable_floating_point_checks",
-    "enableStochasticRounding": "enable_stochastic_rounding",
-    "stochasticRoundingMode": "stochastic_rounding_mode",
-    "throwIfLog2ScaleTensorNotInRange": "throw_if_log2_scale_tensor_not_in_range",
+# popsr's own options.
+_OWN = (
+    Row("stochastic_rounding_mode", "str", "partition", "which replicas round with the same random numbers"),
+    Row("seed", "int", 0, "seed of the random numbers"),
+)
+# Defaults that follow the number of replicas.
+_OF_REPLICATION: dict[str, Callable[[int], Any]] = {
+    "enableReplicatedGraphs": lambda replicas: replicas > 1,
+    "replicatedGraphCount": int,
+    "globalReplicationFactor": int,
 }
-# PopART's switch between two of the modes.
-_RNG_STATES = "_enableRngStateManagement"
+_ROWS = (*OPTIONS, *_OWN)
+_BY_NAME = {row.name: row for row in _ROWS} | {row.key: row for row in _ROWS}
 
 
-class Options:
+class Options(Record):
     """Options that sessions and analyses read when they are made. PopART's camelCase names work too.
+
+    All session options of PopART can be read and set, and have its defaults. docs/session_options.md,
+    ``python -m popsr options``, says which have an effect; those listed here have names of popsr's own.
 
     Attributes:
         enable_stochastic_rounding: narrow floats are rounded stochastically, not to nearest.
@@ -39,41 +53,99 @@ class Options:
             names the op, its line, the replicas, the element and the value; no later op runs, and variables hold what
             was written until then. Loads from the host, memory that nothing was written to, and ops with operands that
             are not finite are exempt. The bits are the same, and runs are slower.
+        enable_inplace_ambiguity_checking: ambiguous writes are errors.
     """
+
+    __slots__ = ("_ir",)
+
+    _where = "options"
+    _rows = _ROWS
+    _constants = constants(row for row in _ROWS if row.name not in _OF_REPLICATION)
+    _by_name = _BY_NAME | {alias: _BY_NAME[name] for alias, name in ALIASES.items()}
+
+    _ir: Ir | None
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
     seed: int
     throw_if_log2_scale_tensor_not_in_range: bool
     enable_floating_point_checks: bool
+    enable_inplace_ambiguity_checking: bool
 
     def __init__(self) -> None:
         """The defaults: rounding to nearest."""
-        self.enable_stochastic_rounding = False
-        self.stochastic_rounding_mode = "partition"
-        self.seed = 0
-        self.throw_if_log2_scale_tensor_not_in_range = True
-        self.enable_floating_point_checks = False
+        super().__init__()
+        object.__setattr__(self, "_ir", None)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _ALIASES:
-            return getattr(self, _ALIASES[name])
-        if name == _RNG_STATES:
-            return self.stochastic_rounding_mode == "popart"
-        raise unknown_name("options", "option", name, _READERS, _ALIASES)
+    def _bind(self, ir: Ir) -> None:
+        """Be the options of a program, and answer with its replication."""
+        object.__setattr__(self, "_ir", ir)
+
+    @property
+    def _enableRngStateManagement(self) -> bool:  # noqa: N802
+        """PopART's switch between two of the modes."""
+        return self.stochastic_rounding_mode == "popart"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        name = _ALIASES.get(name, name)
-        if name == _RNG_STATES:
+        if name == "_enableRngStateManagement":
             popart = read_bool(f"options: {name}", value)
             name, value = "stochastic_rounding_mode", "popart" if popart else "identical"
-        read = _READERS.get(name)
-        if read is None:
-            raise unknown_name("options", "option", name, _READERS, _ALIASES)
-        object.__setattr__(self, name, read(value))
+        super().__setattr__(name, value)
 
-    def __repr__(self) -> str:
-        return f"Options({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+    def _default(self, row: Row) -> Any:
+        ir = self._ir if row.name in _OF_REPLICATION else None
+        return super()._default(row) if ir is None else _OF_REPLICATION[row.name](ir.replication_factor)
+
+    def _read(self, row: Row, value: Any) -> Any:
+        if row in _OWN:
+            return _OWN_READERS[row.name](value)
+        checked = super()._read(row, value)
+        if self._ir is not None:
+            _refuse_implicit_accumulation(row, checked)
+        return checked
+
+    def _unknown(self, name: str) -> Exception:
+        known = [row.key for row in _ROWS if row.own_name or row in _OWN]
+        return unknown_name("options", "option", name, known, self._by_name)
+
+    def _shown_rows(self) -> Iterable[Row]:
+        were_set = set(self._set_rows())
+        return [row for row in _ROWS if row.is_used or row in were_set]
+
+    def _check_for(self, ir: Ir) -> None:
+        """Check the options for a session of a program.
+
+        Raises:
+            ReplicaError: what they say of replicas contradicts the program.
+            UnsupportedError: they ask for accumulation that programs write out.
+            ArgumentTypeError: a list or set was changed to hold values of another type.
+        """
+        if not self._values:
+            return
+        self._check()
+        for row in self._set_rows():
+            _refuse_implicit_accumulation(row, self._values[row.key])
+        self._check_replication(ir.replication_factor)
+
+    def _check_replication(self, replicas: int) -> None:
+        expected: dict[str, Any] = {
+            "enableReplicatedGraphs": True if replicas > 1 else None,
+            "replicatedGraphCount": replicas,
+            "globalReplicationFactor": replicas,
+            "globalReplicaOffset": 0,
+        }
+        for name, wanted in expected.items():
+            value = self._values.get(name, wanted)
+            if wanted is not None and value != wanted:
+                fix = f" or Ir(replication={value})" if "Factor" in name or "Count" in name else ""
+                raise ReplicaError(
+                    f"Session: option {name} contradicts the program, got {value}, expected {wanted} for "
+                    f"{replicas} replica{'s' * (replicas != 1)}{fix}"
+                )
+
+    def _without_effect(self) -> list[str]:
+        """PopART's names of the options that were set and have no effect."""
+        return [row.name for row in self._set_rows() if not row.is_used]
 
 
 def read_mode(value: Any) -> Any:
@@ -85,12 +157,17 @@ def read_mode(value: Any) -> Any:
     return read_choice("options", "stochastic_rounding_mode", value, ("partition", "popart", "identical"))
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "enable_stochastic_rounding": partial(read_bool, "options: enable_stochastic_rounding"),
+def _refuse_implicit_accumulation(row: Row, value: Any) -> None:
+    default = _ACCUMULATION.get(row.name, value)
+    if value != default:
+        raise UnsupportedError(
+            f"options: {row.name} is of implicit pipelines, got {value}, expected {default}: PopXL programs "
+            "accumulate explicitly, with ops.var_updates.accumulate_"
+        )
+
+
+_OWN_READERS: dict[str, Callable[[Any], Any]] = {
     "stochastic_rounding_mode": read_mode,
     "seed": partial(read_int, "options: seed", least=0, most=2**64 - 1),
-    "throw_if_log2_scale_tensor_not_in_range": partial(
-        read_bool, "options: throw_if_log2_scale_tensor_not_in_range"
-    ),
-    "enable_floating_point_checks": partial(read_bool, "options: enable_floating_point_checks"),
 }
+_ACCUMULATION = {"enableGradientAccumulation": False, "accumulationFactor": 1}

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from popsr._host_data import (
 from popsr._host_rows import host_array
 from popsr._lints import GroupLint, check_lints, read_check, read_strict
 from popsr._location import add_place, noted
+from popsr._option_effects import options_of_session
 from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
@@ -31,12 +32,15 @@ from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError
+from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
+
+if TYPE_CHECKING:
+    from popsr._devices import DeviceInfo
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -56,7 +60,7 @@ class Session(SessionVariables):
 
     Args:
         ir: the program.
-        device_desc: "cpu", "ipu_model" and "ipu_hw" all run on the simulator.
+        device_desc: "cpu", "ipu_model", "ipu_hw" and a device of PopART's ``DeviceManager`` all run on the simulator.
         weights_to_host_on_exit: download variables on exit.
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
@@ -73,7 +77,7 @@ class Session(SessionVariables):
     def __init__(
         self,
         ir: Ir,
-        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu",
+        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] | DeviceInfo = "cpu",
         weights_to_host_on_exit: bool = True,
         *,
         seed: int | None = None,
@@ -92,11 +96,13 @@ class Session(SessionVariables):
         if not is_a(ir, Ir):
             hint = "a graph, expected its Ir: graph.ir" if is_a(ir, Graph) else f"{shown(ir)}, expected an Ir"
             raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
-        read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
+        if not _is_device(device_desc):
+            read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
         if num_threads is not None:
             num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
         seed = ir.options.seed if seed is None else seed
         seed = read_int("Session: seed", seed, 0, 2**64 - 1)
+        ir.options._check_for(ir)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
@@ -129,6 +135,7 @@ class Session(SessionVariables):
         self._copies = HostCopies(ir, self._core, self._variables)
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
+        self._synthetic = options_of_session(ir, seed)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -222,6 +229,8 @@ class Session(SessionVariables):
         stops = self._stops
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
+        if self._synthetic is not None:
+            inputs = self._synthetic.with_room(inputs, self._inputs)
         if len(inputs) != len(self._inputs):
             check_keys("run", "inputs", inputs, self._inputs)
         arrays = []
@@ -249,6 +258,8 @@ class Session(SessionVariables):
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
+                if self._synthetic is not None:
+                    self._synthetic.fill(self._streams, arrays, self._core.step)
                 self._set_stale(True)
                 if not self._copies.kept:
                     self._copies.keep()
@@ -316,7 +327,9 @@ class Session(SessionVariables):
         return (*(extent for extent in leading if extent > 1), *shape)
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
-        """The streams that ``run`` needs data for."""
+        """The streams that ``run`` needs data for; none when ``syntheticDataMode`` makes it."""
+        if self._synthetic is not None:
+            return set()
         return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
@@ -375,6 +388,19 @@ class Session(SessionVariables):
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
 
+    def get_cycle_count(self, id: str = "") -> int:
+        """PopART's count of a device's cycles, which a simulator does not have.
+
+        Args:
+            id: the counter.
+        Raises:
+            UnsupportedError: always; ``stats`` counts the calls of kernels.
+        """
+        raise UnsupportedError(
+            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
+            "calls and computed blocks of each op"
+        )
+
     def __enter__(self) -> Session:
         with self._lock:
             self._depth += 1
@@ -401,3 +427,11 @@ class Session(SessionVariables):
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+
+
+def _is_device(value: object) -> bool:
+    if isinstance(value, str):
+        return False
+    from popsr._devices import DeviceInfo
+
+    return isinstance(value, DeviceInfo)

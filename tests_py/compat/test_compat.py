@@ -86,6 +86,8 @@ STATEMENTS = [
     "from stochastorch import StochasticAdder; assert StochasticAdder is popsr.StochasticAdder",
     "import importlib.util as u; assert u.find_spec('popxl.ops').origin == u.find_spec('popsr.ops').origin",
     "import importlib.util as u; assert u.find_spec('popxl.ops.add') and not u.find_spec('popxl.no_such_module')",
+    "import popdist.popart; from popsr.compat import popdist as p; assert popdist is p",
+    "from popdist.popart import getDevice; import popart; assert type(getDevice()) is popart.DeviceInfo",
     "import popxl.errors, importlib; assert importlib.reload(popxl.errors) is popsr.errors",
 ]
 

@@ -25,6 +25,7 @@ STAND_INS = frozenset({"cppimport"})
 ALIASES: Mapping[str, str] = {
     "cppimport": "popsr.compat.cppimport",
     "popart": "popsr.compat.popart",
+    "popdist": "popsr.compat.popdist",
     "popxl": "popsr",
     "popxl_addons": "popsr.addons",
     "stochastorch": "popsr.compat.stochastorch",
@@ -101,7 +102,7 @@ _FINDER = _Finder()
 
 
 def install(*, force: bool = False) -> None:
-    """Let imports of ``popxl``, ``popxl_addons``, ``popart``, ``stochastorch`` and ``cppimport`` find popsr.
+    """Let imports of ``popxl``, ``popxl_addons``, ``popart``, ``popdist``, ``stochastorch`` and ``cppimport`` find popsr.
 
     Twice is once.
 
