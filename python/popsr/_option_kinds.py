@@ -113,7 +113,12 @@ class CheckedDict(dict[str, Any]):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """As of dict; nothing is changed if an item is of another kind."""
-        given = dict(*args, **kwargs)
+        try:
+            given = dict(*args, **kwargs)
+        except Exception:  # of its own keys() or __iter__
+            raise ArgumentTypeError(
+                f"{self._where}: not a dict, got {shown(args[0] if args else kwargs)}, expected str keys"
+            ) from None
         checked = {}
         for key, value in given.items():
             name = read_text(f"{self._where}: key", key)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import run_python
 
 import popsr
 from popsr import __main__ as command
@@ -169,6 +170,8 @@ def test_dictionaries_check_what_is_put_into_them() -> None:
         given |= {"a": 1}
     with pytest.raises(errors.ArgumentTypeError):
         given.setdefault("a", 1)
+    with pytest.raises(errors.ArgumentTypeError, match=r"^options: engineOptions: not a dict, got 3"):
+        given.update(3)
     assert options.engineOptions == {}
     assert given.setdefault("a", "x") == given.setdefault("a", "y") == "x"
 
@@ -212,6 +215,10 @@ def test_copies_have_settings_of_their_own() -> None:
     assert options.weightTensorLocationSettings.minElementsForOffChip == 7
     assert options == options
     assert options != copy.copy(options)
+
+
+def test_importing_popsr_does_not_read_the_table() -> None:
+    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._session_options' not in sys.modules")
 
 
 # --- when a session is made -----------------------------------------------------------------------------------------
