@@ -29,8 +29,6 @@ def options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
         AttributeValueError: a name in ``dotChecks`` cannot be the name of a file.
     """
     options = ir.options
-    if not options._values:
-        return None
     write_dot_checks(ir)
     idle = options._without_effect()
     if idle:

@@ -42,10 +42,11 @@ def read_value(where: str, kind: str, value: Any) -> Any:
     return _read_object(where, kind, value)
 
 
-def default_of(kind: str, default: Any) -> Any:
+def default_of(where: str, kind: str, default: Any) -> Any:
     """The default of an option: a new object where it can be changed.
 
     Args:
+        where: name of the option, for messages about what is put into it.
         kind: the values that the option takes.
         default: as the table has it: members of enumerations by name, containers as tuple, settings as None.
     """
@@ -53,8 +54,8 @@ def default_of(kind: str, default: Any) -> Any:
         return default
     container, of, item = kind.partition(" of ")
     if of:
-        items = [default_of(item, each) for each in default]
-        return CheckedDict("options", item) if container == "dict" else _BUILTIN[container](items)
+        items = [default_of(where, item, each) for each in default]
+        return CheckedDict(where, item) if container == "dict" else _BUILTIN[container](items)
     if kind in _SIMPLE:
         return default
     cls = class_of(kind)
@@ -112,7 +113,12 @@ class CheckedDict(dict[str, Any]):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """As of dict; nothing is changed if an item is of another kind."""
-        given = dict(*args, **kwargs)
+        try:
+            given = dict(*args, **kwargs)
+        except Exception:  # of its own keys() or __iter__
+            raise ArgumentTypeError(
+                f"{self._where}: not a dict, got {shown(args[0] if args else kwargs)}, expected str keys"
+            ) from None
         checked = {}
         for key, value in given.items():
             name = read_text(f"{self._where}: key", key)

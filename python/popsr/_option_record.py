@@ -5,13 +5,22 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from popsr._option_kinds import default_of, read_value
-from popsr._session_options import Row
 from popsr._suggestions import unknown_name
 
-__all__ = ["Record"]
+if TYPE_CHECKING:
+    from popsr._session_options import Row
+
+__all__ = ["Record", "Table"]
+
+
+class Table(NamedTuple):
+    """Rows, in order; rows by every name that they have; defaults that cannot change, by key."""
+
+    rows: tuple[Row, ...]
+    by_name: Mapping[str, Row]
+    constants: Mapping[str, Any]
 
 
 class Record:
@@ -21,34 +30,33 @@ class Record:
 
     _where: ClassVar[str]
     """Name of the object, for messages."""
-    _rows: ClassVar[tuple[Row, ...]]
-    """The table."""
-    _by_name: ClassVar[Mapping[str, Row]]
-    """Rows by every name that they have."""
-    _constants: ClassVar[Mapping[str, Any]]
-    """Defaults that cannot change, by key."""
-
     _values: dict[str, Any]
 
     def __init__(self) -> None:
         """All defaults."""
         object.__setattr__(self, "_values", {})
 
+    @classmethod
+    def _table(cls) -> Table:
+        """The table; read when an attribute is first used, so that importing popsr does not read it."""
+        raise NotImplementedError
+
     def _row(self, name: str) -> Row:
-        row = self._by_name.get(name)
+        row = self._table().by_name.get(name)
         if row is None:
             raise self._unknown(name)
         return row
 
     def _unknown(self, name: str) -> Exception:
-        return unknown_name(self._where, "attribute", name, self._by_name)
+        return unknown_name(self._where, "attribute", name, self._table().by_name)
 
     def __getattr__(self, name: str) -> Any:
         values = self._values
         if name in values:
             return values[name]
-        if name in self._constants:
-            return self._constants[name]
+        constants = self._table().constants
+        if name in constants:
+            return constants[name]
         row = self._row(name)
         if row.key not in values:
             default = self._default(row)
@@ -63,15 +71,19 @@ class Record:
 
     def _default(self, row: Row) -> Any:
         """Value of an attribute that was not set."""
-        return default_of(row.kind, row.default)
+        from popsr._option_kinds import default_of
+
+        return default_of(f"{self._where}: {row.key}", row.kind, row.default)
 
     def _read(self, row: Row, value: Any) -> Any:
         """A value for an attribute, checked."""
+        from popsr._option_kinds import read_value
+
         return read_value(f"{self._where}: {row.key}", row.kind, value)
 
     def _set_rows(self) -> Iterator[Row]:
         """The rows that the program set, in the table's order: settings and containers when they hold anything."""
-        for row in self._rows:
+        for row in self._table().rows:
             if row.key in self._values and self._is_set(row, self._values[row.key]):
                 yield row
 
@@ -82,7 +94,7 @@ class Record:
 
     def _check(self) -> None:
         """Check lists and sets again, which the program may have changed in place."""
-        for row in self._rows:
+        for row in self._table().rows:
             value = self._values.get(row.key)
             if isinstance(value, Record):
                 value._check()
@@ -98,7 +110,7 @@ class Record:
         return f"{type(self).__name__}({', '.join(f'{name}={_text(value)}' for name, value in rows)})"
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._by_name]
+        return [*super().__dir__(), *self._table().by_name]
 
     def __reduce__(self) -> Any:
         """Copies have settings of their own."""
@@ -110,7 +122,7 @@ def _text(value: Any) -> str:
 
 
 def _restored(cls: type[Record], values: dict[str, Any]) -> Record:
-    record = cls.__new__(cls)
-    Record.__init__(record)
-    record._values.update(values)
+    record = cls()
+    for key, value in values.items():
+        setattr(record, key, value)
     return record

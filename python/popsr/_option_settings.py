@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from popsr._args import read_a, read_int
 from popsr._option_kinds import constants
-from popsr._option_record import Record
+from popsr._option_record import Record, Table
 from popsr._session_options import SETTINGS
 from popsr.errors import ArgumentTypeError
 from popsr.tensorlocation import TensorLocation as Location
@@ -52,10 +52,16 @@ class Settings(Record):
 
     __slots__ = ()
 
+    _own_table: ClassVar[Table]
+
     def __init_subclass__(cls) -> None:
-        cls._where, cls._rows = cls.__name__, SETTINGS[cls.__name__]
-        cls._by_name = {row.name: row for row in cls._rows}
-        cls._constants = constants(cls._rows)
+        rows = SETTINGS[cls.__name__]
+        cls._where = cls.__name__
+        cls._own_table = Table(rows, {row.name: row for row in rows}, constants(rows))
+
+    @classmethod
+    def _table(cls) -> Table:
+        return cls._own_table
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Settings with these values, and defaults for others.
@@ -65,11 +71,11 @@ class Settings(Record):
             AttributeAccessError: there is no such attribute.
         """
         super().__init__()
-        if len(args) > len(self._by_name):
+        if len(args) > len(self._own_table.by_name):
             raise ArgumentTypeError(
-                f"{self._where}: too many values, got {len(args)}, expected at most {len(self._by_name)}"
+                f"{self._where}: too many values, got {len(args)}, expected at most {len(self._own_table.by_name)}"
             )
-        given = dict(zip(self._by_name, args, strict=False))
+        given = dict(zip(self._own_table.by_name, args, strict=False))
         twice = next((name for name in kwargs if name in given), None)
         if twice is not None:
             raise ArgumentTypeError(
@@ -90,7 +96,7 @@ class Settings(Record):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self._by_name)
+        return all(getattr(self, name) == getattr(other, name) for name in self._own_table.by_name)
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["ALIASES", "OPTIONS", "SETTINGS", "Row"]
+__all__ = ["ALIASES", "OPTIONS", "OWN", "SETTINGS", "Row"]
 
 
 class Row(NamedTuple):
@@ -50,6 +50,9 @@ _CACHE = "accepted: there are no executables to cache"
 _COMPILER = "the simulator has no device compiler"
 _CODE = "the simulator runs no device code"
 _MEMORY = "every tensor is in host memory"
+_PLACES = "IPUs and tiles are recorded, and nothing depends on them"
+_WEIGHTS = "all variables can be written at any time"
+_CYCLES = "the simulator counts no cycles"
 _SCHEDULE = "ops run in program order"
 _OUTLINING = "graphs are run as they are written"
 _BUILDER = "PopXL programs write this out; the option is for programs of PopART's Builder"
@@ -140,8 +143,6 @@ OPTIONS: tuple[Row, ...] = (
         ("opxAliasChecking", "bool", False),
         ("opxModifyChecking", "bool", False),
         ("separateCallOpPdfs", "bool", True),
-        ("hardwareInstrumentations", "set of Instrumentation", ("Outer",)),
-        ("numIOTiles", "int from 0", 0),
         ("experimentalSettings", "ExperimentalSettings", None),
     ),
     *_without(
@@ -164,11 +165,19 @@ OPTIONS: tuple[Row, ...] = (
         ("accumulatorTensorLocationSettings", "TensorLocationSettings", None),
         ("tensorLocationSettingsOverride", "dict of TensorLocation", ()),
         ("aliasZeroCopy", "bool", False),
-        ("constantWeights", "bool", True),
+    ),
+    *_without(
+        _PLACES,
+        ("numIOTiles", "int from 0", 0),
         ("virtualGraphMode", "VirtualGraphMode", "Off"),
         ("virtualGraphSplitRatios", "list of float", ()),
+    ),
+    *_without(
+        _WEIGHTS,
+        ("constantWeights", "bool", True),
         ("updatableNamedBuffers", "list of str", ()),
     ),
+    *_without(_CYCLES, ("hardwareInstrumentations", "set of Instrumentation", ("Outer",))),
     *_without(
         _SCHEDULE,
         ("batchSerializationSettings", "BatchSerializationSettings", None),
@@ -228,6 +237,12 @@ OPTIONS: tuple[Row, ...] = (
         ("rearrangeStreamsOnHost", "bool", False),
         ("useHostCopyOps", "bool", False),
     ),
+)
+
+# Options of popsr alone.
+OWN = (
+    Row("stochastic_rounding_mode", "str", "partition", "which replicas round with the same random numbers"),
+    Row("seed", "int", 0, "seed of the random numbers"),
 )
 
 # Further spellings of PopART's.

@@ -13,7 +13,6 @@ import numpy as np
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
-from popsr._launcher import total_replicas
 from popsr._popart_names import with_popart_names
 from popsr._popart_objects import PopartIr
 from popsr._shown import shown
@@ -383,6 +382,8 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
+        from popsr._launcher import total_replicas
+
         value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:

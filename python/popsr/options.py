@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from popsr._args import read_bool, read_choice, read_int
-from popsr._option_kinds import constants
-from popsr._option_record import Record
-from popsr._session_options import ALIASES, OPTIONS, Row
+from popsr._option_record import Record, Table
 from popsr._suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
 
 if TYPE_CHECKING:
+    from popsr._session_options import Row
     from popsr.ir import Ir
 
 __all__ = ["Options"]
 
-# popsr's own options.
-_OWN = (
-    Row("stochastic_rounding_mode", "str", "partition", "which replicas round with the same random numbers"),
-    Row("seed", "int", 0, "seed of the random numbers"),
-)
+_HOT = ("enable_stochastic_rounding", "stochastic_rounding_mode")
 # Defaults that follow the number of replicas.
 _OF_REPLICATION: dict[str, Callable[[int], Any]] = {
     "enableReplicatedGraphs": lambda replicas: replicas > 1,
     "replicatedGraphCount": int,
     "globalReplicationFactor": int,
 }
-_ROWS = (*OPTIONS, *_OWN)
-_BY_NAME = {row.name: row for row in _ROWS} | {row.key: row for row in _ROWS}
+
+
+@cache
+def _options_table() -> Table:
+    from popsr._option_kinds import constants
+    from popsr._session_options import ALIASES, OPTIONS, OWN
+
+    rows = (*OPTIONS, *OWN)
+    names = {row.name: row for row in rows} | {row.key: row for row in rows}
+    names |= {alias: names[name] for alias, name in ALIASES.items()}
+    return Table(rows, names, constants(row for row in rows if row.name not in _OF_REPLICATION))
 
 
 class Options(Record):
@@ -56,13 +60,10 @@ class Options(Record):
         enable_inplace_ambiguity_checking: ambiguous writes are errors.
     """
 
-    __slots__ = ("_ir",)
+    # The two that every query of an analysis reads are slots.
+    __slots__ = ("_ir", *_HOT)
 
     _where = "options"
-    _rows = _ROWS
-    _constants = constants(row for row in _ROWS if row.name not in _OF_REPLICATION)
-    _by_name = _BY_NAME | {alias: _BY_NAME[name] for alias, name in ALIASES.items()}
-
     _ir: Ir | None
 
     enable_stochastic_rounding: bool
@@ -76,6 +77,12 @@ class Options(Record):
         """The defaults: rounding to nearest."""
         super().__init__()
         object.__setattr__(self, "_ir", None)
+        object.__setattr__(self, "enable_stochastic_rounding", False)
+        object.__setattr__(self, "stochastic_rounding_mode", "partition")
+
+    @classmethod
+    def _table(cls) -> Table:
+        return _options_table()
 
     def _bind(self, ir: Ir) -> None:
         """Be the options of a program, and answer with its replication."""
@@ -91,13 +98,16 @@ class Options(Record):
             popart = read_bool(f"options: {name}", value)
             name, value = "stochastic_rounding_mode", "popart" if popart else "identical"
         super().__setattr__(name, value)
+        key = self._row(name).key
+        if key in _HOT:
+            object.__setattr__(self, key, self._values[key])
 
     def _default(self, row: Row) -> Any:
         ir = self._ir if row.name in _OF_REPLICATION else None
         return super()._default(row) if ir is None else _OF_REPLICATION[row.name](ir.replication_factor)
 
     def _read(self, row: Row, value: Any) -> Any:
-        if row in _OWN:
+        if row.name in _OWN_READERS:
             return _OWN_READERS[row.name](value)
         checked = super()._read(row, value)
         if self._ir is not None:
@@ -105,12 +115,13 @@ class Options(Record):
         return checked
 
     def _unknown(self, name: str) -> Exception:
-        known = [row.key for row in _ROWS if row.own_name or row in _OWN]
-        return unknown_name("options", "option", name, known, self._by_name)
+        rows, names, _ = self._table()
+        known = [row.key for row in rows if row.own_name or row.name in _OWN_READERS]
+        return unknown_name("options", "option", name, known, names)
 
     def _shown_rows(self) -> Iterable[Row]:
         were_set = set(self._set_rows())
-        return [row for row in _ROWS if row.is_used or row in were_set]
+        return [row for row in self._table().rows if row.is_used or row in were_set]
 
     def _check_for(self, ir: Ir) -> None:
         """Check the options for a session of a program.
@@ -161,7 +172,7 @@ def _refuse_implicit_accumulation(row: Row, value: Any) -> None:
     default = _ACCUMULATION.get(row.name, value)
     if value != default:
         raise UnsupportedError(
-            f"options: {row.name} is of implicit pipelines, got {value}, expected {default}: PopXL programs "
+            f"options: {row.name} applies to implicit pipelines only, got {value}, expected {default}: PopXL programs "
             "accumulate explicitly, with ops.var_updates.accumulate_"
         )
 

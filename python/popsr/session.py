@@ -24,7 +24,6 @@ from popsr._host_data import (
 from popsr._host_rows import host_array
 from popsr._lints import GroupLint, check_lints, read_check, read_strict
 from popsr._location import add_place, noted
-from popsr._option_effects import options_of_session
 from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
@@ -41,6 +40,7 @@ from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr._devices import DeviceInfo
+    from popsr._synthetic_data import SyntheticData
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -135,7 +135,7 @@ class Session(SessionVariables):
         self._copies = HostCopies(ir, self._core, self._variables)
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
-        self._synthetic = options_of_session(ir, seed)
+        self._synthetic = _options_of_session(ir, seed)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -427,6 +427,15 @@ class Session(SessionVariables):
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+
+
+def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
+    """The effects of the options that were set, see ``popsr._option_effects``."""
+    if not ir.options._values:
+        return None
+    from popsr._option_effects import options_of_session
+
+    return options_of_session(ir, seed)
 
 
 def _is_device(value: object) -> bool:

@@ -67,7 +67,7 @@ def test_replication(total: str | None, expected: int, monkeypatch: pytest.Monke
     with ir.main_graph:
         y = popsr.d2h_stream((), popsr.float32)
         ops.host_store(y, popsr.constant(2.0, popsr.float32))
-    with popsr.Session(ir, popdist_popart.getDevice()) as session:  # type: ignore[arg-type]
+    with popsr.Session(ir, popdist_popart.getDevice()) as session:
         np.testing.assert_array_equal(session.run()[y], np.full((expected,) * (expected > 1), 2))
     assert ir.replica_grouping() == ReplicaGrouping.from_stride(expected)
 
@@ -128,7 +128,7 @@ def test_wrong_instances(instances: Any) -> None:
 
 def test_wrong_arguments() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="configureSessionOptions: opts is not an Options"):
-        popdist_popart.configureSessionOptions(3)  # type: ignore[arg-type]
+        popdist_popart.configureSessionOptions(3)
     with pytest.raises(
         AttributeError, match=r"module 'popdist' has no attribute 'getNumInstance', expected 'getN"
     ):

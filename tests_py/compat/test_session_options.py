@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import run_python
 
 import popsr
 from popsr import __main__ as command
@@ -126,8 +127,16 @@ WRONG = [
     ("dotChecks", "Final", "dotChecks is not a set, got 'Final'"),
     ("weightTensorLocationSettings", 3, "weightTensorLocationSettings is not a TensorLocationSettings"),
     ("accumulationFactor", 0, "accumulationFactor: got 0, expected an int from 1"),
-    ("accumulationFactor", 4, "accumulationFactor is of implicit pipelines, got 4.*accumulate explicitly"),
-    ("enableGradientAccumulation", True, "enableGradientAccumulation is of implicit pipelines, got True"),
+    (
+        "accumulationFactor",
+        4,
+        "accumulationFactor applies to implicit pipelines only, got 4.*accumulate explicitly",
+    ),
+    (
+        "enableGradientAccumulation",
+        True,
+        "enableGradientAccumulation applies to implicit pipelines only, got True",
+    ),
     ("syntheticDataMode", None, "syntheticDataMode is not a member of popart.SyntheticDataMode, got None"),
 ]
 
@@ -153,7 +162,7 @@ def test_partials_in_any_case() -> None:
 def test_dictionaries_check_what_is_put_into_them() -> None:
     options = popsr.Ir().options
     given = options.engineOptions
-    with pytest.raises(errors.ArgumentTypeError, match=r"\['b'\] is not a str, got 1"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"^options: engineOptions\['b'\] is not a str, got 1"):
         given.update(a="x", b=1)
     with pytest.raises(errors.ArgumentTypeError):
         given["a"] = 1
@@ -161,6 +170,8 @@ def test_dictionaries_check_what_is_put_into_them() -> None:
         given |= {"a": 1}
     with pytest.raises(errors.ArgumentTypeError):
         given.setdefault("a", 1)
+    with pytest.raises(errors.ArgumentTypeError, match=r"^options: engineOptions: not a dict, got 3"):
+        given.update(3)
     assert options.engineOptions == {}
     assert given.setdefault("a", "x") == given.setdefault("a", "y") == "x"
 
@@ -195,6 +206,7 @@ def test_copies_have_settings_of_their_own() -> None:
     options.weightTensorLocationSettings.minElementsForOffChip = 7
     for other in (copy.copy(options), copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
         assert type(other) is Options
+        assert other.replicatedGraphCount == 1  # of no program
         assert other.engineOptions == options.engineOptions
         assert other.weightTensorLocationSettings == options.weightTensorLocationSettings
         other.engineOptions["c"] = "d"
@@ -203,6 +215,10 @@ def test_copies_have_settings_of_their_own() -> None:
     assert options.weightTensorLocationSettings.minElementsForOffChip == 7
     assert options == options
     assert options != copy.copy(options)
+
+
+def test_importing_popsr_does_not_read_the_table() -> None:
+    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._session_options' not in sys.modules")
 
 
 # --- when a session is made -----------------------------------------------------------------------------------------
@@ -226,8 +242,8 @@ def test_options_without_effect_are_logged_once(caplog: pytest.LogCaptureFixture
         options.engineOptions["a"] = "b"
         popsr.Session(ir)
     assert [record.getMessage() for record in caplog.records] == [
-        "Session: these options were set and have no effect on a simulator: engineOptions, numIOTiles, "
-        "accumulatorTensorLocationSettings"
+        "Session: these options were set and have no effect on a simulator: engineOptions, "
+        "accumulatorTensorLocationSettings, numIOTiles"
     ]
 
 
@@ -257,7 +273,9 @@ def test_accumulation_of_options_that_were_made_apart() -> None:
     options = popart.SessionOptions()
     options.accumulationFactor = 4
     ir.options = options
-    with pytest.raises(errors.UnsupportedError, match="accumulationFactor is of implicit pipelines, got 4"):
+    with pytest.raises(
+        errors.UnsupportedError, match="accumulationFactor applies to implicit pipelines only, got 4"
+    ):
         popsr.Session(ir)
 
 
