@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.hostile_values import HOSTILE
+from support.typed_errors import untyped
 
 import popsr
 from popsr import ops
@@ -261,6 +263,63 @@ def test_what_is_not_known_is_a_typed_error(name: str, world: World) -> None:
         call(world)
     assert isinstance(caught.value, popsr.Error)
     assert len(str(caught.value)) <= 500
+
+
+def _members(world: World) -> dict[str, Callable[..., Any]]:
+    """Public methods of the objects by PopART's spelling, and functions that take anything."""
+    pending = _ir.Op(_ir.OperatorIdentifier("a", "b"), _ir.Settings(world.graph))
+    session = popsr.Session(world.ir)
+    found: dict[str, Callable[..., Any]] = {
+        "_create_tensor_id": world.graph._create_tensor_id,
+        "_set_device": session._set_device,
+        "_from_pb_tensor": popsr.Tensor._from_pb_tensor,
+        "createConnectedOp": world.graph._pb_graph.createConnectedOp_X,
+        "createOp": world.graph._pb_graph.createOp_X,
+        **{
+            cls.__name__: cls for cls in (_ir.GraphId, _ir.DebugContext, _ir.Settings, _ir.OperatorIdentifier)
+        },
+    }
+    for owner in (
+        world.ir._pb_ir,
+        world.graph._pb_graph,
+        world.a._pb_tensor,
+        world.a._pb_tensor.tensorLocationInfo,
+        world.op,
+        session._device,
+        session._pb_session,
+        pending,
+    ):
+        for name in dir(owner):
+            if "_" not in name and name not in ("setup", "dotCheckpoint"):
+                member = getattr(owner, name)
+                if callable(member):
+                    found[f"{type(owner).__name__}.{name}"] = member
+    return found
+
+
+def _outcome(member: Callable[..., Any], *args: Any) -> str | None:
+    """What is wrong with how a call ends; None if nothing is."""
+    try:
+        member(*args)
+    except popsr.Error as error:
+        return untyped(error)
+    except TypeError as error:  # Python's, about the number of arguments
+        return None if "positional argument" in str(error) else repr(error)
+    except Exception as error:
+        return repr(error)
+    return None
+
+
+def test_whatever_they_are_called_with_they_answer_or_raise_typed_errors(world: World) -> None:
+    with world.graph:
+        wrong = {
+            f"{name}({value}, ...{count})": found
+            for i, (name, member) in enumerate(_members(world).items())
+            for value, make in list(HOSTILE.items())[i % 5 :: 5]  # another fifth of the values for each
+            for count in (1, 2)
+            if (found := _outcome(member, *(make() for _ in range(count)))) is not None
+        }
+    assert wrong == {}
 
 
 def test_log_ir_logs_the_program(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -338,12 +338,14 @@ class PendingOp(Op):
     def connect_in_tensor(self, index: int, tensor_id: str) -> None:
         """Use a tensor as an input."""
         self._refuse_made("connectInTensor")
-        self._inputs[index] = tensor_id
+        number = read_int("connectInTensor: index", index, 0, _MAX_TENSORS)
+        self._inputs[number] = _id("connectInTensor", "inputs", tensor_id)
 
     def create_and_connect_out_tensor(self, index: int, tensor_id: str) -> None:
         """Give an output its id."""
         self._refuse_made("createAndConnectOutTensor")
-        self._outputs[index] = tensor_id
+        number = read_int("createAndConnectOutTensor: index", index, 0, _MAX_TENSORS)
+        self._outputs[number] = _id("createAndConnectOutTensor", "outputs", tensor_id)
 
     def setup(self) -> None:
         """Make the operator in its graph; errors as of ``createConnectedOp_…``."""

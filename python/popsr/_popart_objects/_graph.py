@@ -71,7 +71,7 @@ class PopartGraph(PopartObject):
         Raises:
             UnknownNameError: there is none.
         """
-        return PopartTensor(self._graph.get_tensor(tensor_id))
+        return PopartTensor(self._graph.get_tensor(read_text("getTensor: id", tensor_id)))
 
     def get_input_ids(self) -> list[str]:
         """Ids of its inputs."""

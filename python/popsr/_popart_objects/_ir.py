@@ -138,7 +138,7 @@ class PopartIr(PopartObject):
 
     def dot_checkpoint(self, check: str) -> None:
         """As ``ir.dot_checkpoint``."""
-        self._ir.dot_checkpoint(check)
+        self._ir.dot_checkpoint(read_text("dotCheckpoint: check", check))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PopartIr) and other._ir is self._ir
