@@ -3,7 +3,6 @@
 #include "popsr/kernels/level/ars_rounds-inl.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -59,8 +58,9 @@ constexpr bool has_aes() { return true; }
 /// Most processors that run level v2 have the instructions, which it does not ask for.
 bool has_aes() {
   static const bool found = [] {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_AES) != 0;
+    unsigned a = 1, b = 0, c = 0, d = 0;  // leaf 1, which every x86-64 has; bit 25 of ecx
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    return ((c >> 25) & 1U) != 0;
   }();
   return found;
 }
