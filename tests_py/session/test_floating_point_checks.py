@@ -14,6 +14,8 @@ import test_ops
 from helpers import FLOATS, PUBLIC, Array, Streams, assert_same_bits, make_variable, np_dtype, plain
 from op_cases import OPS
 from op_inputs import Case
+from support.bit_judge import BitJudge, kernels, program_of, quiet
+from support.random_programs import RandomProgram
 
 import popsr
 from popsr import errors, ops, transforms
@@ -394,3 +396,33 @@ def test_the_scan_finds_every_position(name: str) -> None:
     program = Program(ops.log, (9000,), popsr.dtypes.dtype.from_name(name))
     for at in (0, 4095, 4096, 8999):
         assert_says(program.error((0, at, 0.0)), "log", "-inf", str(at), "replica 0")
+
+
+# --- random programs ------------------------------------------------------------------------------------------------
+
+
+def test_random_programs_stop_at_the_same_place_however_they_run() -> None:
+    """Shared or not, checked, on other threads and levels; what does not stop has the bits it has without."""
+    stopped = finished = 0
+    for seed in range(40):
+        axes, steps = program_of(seed)
+        if axes.rounding == "popart":  # which refuses some programs
+            continue
+        with quiet():
+            program = RandomProgram(axes, seed)
+            program.build(steps)
+            judge = BitJudge(program, seed)
+            plain_runs = list(judge.runs({"dedup": False, "num_threads": 1}))
+            program.ir.options.enable_floating_point_checks = True
+            expected = list(judge.runs({"dedup": False, "num_threads": 1}))
+            for name, options, level in judge.ways():
+                with kernels(level):
+                    for got, expect in zip(judge.runs(options), expected, strict=True):
+                        judge.compare(f"program {seed}, {name}", got, expect)
+        for run, (got, expect) in enumerate(zip(expected, plain_runs, strict=False)):
+            if got.error.startswith("FloatingPointError"):
+                stopped += 1
+            else:
+                judge.compare(f"program {seed}, run {run}", got, expect)
+                finished += 1
+    assert min(stopped, finished) > 3

@@ -209,7 +209,7 @@ struct KernelTable {
   /// kept[i] = U of element first + i >= threshold ? 1 : 0. Most elements are decided by the first word of U.
   void (*keep_mask)(std::uint8_t* kept, std::int64_t n, NoiseKey key, std::uint64_t first,
                     std::uint64_t threshold);
-  /// out[i] = kept[i] ? in[i] * scale : +0. out may be in.
+  /// out[i] = kept[i] ? in[i] * scale : +0, with kept[i] 0 or 1. out may be in.
   void (*keep_scaled_f32)(float* out, const float* in, const std::uint8_t* kept, std::int64_t n, float scale);
   void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
                           double scale);

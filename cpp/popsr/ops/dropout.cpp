@@ -24,13 +24,29 @@ using kernels::KernelTable;
 /// The last attribute of both ops.
 double ratio_of(const Op& op) { return std::get<double>(op.attrs.back()); }
 
-/// kept[0 .. n-1] = 1 where elements first, first + 1, ... of the mask stay, else 0.
-void draw_mask(const KernelTable& kernels, std::uint64_t seed, double p, std::int64_t first, std::int64_t n,
-               std::uint8_t* kept) {
-  const auto threshold = static_cast<std::uint64_t>(std::ceil(p * 0x1p64));
-  kernels.keep_mask(kept, n, drawn_key(kernels, seed, Drawn::kMask), static_cast<std::uint64_t>(first),
-                    threshold);
-}
+/// Elements of masks, by blocks of the op's seed.
+class Masks {
+ public:
+  Masks(const KernelTable& kernels, const BlockRun& run, double p)
+      : kernels_(kernels), run_(run), threshold_(static_cast<std::uint64_t>(std::ceil(p * 0x1p64))) {}
+
+  /// kept[0 .. n-1] = 1 where elements first, first + 1, ... of the block's mask stay, else 0.
+  void draw(std::int64_t block, std::int64_t first, std::int64_t n, std::uint8_t* kept) {
+    if (block != block_) {
+      const std::uint64_t seed = read_seed(run_.in[1] + block * run_.in_stride[1]);
+      key_ = drawn_key(kernels_, seed, Drawn::kMask);
+      block_ = block;
+    }
+    kernels_.keep_mask(kept, n, key_, static_cast<std::uint64_t>(first), threshold_);
+  }
+
+ private:
+  const KernelTable& kernels_;
+  const BlockRun& run_;
+  std::uint64_t threshold_;
+  std::int64_t block_ = -1;
+  kernels::NoiseKey key_ = {};  ///< Of block_.
+};
 
 // ---- dropout
 
@@ -47,21 +63,22 @@ class Dropout {
     const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
     parallel_for(run.pool, run.blocks * tiles, 1, run.blocks * elements_ * 4,
                  [&](std::int64_t begin, std::int64_t end) {
+                   Masks masks(kernels_, run, p_);
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     tile(run, block, first);
+                     tile(run, masks, block, first);
                    }
                  });
   }
 
  private:
-  void tile(const BlockRun& run, std::int64_t block, std::int64_t first) const {
+  void tile(const BlockRun& run, Masks& masks, std::int64_t block, std::int64_t first) const {
     const std::int64_t n = std::min(kTile, elements_ - first);
     const std::int64_t at = first * static_cast<std::int64_t>(size_of(dtype_));
     const std::byte* const in = run.in[0] + block * run.in_stride[0] + at;
     std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
     alignas(64) std::array<std::uint8_t, kTile> kept;
-    draw_mask(kernels_, read_seed(run.in[1] + block * run.in_stride[1]), p_, first, n, kept.data());
+    masks.draw(block, first, n, kept.data());
     const double scale = 1.0 / (1.0 - p_);
     if (dtype_ == DType::kFloat64) {
       return kernels_.keep_scaled_f64(reinterpret_cast<double*>(out), reinterpret_cast<const double*>(in),
@@ -124,11 +141,11 @@ class ShapedDropout {
     const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
     parallel_for(run.pool, masks * tiles, 1, masks * elements_ * 4,
                  [&](std::int64_t begin, std::int64_t end) {
+                   Masks masks(kernels_, run, p_);
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     draw_mask(kernels_, read_seed(run.in[1] + block * run.in_stride[1]), p_, first,
-                               std::min(kTile, elements_ - first),
-                               reinterpret_cast<std::uint8_t*>(mask.get() + block * elements_ + first));
+                     masks.draw(block, first, std::min(kTile, elements_ - first),
+                                reinterpret_cast<std::uint8_t*>(mask.get() + block * elements_ + first));
                    }
                  });
     const std::array<const std::byte*, 2> in = {run.in[0], mask.get()};

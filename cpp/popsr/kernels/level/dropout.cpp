@@ -9,11 +9,18 @@ namespace {
 /// Elements whose words stay in the first level of cache; a multiple of a block.
 constexpr std::int64_t kChunk = 1024;
 
-template <class T>
+/// Without branches at every level: the bits of a product, or none.
+template <class T, class Word>
 [[gnu::always_inline]] inline void keep_scaled(T* out, const T* in, const std::uint8_t* kept, std::int64_t n,
                                                T scale) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) out[i] = kept[i] != 0 ? in[i] * scale : T{0};
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T product = in[i] * scale;
+    Word bits;
+    __builtin_memcpy(&bits, &product, sizeof(bits));
+    bits &= Word{0} - Word{kept[i]};
+    __builtin_memcpy(out + i, &bits, sizeof(bits));
+  }
 }
 
 /// kept[i] = words[i] > top; true if a word equals it, whose elements are then decided by their other bits.
@@ -46,11 +53,11 @@ void keep_mask(std::uint8_t* kept, std::int64_t n, NoiseKey key, std::uint64_t f
 }
 
 void keep_scaled_f32(float* out, const float* in, const std::uint8_t* kept, std::int64_t n, float scale) {
-  keep_scaled(out, in, kept, n, scale);
+  keep_scaled<float, std::uint32_t>(out, in, kept, n, scale);
 }
 
 void keep_scaled_f64(double* out, const double* in, const std::uint8_t* kept, std::int64_t n, double scale) {
-  keep_scaled(out, in, kept, n, scale);
+  keep_scaled<double, std::uint64_t>(out, in, kept, n, scale);
 }
 
 }  // namespace popsr::kernels
