@@ -186,6 +186,7 @@ def _decorated(x: popsr.Tensor) -> None:
 )
 def test_what_in_sequence_orders(build: Callable[[popsr.Tensor], Any], ordered: bool) -> None:
     ir = popsr.Ir()
+    ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph:
         build(_variable())
     if ordered:
