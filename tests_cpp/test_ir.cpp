@@ -259,7 +259,8 @@ TEST_CASE("verify_order: readers alone need no order, and storage counts, not na
 }
 
 TEST_CASE(
-    "verify_order: called graphs are checked, others are not; calls write what they were given by reference") {
+    "verify_order: called graphs are checked, others are not; calls write what they were given by "
+    "reference") {
   Program p(1);
   const GraphId f = p.at = p.ir.create_graph("f");
   const TensorId a = p.input("a");

@@ -244,7 +244,7 @@ TEST_CASE("view facts: memory that a graph gets twice is modified through one in
     const OpId call = p.emit("call", {p.half(x, 0, "first"), second}, {{"graph", GraphId{graph}}});
     p.ir.mark_modified(call, 0);
     p.ir.mark_modified(call, 1);
-    const std::string error = error_of<GraphError>([&p] { verify_order(p.ir); });
+    const std::string error = error_of<GraphError>([&p] { verify(p.ir); });
     CHECK((error.find("'second' is passed twice and modified through both inputs") != std::string::npos) ==
           overlap);
   }

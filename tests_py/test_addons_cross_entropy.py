@@ -137,7 +137,9 @@ def test_only_the_loss_with_gradient_takes_labels_of_any_shape() -> None:
             lambda: cross_entropy_with_grad(x, few),
             lambda: ops.nll_loss_with_softmax_grad(x, few),
         ):
-            with pytest.raises(errors.ShapeError, match=r"labels (has another shape|do not match), got .*expected"):
+            with pytest.raises(
+                errors.ShapeError, match=r"labels (has another shape|do not match), got .*expected"
+            ):
                 call()
         _, gradient = ops.nll_loss_with_softmax_grad(x, y, constant((6,)), reduction="none")
         assert gradient.shape == x.shape

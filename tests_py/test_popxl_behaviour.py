@@ -369,7 +369,6 @@ def test_indexing_is_numpys(key: Any) -> None:
         (None, Argument, TypeError),
         (..., Argument, TypeError),
         (np.array([1.5, 2]), Argument, TypeError),
-        ([True, False], Argument, TypeError),
         ([[0, 1], [2]], Argument, TypeError),
         ([0, 3], errors.OutOfRangeError, IndexError),
         (np.array([-4]), errors.OutOfRangeError, IndexError),

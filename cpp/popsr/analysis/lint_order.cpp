@@ -15,18 +15,19 @@ void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
     for (const UnorderedWrites& found : unordered_writes(ir, GraphId{g})) {
       const Op& writer = ir.op(found.writer);
       const Op& other = ir.op(found.other);
-      lints.push_back({.code = 12,
-                       .op = writer.id,
-                       .tensor = found.tensor,
-                       .location = writer.location,
-                       .cost = found.pairs,
-                       .unit = "pairs",
-                       .text = fmt::format(
-                           "{} modifies '{}', which {} at {} {}: neither data nor popsr.in_sequence() orders "
-                           "them, so they run in program order, which PopXL does not promise; make them inside "
-                           "popsr.in_sequence()",
-                           writer.def->name, ir.tensor(found.tensor).name, other.def->name,
-                           place_text(ir, other.location), found.other_writes ? "modifies too" : "reads")});
+      lints.push_back(
+          {.code = 12,
+           .op = writer.id,
+           .tensor = found.tensor,
+           .location = writer.location,
+           .cost = found.pairs,
+           .unit = "pairs",
+           .text = fmt::format(
+               "{} modifies '{}', which {} at {} {}: neither data nor popsr.in_sequence() orders "
+               "them, so they run in program order, which PopXL does not promise; make them inside "
+               "popsr.in_sequence()",
+               writer.def->name, ir.tensor(found.tensor).name, other.def->name,
+               place_text(ir, other.location), found.other_writes ? "modifies too" : "reads")});
     }
   }
 }

@@ -264,8 +264,7 @@ std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph) {
   std::map<TensorId, UnorderedWrites> by_root;
   visit_unordered(ir, ir.graph(graph), [&](TensorId root, const Use& writer, const Use& other) {
     UnorderedWrites& found =
-        by_root
-            .try_emplace(root, UnorderedWrites{writer.op, other.op, writer.tensor, other.writes, 0})
+        by_root.try_emplace(root, UnorderedWrites{writer.op, other.op, writer.tensor, other.writes, 0})
             .first->second;
     ++found.pairs;
   });
