@@ -57,7 +57,9 @@ class Options(Record):
             names the op, its line, the replicas, the element and the value; no later op runs, and variables hold what
             was written until then. Loads from the host, memory that nothing was written to, and ops with operands that
             are not finite are exempt. The bits are the same, and runs are slower.
-        enable_inplace_ambiguity_checking: ambiguous writes are errors.
+        enable_inplace_ambiguity_checking: ops that modify and use one tensor in an order that neither data nor
+            ``in_sequence`` gives are a GraphError when the program is analysed or a session is made; else they run in
+            program order, and lint L12 names them.
     """
 
     # The two that every query of an analysis reads are slots.
