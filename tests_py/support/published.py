@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ class Run:
     state: Mapping[str, Array]
     """The pretrained weights by the names of their library."""
     steps: Callable[[int, int], list[Array]]
-    """Runs some steps from a first one on, attached: losses, or scores."""
+    """Runs some steps from a first one on: losses, or scores."""
+    norms: list[float] = field(default_factory=list)
+    """Of gradients before they were clipped, where the program gives them."""
 
     def run(self, first: int, steps: int) -> list[Array]:
         """As ``steps``, attached."""
@@ -88,18 +91,23 @@ def bert(config: str, **options: Any) -> Run:
     return Run(read, program, session, state, steps)
 
 
-def gpt(config: str, **options: Any) -> Run:
+def gpt(config: str, kind: str = "Program", **options: Any) -> Run:
     """Tensor and data parallel training."""
     module, weights = import_module("gpt.pretraining"), _weights()
     read = module.GPTConfig.load(module.CONFIGS, config)
-    program = module.Program(read)
+    program = getattr(module, kind)(read)
     session = program.session(**options)
     state = weights.random_state(module.state_shapes(read), 0)
     rules = module.pretrained_rules(read, program.variables)
     weights.load_state(session, weights.map_state(program.variables, state, rules))
-    return Run(
-        read, program, session, state, lambda first, n: list(module.train(read, program, session, first, n))
-    )
+
+    def steps(first: int, number: int) -> list[Array]:
+        pairs = module.train(read, program, session, first, number)
+        norms.extend(norm for _, norm in pairs)
+        return [losses for losses, _ in pairs]
+
+    norms: list[float] = []
+    return Run(read, program, session, state, steps, norms)
 
 
 def t5(config: str, **options: Any) -> Run:
@@ -132,13 +140,21 @@ def llama(config: str, **options: Any) -> Run:
     return Run(read, program, session, state, steps)
 
 
-START: dict[str, Callable[..., Run]] = {"bert": bert, "gpt": gpt, "llama": llama, "t5": t5}
+START: dict[str, Callable[..., Run]] = {
+    "bert": bert,
+    "gpt": gpt,
+    "gpt phased": partial(gpt, kind="PhasedProgram"),
+    "llama": llama,
+    "t5": t5,
+}
 
 CONFIGS = [
     ("bert", "phased"),
     ("bert", "half"),
     ("gpt", "pretraining"),
     ("gpt", "half"),
+    ("gpt phased", "pretraining"),
+    ("gpt phased", "half"),
     ("llama", "whole"),
     ("llama", "quantised"),
     ("t5", "translation"),

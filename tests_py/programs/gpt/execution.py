@@ -155,8 +155,8 @@ def batches(config: GPTConfig, steps: int) -> Tuple[np.ndarray, np.ndarray]:
 
 def train(
     config: GPTConfig, program: Program, session: TaskSession, first: int, steps: int
-) -> List[np.ndarray]:
-    """Updates from ``first`` on: (mean loss of each micro batch, norm of the gradients)."""
+) -> List[Tuple[np.ndarray, float]]:
+    """Updates from ``first`` on: loss of each micro batch, norm of the gradients."""
     tokens, labels = batches(config, config.training.steps)
     tp, replicas = config.execution.tensor_parallel, config.execution.replicas
     offsets = shard_offsets(config)
@@ -181,5 +181,6 @@ def train(
                 },
             )
         )
-        losses.append(outputs[program.outputs.loss].reshape(transfers, -1, tp)[:, :, 0])
+        loss = outputs[program.outputs.loss].reshape(transfers, -1, tp)[:, :, 0]
+        losses.append((loss.reshape(-1), float(outputs[program.outputs.grad_norm].flat[0])))
     return losses
