@@ -92,8 +92,13 @@ MISSING = {
         ["3: no popxl.Ir.nope"],
     ),
     "through properties": (
-        "import popxl\nir = popxl.Ir()\nir.main_graph.nope\nir._pb_ir.logIr()",
-        ["3: no popxl.Graph.nope", "4: no popxl.Ir._pb_ir.logIr"],
+        "import popxl\nir = popxl.Ir()\nir.main_graph.nope\nir._pb_ir.logIrr()\n"
+        "ir.main_graph._pb_graph.getOpps()\nir._pb_ir.getAllGraphs()",
+        [
+            "3: no popxl.Graph.nope",
+            "4: no popxl.Ir._pb_ir.logIrr",
+            "5: no popxl.Graph._pb_graph.getOpps",
+        ],
     ),
     "in a with statement": (
         "import popxl\nwith popxl.Session(popxl.Ir()) as s, popxl.Ir().main_graph as g:\n  s.runn()\n  g.nope",

@@ -139,7 +139,7 @@ class VariableSettings:
     getGroupCount = group_count
     getRealGroupSize = group_size
     getStride = stride
-    getGroupRepresentative = representative
+    def getGroupRepresentative(self, group_or_replicas: int, group: int | None = None) -> int: ...
     numReplicasReturningVariable = returned_count
     shapeOnHost = shape_on_host
     shapeOnReplica = shape_on_replica

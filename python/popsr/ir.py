@@ -13,7 +13,8 @@ import numpy as np
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
-from popsr._popart_names import PopartIr, with_popart_names
+from popsr._popart_names import with_popart_names
+from popsr._popart_objects import PopartIr
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
 from popsr.dtypes import dtype
@@ -66,6 +67,7 @@ class Ir(Handle):
         self._embeds_replication = False
         self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
         self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
+        self._custom_ops: dict[int, Any] = {}  # identifiers of operators of the program's own, by op
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
@@ -236,7 +238,7 @@ class Ir(Handle):
 
     @property
     def _pb_ir(self) -> PopartIr:
-        return PopartIr(self.options)
+        return PopartIr(self)
 
     def _graph(self, id_: int) -> Graph:
         graph = self._graph_cache.get(id_)
@@ -299,6 +301,8 @@ class Ir(Handle):
             self._mapped.pop(id_, None)
         for id_ in range(*remotes):
             self._shard_over.pop(id_, None)
+        for id_ in range(*ops):
+            self._custom_ops.pop(id_, None)
         if ops[0] < ops[1]:
             self._undone.add(ops[0])
 

@@ -119,7 +119,7 @@ class Session(SessionVariables):
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
         self._transfers = 0
-        self._depth = 0
+        self._depth = self._popped = 0  # `with` entered; of these left by `_was_attached_stack.pop`
         self._stale = False
         self._running = False
         self._stops = 0  # calls of stop

@@ -141,7 +141,12 @@ def _attribute_of_instance(owner: Instance, name: str) -> Value:
 def _may_have(cls: type, name: str) -> bool:
     """Whether objects may have an attribute; the fields of classes of other packages are not known."""
     is_known = all(_is_ours(base) or base.__module__.partition(".")[0] in _PLAIN for base in cls.__mro__)
-    return not is_known or hasattr(cls, name) or name in _fields(cls) or hasattr(cls, "__getattr__")
+    return (
+        not is_known
+        or hasattr(cls, name)
+        or name in _fields(cls)
+        or (hasattr(cls, "__getattr__") and not hasattr(cls, "fixed_names"))
+    )
 
 
 def _subclasses(cls: type) -> Iterator[type]:

@@ -1,5 +1,6 @@
 """The names of PopART's own package that PopXL programs use."""
 
+from popsr.compat._device_libraries import load_library
 from popsr.errors import Error as popart_exception  # noqa: N813
 from popsr.errors import InternalError as popart_internal_exception  # noqa: N813
 from popsr.graph import Graph
@@ -30,6 +31,7 @@ __all__ = [
     "TileSet",
     "VariableRetrievalMode",
     "VariableSettings",
+    "load_library",
     "popart_exception",
     "popart_internal_exception",
 ]
