@@ -170,6 +170,20 @@ def test_replication_is_fixed() -> None:
         popsr.constant(1.0)
     with pytest.raises(RuntimeError, match=r"^replication_factor: the Ir is not empty"):
         ir.replication_factor = 2
+    for same in (3, np.int64(3), np.uint8(3)):
+        ir.replication_factor = same  # type: ignore[assignment]
+    with ir.main_graph:
+        ops.relu(popsr.constant(1.0))
+    popsr.Session(ir)
+    ir.replication_factor = 3
+    assert ir.replication_factor == 3
+
+
+@pytest.mark.parametrize("value", ["3", 3.0, None, True])
+def test_replication_is_set_to_ints(value: Any) -> None:
+    ir = popsr.Ir(replication=3)
+    with pytest.raises(TypeError, match=r"^Ir: replication is not an int, got "):
+        ir.replication_factor = value
 
 
 # --- running --------------------------------------------------------------------------------------------------------

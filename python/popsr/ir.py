@@ -70,7 +70,8 @@ class Ir(Handle):
         self._custom_ops: dict[int, Any] = {}  # identifiers of operators of the program's own, by op
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
-        self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
+        self._ordered_at: int | None = None  # epoch at which the order of writes was checked
+        self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
 
     @property
@@ -96,12 +97,14 @@ class Ir(Handle):
 
     @property
     def replication_factor(self) -> int:
-        """Number of replicas. Can be set as long as the Ir is empty."""
+        """Number of replicas. Can be set as long as the Ir is empty, and to the value that it has at any time."""
         return self._core.replication
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         core = self._core
+        if read_any_int("Ir: replication", value) == core.replication:
+            return
         if self._prepared or core.num_tensors or core.num_ops or core.num_streams or core.num_graphs > 1:
             raise StateError(
                 f"replication_factor: the Ir is not empty, got {shown(value)}, expected "
@@ -116,7 +119,7 @@ class Ir(Handle):
         keep_attribute(self, self, "_core")
         self._core = core
         self._locations.clear()
-        self._seeds_at = self._facts_at = None
+        self._seeds_at = self._facts_at = self._ordered_at = None
 
     @property
     def instance_replication_factor(self) -> int:
@@ -335,13 +338,24 @@ class Ir(Handle):
         """The analysis of the program as it is now, with the seeds that a session made now would give it.
 
         Raises:
-            GraphError: as ``_assign_seeds``, or the order of ops is ambiguous.
+            GraphError: as ``_assign_seeds`` or ``_check_order``, or a call modifies one tensor through two inputs.
         """
+        self._check_order()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
-        if self._facts_at is None or self._facts_at[:2] != version:
-            self._facts_at = (*version, _core.PartitionAnalysis(self._core))
-        return self._facts_at[2]
+        if self._facts_at is None or self._facts_at[0] != version:
+            self._facts_at = (version, _core.PartitionAnalysis(self._core))
+        return self._facts_at[1]
+
+    def _check_order(self) -> None:
+        """Check that data and ``in_sequence`` order all writes in place, if the options ask for it.
+
+        Raises:
+            GraphError: they do not.
+        """
+        if self.options.enable_inplace_ambiguity_checking and self._ordered_at != self._core.epoch:
+            self._core.verify_order()
+            self._ordered_at = self._core.epoch
 
     @property
     def _ir(self) -> Ir:

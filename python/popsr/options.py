@@ -13,6 +13,7 @@ __all__ = ["Options"]
 
 # The one table of PopART's spellings.
 _ALIASES = {
+    "enableInplaceAmbiguityChecking": "enable_inplace_ambiguity_checking",
     "enableStochasticRounding": "enable_stochastic_rounding",
     "stochasticRoundingMode": "stochastic_rounding_mode",
     "throwIfLog2ScaleTensorNotInRange": "throw_if_log2_scale_tensor_not_in_range",
@@ -33,12 +34,16 @@ class Options:
         seed: seed of the random numbers, 0 <= seed < 2**64; ``Session(seed=...)`` goes first.
         throw_if_log2_scale_tensor_not_in_range: float8 ops whose ``log2_scale`` is outside [-32, 32) when they run
             raise AttributeValueError; else the scale is clamped to that range.
+        enable_inplace_ambiguity_checking: ops that modify and use one tensor in an order that neither data nor
+            ``in_sequence`` gives are a GraphError when the program is analysed or a session is made; else they run in
+            program order, and lint L12 names them.
     """
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
     seed: int
     throw_if_log2_scale_tensor_not_in_range: bool
+    enable_inplace_ambiguity_checking: bool
 
     def __init__(self) -> None:
         """The defaults: rounding to nearest."""
@@ -46,6 +51,7 @@ class Options:
         self.stochastic_rounding_mode = "partition"
         self.seed = 0
         self.throw_if_log2_scale_tensor_not_in_range = True
+        self.enable_inplace_ambiguity_checking = False
 
     def __getattr__(self, name: str) -> Any:
         if name in _ALIASES:
@@ -84,4 +90,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "throw_if_log2_scale_tensor_not_in_range": partial(
         read_bool, "options: throw_if_log2_scale_tensor_not_in_range"
     ),
+    "enable_inplace_ambiguity_checking": partial(read_bool, "options: enable_inplace_ambiguity_checking"),
 }
