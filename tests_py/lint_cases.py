@@ -339,6 +339,20 @@ CASES = (
         "'w' is updated with a value that replicated_all_reduce reduces over groups {0,1}{2,3}",
     ),
     LintCase(
+        "L7",
+        "a count that a sum over too few is added to, and one that counts steps of moments in pairs",
+        f"g = collectives.replicated_all_reduce(ops.max(x), 'add', {PAIRS})\n"
+        "steps = popsr.variable(0.0, name='steps')\nvar_updates.accumulate_(steps, g)",
+        f"g = collectives.replicated_all_reduce(ops.max(x), 'add', {PAIRS})\n"
+        "steps = popsr.variable(0.0, name='steps')\n"
+        "var_updates.adam_updater(g, g * g, time_step=steps, beta1=0.9, beta2=0.9)",
+        2,
+        "replicas",
+        3,
+        "'steps' is updated with a value that replicated_all_reduce reduces over groups {0,1}{2,3}, but its own groups "
+        "are {0,1,2,3}: 2 replicas too few",
+    ),
+    LintCase(
         "L8",
         "memory that is read, and memory that is overwritten first",
         "u = ops.init((4,), F32, init_type='undef')\nops.add(w, u)",
