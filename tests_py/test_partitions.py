@@ -43,7 +43,8 @@ class Four:
 
     def variable(self, grouping: popsr.ReplicaGrouping) -> popsr.Variable:
         shape = (grouping.num_groups, 8) if grouping.num_groups > 1 else (8,)
-        return make_variable(np.zeros(shape, np.float32), replica_grouping=grouping)
+        rows = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)  # equal ones would be stored once
+        return make_variable(rows, replica_grouping=grouping)
 
     def fact(self, tensor: popsr.Tensor) -> str:
         return str(analyze(self.ir).partition(tensor))
@@ -319,5 +320,9 @@ def test_storage_follows_the_fixpoint() -> None:
         ops.relu(four.by_pairs)
         ops.relu(four.by_strided)
     session = popsr.Session(four.ir)
+    with session, pytest.warns(popsr.ReplicaWarning):
+        rows = np.arange(32, dtype=np.float32).reshape(4, 8)
+        modes = {stream: stream.replicated_stream_mode for stream in session.expected_inputs()}
+        session.run({stream: rows if mode == "replicate" else rows[0] for stream, mode in modes.items()})
     assert str(session.storage(four.top)) == BOTTOM
     assert str(session.storage(four.by_pairs)) == PAIRS
