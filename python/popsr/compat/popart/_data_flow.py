@@ -124,7 +124,7 @@ class DataFlow:
         """
         if id not in self._anchors:
             raise UnknownNameError(
-                f"DataFlow.art: no such anchor, got {shown(id)}, expected one of {self.anchors()}"
+                f"DataFlow.art: no such anchor, got {shown(id)}, expected one of {shown(self.anchors())}"
             )
         return self._anchors[id]
 
