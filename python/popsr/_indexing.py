@@ -31,10 +31,10 @@ def index(t: Tensor, key: Any) -> Tensor:
         ValueError: too many indices, or an inverted range.
     """
     if isinstance(key, Tensor) and key.dtype is dtypes.bool:
-        return ops.where(key, t, constant(0, t.dtype))
+        return ops.where(key, t, _zero(t))
     mask = _mask(key)
     if mask is not None:
-        return ops.where(constant(mask), t, constant(0, t.dtype))
+        return ops.where(constant(mask), t, _zero(t))
     if isinstance(key, (Tensor, list)) or (isinstance(key, np.ndarray) and key.ndim > 0):
         return ops.gather(t, key if isinstance(key, Tensor) else _positions(t, key))
     keys = key if isinstance(key, tuple) else (key,)
@@ -64,6 +64,10 @@ def index(t: Tensor, key: Any) -> Tensor:
     if any(stride != 1 for stride in strides):
         result = ops.subsample(result, strides)
     return ops.squeeze(result, squeezed) if squeezed else result
+
+
+def _zero(t: Tensor) -> Tensor:
+    return constant(0.0 if t.dtype.is_floating_point else 0, t.dtype)
 
 
 def _mask(key: Any) -> NDArray[np.bool_] | None:

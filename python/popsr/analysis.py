@@ -197,6 +197,7 @@ class PartitionAnalysis(ProgramAnalysis):
         L7   an update reduced over other groups than its variable's       replicas too many or too few
         L8   a read of what nothing was written to                         bytes read
         L9   an op that declares no partition rule                         values that are equal nowhere
+        L12  ops that modify and use a tensor in program order alone       pairs of such ops
         ==== ============================================================= =====================================
 
         Sessions warn of L1, L2 and L3 with :class:`popsr.ReplicaWarning`; with ``Session(strict=True)`` they are

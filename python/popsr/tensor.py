@@ -421,9 +421,7 @@ class Tensor(Handle):
         return popsr.ops.abs(self)
 
     @transactional
-    def __getitem__(
-        self, key: int | slice | tuple[int | slice, ...] | Tensor | list[Any] | NDArray[Any]
-    ) -> Tensor:
+    def __getitem__(self, key: int | slice | tuple[Any, ...] | Tensor | list[Any] | NDArray[Any]) -> Tensor:
         from popsr._indexing import index
 
         return index(self, key)

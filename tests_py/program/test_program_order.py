@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, make_variable
+from helpers import Array, assert_same_bits, make_variable, rows
 
 import popsr
 from popsr import TensorByRef, errors, ops
@@ -87,7 +87,7 @@ class RandomProgram:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.ir = popsr.Ir()
+        self.ir = popsr.Ir(replication=1 + seed % 3)
         self.outputs: list[tuple[popsr.DeviceToHostStream, Array]] = []
         self.data = [self.rng.integers(-9, 9, SHAPE).astype(np.float32) for _ in range(3)]
         with self.ir.main_graph:
@@ -129,13 +129,16 @@ def subtract_two(t: TensorByRef) -> None:
 
 
 def test_writes_run_in_program_order() -> None:
-    """Random programs against NumPy, bit for bit."""
+    """Random programs against NumPy, bit for bit, however they are run."""
+    modes: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 2}]
     for seed in range(60):
         program = RandomProgram(seed)
-        with popsr.Session(program.ir) as session:
+        replicas = program.ir.replication_factor
+        with popsr.Session(program.ir, "ipu_hw", **modes[seed % 4]) as session:
             got = session.run()
             for stream, expect in program.outputs:
-                assert_same_bits(got[stream], expect, f"seed {seed}")
+                for row in rows(got[stream], replicas):
+                    assert_same_bits(row, expect, f"seed {seed}")
             for variable, expect in zip(program.variables, program.data, strict=True):
                 assert_same_bits(session.get_tensor_data(variable), expect, f"seed {seed}")
 

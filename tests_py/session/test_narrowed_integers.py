@@ -60,11 +60,10 @@ def test_arrays_are_narrowed_if_they_fit(wide: str, narrow: str, library: str) -
         wrong = limits.max + 1
         with pytest.raises(
             errors.AttributeValueError,
-            match=rf"^run: stream 'x': a number does not fit into {narrow}, got {wrong} of .*{limits.min} to {limits.max}",
+            match=rf"^run: stream 'x': a number does not fit into {narrow}, got {wrong} of .* to {limits.max}",
         ) as caught:
             session.run({x: data(wrong)})
         assert len(str(caught.value).splitlines()[0]) < 300
-    assert session.run is not None
 
 
 @pytest.mark.parametrize("make", [popsr.constant, popsr.variable, utils.to_numpy])
@@ -74,7 +73,7 @@ def test_data_without_dtype_is_narrowed_if_it_fits(make: Any) -> None:
         before = str(ir)
         for wrong in (2**31, [-(2**31) - 1, 0], np.array([2**40]), np.uint64(2**32)):
             with pytest.raises(
-                errors.AttributeValueError, match="a number does not fit into .*downcast=False"
+                errors.AttributeValueError, match=r"a number does not fit into .*downcast=False"
             ):
                 make(wrong)
         assert str(ir) == before

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from popsr._args import read_a, read_call, read_flag, read_int, read_items, read_text
+from popsr._args import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict, duplicate_items
@@ -54,7 +54,7 @@ def read_key(where: str, key: Any) -> str:
         ArgumentTypeError: it is not a str or int.
         AttributeValueError: it is not a key: identifiers or numbers, with dots between.
     """
-    if isinstance(key, int) and not isinstance(key, bool):
+    if integer_of(key) is not None:
         return str(read_int(f"{where}: key", key, 0))
     if not isinstance(key, str):
         raise ArgumentTypeError(f"{where}: key is not a str or int, got {shown(key)}")
@@ -359,7 +359,7 @@ class DotTree(Generic[L]):
                 yield key, value
 
     def _path(self, key: str | int, where: str) -> list[str]:
-        if isinstance(key, int) and not isinstance(key, bool):
+        if integer_of(key) is not None:
             return [self._number(read_int(f"{where}: key", key), where)]
         return read_key(where, key).split(".")
 
