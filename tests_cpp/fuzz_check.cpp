@@ -306,9 +306,25 @@ std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessio
 
 namespace {
 
+/// Of about half of the streams to the device: equal rows, on all replicas or in groups of two neighbours.
+std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
+  PartitionTable& table = ir.partitions();
+  std::map<StreamId, PartitionId> rows;
+  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+    if (!ir.stream(id).to_device || ir.stream(id).mode != StreamMode::kReplicate) continue;
+    const std::size_t choice = (ir.num_ops() * 7 + id) % 4;
+    if (choice == 0) rows[id] = table.top();
+    if (choice == 1 && ir.replication() % 2 == 0) {
+      rows[id] = ReplicaGrouping::from_stride(ir.replication(), 1, 2).partition(table);
+    }
+  }
+  return rows;
+}
+
 void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, Verdict& verdict) {
-  const PartitionAnalysis facts(ir);
-  Herbrand herbrand(ir);
+  const Assumptions assumed{.rows = random_rows(ir)};
+  const PartitionAnalysis facts(ir, assumed);
+  Herbrand herbrand(ir, assumed.rows);
   if (flavour == Flavour::kStraightLine) {
     ExactCheck check(facts, herbrand);
     herbrand.session(0, 1, check);

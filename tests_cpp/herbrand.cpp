@@ -53,11 +53,18 @@ bool reads(const Op& op, std::size_t input) {
 
 // --- reading the program
 
-Herbrand::Herbrand(const Ir& ir)
+Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
     : ir_(ir),
       replicas_(static_cast<std::size_t>(ir.replication())),
       all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
   POPSR_CHECK(replicas_ <= 64);
+  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+    PartitionId fed = ir.partitions().bottom();
+    if (ir.stream(id).mode != StreamMode::kReplicate) fed = ir.partitions().top();
+    if (const auto found = rows.find(id); found != rows.end()) fed = found->second;
+    const std::span<const std::uint32_t> labels = ir.partitions().labels(fed);
+    rows_.emplace_back(labels.begin(), labels.end());
+  }
   for (TensorId t = 0; t < ir.num_tensors(); ++t) place_.push_back(t);
   for (OpId id = 0; id < ir.num_ops(); ++id) {
     const Op& op = ir.op(id);
@@ -147,7 +154,6 @@ void Herbrand::set_kind(Step& step) {
   if (name == "host_load") {
     step.kind = Kind::kLoad;
     step.stream = op.attr<StreamRef>("h2d_stream").id;
-    step.broadcast = ir_.stream(step.stream).mode == StreamMode::kBroadcast;
     return;
   }
   if (name == "host_store") step.kind = Kind::kNothing;
@@ -334,7 +340,7 @@ Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
       return mix(term, step.own_index ? index() : step.number[r]);
     case Kind::kLoad: {
       Term& position = positions_[step.stream * replicas_ + r];
-      return mix(kElement, step.stream, run_, position++, step.broadcast ? replicas_ : r);
+      return mix(kElement, step.stream, run_, position++, rows_[step.stream][r]);
     }
     case Kind::kRemoteLoad:
       for (const std::uint32_t entry : step.entries) term = mix(term, at(0, entry)[r]);

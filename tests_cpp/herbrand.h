@@ -62,7 +62,8 @@ class Observer {
 
 class Herbrand {
  public:
-  explicit Herbrand(const Ir& ir);
+  /// `rows`: replicas that are fed equal rows of streams, beside what these declare.
+  explicit Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows = {});
 
   /// Runs the program so many times, variables and remote memory being kept. False when replicas disagreed
   /// about an exchange.
@@ -105,7 +106,7 @@ class Herbrand {
     std::uint32_t first_output = 0;
     std::vector<std::uint32_t> in, out;  ///< Cells: positions of tensors in their graph.
     std::vector<std::uint32_t> entries;  ///< Cells of remote entries, in the main graph.
-    bool exchanges = false, own_index = false, dynamic = false, broadcast = false;
+    bool exchanges = false, own_index = false, dynamic = false;
     std::vector<Mask> groups = {};           ///< Of each replica.
     std::vector<std::uint64_t> number = {};  ///< Of a group, or the source of a permute plus one.
     std::uint64_t root = 0;
@@ -148,6 +149,7 @@ class Herbrand {
   PathId path_into(PathId outer, const Step& step, std::uint32_t graph, std::uint32_t branch);
 
   const Ir& ir_;
+  std::vector<std::vector<std::uint32_t>> rows_;  ///< By stream and replica: which row it is fed.
   std::size_t replicas_;
   Mask all_;
   std::vector<std::uint32_t> place_;  ///< By TensorId: the first tensor that lived where it lives.

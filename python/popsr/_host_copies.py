@@ -10,6 +10,7 @@ import numpy as np
 from popsr._host_rows import (
     Array,
     Divergence,
+    Rows,
     as_rows,
     copy_rows,
     first_difference,
@@ -127,11 +128,9 @@ class HostCopies:
 
     def upload(self) -> None:
         """Make the device's values what the host copies are."""
-        for copy in self._copies.values():
-            if copy.on_device:
-                continue
-            rows, per_replica = self._host_rows(copy)
-            self._core.write_variable(copy.variable._id, rows, per_replica)
+        newer = [copy for copy in self._copies.values() if not copy.on_device]
+        self._core.write_variables([(copy.variable._id, *self._host_rows(copy)) for copy in newer])
+        for copy in newer:
             copy.on_device = copy.mapped is None  # a mapped file may change without our knowledge
             copy.divergence = None
         self.kept = not self._changing
@@ -142,16 +141,19 @@ class HostCopies:
             if copy.on_device:
                 copy.rows = None
 
-    def write(self, variable: Variable, rows: Array, per_replica: bool) -> None:
-        """Set a host copy, and with it the device's value, to ``(rows, *shape)``."""
-        copy = self._copies[variable._id]
-        if copy.mapped is not None:
-            copy_rows(rows, per_replica, as_rows(copy.mapped, variable), False, copy.grouping)
-            if isinstance(copy.mapped, np.memmap):
-                copy.mapped.flush()
-        self._core.write_variable(variable._id, np.ascontiguousarray(rows), per_replica)
-        copy.on_device, copy.initial = copy.mapped is None, False
-        copy.divergence = None
+    def write(self, rows: Iterable[Rows]) -> None:
+        """Set host copies, and with them the device's values, to ``(rows, *shape)``."""
+        written = []
+        for variable, array, per_replica in rows:
+            copy = self._copies[variable._id]
+            if copy.mapped is not None:
+                copy_rows(array, per_replica, as_rows(copy.mapped, variable), False, copy.grouping)
+                if isinstance(copy.mapped, np.memmap):
+                    copy.mapped.flush()
+            written.append((variable._id, np.ascontiguousarray(array), per_replica))
+            copy.on_device, copy.initial = copy.mapped is None, False
+            copy.divergence = None
+        self._core.write_variables(written)
         self.kept = not self._changing
 
     def room(self, variable: Variable, per_replica: bool) -> Array:

@@ -32,7 +32,7 @@ class StreamPlan:
         self.to_device = isinstance(stream, HostToDeviceStream)
         self.numpy = stream.dtype.as_numpy()
         self.transfers = ir.num_host_transfers
-        self.replicas = 1 if stream._broadcast else ir.replication_factor
+        self.replicas = 1 if stream.replicated_stream_mode == "broadcast" else ir.replication_factor
         self.prefix = tuple(extent for extent in (self.transfers, self.replicas) if extent > 1)
         self.shape = (*self.prefix, *stream.shape)
 
@@ -48,7 +48,7 @@ class StreamPlan:
             parts.append(f"{self.transfers} transfers (ir.num_host_transfers)")
         if self.replicas > 1:
             parts.append(f"{self.replicas} replicas")
-        elif self.stream._broadcast:
+        elif self.stream.replicated_stream_mode == "broadcast":
             parts.append("one for all replicas (broadcast)")
         made_of = ", ".join([*parts, f"the stream's {self.stream.shape}"])
         return f"{shown(self.name)}, got {shape}, expected {self.shape}: {made_of}{self.made}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +12,7 @@ from popsr import _core
 from popsr._args import read_items
 from popsr._drift import drift_text
 from popsr._explanation import Lint, lint_of
+from popsr._one_line import one_line
 from popsr._replica_warnings import is_news, warn
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from popsr.ir import Ir
     from popsr.tensor import Variable
 
-__all__ = ["GroupLint", "Place", "check_lints", "read_check", "read_strict"]
+__all__ = [
+    "GroupLint",
+    "Place",
+    "check_lints",
+    "read_check",
+    "read_strict",
+    "report_break",
+    "stream_lints",
+]
 
 _STRICT = ("L1", "L2", "L3", "labels")
 
@@ -57,15 +66,22 @@ def read_strict(strict: object) -> frozenset[str]:
     return frozenset(codes)
 
 
-def check_lints(ir: Ir, errors: frozenset[str]) -> dict[int, Place]:
+def check_lints(
+    ir: Ir, facts: _core.PartitionAnalysis, errors: frozenset[str], *, known: Container[int] = ()
+) -> dict[int, Place]:
     """Refuse or warn of a program with lints L1 or L2; L3 is one only once a value is read.
 
+    Args:
+        ir: the program.
+        facts: what a session takes for granted.
+        errors: codes of lints that are errors.
+        known: variables of which is known that they drift: no warning of L2.
     Returns:
         Where each variable that drifts is written last.
     Raises:
         ReplicaError: the first lint that is an error.
     """
-    explainer = _core.Explainer(ir._facts())
+    explainer = _core.Explainer(facts)
     parted, drifts = explainer.control_lints(), explainer.drifts()
     harmful = [drift for drift in drifts if not drift.overwritten]
     if parted and "L1" in errors:
@@ -76,11 +92,66 @@ def check_lints(ir: Ir, errors: frozenset[str]) -> dict[int, Place]:
         warn(ir, "L1", lint.location, lint.text)
     at_line: dict[str, list[_core.Drift]] = {}
     for drift in sorted(harmful, key=lambda drift: drift.op):
-        at_line.setdefault(drift.location, []).append(drift)
+        if drift.variable not in known:
+            at_line.setdefault(drift.location, []).append(drift)
     for location, found in at_line.items():
         if is_news(ir, "L2", location):
             warn(ir, "L2", location, drift_text(ir, found))
     return {drift.variable: Place(drift.location, drift.overwritten) for drift in drifts}
+
+
+def report_break(
+    ir: Ir, broken: list[tuple[int, int, int, str]], before: dict[int, Place], now: dict[int, Place]
+) -> None:
+    """Warn, at the lines of streams whose rows were equal in earlier runs, of what is no longer proved.
+
+    Args:
+        ir: the program.
+        broken: stream, two replicas and how their rows differ.
+        before: variables that drifted in earlier runs.
+        now: variables that drift from now on.
+    """
+    lost = [ir._tensor(id_).id for id_, place in now.items() if id_ not in before and not place.overwritten]
+    if not lost or not broken:
+        return
+    more = f" and {len(lost) - 1} more variable{'' if len(lost) == 2 else 's'}" if len(lost) > 1 else ""
+    for id_, r, s, text in broken:
+        stream = ir._stream_cache[id_]
+        warn(
+            ir,
+            "L2",
+            stream.location,
+            f"rows of stream '{one_line(stream.tensor_id, 60)}' were equal in earlier runs, now {text}: "
+            f"'{one_line(lost[0], 60)}'{more} drift{'' if more else 's'}, proved equal before; feed replicas {r} and "
+            f"{s} the same, or declare the stream with replicated_stream_mode='equal' to refuse such data",
+        )
+
+
+def stream_lints(ir: Ir, facts: _core.PartitionAnalysis, equal: list[int], large: list[int]) -> list[Lint]:
+    """L13: larger streams whose rows were equal in every run, of which a declaration would prove more.
+
+    Args:
+        ir: the program.
+        facts: those of a session.
+        equal: small streams that they take as equal.
+        large: streams whose rows were equal in every run.
+    """
+    drifting = {drift.variable for drift in _core.Explainer(facts).drifts() if not drift.overwritten}
+    lints = []
+    for id_ in large if drifting else ():
+        declared = _core.PartitionAnalysis(ir._core, [(each, None) for each in (*equal, id_)])
+        left = {drift.variable for drift in _core.Explainer(declared).drifts()}
+        proved = [ir._tensor(variable).id for variable in sorted(drifting - left)]
+        if not proved:
+            continue
+        stream = ir._stream_cache[id_]
+        more = f" and {len(proved) - 1} more" if len(proved) > 1 else ""
+        text = (
+            f"rows of stream '{one_line(stream.tensor_id, 60)}' were equal in every run so far: declared with "
+            f"replicated_stream_mode='equal' it would prove that '{one_line(proved[0], 60)}'{more} stay equal"
+        )
+        lints.append(Lint("L13", None, None, stream.location, len(proved), "variables", text))
+    return lints
 
 
 def _refused(lint: Lint) -> ReplicaError:
@@ -115,6 +186,11 @@ class GroupLint:
         self._ir = ir
         self._drifts = drifts
         self._strict = strict
+
+    @property
+    def drifts(self) -> dict[int, Place]:
+        """Variables that drift."""
+        return self._drifts
 
     def report(
         self, where: str, variable: Variable, found: Divergence, *, asked: bool = True, may_raise: bool = True

@@ -247,8 +247,7 @@ class SessionVariables:
                 if mapped is not None and not mapped.flags.writeable:
                     raise SessionError(f"{where}: '{variable.id}' is a read-only memory-mapped array")
             self._refresh(where)  # others keep their values
-            for variable, array, per_replica in rows:
-                self._copies.write(variable, array, per_replica)
+            self._copies.write(rows)
 
     def _download(self, where: str, *, may_raise: bool) -> None:
         unequal = self._copies.unequal()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_a, read_choice, read_int, read_items
+from popsr._args import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr._explanation import (
     Explanation,
@@ -21,11 +21,12 @@ from popsr._program_analysis import ProgramAnalysis
 from popsr._shown import shown
 from popsr._suggestions import unknown_attribute
 from popsr._transaction import transactional
-from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
+from popsr.streams import HostToDeviceStream
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -69,7 +70,29 @@ class PartitionAnalysis(ProgramAnalysis):
     def __init__(self, ir: Ir) -> None:
         """Analyse the main graph and all that it calls."""
         super().__init__(ir)
-        self._core = ir._facts()
+        self._take(ir._facts())
+
+    @classmethod
+    def _of(cls, ir: Ir, core: _core.PartitionAnalysis) -> PartitionAnalysis:
+        """Facts that rest on assumptions."""
+        self = cls.__new__(cls)
+        ProgramAnalysis.__init__(self, ir)
+        self._take(core)
+        return self
+
+    @classmethod
+    def _of_session(
+        cls, ir: Ir, core: _core.PartitionAnalysis, more: Callable[[], list[Lint]]
+    ) -> PartitionAnalysis:
+        """Facts of a session, and its own lints."""
+        self = cls._of(ir, core)
+        self._more_lints = more
+        return self
+
+    def _take(self, core: _core.PartitionAnalysis) -> None:
+        ir = self._ir
+        self._core = core
+        self._more_lints: Callable[[], list[Lint]] = list
         self._epoch = ir._core.epoch
         self._explanations = _core.Explainer(self._core)
         self._warnings: tuple[Lint, ...] | None = None
@@ -198,6 +221,8 @@ class PartitionAnalysis(ProgramAnalysis):
         L8   a read of what nothing was written to                         bytes read
         L9   an op that declares no partition rule                         values that are equal nowhere
         L12  ops that modify and use a tensor in program order alone       pairs of such ops
+        L13  of ``Session.facts``: a stream of more than 64 elements that  variables that would stay equal
+             was fed equal rows in every run
         ==== ============================================================= =====================================
 
         Sessions warn of L1, L2 and L3 with :class:`popsr.ReplicaWarning`; with ``Session(strict=True)`` they are
@@ -207,7 +232,7 @@ class PartitionAnalysis(ProgramAnalysis):
         self._core.check_fresh()
         if self._warnings is None:
             self._warnings = tuple(lint_of(self._ir, found) for found in self._explainer.lints())
-        return self._warnings
+        return (*self._warnings, *self._more_lints())
 
     def drifting(self) -> tuple[DriftingVariable, ...]:
         """The variables whose declared groups a run does not keep equal: each lint L2, with its cause.
@@ -286,28 +311,75 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+EqualStreams = Mapping[HostToDeviceStream, ReplicaGrouping | Literal[True] | None]
+
+
 @overload
-def analyze(ir: Ir, mode: Literal["partition"] = "partition") -> PartitionAnalysis: ...
+def analyze(
+    ir: Ir, mode: Literal["partition"] = "partition", *, equal: EqualStreams | None = None
+) -> PartitionAnalysis: ...
 @overload
 def analyze(ir: Ir, mode: Literal["popart"]) -> PopartAnalysis: ...
 
 
 @transactional
-def analyze(ir: Ir, mode: Literal["partition", "popart"] = "partition") -> PartitionAnalysis | PopartAnalysis:
+def analyze(
+    ir: Ir, mode: Literal["partition", "popart"] = "partition", *, equal: EqualStreams | None = None
+) -> PartitionAnalysis | PopartAnalysis:
     """Prove which replicas agree.
 
     Args:
         ir: the program. Ops that round take the seeds that its options choose, as in a session made now.
         mode: "partition"; or "popart": what PopART's analysis says, for comparison. It proves nothing.
+        equal: streams whose rows are taken to be equal whenever they are fed: inside the groups of a grouping, or with
+            True or None on all replicas. Nothing is assumed of other streams but what they declare, though a session
+            takes those of at most 64 elements as equal as long as they are fed so.
     Raises:
         GraphError: the order of a write in place and another use of the same tensor is not fixed; or, in mode
             "popart", a graph without inputs is called for a result: PopART stops there. With the option
-            ``stochastic_rounding_mode`` "popart" also an op that rounds in a graph that nobody calls.
+            ``stochastic_rounding_mode`` "popart" also an op that rounds in a graph that nobody calls. A stream of
+            another program.
+        ArgumentTypeError: ``equal`` has keys that are not streams to the device, or values that are not groupings.
+        ReplicaError: a grouping of another number of replicas.
+        UnsupportedError: ``equal`` in mode "popart".
     """
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"analyze: ir is not an Ir, got {shown(ir)}")
     read_choice("analyze", "mode", mode, ("partition", "popart"))
-    return PartitionAnalysis(ir) if mode == "partition" else PopartAnalysis(ir)
+    if equal is None:
+        return PartitionAnalysis(ir) if mode == "partition" else PopartAnalysis(ir)
+    if mode == "popart":
+        raise UnsupportedError(
+            "analyze: mode 'popart' assumes nothing of streams, got equal, expected mode 'partition'"
+        )
+    rows = [
+        _equal_stream(ir, stream, groups)
+        for stream, groups in read_mapping("analyze", "equal", equal).items()
+    ]
+    ir._assign_seeds()
+    return PartitionAnalysis._of(ir, _core.PartitionAnalysis(ir._core, rows))
+
+
+def _equal_stream(ir: Ir, stream: object, groups: object) -> tuple[int, ReplicaGrouping | None]:
+    if not isinstance(stream, HostToDeviceStream):
+        raise ArgumentTypeError(
+            f"analyze: a key of equal is not a stream to the device, got {shown(stream)}, expected one of h2d_stream"
+        )
+    if stream._ir is not ir:
+        raise GraphError(f"analyze: stream of another Ir, got {shown(stream)}, expected one of {shown(ir)}")
+    if groups is None or groups is True:
+        return stream._id, None
+    if not isinstance(groups, ReplicaGrouping):
+        raise ArgumentTypeError(
+            f"analyze: equal[{shown(stream.tensor_id)}] is not a grouping, got {shown(groups)}, expected a "
+            "ReplicaGrouping, True or None"
+        )
+    if groups.num_replicas != ir.replication_factor:
+        raise ReplicaError(
+            f"analyze: grouping of another replica count for stream {shown(stream.tensor_id)}, got "
+            f"{groups.num_replicas} replicas, expected {ir.replication_factor}"
+        )
+    return stream._id, groups
 
 
 if not TYPE_CHECKING:

@@ -72,6 +72,7 @@ class Ir(Handle):
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._ordered_at: int | None = None  # epoch at which the order of writes was checked
         self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
+        self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
 
     @property
@@ -119,7 +120,7 @@ class Ir(Handle):
         keep_attribute(self, self, "_core")
         self._core = core
         self._locations.clear()
-        self._seeds_at = self._facts_at = self._ordered_at = None
+        self._seeds_at = self._facts_at = self._session_facts_at = self._ordered_at = None
 
     @property
     def instance_replication_factor(self) -> int:
@@ -356,6 +357,15 @@ class Ir(Handle):
         if self.options.enable_inplace_ambiguity_checking and self._ordered_at != self._core.epoch:
             self._core.verify_order()
             self._ordered_at = self._core.epoch
+
+    def _session_facts(self) -> _core.PartitionAnalysis:
+        """As ``_facts``, with what a new session takes for granted of small streams and initial values."""
+        self._check_order()
+        self._assign_seeds()
+        version = self._core.epoch, self._core.seeds_epoch
+        if self._session_facts_at is None or self._session_facts_at[0] != version:
+            self._session_facts_at = (version, _core.PartitionAnalysis.of_new_session(self._core))
+        return self._session_facts_at[1]
 
     @property
     def _ir(self) -> Ir:

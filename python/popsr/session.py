@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from popsr._host_data import (
     output_array,
 )
 from popsr._host_rows import host_array
-from popsr._lints import GroupLint, check_lints, read_check, read_strict
+from popsr._lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
 from popsr._location import add_place, noted
 from popsr._overlap import own_memory
 from popsr._popart_names import with_popart_names
@@ -37,6 +37,11 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
+
+if TYPE_CHECKING:
+    from popsr._explanation import Lint
+    from popsr.analysis import PartitionAnalysis
+    from popsr.replicas import Partition
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -102,12 +107,13 @@ class Session(SessionVariables):
         share, errors = read_check(check), read_strict(strict)
         ir._assign_seeds()
         _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
-        drifts = check_lints(ir, errors)
+        facts = ir._session_facts()
+        drifts = check_lints(ir, facts, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
         self._core = _core.Session(
             ir._core,
-            ir._facts(),
+            facts,
             seed,
             read_flag("Session: dedup", dedup),
             share,
@@ -125,7 +131,10 @@ class Session(SessionVariables):
         self._stops = 0  # calls of stop
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
+        self._variable_ids = {variable._id for variable in self._variables}
         self._copies = HostCopies(ir, self._core, self._variables)
+        self._errors = errors
+        self._facts: PartitionAnalysis | None = None
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
 
@@ -162,7 +171,8 @@ class Session(SessionVariables):
             SessionError: not attached, or data for other streams than those in use.
             ShapeError: data of the wrong shape.
             DTypeError: data of the wrong dtype.
-            ReplicaError: a collective in a branch that some members of a group do not take.
+            ReplicaError: a collective in a branch that some members of a group do not take; rows that differ of a
+                stream that is declared equal; with ``strict``, lints L1 or L2 as rows of a small stream differ.
             StoppedError: ``stop`` was called.
             OutOfRangeError: an index or offset out of range; with ``strict``, a label that is none of the classes.
             TypeError: ``progress`` is neither bool nor str.
@@ -256,10 +266,10 @@ class Session(SessionVariables):
     def _run_core(self, arrays: list[Any], bar: Any) -> None:
         try:
             if bar is None:
-                self._core.run(arrays, self._transfers, self._print, None, self._stray)
+                self._core.run(arrays, self._transfers, self._print, None, self._stray, self._news)
             else:
                 with bar as advance:
-                    self._core.run(arrays, self._transfers, self._print, advance, self._stray)
+                    self._core.run(arrays, self._transfers, self._print, advance, self._stray, self._news)
         except Error as error:
             self._note_op(error)
             raise
@@ -295,6 +305,14 @@ class Session(SessionVariables):
             "%s at %s: %s and counts as none of them; an error with Session(strict={'labels'})",
             *(Op(self._ir, op).kind, Op(self._ir, op).location or "?", text),
         )
+
+    def _news(self, broken: list[tuple[int, int, int, str]]) -> None:
+        """Report what a run takes for granted for the first time, before it starts; see ``_core.Session.run``."""
+        before = self._group_lint.drifts
+        known = self._variable_ids if broken else before
+        drifts = check_lints(self._ir, self._core.facts, self._errors, known=known)
+        report_break(self._ir, broken, before, drifts)
+        self._group_lint = GroupLint(self._ir, drifts, "L3" in self._errors)
 
     def _plan_streams(self) -> None:
         """Shapes of host data: programs for PopXL set ``session.ir.num_host_transfers`` when they have the session."""
@@ -357,6 +375,33 @@ class Session(SessionVariables):
         with self._lock:
             self._require_idle("step")
             self._core.step = value
+
+    @property
+    def facts(self) -> PartitionAnalysis:
+        """Which replicas agree in the last run, or in the first one if its streams are fed as assumed.
+
+        Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
+        the replicas really hold of each variable. ``warnings`` has lint L13 too.
+        """
+        from popsr.analysis import PartitionAnalysis
+
+        core = self._core.facts
+        if self._facts is None or self._facts._core is not core:
+            self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
+        return self._facts
+
+    def _stream_lints(self) -> list[Lint]:
+        equal = [id_ for id_, rows in self._core.small_streams().items() if rows.num_blocks == 1]
+        return stream_lints(self._ir, self._core.facts, equal, self._core.large_equal_streams())
+
+    @property
+    def equal_streams(self) -> dict[HostToDeviceStream, Partition]:
+        """Replicas whose rows are taken as equal, of each stream with rows of at most 64 elements.
+
+        As fed in the last run; before the first run, as assumed of it.
+        """
+        found = self._core.small_streams().items()
+        return {self._ir._stream_cache[id_]: rows for id_, rows in found}
 
     @property
     def plan(self) -> str:

@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
+StreamMode = Literal["replicate", "broadcast", "equal"]
+
 _ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 
 class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
-    __slots__ = ("_broadcast", "_downcast", "_dtype", "_id", "_ir", "_name", "_shape")
+    __slots__ = ("_downcast", "_dtype", "_id", "_ir", "_mode", "_name", "_shape")
 
     _ir: Ir
     _id: int
     _name: str
     _dtype: dtypes.dtype
     _shape: tuple[int, ...]
-    _broadcast: bool
+    _mode: StreamMode
     _downcast: bool
 
     def __init__(self) -> None:
@@ -61,9 +63,9 @@ class Stream(Handle):
         return self._name
 
     @property
-    def replicated_stream_mode(self) -> Literal["replicate", "broadcast"]:
-        """Does each replica have its own data, or do all share one element?"""
-        return "broadcast" if self._broadcast else "replicate"
+    def replicated_stream_mode(self) -> StreamMode:
+        """As given to ``h2d_stream``."""
+        return self._mode
 
     @property
     def location(self) -> str:
@@ -121,12 +123,12 @@ def _make(
     shape: Iterable[int],
     dtype: dtypes.dtype,
     name: str | None,
-    broadcast: bool = False,
+    mode: StreamMode = "replicate",
     downcast: bool = False,
 ) -> S:
     ir = _context.graph_of(where).ir
     stream = cls.__new__(cls)
-    stream._ir, stream._broadcast, stream._downcast = ir, broadcast, downcast
+    stream._ir, stream._mode, stream._downcast = ir, mode, downcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)
     if downcast and stream._dtype not in _ROUNDED:
         hint = (
@@ -141,7 +143,7 @@ def _make(
     scoped = _context.scoped(read_name(where, name))
     to_device = issubclass(cls, HostToDeviceStream)
     stream._id = ir._core.add_stream(
-        scoped, stream._dtype.name, list(stream._shape), to_device, broadcast, current_location(ir)
+        scoped, stream._dtype.name, list(stream._shape), to_device, mode, current_location(ir)
     )
     stream._name = ir._core.stream(stream._id)[0]
     ir._stream_cache[stream._id] = stream
@@ -153,7 +155,7 @@ def h2d_stream(
     dtype: dtypes.dtype,
     name: str | None = None,
     *,
-    replicated_stream_mode: Literal["replicate", "broadcast"] = "replicate",
+    replicated_stream_mode: StreamMode = "replicate",
     downcast_inputs: bool = False,
 ) -> HostToDeviceStream:
     """A stream from the host to the device.
@@ -163,7 +165,8 @@ def h2d_stream(
         dtype: element type.
         name: its name. Default: "t".
         replicated_stream_mode: "replicate": each replica has its own data; "broadcast": one element for all
-            replicas, and the host's data has no replica dimension.
+            replicas, and the host's data has no replica dimension; "equal": the host's data has a row for each replica,
+            and the rows are compared when they are fed. A row that differs is a ``ReplicaError`` before anything runs.
         downcast_inputs: the host's data may be float64 or float32 that is wider than ``dtype``, one of float32,
             float16 and bfloat16: it is rounded once, to nearest even, straight from what it is. Integers are not
             narrowed.
@@ -171,10 +174,11 @@ def h2d_stream(
         DTypeError: ``downcast_inputs`` for another dtype; float8 needs a scale.
     """
     where = "h2d_stream"
-    mode = read_choice(where, "replicated_stream_mode", replicated_stream_mode, ("replicate", "broadcast"))
+    modes = ("replicate", "broadcast", "equal")
+    mode = read_choice(where, "replicated_stream_mode", replicated_stream_mode, modes)
     if not is_a(downcast_inputs, bool):
         raise ArgumentTypeError(f"{where}: downcast_inputs is not a bool, got {shown(downcast_inputs)}")
-    return _make(HostToDeviceStream, where, shape, dtype, name, mode == "broadcast", downcast_inputs)
+    return _make(HostToDeviceStream, where, shape, dtype, name, mode, downcast_inputs)
 
 
 def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = None) -> DeviceToHostStream:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -117,9 +118,27 @@ class BitJudge {
         if (!stream.to_device || reads_[id] == 0) continue;
         data[id].resize(size_of_stream(id));
         fill(data[id], stream.type, mixed(options_.seed, 1000 * k + id), specials_);
+        make_rows_equal(id, k, data[id]);
       }
     }
     return inputs_[run];
+  }
+
+  /// Of half of the streams in most runs: on all replicas, or on each two neighbours. Feeds so keep a
+  /// pattern, break it and take it up again.
+  void make_rows_equal(StreamId id, std::size_t run, Bytes& data) const {
+    const StreamMode mode = ir_.stream(id).mode;
+    if (mode == StreamMode::kBroadcast) return;
+    const std::uint64_t choice = mixed(options_.seed, 13 * id + 5) % 4;
+    const bool breaks = mixed(options_.seed, 31 * run + id) % 3 == 0;
+    if (mode == StreamMode::kReplicate && (choice < 2 || breaks)) return;
+    const auto replicas = static_cast<std::size_t>(ir_.replication());
+    const std::size_t size = bytes_of(ir_.stream(id).type);
+    const std::size_t group = mode == StreamMode::kEqual || choice == 2 ? replicas : 2;
+    for (std::size_t row = 0; size > 0 && row < data.size() / size; ++row) {
+      const std::size_t first = row - row % replicas % group;
+      std::memcpy(data.data() + row * size, data.data() + first * size, size);
+    }
   }
 
   std::size_t size_of_stream(StreamId id) const {
@@ -135,6 +154,12 @@ class BitJudge {
       if (run > 0 && seed % 2 == 0) continue;
       Bytes rows(session.host_bytes(id, HostRows::kGroups));
       fill(rows, ir_.tensor(id).type, seed, specials_);
+      if (seed % 3 == 0) {  // equal in all groups
+        const std::size_t size = bytes_of(ir_.tensor(id).type);
+        for (std::size_t at = size; at < rows.size(); at += size) {
+          std::memcpy(rows.data() + at, rows.data(), size);
+        }
+      }
       session.write_variable(id, HostRows::kGroups, rows.data());
     }
   }

@@ -91,9 +91,10 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
   } else {
     add(all_inputs(ir_, op));
   }
-  if (streams_.empty()) return;
-  const std::optional<StreamId> stream = broadcast_stream(ir_, op);
-  if (stream && std::ranges::binary_search(streams_, *stream)) facts.push_back(position(*stream));
+  const std::optional<StreamId> stream = loaded_stream(ir_, op);
+  if (!stream) return;
+  const bool parts = std::ranges::binary_search(streams_, *stream);
+  facts.push_back(parts ? position(*stream) : analysis_.rows(*stream));
 }
 
 Context ContextSolver::run() {

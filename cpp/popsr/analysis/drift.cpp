@@ -69,7 +69,7 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
                       .variable = resident == kNone ? state : resident,
                       .declared = declared,
                       .kept = kept,
-                      .op = flow.writer(last)->id,
+                      .op = flow.writer(last) == nullptr ? kNone : flow.writer(last)->id,
                       .location = location_of(flow, last),
                       .overwritten = !reads->reads(state)});
   }

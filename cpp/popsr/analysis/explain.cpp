@@ -96,8 +96,8 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
   const Op* op = flow_.writer(value);
   if (op == nullptr) {
     if (value.frame != 0) return std::nullopt;
-    const PartitionId declared = declared_fact(flow_.ir(), value.storage);
-    return separates(declared, r, s) ? std::optional(RootKind::kVariable) : std::nullopt;
+    const PartitionId start = flow_.facts().start(value.storage);
+    return separates(start, r, s) ? std::optional(RootKind::kVariable) : std::nullopt;
   }
   if (op->def->control == Control::kConditional && separates(flow_.fact(condition(value.frame, *op)), r, s)) {
     return RootKind::kDivergence;
@@ -112,8 +112,10 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
     const PartitionId exact = rule_of(flow_.ir(), *op, input_facts(value, *op), output);
     if (!separates(exact, r, s)) return RootKind::kSeeds;
   }
+  const std::optional<StreamId> stream = loaded_stream(flow_.ir(), *op);
+  if (!stream) return std::nullopt;
   // All that such a load depends on besides is where its stream stands.
-  return broadcast_stream(flow_.ir(), *op) ? std::optional(RootKind::kPosition) : std::nullopt;
+  return separates(flow_.facts().rows(*stream), r, s) ? RootKind::kStream : RootKind::kPosition;
 }
 
 bool Explainer::has_own_seeds(const Difference& node) const {
@@ -154,7 +156,7 @@ const Op* Explainer::parting(const Difference& node, RootKind root) {
   const Op* op = flow_.writer(node.value);
   if (root == RootKind::kPosition) {
     std::set<ContextId> seen;
-    return parting_load(0, *broadcast_stream(flow_.ir(), *op), node.r, node.s, seen);
+    return parting_load(0, *loaded_stream(flow_.ir(), *op), node.r, node.s, seen);
   }
   if (root != RootKind::kDivergence) return nullptr;
   // The outermost one around the value; else that which left it.

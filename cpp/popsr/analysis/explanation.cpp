@@ -225,6 +225,33 @@ ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t 
   return step;
 }
 
+bool differs_since(const PartitionAnalysis& facts, const Difference& node) {
+  const auto labels = facts.ir().partitions().labels(declared_fact(facts.ir(), node.value.storage));
+  return labels[node.r] == labels[node.s];
+}
+
+namespace {
+
+std::string rows_text(const PartitionAnalysis& facts, const Op& op) {
+  const Ir& ir = facts.ir();
+  const PartitionId rows = facts.rows(*loaded_stream(ir, op));
+  const std::string& name = ir.stream(*loaded_stream(ir, op)).name;
+  if (rows == ir.partitions().bottom())
+    return fmt::format("stream '{}' gives each replica data of its own", name);
+  return fmt::format("rows of stream '{}' are {}", name, equal_inside(ir.partitions(), rows));
+}
+
+std::string start_text(const PartitionAnalysis& facts, const Difference& node) {
+  const std::string& tensor = name(facts.ir(), node.value.storage);
+  if (differs_since(facts, node)) {
+    return fmt::format("an earlier run left replicas {} and {} of '{}' unequal", node.r, node.s, tensor);
+  }
+  return fmt::format("'{}' is declared {}", tensor,
+                     equal_inside(facts.ir().partitions(), declared_fact(facts.ir(), node.value.storage)));
+}
+
+}  // namespace
+
 std::string root_text(const Dataflow& flow, const Explanation& explanation) {
   const Difference& node = explanation.path.back();
   const Op* conditional = explanation.conditional;
@@ -233,10 +260,9 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
   const std::string& tensor = name(ir, node.value.storage);
   switch (*explanation.root) {
     case RootKind::kStream:
-      return fmt::format("stream '{}' gives each replica data of its own", stream_name(ir, *op));
+      return rows_text(flow.facts(), *op);
     case RootKind::kVariable:
-      return fmt::format("'{}' is declared {}", tensor,
-                         equal_inside(ir.partitions(), declared_fact(ir, node.value.storage)));
+      return start_text(flow.facts(), node);
     case RootKind::kUninitialised:
       return fmt::format("nothing was written to '{}'", tensor);
     case RootKind::kOwnValue:
@@ -273,7 +299,7 @@ std::string derivation(Dataflow& flow, const Value& value) {
     if (ir.tensor(value.storage).kind == TensorKind::kConstant)
       return fmt::format("'{}' is a constant", tensor);
     if (value.frame != 0) return fmt::format("{}: {}", argument_text(flow, path, 0), sources);
-    const std::string declared = equal_inside(ir.partitions(), declared_fact(ir, value.storage));
+    const std::string declared = equal_inside(ir.partitions(), flow.facts().start(value.storage));
     return sources.empty() ? fmt::format("'{}' starts {} and is never written", tensor, declared)
                            : fmt::format("'{}' starts {}, and a run leaves {}", tensor, declared, sources);
   }

@@ -73,6 +73,9 @@ struct Explanation {
 ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i);
 /// What is told apart at the root, and how.
 std::string root_text(const Dataflow& flow, const Explanation& explanation);
+/// True if the pair differs in the start value of a variable that is declared equal on both: an earlier run
+/// left it so.
+bool differs_since(const PartitionAnalysis& facts, const Difference& node);
 /// Why the fact of a value holds: the rule that was applied and the facts of what it was applied to.
 std::string derivation(Dataflow& flow, const Value& value);
 /// Lines of text, each with file:line; long paths without their middle.

@@ -58,11 +58,21 @@ PartitionId declared_fact(const Ir& ir, TensorId id) {
 
 namespace {
 
-std::vector<PartitionId> initial_facts(const Ir& ir, const std::vector<TensorId>& tensors) {
+std::vector<PartitionId> initial_facts(const PartitionAnalysis& analysis,
+                                       const std::vector<TensorId>& tensors) {
   std::vector<PartitionId> facts;
   facts.reserve(tensors.size());
-  for (const TensorId id : tensors) facts.push_back(declared_fact(ir, id));
+  for (const TensorId id : tensors) facts.push_back(analysis.start(id));
   return facts;
+}
+
+std::vector<PartitionId> all_rows(const Ir& ir, const Assumptions& assumptions) {
+  std::vector<PartitionId> rows(ir.num_streams());
+  for (StreamId id = 0; id < rows.size(); ++id) {
+    const auto assumed = assumptions.rows.find(id);
+    rows[id] = assumed == assumptions.rows.end() ? declared_rows(ir, id) : assumed->second;
+  }
+  return rows;
 }
 
 /// Meets `values` with what they are at the end of a run; true when one fell.
@@ -78,6 +88,15 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::ve
 
 }  // namespace
 
+PartitionId declared_rows(const Ir& ir, StreamId id) {
+  return ir.stream(id).mode == StreamMode::kReplicate ? ir.partitions().bottom() : ir.partitions().top();
+}
+
+PartitionId PartitionAnalysis::start(TensorId id) const {
+  const auto assumed = assumptions_.start.find(id);
+  return assumed == assumptions_.start.end() ? declared_fact(*ir_, id) : assumed->second;
+}
+
 FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
   if (op.part_of == kNone) return context.ops[op.position];
   const std::vector<OpId>& parts = ir.op(op.part_of).parts;
@@ -85,7 +104,7 @@ FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
   return context.parts.at(op.position)[part];
 }
 
-PartitionAnalysis::PartitionAnalysis(const Ir& ir)
+PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
     : ir_(&ir),
       epoch_(ir.epoch()),
       seeds_epoch_(ir.seeds_epoch()),
@@ -93,6 +112,8 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir)
       remote_(ir),
       streams_(ir),
       written_(ir),
+      assumptions_(std::move(assumptions)),
+      rows_(all_rows(ir, assumptions_)),
       state_(state_of(ir)) {
   with_deep_stack([this] {
     solve_runs();
@@ -103,12 +124,12 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir)
 void PartitionAnalysis::solve_runs() {
   PartitionTable& table = ir_->partitions();
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
-  variables_ = initial_facts(*ir_, state_);
-  entries_ = initial_facts(*ir_, entries);
+  variables_ = initial_facts(*this, state_);
+  entries_ = initial_facts(*this, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
   for (bool changed = true; changed;) {
     std::vector<PartitionId> hidden = entries_;
-    hidden.resize(entries.size() + streams_.of(kMainGraph).size(), table.top());  // streams start afresh
+    for (const StreamId stream : streams_.of(kMainGraph)) hidden.push_back(rows(stream));  // afresh
     Context context = ContextSolver(*this, kMainGraph, variables_, hidden, 0).run();
     changed = fall(table, variables_, context.final_inputs);
     changed |= fall(table, entries_, context.final_remote);

@@ -13,9 +13,10 @@
 //     that a branch writes keeps the condition & what both branches leave there;
 //   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
 //   - remote memory: one fact per entry, handed through calls and loops like values passed by reference;
-//   likewise
-//     the positions of broadcast streams that branches load (ir/stream_positions.h);
+//     likewise what streams that branches load give next (ir/stream_positions.h);
+//   - load from a stream: rows that are declared or assumed to be equal, read at equal positions;
 //   - variables and remote memory: fixpoint across runs, X = settings & value after the run.
+// Assumes: what it is told of this program's data (Assumptions), beside what streams and variables declare.
 // Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
 // Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
 #pragma once
@@ -37,6 +38,15 @@
 namespace popsr {
 
 using NarrowingId = std::uint32_t;
+
+/// What is taken for granted of a program's data beside what it declares.
+struct Assumptions {
+  /// By stream: replicas whose rows are equal in each transfer. Of absent ones what their mode says.
+  std::map<StreamId, PartitionId> rows = {};
+  /// By variable, shard or remote entry: replicas that start with the same value. Of absent ones
+  /// declared_fact().
+  std::map<TensorId, PartitionId> start = {};
+};
 
 /// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
 struct Narrowing {
@@ -68,6 +78,9 @@ struct Context {
 /// Replicas that start with the same value of a variable, shard or remote entry: what its grouping declares.
 PartitionId declared_fact(const Ir& ir, TensorId id);
 
+/// Replicas that get the same rows of a stream: what its mode declares.
+PartitionId declared_rows(const Ir& ir, StreamId id);
+
 /// What a context knows of an op; of a part of a merged op, of that part alone.
 FactView facts_of(const Ir& ir, const Context& context, const Op& op);
 
@@ -76,7 +89,7 @@ class MemoryFacts;
 class PartitionAnalysis {
  public:
   /// Analyses the main graph and all it calls.
-  explicit PartitionAnalysis(const Ir& ir);
+  explicit PartitionAnalysis(const Ir& ir, Assumptions assumptions = {});
 
   const Ir& ir() const { return *ir_; }
   std::uint64_t epoch() const { return epoch_; }
@@ -84,6 +97,12 @@ class PartitionAnalysis {
   void check_fresh() const;
   /// What changed, as far as that is known: "relu at model.py:31, which is newer", "version 5 for 3".
   std::string change() const;
+
+  const Assumptions& assumptions() const { return assumptions_; }
+  /// Replicas that get the same rows of a stream, as declared or assumed.
+  PartitionId rows(StreamId id) const { return rows_[id]; }
+  /// Replicas that start with the same value of a variable, shard or remote entry, as declared or assumed.
+  PartitionId start(TensorId id) const;
 
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }
@@ -139,8 +158,10 @@ class PartitionAnalysis {
   std::map<std::vector<PartitionId>, ContextId> memo_;
   ContextId main_ = 0;
   std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
-  std::vector<TensorId> state_;                    ///< Variables and shards, ascending.
-  std::vector<PartitionId> variables_, entries_;   ///< Facts of state_ and of remote entries before a run.
+  Assumptions assumptions_;
+  std::vector<PartitionId> rows_;                 ///< By stream.
+  std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
+  std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
 };
 
 }  // namespace popsr

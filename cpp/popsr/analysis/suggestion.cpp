@@ -103,8 +103,9 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   if (root == RootKind::kZeros) return fmt::format("send to all replicas at {}", root_place);
   if (root == RootKind::kUndeclared) return fmt::format("give the op at {} a partition rule", root_place);
   if (root == RootKind::kStream && path.size() == 1) {
-    return fmt::format("feed all replicas the same: replicated_stream_mode='broadcast' of the stream at {}",
-                       root_place);
+    return fmt::format(
+        "feed all replicas the same: replicated_stream_mode='broadcast' or 'equal' of the stream at {}",
+        root_place);
   }
   if (root == RootKind::kPosition) {
     return fmt::format("load the stream outside of {} at {}", explanation.conditional->def->name,
@@ -115,6 +116,10 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
     const PartitionId fact = explainer.flow().fact(explainer.condition(path.back().value.frame, conditional));
     return fmt::format("make its condition equal: {} before {}",
                        collective_text(ir, conditional.inputs[0], fact, wanted_fact(ir, path)), root_place);
+  }
+  if (root == RootKind::kVariable && differs_since(explainer.flow().facts(), path.back())) {
+    return fmt::format("write '{}' from the host again, or load a checkpoint",
+                       ir.tensor(path.back().value.storage).name);
   }
   const Tensor& source = ir.tensor(path.back().value.storage);
   const bool sharded = source.resident != kNone && ir.tensor(source.resident).shard_over > 1;

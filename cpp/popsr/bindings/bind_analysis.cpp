@@ -5,12 +5,27 @@
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
+#include "popsr/runtime/session.h"
 
 namespace popsr::bindings {
 namespace {
 
 Partition partition(const PartitionAnalysis& facts, PartitionId id) {
   return Partition(facts.ir().partition_table(), id);
+}
+
+/// Streams whose rows are assumed to be equal, in the groups of a grouping or on all replicas.
+using EqualStreams = std::vector<std::pair<StreamId, std::optional<ReplicaGrouping>>>;
+
+Assumptions assumed_rows(const Ir& ir, const EqualStreams& equal) {
+  PartitionTable& table = ir.partitions();
+  Assumptions assumptions;
+  for (const auto& [stream, grouping] : equal) {
+    POPSR_CHECK(stream < ir.num_streams());
+    const PartitionId rows = grouping ? grouping->partition(table) : table.top();
+    assumptions.rows[stream] = table.join(rows, declared_rows(ir, stream));
+  }
+  return assumptions;
 }
 
 /// (index of the op in its graph or -1, op id or None, partition): each met over the contexts of the graph.
@@ -43,11 +58,18 @@ void bind_analysis(py::module_& m) {
   // meanwhile.
   py::class_<PartitionAnalysis, std::shared_ptr<PartitionAnalysis>> analysis(m, "PartitionAnalysis");
   guard(analysis)
-      .def(py::init([](const std::shared_ptr<Ir>& ir) {
-        const WithoutGil released;
-        verify(*ir);  // facts of an ambiguous program would mean nothing
-        return make_keeping<PartitionAnalysis>(ir, *ir);
-      }))
+      .def(py::init([](const std::shared_ptr<Ir>& ir, const EqualStreams& equal) {
+             const WithoutGil released;
+             verify(*ir);  // facts of an ambiguous program would mean nothing
+             return make_keeping<PartitionAnalysis>(ir, *ir, assumed_rows(*ir, equal));
+           }),
+           py::arg("ir"), py::arg("equal") = EqualStreams())
+      .def_static("of_new_session",
+                  [](const std::shared_ptr<Ir>& ir) {
+                    const WithoutGil released;
+                    verify(*ir);
+                    return make_keeping<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
+                  })
       .def("check_fresh", &PartitionAnalysis::check_fresh)
       .def("partition",
            [](const PartitionAnalysis& self, TensorId tensor) {

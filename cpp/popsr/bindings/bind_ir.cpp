@@ -166,11 +166,16 @@ py::object describe_place(const Ir& ir, TensorId id) {
   return py::make_tuple(place->ipu, std::string(to_string(place->tiles)));
 }
 
+StreamMode read_mode(const std::string& mode) {
+  if (mode == "broadcast") return StreamMode::kBroadcast;
+  return mode == "equal" ? StreamMode::kEqual : StreamMode::kReplicate;
+}
+
 py::tuple describe_stream(const Ir& ir, StreamId id) {
   POPSR_CHECK(id < ir.num_streams());
   const Stream& stream = ir.stream(id);
   return py::make_tuple(stream.name, std::string(info(stream.type.dtype).name), to_tuple(stream.type.shape),
-                        stream.to_device, stream.mode == StreamMode::kBroadcast);
+                        stream.to_device, static_cast<int>(stream.mode));
 }
 
 py::object data_of(const Ir& ir, TensorId id) {
@@ -295,9 +300,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("add_stream",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
-              bool broadcast, LocationId location) {
-             return self.add_stream(name, read_type(dtype, shape), to_device,
-                                    broadcast ? StreamMode::kBroadcast : StreamMode::kReplicate, location);
+              const std::string& mode, LocationId location) {
+             return self.add_stream(name, read_type(dtype, shape), to_device, read_mode(mode), location);
            })
       .def("location_of_stream",
            [](const Ir& self, StreamId id) {

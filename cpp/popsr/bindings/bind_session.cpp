@@ -89,14 +89,16 @@ class SessionHandle {
   /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller; they keep
   /// the buffers alive.
   /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
-  /// the first op, once a session, that is given a label of no class, and what there is to say of it.
+  /// the first op, once a session, that is given a label of no class, and what there is to say of it. `news`:
+  /// see prepare(); an error of it is raised before anything runs.
   void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
-           const py::object& progress, const py::object& stray) {
+           const py::object& progress, const py::object& stray, const py::object& news) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
     }
+    prepare(news);
     try {
       run_without_gil(print, progress, stray);
     } catch (const ProcessExits&) {  // ends the thread without a word
@@ -126,6 +128,24 @@ class SessionHandle {
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
   }
 
+  /// With the GIL: choosing a plan may add to the partitions of the program. `news`: called when the plan is
+  /// used for the first time, with (stream, replica, replica, text) of streams whose rows were equal before.
+  void prepare(const py::object& news) {
+    {
+      const kernels::FloatEnvironment environment;  // kernels fold numbers
+      session_.prepare(buffers_);
+    }
+    if (session_.is_news()) {
+      py::list broken;
+      for (const RowDifference& each : session_.broken(buffers_)) {
+        broken.append(py::make_tuple(each.stream, each.r, each.s,
+                                     to_string(session_.ir(), buffers_[each.stream], each)));
+      }
+      call_python(news, py::make_tuple(broken));
+    }
+    session_.approve();
+  }
+
   /// Nothing in it touches Python objects but `print`, `progress` and `stray`, which take the GIL back.
   void run_without_gil(const py::object& print, const py::object& progress, const py::object& stray) {
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
@@ -137,7 +157,7 @@ class SessionHandle {
     // Checks read the program's partitions, which other threads may add to: they keep the lock.
     std::optional<WithoutGil> released;
     if (!checks_) released.emplace();
-    session_.run(buffers_, on_print, &watcher, on_stray);
+    session_.run_prepared(buffers_, on_print, &watcher, on_stray);
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
@@ -199,14 +219,33 @@ py::list row_views(const py::object& session, TensorId id) {
   return result;
 }
 
-void write_variable(SessionHandle& self, TensorId id, const py::array& data, bool all_replicas) {
+using GivenRows = std::tuple<TensorId, py::array, bool>;
+
+/// With the GIL, as SessionHandle::prepare.
+void write_variables(SessionHandle& self, const std::vector<GivenRows>& given) {
   Session& session = self.session();
-  checked_tensor(session.ir(), id);
-  POPSR_CHECK((data.flags() & py::array::c_style) != 0);
-  POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
-  const auto* bytes = static_cast<const std::byte*>(data.data());
-  const WithoutGil released;
-  session.write_variable(id, host_rows(all_replicas), bytes);
+  std::vector<VariableRows> rows;
+  for (const auto& [id, data, all_replicas] : given) {
+    checked_tensor(session.ir(), id);
+    POPSR_CHECK((data.flags() & py::array::c_style) != 0);
+    POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
+    rows.push_back({id, host_rows(all_replicas), static_cast<const std::byte*>(data.data())});
+  }
+  const kernels::FloatEnvironment environment;
+  session.write_variables(rows);
+}
+
+Partition to_partition(SessionHandle& self, PartitionId id) {
+  return {self.session().ir().partition_table(), id};
+}
+
+/// Of small streams {stream: replicas whose rows are equal}.
+py::dict small_streams(SessionHandle& self) {
+  py::dict result;
+  for (const auto& [stream, rows] : self.session().small_streams()) {
+    result[py::int_(stream)] = to_partition(self, rows);
+  }
+  return result;
 }
 
 /// (replica, other replica, element) or None.
@@ -261,7 +300,14 @@ void bind_session(py::module_& m) {
           [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })
       .def("read_variable", &read_variable)
       .def("row_views", &row_views)
-      .def("write_variable", &write_variable)
+      .def("write_variables", &write_variables)
+      .def("small_streams", &small_streams)
+      .def("large_equal_streams", [](SessionHandle& self) { return self.session().large_equal_streams(); })
+      .def_property_readonly("facts",
+                             [](SessionHandle& self) {
+                               // Python's handles hold facts that may be changed; nothing of them does.
+                               return std::const_pointer_cast<PartitionAnalysis>(self.session().facts());
+                             })
       .def("divergence", &divergence)
       .def("is_written",
            [](SessionHandle& self, TensorId id) {

@@ -60,7 +60,7 @@ struct RuleContext {
   PartitionTable& table;
   const Ir& ir;
   const Op& op;
-  /// top() where an optional input is absent; remote entries follow, or the position of a broadcast stream.
+  /// top() where an optional input is absent; remote entries follow, or what a stream gives.
   std::span<const PartitionId> inputs;
   PartitionId exec;  ///< Replicas that certainly run this point together.
 };

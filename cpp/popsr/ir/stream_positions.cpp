@@ -9,11 +9,10 @@
 
 namespace popsr {
 
-std::optional<StreamId> broadcast_stream(const Ir& ir, const Op& op) {
+std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) {
   for (const Attribute& attribute : op.attrs) {
     const auto* stream = std::get_if<StreamRef>(&attribute);
-    if (stream == nullptr || !ir.stream(stream->id).to_device) continue;
-    if (ir.stream(stream->id).mode == StreamMode::kBroadcast) return stream->id;
+    if (stream != nullptr && ir.stream(stream->id).to_device) return stream->id;
   }
   return std::nullopt;
 }
@@ -38,7 +37,7 @@ std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
     const std::vector<OpId> ops = single_ops(ir_, stack.back());
     stack.pop_back();
     for (const OpId id : ops) {
-      if (const auto stream = broadcast_stream(ir_, ir_.op(id))) streams.insert(*stream);
+      if (const auto stream = loaded_stream(ir_, ir_.op(id))) streams.insert(*stream);
       for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) {
         if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
       }

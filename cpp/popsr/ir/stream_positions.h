@@ -1,4 +1,4 @@
-// Where broadcast streams stand on each replica. A replica that skips a load inside a conditional stays
+// Where streams to the device stand on each replica. A replica that skips a load inside a conditional stays
 // behind the others, and reads another element the next time: the position is state that no tensor holds.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace popsr {
 
-/// The broadcast stream that the op loads, if it loads one.
-std::optional<StreamId> broadcast_stream(const Ir& ir, const Op& op);
+/// The stream that the op loads, if it loads one.
+std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op);
 
 class StreamPositions {
  public:

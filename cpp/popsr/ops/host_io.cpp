@@ -38,15 +38,14 @@ std::vector<OutputDef> infer_host_load(const InferContext& context) {
 }
 
 PartitionId host_load_partition(const RuleContext& context, std::size_t) {
-  const Stream& stream = context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id);
-  if (stream.mode == StreamMode::kReplicate) return context.table.bottom();
+  // The analysis passes which replicas find equal data where they stand in the stream.
   PartitionId fact = context.exec;
-  for (const PartitionId position : context.inputs) fact = context.table.meet(fact, position);
+  for (const PartitionId found : context.inputs) fact = context.table.meet(fact, found);
   return fact;
 }
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
-  return context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id).mode == StreamMode::kBroadcast;
+  return context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id).mode != StreamMode::kReplicate;
 }
 
 ExchangeKernel host_load(const ExchangeSpec& spec) {
@@ -237,7 +236,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_host_load,
        .exchange = host_load,
        .partition = host_load_partition,
-       .partition_says = "nothing in common; in broadcast mode by position",
+       .partition_says = "rows of the stream that are equal, by position",
        .popart = host_load_popart},
       {.name = "host_store",
        .inputs = {{"t"}},

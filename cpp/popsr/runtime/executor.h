@@ -23,6 +23,7 @@ class Executor {
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
   /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
   /// Before a run: it is not ended by what called stop() earlier.
   void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
   /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.

@@ -104,6 +104,31 @@ void write_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   }
 }
 
+bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data) {
+  const RowParts parts(ir, plan, variable);
+  if (parts.row_bytes() == 0) return true;
+  const BufferId buffer = plan.variable(variable);
+  const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
+  for (Replica replica = 0; replica < row.size(); ++replica) {
+    const std::size_t begin = parts.begin(replica);
+    const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
+    const std::byte* given = data + row[replica] * parts.row_bytes() + begin;
+    if (std::memcmp(plan.block(buffer, replica), given, bytes) != 0) return false;
+  }
+  return true;
+}
+
+void move_variables(const Ir& ir, const Plan& from, const Plan& to) {
+  const std::vector<Buffer>& buffers = to.program().buffers;
+  for (BufferId id = 0; id < buffers.size() && buffers[id].kind == BufferKind::kVariable; ++id) {
+    const BufferId old = from.variable(buffers[id].tensor);
+    for (const Replica replica : ir.partitions().representatives(buffers[id].storage)) {
+      const std::size_t bytes = to.memory().placements[id].nbytes;
+      if (bytes > 0) std::memcpy(to.block(id, replica), from.block(old, replica), bytes);
+    }
+  }
+}
+
 std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable) {
   const BufferId buffer = plan.variable(variable);
   const PartitionId storage = plan.program().buffers[buffer].storage;

@@ -31,6 +31,10 @@ void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows,
 std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
 /// Replicas that share a stored copy are written once, from the row of the first of them.
 void write_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
+/// True if write_rows would change no bit.
+bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
+/// Copies the values of all variables, shards and remote entries from one plan of the program to another.
+void move_variables(const Ir& ir, const Plan& from, const Plan& to);
 /// Compares stored copies; free when every group shares one.
 std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable);
 

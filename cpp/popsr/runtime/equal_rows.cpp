@@ -1,0 +1,78 @@
+#include "popsr/runtime/equal_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/claims.h"
+
+namespace popsr {
+namespace {
+
+const std::byte* row(const Ir& ir, StreamId id, const StreamBuffer& buffer, std::int64_t transfer,
+                     Replica r) {
+  const auto rows = static_cast<std::size_t>(ir.replication());
+  return buffer.data + (static_cast<std::size_t>(transfer) * rows + r) * bytes_of(ir.stream(id).type);
+}
+
+std::uint64_t bits_at(const std::byte* row, std::int64_t element, std::size_t size) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, row + static_cast<std::size_t>(element) * size, size);
+  return bits;
+}
+
+}  // namespace
+
+RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
+  PartitionTable& table = ir.partitions();
+  const auto add = [&](PartitionId groups) {
+    if (groups != table.bottom() && std::ranges::find(groups_, groups) == groups_.end()) {
+      groups_.push_back(groups);
+    }
+  };
+  for (const TensorId id : ir.graph(kMainGraph).tensors) {
+    const Tensor& tensor = ir.tensor(id);
+    if (tensor.kind == TensorKind::kVariable) add(tensor.grouping->partition(table));
+  }
+  for (OpId id = 0; id < ir.num_ops(); ++id) {
+    const Op& op = ir.op(id);
+    if (op.def->collective == Collective::kNone) continue;
+    if (const auto groups = exchange_groups(ir, op)) add(groups->partition(table));
+  }
+}
+
+bool same_rows(const Ir& ir, StreamId stream, const StreamBuffer& buffer, Replica r, Replica s) {
+  const std::size_t bytes = bytes_of(ir.stream(stream).type);
+  for (std::int64_t t = 0; t < buffer.transfers; ++t) {
+    if (std::memcmp(row(ir, stream, buffer, t, r), row(ir, stream, buffer, t, s), bytes) != 0) return false;
+  }
+  return true;
+}
+
+std::optional<RowDifference> find_difference(const Ir& ir, StreamId stream, const StreamBuffer& buffer,
+                                             PartitionId blocks) {
+  const std::span<const std::uint32_t> labels = ir.partitions().labels(blocks);
+  for (std::int64_t t = 0; t < buffer.transfers; ++t) {
+    for (Replica s = 0; s < labels.size(); ++s) {
+      const Replica r = ir.partitions().representatives(blocks)[labels[s]];
+      if (r == s) continue;
+      const auto element = first_difference(row(ir, stream, buffer, t, r), row(ir, stream, buffer, t, s),
+                                            ir.stream(stream).type);
+      if (element) return RowDifference{stream, r, s, t, *element};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string to_string(const Ir& ir, const StreamBuffer& buffer, const RowDifference& difference) {
+  const auto& [stream, r, s, transfer, element] = difference;
+  const std::size_t size = size_of(ir.stream(stream).type.dtype);
+  return fmt::format(
+      "rows of replicas {} and {} differ at element {} of transfer {}, got bits {:#x} and {:#x}", r, s,
+      element, transfer, bits_at(row(ir, stream, buffer, transfer, r), element, size),
+      bits_at(row(ir, stream, buffer, transfer, s), element, size));
+}
+
+}  // namespace popsr
