@@ -160,7 +160,36 @@ def _reductions() -> list[Op]:
     ]
 
 
-OPS = [*_elementwise(), *_products(), *_convolutions(), *_rows(), *_reductions()]
+def _attention() -> list[Op]:
+    """Of the size of scores, with what broadcasts to them."""
+    scores, function = (4, 8, 128, 128), torch.nn.functional
+
+    def op(
+        name: str, goal: float, shapes: tuple[tuple[int, ...], ...], ours, theirs, out: bool = True
+    ) -> list[Op]:
+        return [
+            Op(f"{name}, {'x'.join(map(str, shapes[0]))}", goal, shapes, ours, theirs, dtype, out, near=near)
+            for dtype, near in (("float32", 1e-3), ("bfloat16", 5e-2))
+        ]
+
+    return [
+        *op("add a mask [1,1,s,s]", 1.0, (scores, (1, 1, 128, 128)), ops.add, torch.add),
+        *op("add a mask [b,1,1,s]", 1.0, (scores, (4, 1, 1, 128)), ops.add, torch.add),
+        *op("divide by [b,h,s,1]", 0.7, (scores, (4, 8, 128, 1)), ops.div, torch.div),
+        *op("scale", 1.0, (scores,), lambda t: t * 0.125, lambda t, out: torch.mul(t, 0.125, out=out)),
+        *op(
+            "softmax",
+            0.7,
+            (scores,),
+            lambda t: ops.softmax(t, -1),
+            lambda t, out: torch.softmax(t, -1, out=out),
+        ),
+        *op("gelu", 1.0, ((1024, 1024),), ops.gelu, lambda t: function.gelu(t, approximate="tanh"), False),
+        *op("exp", 1.0, ((1024, 1024),), ops.exp, torch.exp),
+    ]
+
+
+OPS = [*_elementwise(), *_attention(), *_products(), *_convolutions(), *_rows(), *_reductions()]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -187,11 +187,11 @@ TEST_CASE("in_sequence: ordered ops wait for all since the last, unordered ones 
 // --- in-place ambiguity
 
 std::string verdict(const Program& p) {
-  return error_of<GraphError>([&] { verify(p.ir); }).substr(0, 29);
+  return error_of<GraphError>([&] { verify_order(p.ir); }).substr(0, 29);
 }
 const std::string kRefused = "Inplacing ambiguity detected.";
 
-TEST_CASE("verify: two writers of one tensor need an order") {
+TEST_CASE("verify_order: two writers of one tensor need an order") {
   for (const auto mode : {SequenceMode::kPass, SequenceMode::kUnordered, SequenceMode::kOrdered}) {
     Program p(1);
     p.sequence = mode;
@@ -203,7 +203,7 @@ TEST_CASE("verify: two writers of one tensor need an order") {
   }
 }
 
-TEST_CASE("verify: a writer and a reader need an order") {
+TEST_CASE("verify_order: a writer and a reader need an order") {
   for (const bool write_first : {false, true}) {
     for (const auto mode : {SequenceMode::kPass, SequenceMode::kOrdered}) {
       Program p(1);
@@ -216,7 +216,7 @@ TEST_CASE("verify: a writer and a reader need an order") {
   }
 }
 
-TEST_CASE("verify: an op that writes two tensors follows the readers of both") {
+TEST_CASE("verify_order: an op that writes two tensors follows the readers of both") {
   Program p(2);
   const GraphId body = p.ir.create_graph("body");
   p.at = body;
@@ -234,10 +234,10 @@ TEST_CASE("verify: an op that writes two tensors follows the readers of both") {
   const OpId call = p.emit("call", {x, y}, {{"graph", body}});
   p.ir.mark_modified(call, 0);
   p.ir.mark_modified(call, 1);
-  CHECK(error_of<GraphError>([&] { verify(p.ir); }).empty());
+  CHECK(error_of<GraphError>([&] { verify_order(p.ir); }).empty());
 }
 
-TEST_CASE("verify: data fixes the order") {
+TEST_CASE("verify_order: data fixes the order") {
   Program p(1);
   const TensorId a = p.load("a");
   const TensorId b = p("add_", {a, p("relu", {a})});  // the reader feeds the writer
@@ -248,7 +248,7 @@ TEST_CASE("verify: data fixes the order") {
   CHECK(verdict(p) == kRefused);
 }
 
-TEST_CASE("verify: readers alone need no order, and storage counts, not names") {
+TEST_CASE("verify_order: readers alone need no order, and storage counts, not names") {
   Program p(1);
   const TensorId a = p.load("a");
   p("relu", {a});
@@ -259,7 +259,8 @@ TEST_CASE("verify: readers alone need no order, and storage counts, not names") 
 }
 
 TEST_CASE(
-    "verify: called graphs are checked, others are not; calls write what they were given by reference") {
+    "verify_order: called graphs are checked, others are not; calls write what they were given by "
+    "reference") {
   Program p(1);
   const GraphId f = p.at = p.ir.create_graph("f");
   const TensorId a = p.input("a");
@@ -284,14 +285,14 @@ TEST_CASE(
   CHECK_THROWS_AS(q.ir.mark_modified(call, 1), InternalError);
 }
 
-TEST_CASE("verify: the message names ops, tensor and places") {
+TEST_CASE("verify_order: the message names ops, tensor and places") {
   Program p(1);
   const TensorId a = p.load("a");
   p.location = p.ir.locations().intern("model.py", 12);
   p("relu", {a});
   p.location = p.ir.locations().intern("model.py", 13);
   p("relu_", {a});
-  CHECK(error_of<GraphError>([&] { verify(p.ir); }) ==
+  CHECK(error_of<GraphError>([&] { verify_order(p.ir); }) ==
         "Inplacing ambiguity detected. relu_: 'a' is modified here (model.py:13) and read by relu "
         "(model.py:12) in "
         "main graph, expected an order by data or popsr.in_sequence()");

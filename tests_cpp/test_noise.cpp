@@ -93,6 +93,32 @@ TEST_CASE("uniform_bits follows the word layout for any start and length") {
   }
 }
 
+TEST_CASE("keep_mask compares all 64 bits, for any start, length and threshold") {
+  const NoiseKey key = {0x0123456789abcdefULL, 42};
+  for (const std::string& level : available_levels()) {
+    CAPTURE(level);
+    const KernelTable& table = kernel_table(level);
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{1} << 40}) {
+      for (const std::int64_t n : {0, 1, 7, 9, 700, 2500}) {
+        std::vector<std::uint64_t> bits(static_cast<std::size_t>(n) + 1);
+        table.uniform_bits(bits.data(), n, key, first);
+        // Bits of elements themselves, so that the first words tie and the others decide.
+        const std::uint64_t middle = bits[static_cast<std::size_t>(n) / 2];
+        const std::uint64_t cut = middle & ~std::uint64_t{0xffffffffffff};
+        for (const std::uint64_t threshold : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 63,
+                                              ~std::uint64_t{0}, middle, middle + 1, middle - 1, cut}) {
+          std::vector<std::uint8_t> got(static_cast<std::size_t>(n) + 1, 77);
+          table.keep_mask(got.data(), n, key, first, threshold);
+          CHECK(got.back() == 77);
+          for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+            REQUIRE(int{got[i]} == (bits[i] >= threshold ? 1 : 0));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("folding separates domains and components") {
   const KernelTable& table = kernel_table();
   const NoiseKey root = seed_key(table, 7);

@@ -56,7 +56,7 @@ TEST_CASE("every use between two writers is ordered against both") {
     Program p(1);
     const TensorId w = p.variable("w");
     build(p, w);
-    return error_of<GraphError>([&] { verify(p.ir); });
+    return error_of<GraphError>([&] { verify_order(p.ir); });
   };
   const auto ambiguous = [](const std::string& text) { return text.find("Inplacing ambiguity") == 0; };
 

@@ -212,7 +212,7 @@ TEST_CASE("view facts: an order is needed where elements are shared, and nowhere
     const TensorId a = p.half(x, 0, "a"), b = p.half(x, second, "b");
     p("relu_", {a});
     p("relu", {b});
-    return error_of<GraphError>([&p] { verify(p.ir); });
+    return error_of<GraphError>([&p] { verify_order(p.ir); });
   };
   CHECK(error(1).empty());
   CHECK(error(0).find("Inplacing ambiguity detected. relu_: 'a' is modified here") == 0);
@@ -224,9 +224,9 @@ TEST_CASE("view facts: a write of the whole follows all uses of its parts") {
   const TensorId x = p.variable("x");
   const TensorId written = p("relu_", {p.half(x, 0, "a")}, "written");
   p("relu_", {p.half(x, 1, "b")}, "other");
-  CHECK(error_of<GraphError>([&p] { verify(p.ir); }).empty());
+  CHECK(error_of<GraphError>([&p] { verify_order(p.ir); }).empty());
   p("add_", {x, p("concat_", {written, written}, "twice")});
-  CHECK(error_of<GraphError>([&p] { verify(p.ir); }).find("relu_") != std::string::npos);
+  CHECK(error_of<GraphError>([&p] { verify_order(p.ir); }).find("relu_") != std::string::npos);
 }
 
 TEST_CASE("view facts: memory that a graph gets twice is modified through one input") {

@@ -83,8 +83,9 @@ class Chains {
       const auto first = static_cast<std::int64_t>(below(static_cast<std::size_t>(extent)));
       const auto size = static_cast<std::int64_t>(below(static_cast<std::size_t>(extent - first))) + 1;
       const bool down = below(3) == 0;
-      count.push_back(size);
-      step.push_back(down ? -1 : 1);
+      const auto every = static_cast<std::int64_t>(below(4) == 0 ? 1 + below(3) : 1);
+      count.push_back((size + every - 1) / every);
+      step.push_back(down ? -every : every);
       start.push_back(down ? first + size - 1 : first);
       stop.push_back(down ? (first == 0 ? -extent - 1 : first - 1) : first + size);
     }

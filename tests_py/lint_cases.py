@@ -11,6 +11,16 @@ w = popsr.variable(np.zeros(4, np.float32), name="w")
 PAIRS = "ir.replica_grouping(1, 2)"
 ROWS = f'popsr.variable(np.zeros((2, 4), np.float32), name="rows", replica_grouping={PAIRS})'
 
+BY_REFERENCE = "def f(a: popsr.TensorByRef):\n    ops.relu_(a)\ng = ir.create_graph(f, w)\n"
+UNORDERED_GRAPH = """\
+def f(a):
+    with popsr.in_sequence('pass'):
+        b = ops.relu(a)
+        ops.relu_(b)
+        ops.tanh(b)
+g = ir.create_graph(f, w)
+"""
+
 BRANCHES = """\
 reduce = ir.create_graph(lambda a: collectives.replicated_all_reduce(a, 'max'), w)
 same = ir.create_graph(lambda a: ops.relu(a), w)
@@ -329,6 +339,20 @@ CASES = (
         "'w' is updated with a value that replicated_all_reduce reduces over groups {0,1}{2,3}",
     ),
     LintCase(
+        "L7",
+        "a count that a sum over too few is added to, and one that counts steps of moments in pairs",
+        f"g = collectives.replicated_all_reduce(ops.max(x), 'add', {PAIRS})\n"
+        "steps = popsr.variable(0.0, name='steps')\nvar_updates.accumulate_(steps, g)",
+        f"g = collectives.replicated_all_reduce(ops.max(x), 'add', {PAIRS})\n"
+        "steps = popsr.variable(0.0, name='steps')\n"
+        "var_updates.adam_updater(g, g * g, time_step=steps, beta1=0.9, beta2=0.9)",
+        2,
+        "replicas",
+        3,
+        "'steps' is updated with a value that replicated_all_reduce reduces over groups {0,1}{2,3}, but its own groups "
+        "are {0,1,2,3}: 2 replicas too few",
+    ),
+    LintCase(
         "L8",
         "memory that is read, and memory that is overwritten first",
         "u = ops.init((4,), F32, init_type='undef')\nops.add(w, u)",
@@ -415,5 +439,55 @@ CASES = (
         "bytes",
         4,
         "remote_load reads 'remote_buffer_1/0'",
+    ),
+    LintCase(
+        "L12",
+        "two writes that nothing orders, and two of which the second takes what the first returns",
+        "with popsr.in_sequence('pass'):\n    ops.add_(w, w)\n    ops.relu_(w)",
+        "with popsr.in_sequence('pass'):\n    ops.relu_(ops.add_(w, w))",
+        1,
+        "pairs",
+        5,
+        "relu_ modifies 'w', which add_ at program.py:4 modifies too: neither data nor popsr.in_sequence() orders",
+    ),
+    LintCase(
+        "L12",
+        "reads beside a write, and the same in sequence",
+        "with popsr.in_sequence(False):\n    ops.relu(w)\n    ops.relu_(w)\n    ops.tanh(w)",
+        "ops.relu(w)\nops.relu_(w)\nops.tanh(w)",
+        2,
+        "pairs",
+        5,
+        "relu_ modifies 'w', which relu at program.py:4 reads: neither data",
+    ),
+    LintCase(
+        "L12",
+        "two calls that modify what they are given by reference, and one call",
+        f"{BY_REFERENCE}with popsr.in_sequence('pass'):\n    ops.call(g, w)\n    ops.call(g, w)",
+        f"{BY_REFERENCE}with popsr.in_sequence('pass'):\n    ops.call(g, w)",
+        1,
+        "pairs",
+        8,
+        "call modifies 'w', which call at program.py:7 modifies too",
+    ),
+    LintCase(
+        "L12",
+        "writes of views that share elements, and of views that share none",
+        "with popsr.in_sequence('pass'):\n    ops.relu_(ops.slice_(w, 0, 4, 3))\n    ops.relu_(ops.slice_(w, 1, 4, 2))",
+        "with popsr.in_sequence('pass'):\n    ops.relu_(ops.slice_(w, 0, 4, 2))\n    ops.relu_(ops.slice_(w, 1, 4, 2))",
+        1,
+        "pairs",
+        5,
+        "relu_ at program.py:4 modifies too",
+    ),
+    LintCase(
+        "L12",
+        "writes in a graph that is called, and in one that is not",
+        f"{UNORDERED_GRAPH}ops.call(g, w)",
+        UNORDERED_GRAPH,
+        1,
+        "pairs",
+        6,
+        "tanh at program.py:7 reads",
     ),
 )

@@ -206,6 +206,18 @@ def _shapes() -> dict[str, Row]:
             _move((5,), _sliced(slice(3, 0, -1)), "backwards", start=3, stop=0, step=-1),
             _move((5,), _sliced(slice(1, 99)), "clamped", start=1, stop=99),
             _move((5,), _sliced(slice(2, 2)), "nothing", start=2, stop=2),
+            _move(
+                (7, 6),
+                _sliced(slice(1, None, 3), slice(None, None, -2)),
+                "steps",
+                start=[1, None],
+                stop=[None, None],
+                step=[3, -2],
+            ),
+            _move((5,), _sliced(slice(1, 3, 99)), "one-step", start=1, stop=3, step=99),
+            _move(
+                (5,), _sliced(slice(3, None, -(2**63))), "one-step-down", start=3, stop=None, step=-(2**63)
+            ),
             grad="finite",
         ),
         "cast": _row(*(case for target in NUMBERS_AND_BOOL for case in _casts(target)), grad="finite"),

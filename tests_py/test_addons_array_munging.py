@@ -326,3 +326,52 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("call", "error", "match"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
 def test_refused(call: Callable[[], Any], error: type[Exception], match: str) -> None:
     assert_refused(call, error, match)
+
+
+class WithArray:
+    """As a tensor of torch: an array only by ``__array__``."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return self._array if dtype is None else self._array.astype(dtype)
+
+
+def as_torch(array: Array) -> Any:
+    return pytest.importorskip("torch").from_numpy(array).requires_grad_()
+
+
+@pytest.mark.parametrize("wrap", [WithArray, as_torch])
+def test_anything_with_an_array_is_one(wrap: Callable[[Array], Any]) -> None:
+    x = numbers(4, 6)
+    calls: list[Callable[[Any], Any]] = [
+        lambda x: am.shard(x, 2, 0),
+        lambda x: am.unshard(x, 0),
+        lambda x: am.unshard_arrays([x, x], 1),
+        lambda x: am.repeat(x, 2, 1),
+        lambda x: am.repeat_axis(x, 2, -1),
+        lambda x: am.split2D(x, 2, 3, 0, 1)[1][2],
+        lambda x: am.shard2D(x, 2, 3, 0, 1),
+        lambda x: am.unshard2D(am.shard2D(x, 2, 3, 0, 1), 2, 3, 0, 1),
+        lambda x: am.repeat_shard(x, 2, 2, 0, "strided"),
+        lambda x: am.tensor_parallel_input(x, 2, 4),
+        lambda x: am.tensor_parallel_input(
+            x, 2, 4, lambda copy, i: wrap(copy + i) if wrap is WithArray else copy + i
+        ),
+        lambda x: am.tensor_parallel_output(x, 1, 2, 4, (6,)),
+        lambda x: am.pad_axis(x, 8, 1),
+        lambda x: am.squeeze_safe(x),
+        lambda x: am.handle_negative_axis(x, -1),
+    ]
+    for i, call in enumerate(calls):
+        expect = np.asarray(call(x))
+        assert_same_bits(np.asarray(call(wrap(x))), expect, str(i))
+
+
+def test_tensors_of_programs_are_no_arrays() -> None:
+    with popsr.Ir().main_graph:
+        t = popsr.constant(numbers(4))
+        for wrong in (t, WithArray, [1, 2], 3):
+            with pytest.raises(Argument, match=r"^shard: "):
+                am.shard(wrong, 2, 0)  # type: ignore[arg-type]

@@ -136,7 +136,7 @@ def test_each_step_has_a_seed_of_its_own(io_mode: Any) -> None:
                 result = batch_serialise(
                     graph, STEPS, {}, {inner.outputs[0]: y}, {}, seed_input=inner.inputs[1], io_mode=io_mode
                 )
-                result.graph.call(0, x, seed)
+                result.graph.call(0, seed, x)
             else:
                 for each in ops.split_random_seed(seed, STEPS):
                     ops.host_store(y, graph.call(x, each)[0])
@@ -353,9 +353,66 @@ def test_forward_and_gradient_steps_have_the_same_seeds() -> None:
             seed_input=inputs[1],
         )
         first.graph.call(0, seed)
-        second.graph.call(0, seed)
+        second.graph.call(0)
+        assert [t.name for t in second.graph.graph.inputs] == ["row_offset"]
+        assert first.stored_buffers[inputs[1]].buffer.tensor_shape == (2,)
     ones = np.ones((STEPS, 2, 4), np.float32)
     with popsr.Session(ir) as session:
         results = session.run({x: ones, dy: ones})
     assert_same_bits(results[y], results[dx])
     assert len({each.tobytes() for each in results[y]}) > 1
+
+
+def test_inputs_are_the_row_then_the_seed_then_the_others() -> None:
+    """Wherever the seed stands among the inputs of the graph; two rows have seeds of their own."""
+
+    class Mixed(addons.Module):
+        def build(self, x: popsr.Tensor, seed: popsr.Tensor, scale: popsr.Tensor) -> popsr.Tensor:
+            w = self.add_variable_input("w", lambda: np.full((), 3, np.float32))
+            return ops.dropout(x * scale, seed, p=0.5) * w
+
+    ir = popsr.Ir()
+    ir.num_host_transfers = 2 * STEPS
+    with ir.main_graph, popsr.in_sequence():
+        y, dx = (popsr.d2h_stream((2, 4), popsr.float32, name) for name in ("y", "dx"))
+        x, dy = (popsr.h2d_stream((2, 4), popsr.float32, name) for name in ("x", "dy"))
+        seeds = [popsr.constant(np.array([3, 100 * i], np.uint32)) for i in range(2)]
+        scale = popsr.constant(np.float32(2))
+        facts, forward = Mixed().create_graph(SPEC, seeds[0], scale)
+        inputs, outputs = forward.graph.inputs, forward.graph.outputs
+        backward = addons.autodiff(forward, grads_required=[inputs[0]])
+        named = addons.NamedTensors.from_dict({"w": forward.args.w})
+        first, second = batch_serialise_fwd_and_grad(
+            forward,
+            backward,
+            named,
+            STEPS,
+            {inputs[0]: x, backward.graph.inputs[0]: dy},
+            {outputs[0]: y, backward.graph.outputs[0]: dx},
+            {},
+            seed_input=inputs[1],
+            rows=2,
+        )
+        names = [t.name for t in first.graph.graph.inputs]
+        assert names == ["row_offset", "seed", "scale", "w"]
+        assert first.remap_dict[inputs[1]] is first.graph.graph.inputs[1]
+        assert "seed" not in [t.name for t in second.graph.graph.inputs]
+        variables = facts.init()
+        for row in (0, 1):
+            first.graph.bind(variables).call(row, seeds[row], scale)
+        for row in (0, 1):
+            second.graph.bind(variables).call(row)
+        reference = [
+            forward.bind(variables).call(popsr.constant(np.ones((2, 4), np.float32)), each, scale)[0]
+            for seed in seeds
+            for each in ops.split_random_seed(seed, STEPS)
+        ]
+        out = popsr.d2h_stream((2, 4), popsr.float32)
+        for t in reference:
+            ops.host_store(out, t)
+    ones = np.ones((2 * STEPS, 2, 4), np.float32)
+    with popsr.Session(ir) as session:
+        results = session.run({x: ones, dy: ones})
+    assert_same_bits(results[y], results[out])
+    assert_same_bits(results[dx] != 0, results[y] != 0)
+    assert len({each.tobytes() for each in results[y]}) == 2 * STEPS

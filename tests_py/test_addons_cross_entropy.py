@@ -105,6 +105,48 @@ def test_samples_may_have_several_dimensions() -> None:
     np.testing.assert_allclose(loss, oracle(x.reshape(6, -1), y.reshape(6), None, "mean")[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", TOLERANCE)
+def test_labels_may_be_flat_or_have_further_axes(name: str, reduction: Any) -> None:
+    """In C order: the same bits as labels of the shape of the rows."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(2, 3, CLASSES)).astype(np_dtype(name))
+    y = np.array([[0, 1, 2], [3, 2, 1]], np.int32)
+    shapes = [(2, 3), (6,), (3, 2), (6, 1), (1, 2, 3)]
+
+    def build(x: popsr.Tensor, *labels: popsr.Tensor) -> Any:
+        return [t for each in labels for t in cross_entropy_with_grad(x, each, 2.0, 1, reduction)]
+
+    found = evaluate(build, [x, *(y.reshape(shape) for shape in shapes)], check=True)
+    loss, gradient = oracle(x.reshape(6, -1), y.reshape(6), 1, reduction)
+    near = {"rtol": TOLERANCE[name], "atol": TOLERANCE[name]}
+    for i, shape in enumerate(shapes):
+        assert found[2 * i].shape == (shape if reduction == "none" else ())
+        np.testing.assert_allclose(found[2 * i].reshape(loss.shape), loss, **near)
+        np.testing.assert_allclose(found[2 * i + 1].reshape(6, -1), 2 * gradient, **near)
+        assert_same_bits(found[2 * i].reshape(-1), found[0].reshape(-1))
+        assert_same_bits(found[2 * i + 1], found[1])
+
+
+def test_only_the_loss_with_gradient_takes_labels_of_any_shape() -> None:
+    with popsr.Ir().main_graph:
+        x, y, few = constant((2, 3, 4)), constant((6,), "int32"), constant((5,), "int32")
+        for call in (
+            lambda: cross_entropy(x, y),
+            lambda: ops.nll_loss(ops.softmax(x, -1), y),
+            lambda: cross_entropy_with_grad(x, few),
+            lambda: ops.nll_loss_with_softmax_grad(x, few),
+        ):
+            with pytest.raises(
+                errors.ShapeError, match=r"labels (has another shape|do not match), got .*expected"
+            ):
+                call()
+        _, gradient = ops.nll_loss_with_softmax_grad(x, y, constant((6,)), reduction="none")
+        assert gradient.shape == x.shape
+        with pytest.raises(errors.ShapeError, match="loss_grad does not match the loss"):
+            ops.nll_loss_with_softmax_grad(x, y, constant((2, 3)), reduction="none")
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "labels": (
         lambda f: f(constant((5, 4)), constant((4,), "int32")),

@@ -154,13 +154,14 @@ def test_mse_scale_of_any_data(values: list[float], exponent: int, name: str) ->
 
 
 def turned(x: Array, rotary_dim: int, base: float = 10000) -> Array:
-    """By complex numbers."""
+    """By complex numbers; axis 1 is the sequence, or axis 0 of a matrix."""
     result = x.astype(np.float64).copy()
-    for position in range(x.shape[-2]):
+    sequence = np.moveaxis(result, 0 if x.ndim == 2 else 1, 0)
+    for position in range(len(sequence)):
         for i in range(rotary_dim // 2):
-            pair = result[..., position, 2 * i] + 1j * result[..., position, 2 * i + 1]
+            pair = sequence[position, ..., 2 * i] + 1j * sequence[position, ..., 2 * i + 1]
             pair = pair * np.exp(1j * position * base ** (-2 * i / rotary_dim))
-            result[..., position, 2 * i], result[..., position, 2 * i + 1] = pair.real, pair.imag
+            sequence[position, ..., 2 * i], sequence[position, ..., 2 * i + 1] = pair.real, pair.imag
     return result
 
 
@@ -171,6 +172,9 @@ def turned(x: Array, rotary_dim: int, base: float = 10000) -> Array:
         ((5, 8), None),
         ((2, 5, 8), 4),
         ((2, 3, 7, 6), 6),
+        ((2, 3, 1, 6), 4),
+        ((2, 3, 3, 6), 4),
+        ((1, 4, 3, 2, 6), 4),
         ((1, 6), 2),
         ((3, 5), 4),
         ((3, 4), 0),
@@ -182,7 +186,8 @@ def test_rotary_embedding(shape: tuple[int, ...], rotary_dim: int | None, name: 
     count = shape[-1] if rotary_dim is None else rotary_dim
 
     def function(t: popsr.Tensor) -> popsr.Tensor:
-        return rotary_pos_embed(t, *trig_table_constants(shape[-2], count, dtype=t.dtype), rotary_dim)
+        tables = trig_table_constants(shape[0 if len(shape) == 2 else 1], count, dtype=t.dtype)
+        return rotary_pos_embed(t, *tables, rotary_dim)
 
     got = one(function, x)
     assert got.dtype == x.dtype
@@ -195,11 +200,38 @@ def test_gradient_of_a_rotary_embedding() -> None:
     def function(t: popsr.Tensor, sin: popsr.Tensor, cos: popsr.Tensor) -> popsr.Tensor:
         return rotary_pos_embed(t, sin, cos, 4)
 
-    inputs = [RNG.standard_normal(shape) for shape in ((1, 2, 3, 6), (1, 3, 2), (1, 3, 2))]
+    # assert_derivative has a leading axis for replicas
+    inputs = [RNG.standard_normal(shape) for shape in ((1, 2, 3, 2, 6), (1, 3, 2), (1, 2, 3, 2))]
     steps = [RNG.standard_normal(x.shape) for x in inputs]
     assert_derivative(
         lambda: (popsr.Ir(), function), inputs, seeds=[RNG.standard_normal(inputs[0].shape)], steps=steps
     )
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_tables_of_rotary_embeddings_may_have_a_batch_axis(rank: int) -> None:
+    """Rows for each sample, as when positions are shifted by padding."""
+    shape = (2, 5, 8) if rank == 3 else (2, 5, 3, 8)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    sin, cos = (RNG.standard_normal((2, 5, 2)).astype(np.float32) for _ in range(2))
+
+    def function(t: popsr.Tensor, *tables: popsr.Tensor) -> list[popsr.Tensor]:
+        sin, cos, row_sin, row_cos, one_sin, _ = tables
+        return [
+            rotary_pos_embed(t, sin, cos, 4),
+            rotary_pos_embed(t, row_sin, row_cos, 4),
+            rotary_pos_embed(t, one_sin, row_cos, 4),
+        ]
+
+    batch, row, one = evaluate(function, [x, sin, cos, sin[0], cos[0], sin[:1], cos[:1]], check=True)
+    spread = (slice(None), slice(None), *[None] * (rank - 3))
+    for got, sines, cosines in ((batch, sin, cos), (row, sin[:1], cos[:1]), (one, sin[:1], cos[:1])):
+        even, odd = x[..., 0:4:2], x[..., 1:4:2]
+        expect = x.copy()
+        expect[..., 0:4:2] = even * cosines[spread] - odd * sines[spread]
+        expect[..., 1:4:2] = odd * cosines[spread] + even * sines[spread]
+        np.testing.assert_allclose(got, expect, rtol=1e-6, atol=1e-6)
+    assert_same_bits(row, one)
 
 
 def test_tables() -> None:

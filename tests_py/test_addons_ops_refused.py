@@ -127,6 +127,16 @@ REFUSED: dict[str, Row] = {
         r"cos has another shape, got \(3, 2\), expected \(2, 2\)",
         lambda: rotary_pos_embed(of(2, 4), of(2, 2), of(3, 2)),
     ),
+    "rotary, table of the heads": (
+        errors.ShapeError,
+        r"sin has another shape, got \(7, 2\), expected \(3, 2\), or \(1, \.\.\.\) or \(2, \.\.\.\) of it",
+        lambda: rotary_pos_embed(of(2, 3, 7, 4), of(7, 2), of(7, 2)),
+    ),
+    "rotary, table of another batch": (
+        errors.ShapeError,
+        r"cos has another shape, got \(3, 5, 2\), expected \(5, 2\)",
+        lambda: rotary_pos_embed(of(2, 5, 4), of(2, 5, 2), of(3, 5, 2)),
+    ),
     "rotary, dtype": (
         errors.DTypeError,
         "sin is of another dtype, got float16, expected float32",

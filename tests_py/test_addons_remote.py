@@ -92,12 +92,12 @@ def factories(ir: popsr.Ir) -> NamedVariableFactories:
 
 SHARD_OVER: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "True": (True, [(2,), (4,), (4,)]),
-    "False": (False, [(4, 2), (8,), (8,)]),
-    "1": (1, [(4, 2), (8,), (8,)]),
+    "False": (False, [(4, 2), (8,), (4,)]),
+    "1": (1, [(4, 2), (8,), (4,)]),
     "2": (2, [(4,), (4,), (4,)]),
     "by name": ({"a.w": 2, "b": 1}, [(4,), (8,), (4,)]),
     "no name": ({}, [(2,), (4,), (4,)]),
-    "a sharded one": ({"s": 4}, [(2,), (4,), (2,)]),
+    "a sharded one": ({"s": 4}, [(2,), (4,), (4,)]),
 }
 
 

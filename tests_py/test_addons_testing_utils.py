@@ -117,7 +117,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: ops_of_type([], popsr.Tensor),
         errors.ArgumentTypeError,
-        "^ops_of_type: op_type is not a str, got <class",
+        "^ops_of_type: op_type is not a class of ops or a str, got <class",
     ),
     (lambda: ops_of_type([1], "add"), errors.ArgumentTypeError, "^ops_of_type: not an Op, got 1"),
 ]

@@ -154,7 +154,7 @@ def test_programs(build: Callable[[popsr.Ir], Any], error: type[Exception], matc
     ("value", "error"),
     [
         *((0, Replica), (-4, Replica), (2**20 + 1, Replica), (2**31, Replica)),
-        *((1.0, Argument), ("popdist", Argument), (True, Argument), (None, Argument)),
+        *((1.0, Argument), ("popdists", Argument), (True, Argument), (None, Argument)),
     ],
 )
 def test_replication(value: Any, error: type[Exception]) -> None:
@@ -170,6 +170,20 @@ def test_replication_is_fixed() -> None:
         popsr.constant(1.0)
     with pytest.raises(RuntimeError, match=r"^replication_factor: the Ir is not empty"):
         ir.replication_factor = 2
+    for same in (3, np.int64(3), np.uint8(3)):
+        ir.replication_factor = same  # type: ignore[assignment]
+    with ir.main_graph:
+        ops.relu(popsr.constant(1.0))
+    popsr.Session(ir)
+    ir.replication_factor = 3
+    assert ir.replication_factor == 3
+
+
+@pytest.mark.parametrize("value", ["3", 3.0, None, True])
+def test_replication_is_set_to_ints(value: Any) -> None:
+    ir = popsr.Ir(replication=3)
+    with pytest.raises(TypeError, match=r"^Ir: replication is not an int, got "):
+        ir.replication_factor = value
 
 
 # --- running --------------------------------------------------------------------------------------------------------

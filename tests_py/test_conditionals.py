@@ -414,6 +414,7 @@ def test_one_tensor_by_reference_twice_in_a_branch_is_refused() -> None:
 
 def test_order_of_a_branch_that_writes_must_be_given() -> None:
     m = Machine()
+    m.ir.options.enable_inplace_ambiguity_checking = True
     with m.ir.main_graph:
         one = popsr.constant(ONE)
         ops.add(m.v, one)

@@ -423,6 +423,7 @@ def test_writes_in_place_need_an_order(build: Callable[[Any], None], alone: bool
     """Given by data or by in_sequence; unordered siblings and "pass" give none."""
     for mode in (None, True, False, "pass"):
         ir = popsr.Ir()
+        ir.options.enable_inplace_ambiguity_checking = True
         with ir.main_graph, contextlib.ExitStack() as stack:
             x = variable()
             if mode is not None:

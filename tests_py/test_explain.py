@@ -270,6 +270,7 @@ def test_graphs_are_shown_as_tables() -> None:
 
 def test_graphs_of_ambiguous_programs_are_shown_without_facts() -> None:
     ir = popsr.Ir(replication=2)
+    ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph:
         w = popsr.variable(np.zeros(2, np.float32))
         ops.relu(w)

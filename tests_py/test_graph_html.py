@@ -256,6 +256,7 @@ def test_a_called_graph_can_be_shown_alone() -> None:
 
 def test_a_program_that_is_wrong_is_shown_with_its_error() -> None:
     ir = popsr.Ir(replication=2)
+    ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph, popsr.name_scope("fc1"):
         w = popsr.variable(np.zeros(2), F32)
         ops.relu(w)

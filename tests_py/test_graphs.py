@@ -433,6 +433,7 @@ def test_nested_repeats() -> None:
 
 def _ambiguous(mode: Any, build: Any) -> popsr.Ir:
     ir = popsr.Ir()
+    ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph, popsr.in_sequence(mode):
         build(make_variable(random_array(np.random.default_rng(0), (2,), "float32")))
     return ir

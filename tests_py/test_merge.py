@@ -322,6 +322,7 @@ def test_errors(name: str) -> None:
     with pytest.raises(errors.ArgumentTypeError, match=rf"^{name}: ir is not an Ir, got 'x'"):
         transform("x")
     ir = popsr.Ir(replication=2)
+    ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph:
         x = ops.init((2,), F32)
         collectives.replicated_all_reduce(x)

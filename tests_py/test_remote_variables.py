@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,53 @@ def expected_shards(rows: Array, grouping: popsr.ReplicaGrouping, count: int) ->
 
 
 # --- remote variables -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["array", "list", "mapped"])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 3)])
+def test_one_group_may_have_its_row(shape: tuple[int, ...], given: str, tmp_path: Path) -> None:
+    """As programs make data that stack a row for each group; the host sees the value without it."""
+    ir = popsr.Ir(replication=4)
+    value = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1
+    mapped = np.memmap(tmp_path / "row", np.float32, "w+", shape=(1, *shape))
+    mapped[0] = value
+    row: Any = {"array": value[None], "list": value[None].tolist(), "mapped": mapped}[given]
+    with ir.main_graph, popsr.in_sequence():
+        buffer = popsr.remote_buffer(shape, F32, entries=2)
+        a = popsr.remote_variable(row, buffer, 0, F32, replica_grouping=ir.replica_grouping())
+        b = popsr.remote_variable(value, buffer, 1, F32)
+        ops.remote_store(buffer, 0, ops.remote_load(buffer, 0) + ops.remote_load(buffer, 1))
+    assert (a.shape, a.shape_on_host, b.shape) == (shape, shape, shape)
+    with popsr.Session(ir, "ipu_hw") as session:
+        session.run()
+        assert_same_bits(np.asarray(session.get_tensor_data(a)), value + value)
+        session.write_variable_data(a, value)
+    if given != "list":
+        assert_same_bits(np.asarray(session.get_tensor_data(a)), value)
+
+
+def test_one_group_of_shards_may_have_its_row() -> None:
+    ir = popsr.Ir(replication=4)
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with ir.main_graph:
+        buffer = popsr.replica_sharded_buffer((2, 3), F32, entries=2)
+        a = popsr.remote_replica_sharded_variable(value[None], buffer, 0)
+        b = popsr.remote_replica_sharded_variable(value, buffer, 1)
+        ops.remote_load(buffer, 0)
+    assert (a.shape, b.shape) == ((2, 3), (2, 3))
+    with popsr.Session(ir) as session:
+        assert_same_bits(session.get_tensor_data(a), session.get_tensor_data(b))
+    with ir.main_graph:
+        other = popsr.remote_buffer((2, 3), F32)
+        for wrong in (
+            np.zeros((2, 2, 3), np.float32),
+            np.zeros((1, 1, 2, 3), np.float32),
+            np.zeros((1, 3, 2), np.float32),
+        ):
+            with pytest.raises(
+                errors.ShapeError, match=r"remote_variable: 't' does not match its buffer, got "
+            ):
+                popsr.remote_variable(wrong, other)
 
 
 @pytest.mark.parametrize("assignment", [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]], ids=str)

@@ -80,8 +80,11 @@ class Program:
             first = (j >> axis) % extent
             end = first + 1 + (k >> axis) % (extent - first)
             # Going down to element 0 means stopping before it.
+            step = 1 + (j + 2 * k + axis) % 11 // 8
             bounds.append(
-                (end - 1, first - 1 if first else None, -1) if (j + k + axis) % 5 == 0 else (first, end, 1)
+                (end - 1, first - 1 if first else None, -step)
+                if (j + k + axis) % 5 == 0
+                else (first, end, step)
             )
         return self.m.slice_(x, bounds)
 

@@ -48,7 +48,7 @@ from popsr.dtypes import (
     uint32,
     uint64,
 )
-from popsr.errors import Error, ReplicaWarning
+from popsr.errors import Error, FloatingPointError, ReplicaWarning
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.module import Module
@@ -91,6 +91,7 @@ __all__ = [
     "DeviceToHostStream",
     "Error",
     "ExecutionContext",
+    "FloatingPointError",
     "Graph",
     "HostToDeviceStream",
     "Ir",

@@ -1,4 +1,4 @@
-"""``python -m popsr``: the demo, programs written for PopXL, the table of ops and the version."""
+"""``python -m popsr``: the demo, programs written for PopXL, the tables of ops and options, and the version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ USAGE = """usage: python -m popsr <command>
 
 commands:
   run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module
-  check script.py ...     list what programs use of popxl, popxl_addons and popart and popsr lacks; runs nothing
+  check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
+  options [--markdown]    print the table of session options: values, defaults, effects
   version                 print the version
 """
+
+_LISTINGS = {
+    "check": "popsr.compat._check",
+    "ops": "popsr._ops_table",
+    "options": "popsr._options_table",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
     if command == "run":
         return int(importlib.import_module("popsr.compat._run").main(args[1:]))
-    if command in ("check", "ops"):
-        return _print_listing({"check": "popsr.compat._check", "ops": "popsr._ops_table"}[command], args[1:])
+    if command in _LISTINGS:
+        return _print_listing(_LISTINGS[command], args[1:])
     if command in ("version", "--version"):
         from popsr import __version__
 

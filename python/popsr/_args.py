@@ -30,6 +30,7 @@ from popsr.errors import (
 
 __all__ = [
     "MAX_INT",
+    "integer_of",
     "is_a",
     "read_a",
     "read_any_int",
@@ -104,8 +105,8 @@ def read_call(what: str, value: Any) -> Callable[..., Any]:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _integer(value: Any) -> int | None:
-    """``value`` as int, None if it is not an integer; a bool is not."""
+def integer_of(value: Any) -> int | None:
+    """``value``, an int or an integer of NumPy, as int; None if it is not an integer. A bool is not."""
     if type(value) is int:
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -128,7 +129,7 @@ def read_int(what: str, value: Any, least: int | None = None, most: int | None =
         ArgumentTypeError: it is not an integer.
         AttributeValueError: it is out of bounds.
     """
-    number = _integer(value)
+    number = integer_of(value)
     low, high = -MAX_INT - 1 if least is None else least, MAX_INT if most is None else most
     if number is not None and low <= number <= high:
         return number
@@ -143,7 +144,7 @@ def read_any_int(what: str, value: Any) -> int:
     Raises:
         ArgumentTypeError: it is not an integer.
     """
-    number = _integer(value)
+    number = integer_of(value)
     if number is None:
         raise ArgumentTypeError(f"{what} is not an int, got {shown(value)}, expected an int")
     return number
@@ -161,7 +162,7 @@ def read_index(what: str, value: Any, end: int, begin: int = 0) -> int:
         ArgumentTypeError: it is not an integer.
         OutOfRangeError: there is no such item.
     """
-    number = _integer(value)
+    number = integer_of(value)
     if number is None:
         raise ArgumentTypeError(f"{what} is not an int, got {shown(value)}, expected an int")
     if not begin <= number < end:
@@ -215,7 +216,7 @@ def read_ipu(where: str, name: str, value: Any) -> int:
         ArgumentTypeError: it is not an integer.
         AttributeValueError: it is negative, or beyond what a number of a device can be.
     """
-    number = _integer(value)
+    number = integer_of(value)
     if number is None:
         raise ArgumentTypeError(
             f"{where}: {name} is not an int, got {shown(value)}, expected a number of an IPU"
@@ -300,7 +301,7 @@ def _equals(value: Any, choice: Any) -> bool:
         return isinstance(value, str) and str.__eq__(value, choice)
     if isinstance(choice, bool) or not isinstance(choice, int):
         return False
-    return choice == (int(value) if isinstance(value, bool) else _integer(value))
+    return choice == (int(value) if isinstance(value, bool) else integer_of(value))
 
 
 def read_path(where: str, path: Any) -> Path:
@@ -391,7 +392,7 @@ def read_shape(where: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
         items = read_items(where, name, shape, kind="ints", most=_MAX_RANK)
     except AttributeValueError as error:
         raise ShapeError(f"{str(error).replace('items', 'dimensions', 1)}") from None
-    extents = tuple(_integer(item) for item in items)
+    extents = tuple(integer_of(item) for item in items)
     if None in extents:
         raise ArgumentTypeError(f"{where}: {name} is not a sequence of ints, got {shown(shape)}")
     known = tuple(extent for extent in extents if extent is not None)

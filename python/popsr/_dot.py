@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from popsr._args import is_a, read_path
@@ -16,30 +17,57 @@ if TYPE_CHECKING:
     from popsr.op import Op
     from popsr.tensor import Tensor
 
-__all__ = ["dot_text", "write_dot"]
+__all__ = ["dot_text", "write_dot", "write_dot_checks"]
 
 
 def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
     """See :meth:`popsr.Ir.dot_checkpoint`."""
-    from popsr.io._files import file_errors
-
     where = "dot_checkpoint"
+    _write(where, _path(where, check, save_dir), dot_text(ir))
+
+
+def write_dot_checks(ir: Ir) -> None:
+    """Write the files that the options ``dotChecks`` and its kin ask for.
+
+    Raises:
+        AttributeValueError: a name cannot be the name of a file; then none is written.
+        FileError: a file cannot be written.
+    """
+    where, options = "Session: option dotChecks", ir.options
+    paths = [_path(where, check, options.logDir or None) for check in sorted(options.dotChecks)]
+    for path in paths:
+        ops = slice(options.firstDotOp, options.finalDotOp)
+        _write(where, path, dot_text(ir, ops, with_names=options.dotOpNames))
+
+
+def _path(where: str, check: str, save_dir: str | os.PathLike[str] | None) -> Path:
     if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
         raise AttributeValueError(f"{where}: check is no name of a file, got {shown(check)}")
-    path = read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+    return read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+
+
+def _write(where: str, path: Path, text: str) -> None:
+    from popsr.io._files import file_errors
+
     with file_errors(where, "write", path):
-        path.write_text(dot_text(ir), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
 
-def dot_text(ir: Ir) -> str:
-    """The program in Graphviz's language."""
+def dot_text(ir: Ir, ops: slice = slice(None), *, with_names: bool = False) -> str:
+    """The program in Graphviz's language.
+
+    Args:
+        ir: the program.
+        ops: the ops of each graph that are shown, by their place in it.
+        with_names: boxes of ops have their names too.
+    """
     lines = ["digraph popsr {", "  compound=true;", "  node [shape=box];"]
     for number in range(ir._core.num_graphs):
-        lines += _graph_lines(ir._graph(number))
+        lines += _graph_lines(ir._graph(number), ops, with_names)
     return "\n".join([*lines, "}", ""])
 
 
-def _graph_lines(graph: Graph) -> list[str]:
+def _graph_lines(graph: Graph, ops: slice, with_names: bool) -> list[str]:
     title = f"graph {graph.id}" if graph.id else "main graph"
     nodes = [f"graph{graph._id} [label={_quoted(title)}, shape=plaintext];"]
     edges = []
@@ -47,9 +75,10 @@ def _graph_lines(graph: Graph) -> list[str]:
     for t in (*graph.inputs, *graph.variables, *graph.constants):
         sources[t] = f"tensor{t._id}"
         nodes.append(f"tensor{t._id} [label={_quoted(_type(t))}, shape=ellipse];")
-    for op in graph.ops:
+    for op in graph.ops[ops]:
+        name = f"\n{op.name}" if with_names else ""
         place = f"\n{op.location.rpartition(os.sep)[2]}" if op.location else ""
-        nodes.append(f"op{op.id} [label={_quoted(op.kind + place)}];")
+        nodes.append(f"op{op.id} [label={_quoted(op.kind + name + place)}];")
         edges += _edges(op, sources)
         sources |= dict.fromkeys(op.outputs, f"op{op.id}")
     for i, t in enumerate(graph.outputs):

@@ -57,7 +57,7 @@ def emit_op(
     attrs: Mapping[str, Any],
     *,
     outputs: int = 1,
-    name: str | None = None,
+    name: str | tuple[str, ...] | None = None,
     place: tuple[int, bool] | None = None,
 ) -> tuple[int, list[Tensor]]:
     """Append an op to the current graph.
@@ -67,7 +67,7 @@ def emit_op(
         inputs: its tensors.
         attrs: its attributes.
         outputs: how many outputs it has (for their names in a name scope).
-        name: name of its outputs. Default: the op's stem.
+        name: name of its outputs, below the name scopes; or the whole name of each. Default: the op's stem.
         place: its device, and whether it is on io tiles. Default: those of the enclosing contexts.
     Returns:
         Id of the op, and its outputs.
@@ -81,14 +81,16 @@ def _emit(
     inputs: Inputs,
     attrs: Mapping[str, Any],
     outputs: int,
-    name: str | None,
+    name: str | tuple[str, ...] | None,
     place: tuple[int, bool] | None,
 ) -> tuple[int, list[Tensor]]:
     ir = graph._ir
     sequence = _context._sequence[-1]
     device, on_io_tiles = place or (_context._ipu_id or 0, _context._io_tile_set)
     names: list[str] = []
-    if name is not None or _context._name_scopes:
+    if isinstance(name, tuple):
+        names = list(name)
+    elif name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
         made, outputs_made = ir._core.emit(

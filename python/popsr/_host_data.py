@@ -18,7 +18,7 @@ from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream
 from popsr.tensor import Tensor, Variable
-from popsr.utils import as_array, host_data
+from popsr.utils import as_array, check_range, downcast_np_dtypes, host_data
 
 
 class StreamPlan:
@@ -114,17 +114,20 @@ def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
     where = f"run: stream {plan.name!r}"
     if plan.stream._downcast:
         data = _rounded(where, plan, data)
-    array = host_data(where, data, None, downcast and not _is_of(plan, data), copy=False)
+    # Python numbers have no type of their own: they take the stream's unless that loses their kind.
+    untyped = not hasattr(data, "dtype")
+    narrow = downcast and not untyped and not _is_of(plan, data)
+    array = host_data(where, data, None, narrow, copy=False)
     if array.dtype != plan.numpy:
-        # Python numbers have no type of their own: they take the stream's unless that loses their kind.
-        weak = not hasattr(data, "dtype") and _keeps_kind(array.dtype, plan.stream.dtype)
-        if not weak:
-            given = getattr(data, "dtype", array.dtype)
+        if not untyped or not _keeps_kind(array.dtype, plan.stream.dtype):
+            kind = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
+            given = getattr(data, "dtype", kind)
             raise DTypeError(
                 f"run: dtypes differ for stream {shown(plan.name)}, got {given}, expected {plan.stream.dtype.name}: "
-                f"{_dtype_hint(plan, array.dtype, is_torch=str(given).startswith('torch.'))}{plan.made}"
+                f"{_dtype_hint(plan, kind, is_torch=str(given).startswith('torch.'))}{plan.made}"
             )
-        array = host_data(where, data, plan.stream.dtype)
+        check_range(where, array, plan.stream.dtype)
+        array = host_data(where, array, plan.stream.dtype)
     if not plan.accepts(array.shape):
         raise ShapeError(f"run: shapes differ for stream {plan.misfit(array.shape)}")
     return array

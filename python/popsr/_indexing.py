@@ -6,6 +6,7 @@ import builtins
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from popsr import dtypes, ops
 from popsr._args import read_index, require_memory
@@ -14,24 +15,32 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError
 from popsr.tensor import Tensor, constant
 from popsr.utils import as_array
 
+_MAX_RANK = 64  # of arrays of NumPy
+
 
 def index(t: Tensor, key: Any) -> Tensor:
     """NumPy's basic indexing without Ellipsis and None, and its indexing of axis 0 by integers of any shape.
 
-    A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools
-    keeps the shape and puts 0 where it is false.
+    A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools (a
+    tensor, an array or a list) keeps the shape and puts 0 where it is false, as in PopXL. In a tuple, beside integers
+    and slices, a mask that is an array or a list takes the elements where it is true, as in NumPy.
 
     Raises:
         TypeError: something else than integers, slices, and bools.
         IndexError: an integer is out of range; one of a tensor when the program runs.
         ValueError: too many indices, or an inverted range.
     """
-    if isinstance(key, (Tensor, np.ndarray)) and key.dtype in (dtypes.bool, np.bool_):
-        mask = key if isinstance(key, Tensor) else constant(key)
-        return ops.where(mask, t, constant(0, t.dtype))
+    if isinstance(key, Tensor) and key.dtype is dtypes.bool:
+        return ops.where(key, t, _zero(t))
+    mask = _mask(key)
+    if mask is not None:
+        return ops.where(constant(mask), t, _zero(t))
     if isinstance(key, (Tensor, list)) or (isinstance(key, np.ndarray) and key.ndim > 0):
         return ops.gather(t, key if isinstance(key, Tensor) else _positions(t, key))
     keys = key if isinstance(key, tuple) else (key,)
+    masks = [_mask(each) for each in keys]
+    if any(mask is not None for mask in masks):
+        return _taken(t, [each if mask is None else mask for each, mask in zip(keys, masks, strict=True)])
     if len(keys) > t.rank:
         raise ShapeError(
             f"getitem: too many indices, got {len(keys)} for {shown(t)}, expected at most {t.rank}"
@@ -44,9 +53,10 @@ def index(t: Tensor, key: Any) -> Tensor:
             squeezed.append(axis)
         elif (start, stop, step) == (0, t.shape[axis], 1):
             continue
-        starts.append(start)
-        # Going down to element 0 means stopping before it: -1 would count from the end.
-        stops.append(-t.shape[axis] - 1 if step < 0 and stop < 0 else stop)
+        # Before element 0: -1 would count from the end.
+        before = -t.shape[axis] - 1
+        starts.append(before if start < 0 else start)
+        stops.append(before if stop < 0 else stop)
         steps.append(1 if step > 0 else -1)
         strides[axis] = abs(step)
         axes.append(axis)
@@ -54,6 +64,52 @@ def index(t: Tensor, key: Any) -> Tensor:
     if any(stride != 1 for stride in strides):
         result = ops.subsample(result, strides)
     return ops.squeeze(result, squeezed) if squeezed else result
+
+
+def _zero(t: Tensor) -> Tensor:
+    return constant(0.0 if t.dtype.is_floating_point else 0, t.dtype)
+
+
+def _mask(key: Any) -> NDArray[np.bool_] | None:
+    """The array of bools that an array or a list of bools is; None for anything else."""
+    if isinstance(key, np.ndarray):
+        return key if key.dtype == np.bool_ else None
+    if not isinstance(key, list) or not key or not _starts_with_bool(key):
+        return None
+    try:
+        array = as_array("getitem", key)
+    except (ArgumentTypeError, ShapeError):
+        return None
+    return array if array.dtype == np.bool_ else None
+
+
+def _starts_with_bool(key: Any) -> bool:
+    for _ in range(_MAX_RANK):
+        if not isinstance(key, (list, tuple)) or not key:
+            break
+        key = key[0]
+    return isinstance(key, (bool, np.bool_)) or (isinstance(key, np.ndarray) and key.dtype == np.bool_)
+
+
+def _taken(t: Tensor, keys: list[Any]) -> Tensor:
+    """The elements that NumPy takes for integers, slices and masks that are known now."""
+    axis = 0
+    for each in keys:
+        extents = each.shape if isinstance(each, np.ndarray) else (1,)
+        if axis + len(extents) > t.rank:
+            raise ShapeError(f"getitem: too many indices, got {shown(tuple(keys))} for {shown(t)}")
+        if not isinstance(each, np.ndarray):
+            _bounds(t, axis, each)
+        elif extents != t.shape[axis : axis + len(extents)]:
+            raise ShapeError(
+                f"getitem: mask does not fit, got shape {extents} from axis {axis} on of {shown(t)}, expected "
+                f"{t.shape[axis : axis + len(extents)]}"
+            )
+        axis += len(extents)
+    require_memory("getitem", 16 * t.nelms)
+    positions = np.arange(t.nelms).reshape(t.shape)[tuple(keys)]
+    flat = ops.gather(ops.flatten(t), constant(positions.reshape(-1), dtypes.int64))
+    return ops.reshape(flat, positions.shape)
 
 
 def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from popsr import dtypes
@@ -44,7 +45,7 @@ def remote_variable(
     """A variable whose value lives in an entry of a remote buffer; ops load and store it there.
 
     Args:
-        data: as for ``variable``.
+        data: as for ``variable``; also ``(1, *shape)`` when there is one group, if that is the buffer's shape.
         remote_buffer: buffer of entries of the variable's shape, without a dimension for groups.
         offset: number of the entry.
         dtype: as for ``variable``.
@@ -63,6 +64,7 @@ def remote_variable(
     groups = read_groups(where, replica_grouping, retrieval_mode)
     plan = plan_variable(where, data, dtype, name, downcast, groups, log2_scale, nan_on_overflow)
     _check_entry(where, plan, remote_buffer, offset)
+    plan = _without_row(plan, remote_buffer.tensor_shape)
     if (plan.shape, plan.dtype) != (remote_buffer.tensor_shape, remote_buffer.tensor_dtype):
         raise _mismatch(where, plan, remote_buffer, plan.shape)
     if remote_buffer.meta_shape:
@@ -92,7 +94,8 @@ def remote_replica_sharded_variable(
     members of a group has the k-th part.
 
     Args:
-        data: the unsharded value, as for ``variable``.
+        data: the unsharded value, as for ``variable``; also ``(1, *shape)`` when there is one group and the buffer has
+            that ``meta_shape``.
         remote_buffer: buffer of shards, see ``replica_sharded_buffer``; gets the variable's ``meta_shape``.
         offset: number of the entry.
         dtype: as for ``variable``.
@@ -113,6 +116,8 @@ def remote_replica_sharded_variable(
     _check_replicated(where)
     plan = plan_variable(where, data, dtype, name, downcast, groups, log2_scale, nan_on_overflow)
     _check_entry(where, plan, remote_buffer, offset)
+    if remote_buffer.meta_shape:
+        plan = _without_row(plan, remote_buffer.meta_shape)
     shards = _shards_of(where, plan, remote_buffer)
     if remote_buffer.meta_shape not in ((), plan.shape):
         raise ShapeError(
@@ -237,6 +242,13 @@ def _shards_of(where: str, plan: VariablePlan, buffer: RemoteBuffer) -> int:
         if (-(-elements // count),) == buffer.tensor_shape and buffer.tensor_dtype is plan.dtype:
             return count
     raise _mismatch(where, plan, buffer, (-(-elements // choices[0]),))
+
+
+def _without_row(plan: VariablePlan, shape: tuple[int, ...]) -> VariablePlan:
+    """The plan for data of ``shape``, where it is the row of the only group."""
+    if plan.groups.grouping.num_groups == 1 and plan.data.shape == (1, *shape):
+        return replace(plan, data=plan.data[0, ...])
+    return plan
 
 
 def _mismatch(where: str, plan: VariablePlan, buffer: RemoteBuffer, shape: tuple[int, ...]) -> ShapeError:

@@ -35,6 +35,7 @@ class SessionVariables:
     _core: _core.Session
     _lock: threading.RLock
     _depth: int
+    _popped: int
     _stale: bool
     _running: bool
     _variables: dict[Variable, None]

@@ -220,6 +220,7 @@ class PartitionAnalysis(ProgramAnalysis):
         L7   an update reduced over other groups than its variable's       replicas too many or too few
         L8   a read of what nothing was written to                         bytes read
         L9   an op that declares no partition rule                         values that are equal nowhere
+        L12  ops that modify and use a tensor in program order alone       pairs of such ops
         L13  of ``Session.facts``: a stream of more than 64 elements that  variables that would stay equal
              was fed equal rows in every run
         ==== ============================================================= =====================================

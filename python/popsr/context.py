@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
 from popsr._op_hooks import OpHooks
+from popsr._popart_names import with_popart_names
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 
@@ -50,6 +51,7 @@ _MAX_FRAMES = 2**31 - 1
 _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERED}
 
 
+@with_popart_names
 class Context:
     """What is behind the functions of this module. All that it has are values: a copy of its dict is what it was."""
 

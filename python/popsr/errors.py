@@ -6,6 +6,8 @@ Every class is an :class:`Error` and also the builtin exception that fits, so ``
 
 from __future__ import annotations
 
+import builtins
+
 from popsr._one_line import one_line
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "DTypeError",
     "Error",
     "FileError",
+    "FloatingPointError",
     "GraphError",
     "InternalError",
     "InterpreterError",
@@ -81,6 +84,10 @@ class StateError(Error, RuntimeError):
 
 class StoppedError(Error, RuntimeError):
     """``Session.stop`` ended a run between two of its instructions."""
+
+
+class FloatingPointError(Error, builtins.FloatingPointError):
+    """An op made an infinity or NaN of finite operands, with ``ir.options.enable_floating_point_checks``."""
 
 
 class AttributeAccessError(Error, AttributeError):

@@ -6,14 +6,15 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
 from popsr._handles import Handle, Undone, retire
-from popsr._popart_names import PopartIr, with_popart_names
+from popsr._popart_names import with_popart_names
+from popsr._popart_objects import PopartIr
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
 from popsr.dtypes import dtype
@@ -42,10 +43,10 @@ class Ir(Handle):
     """A program that all replicas run.
 
     Args:
-        replication: number of replicas.
+        replication: number of replicas. "popdist": as many as popdist's launcher says, 1 without it.
     """
 
-    def __init__(self, replication: int = 1) -> None:
+    def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         """An empty program."""
         self._core = _core.Ir(_read_replication(replication))
         self._ir_id = next(_ids)
@@ -66,11 +67,14 @@ class Ir(Handle):
         self._embeds_replication = False
         self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
         self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
+        self._custom_ops: dict[int, Any] = {}  # identifiers of operators of the program's own, by op
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
-        self._facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
-        self._session_facts_at: tuple[int, int, _core.PartitionAnalysis] | None = None
+        self._ordered_at: int | None = None  # epoch at which the order of writes was checked
+        self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
+        self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
+        self.options._bind(self)
 
     @property
     def id(self) -> int:
@@ -95,12 +99,14 @@ class Ir(Handle):
 
     @property
     def replication_factor(self) -> int:
-        """Number of replicas. Can be set as long as the Ir is empty."""
+        """Number of replicas. Can be set as long as the Ir is empty, and to the value that it has at any time."""
         return self._core.replication
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         core = self._core
+        if read_any_int("Ir: replication", value) == core.replication:
+            return
         if self._prepared or core.num_tensors or core.num_ops or core.num_streams or core.num_graphs > 1:
             raise StateError(
                 f"replication_factor: the Ir is not empty, got {shown(value)}, expected "
@@ -115,7 +121,7 @@ class Ir(Handle):
         keep_attribute(self, self, "_core")
         self._core = core
         self._locations.clear()
-        self._seeds_at = self._facts_at = self._session_facts_at = None
+        self._seeds_at = self._facts_at = self._session_facts_at = self._ordered_at = None
 
     @property
     def instance_replication_factor(self) -> int:
@@ -237,7 +243,7 @@ class Ir(Handle):
 
     @property
     def _pb_ir(self) -> PopartIr:
-        return PopartIr(self.options)
+        return PopartIr(self)
 
     def _graph(self, id_: int) -> Graph:
         graph = self._graph_cache.get(id_)
@@ -300,6 +306,8 @@ class Ir(Handle):
             self._mapped.pop(id_, None)
         for id_ in range(*remotes):
             self._shard_over.pop(id_, None)
+        for id_ in range(*ops):
+            self._custom_ops.pop(id_, None)
         if ops[0] < ops[1]:
             self._undone.add(ops[0])
 
@@ -337,21 +345,33 @@ class Ir(Handle):
         """The analysis of the program as it is now, with the seeds that a session made now would give it.
 
         Raises:
-            GraphError: as ``_assign_seeds``, or the order of ops is ambiguous.
+            GraphError: as ``_assign_seeds`` or ``_check_order``, or a call modifies one tensor through two inputs.
         """
+        self._check_order()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
-        if self._facts_at is None or self._facts_at[:2] != version:
-            self._facts_at = (*version, _core.PartitionAnalysis(self._core))
-        return self._facts_at[2]
+        if self._facts_at is None or self._facts_at[0] != version:
+            self._facts_at = (version, _core.PartitionAnalysis(self._core))
+        return self._facts_at[1]
+
+    def _check_order(self) -> None:
+        """Check that data and ``in_sequence`` order all writes in place, if the options ask for it.
+
+        Raises:
+            GraphError: they do not.
+        """
+        if self.options.enable_inplace_ambiguity_checking and self._ordered_at != self._core.epoch:
+            self._core.verify_order()
+            self._ordered_at = self._core.epoch
 
     def _session_facts(self) -> _core.PartitionAnalysis:
         """As ``_facts``, with what a new session takes for granted of small streams and initial values."""
+        self._check_order()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
-        if self._session_facts_at is None or self._session_facts_at[:2] != version:
-            self._session_facts_at = (*version, _core.PartitionAnalysis.of_new_session(self._core))
-        return self._session_facts_at[2]
+        if self._session_facts_at is None or self._session_facts_at[0] != version:
+            self._session_facts_at = (version, _core.PartitionAnalysis.of_new_session(self._core))
+        return self._session_facts_at[1]
 
     @property
     def _ir(self) -> Ir:
@@ -390,6 +410,10 @@ class Ir(Handle):
 
 
 def _read_replication(value: Any) -> int:
+    if isinstance(value, str) and value == "popdist":
+        from popsr._launcher import total_replicas
+
+        value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from popsr._choices import Choices
 from popsr._handles import Handle, refuse_undone
+from popsr._popart_names import with_popart_names
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -27,6 +28,7 @@ class StochasticRoundingMethod(Choices):
     IdenticalSeeds = "identical_seeds"
 
 
+@with_popart_names
 class Op(Handle):
     """One op of a graph. Views compare by the op that they show."""
 

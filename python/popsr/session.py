@@ -31,7 +31,7 @@ from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
 from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError
+from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
@@ -39,7 +39,9 @@ from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
+    from popsr._devices import DeviceInfo
     from popsr._explanation import Lint
+    from popsr._synthetic_data import SyntheticData
     from popsr.analysis import PartitionAnalysis
     from popsr.replicas import Partition
 
@@ -61,7 +63,7 @@ class Session(SessionVariables):
 
     Args:
         ir: the program.
-        device_desc: "cpu", "ipu_model" and "ipu_hw" all run on the simulator.
+        device_desc: "cpu", "ipu_model", "ipu_hw" and a device of PopART's ``DeviceManager`` all run on the simulator.
         weights_to_host_on_exit: download variables on exit.
         seed: seed of stochastic rounding. Default: that of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
@@ -78,7 +80,7 @@ class Session(SessionVariables):
     def __init__(
         self,
         ir: Ir,
-        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu",
+        device_desc: Literal["ipu_hw", "ipu_model", "cpu"] | DeviceInfo = "cpu",
         weights_to_host_on_exit: bool = True,
         *,
         seed: int | None = None,
@@ -97,11 +99,13 @@ class Session(SessionVariables):
         if not is_a(ir, Ir):
             hint = "a graph, expected its Ir: graph.ir" if is_a(ir, Graph) else f"{shown(ir)}, expected an Ir"
             raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
-        read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
+        if not _is_device(device_desc):
+            read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
         if num_threads is not None:
             num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
         seed = ir.options.seed if seed is None else seed
         seed = read_int("Session: seed", seed, 0, 2**64 - 1)
+        ir.options._check_for(ir)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
         share, errors = read_check(check), read_strict(strict)
@@ -120,12 +124,13 @@ class Session(SessionVariables):
             num_threads or 0,
             clamp_scales,
             "labels" in errors,
+            ir.options.enable_floating_point_checks,
         )
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
         self._transfers = 0
-        self._depth = 0
+        self._depth = self._popped = 0  # `with` entered; of these left by `_was_attached_stack.pop`
         self._stale = False
         self._running = False
         self._stops = 0  # calls of stop
@@ -138,6 +143,7 @@ class Session(SessionVariables):
         self._facts: PartitionAnalysis | None = None
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
+        self._synthetic = _options_of_session(ir, seed)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -174,6 +180,8 @@ class Session(SessionVariables):
             DTypeError: data of the wrong dtype.
             ReplicaError: a collective in a branch that some members of a group do not take; rows that differ of a
                 stream that is declared equal; with ``strict``, lints L1 or L2 as rows of a small stream differ.
+            FloatingPointError: with ``ir.options.enable_floating_point_checks``, a result is not finite although the
+                operands of its op are.
             StoppedError: ``stop`` was called.
             OutOfRangeError: an index or offset out of range; with ``strict``, a label that is none of the classes.
             TypeError: ``progress`` is neither bool nor str.
@@ -230,6 +238,8 @@ class Session(SessionVariables):
         stops = self._stops
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
+        if self._synthetic is not None:
+            inputs = self._synthetic.with_room(inputs, self._inputs)
         if len(inputs) != len(self._inputs):
             check_keys("run", "inputs", inputs, self._inputs)
         arrays = []
@@ -257,6 +267,8 @@ class Session(SessionVariables):
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
+                if self._synthetic is not None:
+                    self._synthetic.fill(self._streams, arrays, self._core.step)
                 self._set_stale(True)
                 if not self._copies.kept:
                     self._copies.keep()
@@ -333,7 +345,9 @@ class Session(SessionVariables):
         return (*(extent for extent in leading if extent > 1), *shape)
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
-        """The streams that ``run`` needs data for."""
+        """The streams that ``run`` needs data for; none when ``syntheticDataMode`` makes it."""
+        if self._synthetic is not None:
+            return set()
         return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
@@ -419,6 +433,19 @@ class Session(SessionVariables):
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
 
+    def get_cycle_count(self, id: str = "") -> int:
+        """PopART's count of a device's cycles, which a simulator does not have.
+
+        Args:
+            id: the counter.
+        Raises:
+            UnsupportedError: always; ``stats`` counts the calls of kernels.
+        """
+        raise UnsupportedError(
+            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
+            "calls and computed blocks of each op"
+        )
+
     def __enter__(self) -> Session:
         with self._lock:
             self._depth += 1
@@ -445,3 +472,20 @@ class Session(SessionVariables):
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+
+
+def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
+    """The effects of the options that were set, see ``popsr._option_effects``."""
+    if not ir.options._values:
+        return None
+    from popsr._option_effects import options_of_session
+
+    return options_of_session(ir, seed)
+
+
+def _is_device(value: object) -> bool:
+    if isinstance(value, str):
+        return False
+    from popsr._devices import DeviceInfo
+
+    return isinstance(value, DeviceInfo)

@@ -15,6 +15,7 @@ from popsr._handles import Handle
 from popsr._host_types import HostTensor, ScalarType, host_tensor_types
 from popsr._location import describe_location
 from popsr._places import location_of, place_of
+from popsr._popart_names import with_popart_names
 from popsr._shown import shown, shown_items
 from popsr._tensor_spec import TensorSpec
 from popsr._transaction import transactional
@@ -70,6 +71,7 @@ def _with_literals(
     return call
 
 
+@with_popart_names
 class Tensor(Handle):
     """A value of a graph, one on each replica. Made by ops and by functions of this module.
 
@@ -419,9 +421,7 @@ class Tensor(Handle):
         return popsr.ops.abs(self)
 
     @transactional
-    def __getitem__(
-        self, key: int | slice | tuple[int | slice, ...] | Tensor | list[Any] | NDArray[Any]
-    ) -> Tensor:
+    def __getitem__(self, key: int | slice | tuple[Any, ...] | Tensor | list[Any] | NDArray[Any]) -> Tensor:
         from popsr._indexing import index
 
         return index(self, key)
@@ -454,6 +454,7 @@ def _refuse_iteration(t: Tensor) -> NoReturn:
 _core.set_iter(Tensor, _refuse_iteration)
 
 
+@with_popart_names
 class Variable(Tensor, tensor_type="Variable"):
     """A tensor of the main graph that keeps its value between runs and can be read and written by the host."""
 

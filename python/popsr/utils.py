@@ -72,7 +72,7 @@ def to_numpy(
         x: numbers, nested sequences, arrays or torch tensors.
         dtype: type of the result, by NumPy's cast (truncates, wraps); float8 takes floats, rounded to nearest, or
             float8 data, kept as it is. Default: inferred.
-        downcast: without ``dtype``, narrow 64-bit types to 32 bits.
+        downcast: without ``dtype``, narrow 64-bit types to 32 bits; integers must fit.
         copy: never share memory with ``x``.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
         nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
@@ -81,7 +81,7 @@ def to_numpy(
     Raises:
         TypeError: the data is not numeric, or complex, or not to be had as float8.
         RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.
-        ValueError: a memory-mapped array would have to be converted.
+        ValueError: a memory-mapped array would have to be converted, or an integer that is narrowed does not fit.
     """
     if is_mapped(x):
         return mapped_data(x, dtype, downcast)
@@ -105,6 +105,7 @@ def host_data(
     downcast = downcast is True or read_flag(f"{where}: downcast", downcast)
     if dtype is None and downcast and own is not None and own.name in _NARROWER:
         target = dtypes.dtype._all[_NARROWER[own.name]]
+        check_range(where, array, target, ", or downcast=False")
     if (log2_scale is not None or nan_on_overflow is not None) and target not in FLOAT8:
         raise StateError(
             f"{where}: log2_scale and nan_on_overflow are for float8 types only, got {shown(log2_scale)} and "
@@ -128,6 +129,28 @@ def host_data(
         with np.errstate(invalid="ignore", over="ignore"):  # the cast truncates and wraps
             return np.array(array, dtype=numpy_type, order="C", copy=True)
     return array
+
+
+def check_range(where: str, array: Array, target: dtypes.dtype, hint: str = "") -> None:
+    """Check that integers are numbers of a narrower type of integers.
+
+    Args:
+        where: the call, for messages.
+        array: the data.
+        target: the type that it is converted to.
+        hint: what else to do about it, for messages.
+    Raises:
+        AttributeValueError: a number is not one of that type.
+    """
+    if array.dtype.kind not in "iu" or not target.is_int or array.size == 0:
+        return
+    limits = np.iinfo(target.as_numpy())
+    for value in (array.min(), array.max()):
+        if not limits.min <= int(value) <= limits.max:
+            raise AttributeValueError(
+                f"{where}: a number does not fit into {target.name}, got {value} of {array.dtype}, expected "
+                f"{limits.min} to {limits.max}{hint}"
+            )
 
 
 def _float8_data(

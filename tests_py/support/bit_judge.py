@@ -76,7 +76,7 @@ def in_another_form(data: Array, how: int) -> Array:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Replicas may drift here: nothing says so."""
     logger = logging.getLogger("popsr")
     disabled, logger.disabled = logger.disabled, True
@@ -225,7 +225,7 @@ def judge(
 ) -> Tally:
     """Builds a program and judges it; what mode "popart" refuses is counted alone."""
     program = RandomProgram(axes, seed, core)
-    with _quiet():
+    with quiet():
         try:
             program.build(steps)
             analyze(program.ir)

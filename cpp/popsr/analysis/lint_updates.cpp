@@ -58,12 +58,20 @@ class UpdateLint {
                                  source.value.storage == value.storage;
         if (same_memory) {
           stack.push_back(source.value);
-        } else if (op->def->influences(source.input)) {
+        } else if (op->def->influences(source.input) && reaches(value, source.value, *op)) {
           result.push_back(source.value);
         }
       }
     }
     return result;
+  }
+
+  /// False for an operand of which what is written does not depend, as the count of steps does not on
+  /// moments: a written value is equal on no more replicas than what it is made of, unless replicas exchange
+  /// it.
+  bool reaches(const Value& written, const Value& operand, const Op& op) {
+    return op.def->collective != Collective::kNone ||
+           table_.refines(flow_.fact(written), flow_.fact(operand));
   }
 
   /// Follows a value back through collectives and through ops that have one operand of its size.

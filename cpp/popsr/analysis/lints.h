@@ -11,6 +11,7 @@
 //   - L7: an update that is reduced over other groups than its variable's; replicas too many or too few
 //   - L8: a read of what nothing was written to; bytes read
 //   - L9: an op without a partition rule; values that are equal nowhere
+//   - L12: writes in place whose order only the text of the program gives; pairs of such ops
 #pragma once
 
 #include <string>
@@ -44,5 +45,6 @@ void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints);  ///< L4
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, L6, L9
 void lint_updates(Explainer& explainer, std::vector<Lint>& lints);     ///< L7
 void lint_reads(Explainer& explainer, std::vector<Lint>& lints);       ///< L8
+void lint_order(Explainer& explainer, std::vector<Lint>& lints);       ///< L12
 
 }  // namespace popsr

@@ -39,6 +39,9 @@ class NameError : public Error {
 class StoppedError : public Error {
   using Error::Error;
 };  ///< Also a Python RuntimeError.
+class FloatingPointError : public Error {
+  using Error::Error;
+};  ///< Also Python's builtin FloatingPointError.
 class InternalError : public Error {
   using Error::Error;
 };  ///< A defect of popsr: please report it.

@@ -94,6 +94,8 @@ void translate(std::exception_ptr pointer) {
     raise_python("UnknownNameError", e);
   } catch (const StoppedError& e) {
     raise_python("StoppedError", e);
+  } catch (const FloatingPointError& e) {
+    raise_python("FloatingPointError", e);
   } catch (const std::bad_alloc& e) {
     raise_no_memory(e);
   } catch (const InternalError& e) {

@@ -428,7 +428,8 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
            [](const Ir& self, std::uint32_t graph) { return print_graph(self, checked_graph(self, graph)); })
       .def("print_ir", [](const Ir& self) { return print_ir(self); })
       .def("print_state", [](const Ir& self) { return print_state(self); })
-      .def("verify", [](const Ir& self) { verify(self); });
+      .def("verify", [](const Ir& self) { verify(self); })
+      .def("verify_order", [](const Ir& self) { verify_order(self); });
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class SessionHandle {
  public:
   SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
                 const SessionOptions& options)
-      : session_(ir, options, facts), checks_(options.check > 0) {
+      : session_(ir, options, facts), checks_(options.check > 0 || options.check_floats) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
@@ -179,14 +179,15 @@ class SessionHandle {
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
-                                            bool clamp_scales, bool strict_labels) {
+                                            bool clamp_scales, bool strict_labels, bool check_floats) {
   const kernels::FloatEnvironment environment;  // kernels fold numbers
   const SessionOptions options{.seed = seed,
                                .dedup = dedup,
                                .check = check,
                                .num_threads = num_threads,
                                .clamp_scales = clamp_scales,
-                               .strict_labels = strict_labels};
+                               .strict_labels = strict_labels,
+                               .check_floats = check_floats};
   const WithoutGil released;  // one Ir is for one thread at a time, but other threads have other work
   return std::make_unique<SessionHandle>(ir, facts, options);
 }

@@ -83,6 +83,12 @@ Replica representative(const VariableSettings& self, py::handle replicas, py::ha
   return self.representative(read_int(kWhere, "replicas", replicas), read_int(kWhere, "group", group));
 }
 
+/// PopART's form takes the group alone.
+Replica group_representative(const VariableSettings& self, py::handle first, py::handle second) {
+  if (!second.is_none()) return representative(self, first, second);
+  return self.representative(read_int(kWhere, "group", first));
+}
+
 py::tuple shape_on_replica(const VariableSettings& self, py::handle full, py::handle replicas,
                            py::handle name) {
   return to_tuple(self.shape_on_replica(read_ints(kWhere, "full_shape", full),
@@ -101,12 +107,11 @@ CommGroup shared_domain(const VariableSettings& self) {
 }
 
 // popsr's name, PopART's.
-constexpr std::array<std::pair<const char*, const char*>, 8> kPopartNames = {{
+constexpr std::array<std::pair<const char*, const char*>, 7> kPopartNames = {{
     {"replica_grouping", "getReplicaGrouping"},
     {"group_count", "getGroupCount"},
     {"group_size", "getRealGroupSize"},
     {"stride", "getStride"},
-    {"representative", "getGroupRepresentative"},
     {"returned_count", "numReplicasReturningVariable"},
     {"shape_on_host", "shapeOnHost"},
     {"shape_on_replica", "shapeOnReplica"},
@@ -149,6 +154,9 @@ void def_queries(SettingsClass& settings) {
            "Distance between members of a group; NotImplementedError when it varies.")
       .def("representative", &representative, replicas, py::arg("group"),
            "Lowest replica of a group. ReplicaError when there is no such group.")
+      .def("getGroupRepresentative", &group_representative, py::arg("group_or_replicas"),
+           py::arg("group") = py::none(),
+           "``representative`` of a group by its number alone, ``(group)``, or as ``(replicas, group)``.")
       .def("returned_count", of_replicas<&Class::returned_count>(), replicas,
            "Values that the host reads: one a group, or one a replica.")
       .def("shape_on_host", of_shape<&Class::shape_on_host>(), shape, replicas,
@@ -167,6 +175,7 @@ void def_queries(SettingsClass& settings) {
                           {"group_size", "replicas"},
                           {"stride", "replicas"},
                           {"representative", "replicas, group"},
+                          {"getGroupRepresentative", "group_or_replicas, group=None"},
                           {"returned_count", "replicas"},
                           {"shape_on_host", "shape, replicas"},
                           {"returned_shape", "shape, replicas"},

@@ -1,6 +1,7 @@
 #include "popsr/ir/verify.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <unordered_set>
 
@@ -141,24 +142,18 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
   return uses;
 }
 
-[[noreturn]] void raise_ambiguity(const Ir& ir, const Graph& graph, const Use& writer, const Use& other) {
-  raise<GraphError>(
-      "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in {}, "
-      "expected an order by data or popsr.in_sequence()",
-      ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
-      ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
-      ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), in_words(graph));
-}
+/// Calls visit(writer, other) for each use that is not ordered against a write of the same memory.
+using Visit = std::function<void(const Use& writer, const Use& other)>;
 
 /// Uses of a root that is seen in parts: each must be ordered against all earlier ones that share an element
 /// with it, if one of the two writes.
-void check_parts(const Ir& ir, const Graph& graph, const std::vector<Use>& uses, Order& order) {
+void visit_parts(const Ir& ir, const std::vector<Use>& uses, Order& order, const Visit& visit) {
   std::vector<const Use*> open;  // no later writer covers them
   for (const Use& use : uses) {
     for (const Use* const before : open) {
       if (before->op == use.op || !(before->writes || use.writes)) continue;
       if (!overlaps(ir, before->tensor, use.tensor) || order.before_writer(before->op, use.op)) continue;
-      raise_ambiguity(ir, graph, use.writes ? use : *before, use.writes ? *before : use);
+      visit(use.writes ? use : *before, use.writes ? *before : use);
     }
     if (use.writes) {
       std::erase_if(open, [&](const Use* before) {
@@ -170,28 +165,35 @@ void check_parts(const Ir& ir, const Graph& graph, const std::vector<Use>& uses,
 }
 
 /// Each writer must be ordered against the writer before it and all uses between the two.
-void check_order(const Ir& ir, const Graph& graph) {
+void visit_whole(const std::vector<Use>& uses, Order& order, const Visit& visit) {
+  const Use* writer = nullptr;
+  std::size_t pending = 0;  // the first use that the next writer must follow
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (!uses[i].writes) {
+      if (writer && !order.after_writer(uses[i].op, writer->op)) visit(*writer, uses[i]);
+      continue;
+    }
+    for (; pending < i; ++pending) {
+      if (!order.before_writer(uses[pending].op, uses[i].op)) visit(uses[i], uses[pending]);
+    }
+    writer = &uses[i];
+  }
+}
+
+/// Calls visit(root, writer, other) for the pairs of a graph's uses that nothing orders.
+template <class VisitRoot>
+void visit_unordered(const Ir& ir, const Graph& graph, const VisitRoot& visit) {
   const std::map<TensorId, std::vector<Use>> all = uses_of_modified(ir, graph);
   if (all.empty()) return;
   Order order(ir, graph);
   for (const auto& [root, uses] : all) {
+    const Visit of_root = [&visit, root = root](const Use& writer, const Use& other) {
+      visit(root, writer, other);
+    };
     if (ir.tensor(root).viewed == Viewed::kPartly) {
-      check_parts(ir, graph, uses, order);
-      continue;
-    }
-    const Use* writer = nullptr;
-    std::size_t pending = 0;  // the first use that the next writer must follow
-    for (std::size_t i = 0; i < uses.size(); ++i) {
-      if (!uses[i].writes) {
-        if (writer && !order.after_writer(uses[i].op, writer->op))
-          raise_ambiguity(ir, graph, *writer, uses[i]);
-        continue;
-      }
-      for (; pending < i; ++pending) {
-        if (!order.before_writer(uses[pending].op, uses[i].op))
-          raise_ambiguity(ir, graph, uses[i], uses[pending]);
-      }
-      writer = &uses[i];
+      visit_parts(ir, uses, order, of_root);
+    } else {
+      visit_whole(uses, order, of_root);
     }
   }
 }
@@ -215,23 +217,60 @@ void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, Writte
   }
 }
 
-}  // namespace
-
-void verify(const Ir& ir) {
+/// Calls visit(graph) for the graphs that the main graph reaches, itself first.
+template <class VisitGraph>
+void for_each_reached(const Ir& ir, const VisitGraph& visit) {
   std::vector<GraphId> stack{kMainGraph};
   std::unordered_set<std::uint32_t> seen{kMainGraph.value};
-  WrittenInputs written(ir);
   while (!stack.empty()) {
     const Graph& graph = ir.graph(stack.back());
     stack.pop_back();
-    check_order(ir, graph);
+    visit(graph);
     for (const OpId id : graph.ops) {
       for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
-        check_aliases(ir, ir.op(id), called, written);
         if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
       }
     }
   }
+}
+
+}  // namespace
+
+void verify(const Ir& ir) {
+  WrittenInputs written(ir);
+  for_each_reached(ir, [&](const Graph& graph) {
+    for (const OpId id : graph.ops) {
+      for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
+        check_aliases(ir, ir.op(id), called, written);
+      }
+    }
+  });
+}
+
+void verify_order(const Ir& ir) {
+  for_each_reached(ir, [&ir](const Graph& graph) {
+    visit_unordered(ir, graph, [&](TensorId, const Use& writer, const Use& other) {
+      raise<GraphError>(
+          "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in {}, "
+          "expected an order by data or popsr.in_sequence()",
+          ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
+          ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
+          ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), in_words(graph));
+    });
+  });
+}
+
+std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph) {
+  std::map<TensorId, UnorderedWrites> by_root;
+  visit_unordered(ir, ir.graph(graph), [&](TensorId root, const Use& writer, const Use& other) {
+    UnorderedWrites& found =
+        by_root.try_emplace(root, UnorderedWrites{writer.op, other.op, writer.tensor, other.writes, 0})
+            .first->second;
+    ++found.pairs;
+  });
+  std::vector<UnorderedWrites> result;
+  for (const auto& [root, found] : by_root) result.push_back(found);
+  return result;
 }
 
 }  // namespace popsr

@@ -1,13 +1,32 @@
 // Checks of a whole program before it is analysed and run.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "popsr/ir/ir.h"
 
 namespace popsr {
 
-/// Throws GraphError when a tensor is modified in place and read by another op whose order relative to the
-/// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
-/// main graph reaches; also when an op modifies a tensor through two of its inputs.
+/// Throws GraphError when an op of a graph that the main graph reaches modifies a tensor through two of its
+/// inputs ("Inplacing ambiguity detected.").
 void verify(const Ir& ir);
+
+/// Throws GraphError when a tensor is modified in place and used by another op whose order relative to the
+/// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
+/// main graph reaches. Programs without this check run such ops in program order.
+void verify_order(const Ir& ir);
+
+/// Ops that use one allocation, of which one modifies it, in an order that only the program's text gives.
+struct UnorderedWrites {
+  OpId writer = kNone;
+  OpId other = kNone;  ///< The other op of the first pair.
+  TensorId tensor = kNone;
+  bool other_writes = false;
+  std::int64_t pairs = 0;  ///< All pairs of the allocation.
+};
+
+/// Those of a graph, one an allocation.
+std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph);
 
 }  // namespace popsr

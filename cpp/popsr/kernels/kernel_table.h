@@ -206,6 +206,14 @@ struct KernelTable {
   void (*uniform_bits)(std::uint64_t* out, std::int64_t n, NoiseKey key, std::uint64_t first);
   NoiseKey (*ars7)(std::uint64_t counter_lo, std::uint64_t counter_hi, NoiseKey key);
 
+  /// kept[i] = U of element first + i >= threshold ? 1 : 0. Most elements are decided by the first word of U.
+  void (*keep_mask)(std::uint8_t* kept, std::int64_t n, NoiseKey key, std::uint64_t first,
+                    std::uint64_t threshold);
+  /// out[i] = kept[i] ? in[i] * scale : +0, with kept[i] 0 or 1. out may be in.
+  void (*keep_scaled_f32)(float* out, const float* in, const std::uint8_t* kept, std::int64_t n, float scale);
+  void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
+                          double scale);
+
   /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
   /// 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,

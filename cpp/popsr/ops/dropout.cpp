@@ -24,16 +24,29 @@ using kernels::KernelTable;
 /// The last attribute of both ops.
 double ratio_of(const Op& op) { return std::get<double>(op.attrs.back()); }
 
-/// Calls each(i, kept) for elements [first, first + n) of the mask; n <= kTile.
-template <class Each>
-void for_each_kept(const KernelTable& kernels, std::uint64_t seed, double p, std::int64_t first,
-                   std::int64_t n, const Each& each) {
-  const auto threshold = static_cast<std::uint64_t>(std::ceil(p * 0x1p64));
-  std::array<std::uint64_t, kTile> bits;
-  kernels.uniform_bits(bits.data(), n, drawn_key(kernels, seed, Drawn::kMask),
-                       static_cast<std::uint64_t>(first));
-  for (std::int64_t i = 0; i < n; ++i) each(i, bits[static_cast<std::size_t>(i)] >= threshold);
-}
+/// Elements of masks, by blocks of the op's seed.
+class Masks {
+ public:
+  Masks(const KernelTable& kernels, const BlockRun& run, double p)
+      : kernels_(kernels), run_(run), threshold_(static_cast<std::uint64_t>(std::ceil(p * 0x1p64))) {}
+
+  /// kept[0 .. n-1] = 1 where elements first, first + 1, ... of the block's mask stay, else 0.
+  void draw(std::int64_t block, std::int64_t first, std::int64_t n, std::uint8_t* kept) {
+    if (block != block_) {
+      const std::uint64_t seed = read_seed(run_.in[1] + block * run_.in_stride[1]);
+      key_ = drawn_key(kernels_, seed, Drawn::kMask);
+      block_ = block;
+    }
+    kernels_.keep_mask(kept, n, key_, static_cast<std::uint64_t>(first), threshold_);
+  }
+
+ private:
+  const KernelTable& kernels_;
+  const BlockRun& run_;
+  std::uint64_t threshold_;
+  std::int64_t block_ = -1;
+  kernels::NoiseKey key_ = {};  ///< Of block_.
+};
 
 // ---- dropout
 
@@ -42,7 +55,6 @@ class Dropout {
   explicit Dropout(const EvalSpec& spec)
       : kernels_(spec.kernels),
         dtype_(spec.outputs[0].dtype),
-        compute_(compute_of(dtype_)),
         elements_(num_elements(spec.outputs[0].shape)),
         p_(ratio_of(spec.op)),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)) {}
@@ -51,34 +63,40 @@ class Dropout {
     const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
     parallel_for(run.pool, run.blocks * tiles, 1, run.blocks * elements_ * 4,
                  [&](std::int64_t begin, std::int64_t end) {
+                   Masks masks(kernels_, run, p_);
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     compute_ == Compute::kF64 ? tile<double>(run, block, first)
-                                               : tile<float>(run, block, first);
+                     tile(run, masks, block, first);
                    }
                  });
   }
 
  private:
-  template <class T>
-  void tile(const BlockRun& run, std::int64_t block, std::int64_t first) const {
+  void tile(const BlockRun& run, Masks& masks, std::int64_t block, std::int64_t first) const {
     const std::int64_t n = std::min(kTile, elements_ - first);
     const std::int64_t at = first * static_cast<std::int64_t>(size_of(dtype_));
-    alignas(64) std::array<T, kTile> values;
-    load_tile(kernels_, dtype_, compute_, values.data(), run.in[0] + block * run.in_stride[0] + at, n);
-    const T scale = static_cast<T>(1.0 / (1.0 - p_));
-    for_each_kept(kernels_, read_seed(run.in[1] + block * run.in_stride[1]), p_, first, n,
-                  [&](std::int64_t i, bool kept) {
-                    T& value = values[static_cast<std::size_t>(i)];
-                    value = kept ? value * scale : T{0};
-                  });
-    store_tile(kernels_, compute_, dtype_, run.out[0] + block * run.out_stride[0] + at, values.data(),
-               nullptr, n, noise_key(run, stochastic_, 0, block), static_cast<std::uint64_t>(first));
+    const std::byte* const in = run.in[0] + block * run.in_stride[0] + at;
+    std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
+    alignas(64) std::array<std::uint8_t, kTile> kept;
+    masks.draw(block, first, n, kept.data());
+    const double scale = 1.0 / (1.0 - p_);
+    if (dtype_ == DType::kFloat64) {
+      return kernels_.keep_scaled_f64(reinterpret_cast<double*>(out), reinterpret_cast<const double*>(in),
+                                      kept.data(), n, scale);
+    }
+    if (dtype_ == DType::kFloat32) {
+      return kernels_.keep_scaled_f32(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(in),
+                                      kept.data(), n, static_cast<float>(scale));
+    }
+    alignas(64) std::array<float, kTile> values;
+    load_tile(kernels_, dtype_, Compute::kF32, values.data(), in, n);
+    kernels_.keep_scaled_f32(values.data(), values.data(), kept.data(), n, static_cast<float>(scale));
+    store_tile(kernels_, Compute::kF32, dtype_, out, values.data(), nullptr, n,
+               noise_key(run, stochastic_, 0, block), static_cast<std::uint64_t>(first));
   }
 
   const KernelTable& kernels_;
   DType dtype_;
-  Compute compute_;
   std::int64_t elements_;
   double p_;
   bool stochastic_;
@@ -123,12 +141,11 @@ class ShapedDropout {
     const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
     parallel_for(run.pool, masks * tiles, 1, masks * elements_ * 4,
                  [&](std::int64_t begin, std::int64_t end) {
+                   Masks masks(kernels_, run, p_);
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     std::byte* const to = mask.get() + block * elements_ + first;
-                     for_each_kept(kernels_, read_seed(run.in[1] + block * run.in_stride[1]), p_, first,
-                                   std::min(kTile, elements_ - first),
-                                   [&](std::int64_t j, bool kept) { to[j] = std::byte{kept}; });
+                     masks.draw(block, first, std::min(kTile, elements_ - first),
+                                reinterpret_cast<std::uint8_t*>(mask.get() + block * elements_ + first));
                    }
                  });
     const std::array<const std::byte*, 2> in = {run.in[0], mask.get()};

@@ -35,7 +35,7 @@ Shape checked_part(const InferContext& context, const Shape& full) {
                                context.name(), to_string(axes), to_string(sizes));
   }
   const Shape& index = context.type(1).shape;
-  if (index.size() > 1 || num_elements(index) != static_cast<std::int64_t>(axes.size())) {
+  if (num_elements(index) != static_cast<std::int64_t>(axes.size())) {
     raise<ShapeError>("{}: index does not match axes, got {}, expected {} offsets", context.name(),
                       describe(context, 1), axes.size());
   }

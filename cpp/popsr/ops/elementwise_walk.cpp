@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxDims = 16;
 constexpr std::size_t kTileBytes = kTile * sizeof(double);
 /// Rows at least this long are walked one by one; shorter ones are gathered into tiles.
-constexpr std::int64_t kLongRow = 128;
+constexpr std::int64_t kLongRow = 512;
 
 /// Loop nest over the output, innermost dimension first; strides in elements.
 struct Nest {
@@ -82,6 +82,11 @@ void add_outer(Nest& nest, std::size_t operands, std::int64_t extent,
 /// row.
 struct Odometer {
   Odometer(const Nest& shape, std::size_t count, std::int64_t flat) : nest(shape), operands(count) {
+    seek(flat);
+  }
+
+  void seek(std::int64_t flat) {
+    offset = {};
     for (int d = 0; d < nest.rank; ++d) {
       const auto dim = static_cast<std::size_t>(d);
       at[dim] = flat % nest.extent[dim];
@@ -103,6 +108,16 @@ struct Odometer {
       if (!wraps) return;
       at[d] = 0;
     }
+  }
+
+  /// To the flat position, which is `count` after this one.
+  void move_to(std::int64_t flat, std::int64_t count) {
+    const std::int64_t rows = count / nest.extent[0];
+    if (at[0] != 0 || rows * nest.extent[0] != count || at[1] + rows >= nest.extent[1]) {
+      return seek(flat);
+    }
+    at[1] += rows;
+    for (std::size_t j = 0; j < operands; ++j) offset[j] += rows * nest.stride[1][j];
   }
 
   const Nest& nest;
@@ -222,7 +237,7 @@ class Pass {
   std::size_t count() const { return walk_.operands_.size(); }
   void rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
   void gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
-  void gather(std::size_t j, const Nest& nest, const std::byte* base, std::int64_t begin, std::int64_t n);
+  void gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start, std::int64_t n);
   void broadcast(std::size_t j, const std::byte* src, std::int64_t row);
   void load(std::size_t j, const std::byte* src, std::int64_t n);
   void convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const;
@@ -235,7 +250,8 @@ class Pass {
   const double* p_ = nullptr;
   const NoiseKey* key_ = nullptr;
   std::array<const void*, kMaxOperands> args_ = {};
-  std::array<const std::byte*, kMaxOperands> filled_ = {};
+  std::array<const std::byte*, kMaxOperands> filled_ = {};   ///< What repeats in an operand's tile,
+  std::array<std::int64_t, kMaxOperands> filled_size_ = {};  ///< and how many elements of it are there.
 };
 
 void Pass::run(const Nest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin,
@@ -271,7 +287,14 @@ void Pass::rows(const Nest& nest, const std::byte* const* in, std::int64_t begin
   }
 }
 
-/// Short rows: whole tiles, into which operands that are not in the output's order are gathered.
+/// Elements of a tile of short rows: whole rows, and where the next dimension is short all of it, so that
+/// operands which it repeats are the same throughout.
+std::int64_t tile_of(const Nest& nest) {
+  const std::int64_t row = nest.extent[0], plane = row * nest.extent[1];
+  return plane <= kTile && plane >= kTile / 4 ? plane : kTile / row * row;
+}
+
+/// Short rows: tiles of several, into which operands that are not in the output's order are gathered.
 void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
   std::array<bool, kMaxOperands> dense = {};
   for (std::size_t j = 0; j < count(); ++j) {
@@ -282,21 +305,39 @@ void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t b
       stride *= nest.extent[d];
     }
   }
-  for (; begin < end; begin += kTile) {
-    const std::int64_t n = std::min(kTile, end - begin);
+  Odometer at(nest, count(), begin);
+  const std::int64_t tile = tile_of(nest);
+  for (std::int64_t n = std::min(tile - begin % tile, end - begin); begin < end;) {
     for (std::size_t j = 0; j < count(); ++j) {
-      dense[j] ? load(j, in[j] + begin * walk_.operands_[j].size, n) : gather(j, nest, in[j], begin, n);
+      dense[j] ? load(j, in[j] + begin * walk_.operands_[j].size, n) : gather(j, nest, in[j], at, n);
     }
     compute(begin, n);
+    begin += n;
+    at.move_to(begin, n);
+    n = std::min(tile, end - begin);
   }
 }
 
-void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, std::int64_t begin,
+void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start,
                   std::int64_t n) {
   const Operand& operand = walk_.operands_[j];
   auto* const staged = static_cast<std::byte*>(operand.direct ? tile(j) : tile(count() + 2));
   const std::int64_t step = nest.stride[0][j];
-  Odometer at(nest, count(), begin);
+  const std::int64_t left = (nest.extent[1] - start.at[1]) * nest.extent[0] - start.at[0];
+  const bool regular = start.at[0] == 0 && n <= left;  // one step from row to row
+  const bool repeats = regular && nest.stride[1][j] == 0;
+  const std::byte* const first = base + start.offset[j] * operand.size;
+  if (repeats && filled_[j] == first && filled_size_[j] >= n) return;  // from the tile before
+  filled_[j] = repeats ? first : nullptr;
+  filled_size_[j] = n;
+  if (regular && step == 0 && n % nest.extent[0] == 0) {
+    const std::array<std::int64_t, 2> shape = {n / nest.extent[0], nest.extent[0]};
+    const std::array<std::int64_t, 2> strides = {nest.stride[1][j], 0};
+    walk_.kernels_.gather_strided(staged, first, 2, shape.data(), strides.data(),
+                                  static_cast<int>(operand.size));
+    return load(j, staged, n);
+  }
+  Odometer at = start;
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t run = std::min(nest.extent[0] - at.at[0], n - i);
     const std::byte* src = base + (at.offset[j] + at.at[0] * step) * operand.size;
@@ -318,7 +359,9 @@ void Pass::broadcast(std::size_t j, const std::byte* src, std::int64_t row) {
   const std::int64_t n = std::min(kTile, row);
   std::uint64_t value = 0;
   convert(j, &value, src, 1);
-  fill_elements(tile(j), &value, n, static_cast<std::int64_t>(popsr::size_of(walk_.compute_)));
+  const std::int64_t step = 0;
+  walk_.kernels_.gather_strided(tile(j), &value, 1, &n, &step,
+                                static_cast<int>(popsr::size_of(walk_.compute_)));
 }
 
 void Pass::load(std::size_t j, const std::byte* src, std::int64_t n) {

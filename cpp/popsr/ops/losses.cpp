@@ -317,6 +317,12 @@ BlockKernel nll_loss_with_softmax_grad(const EvalSpec& spec) {
 // -------------------------------------------------------------------------------------------------
 
 OutputDef loss_output(const InferContext& context) {
+  const bool reduced = reduction_of(context.op) != Reduction::kNone;
+  return {{context.type(0).dtype, reduced ? Shape{} : context.type(1).shape}};
+}
+
+/// ShapeError unless the labels have the shape of the rows of probs.
+void require_label_shape(const InferContext& context) {
   const TensorType& probs = context.type(0);
   const TensorType& labels = context.type(1);
   if (probs.shape.empty() ||
@@ -325,18 +331,31 @@ OutputDef loss_output(const InferContext& context) {
         "{}: labels do not match, got probs {} and labels {}, expected labels.shape == probs.shape[:-1]",
         context.name(), describe(context, 0), describe(context, 1));
   }
-  const bool reduced = reduction_of(context.op) != Reduction::kNone;
-  return {{probs.dtype, reduced ? Shape{} : labels.shape}};
 }
 
-std::vector<OutputDef> infer_nll_loss(const InferContext& context) { return {loss_output(context)}; }
+/// ShapeError unless there is a label for each row of probs.
+void require_label_count(const InferContext& context) {
+  const Shape& probs = context.type(0).shape;
+  const std::int64_t labels = num_elements(context.type(1).shape);
+  if (probs.empty() || labels != num_elements(Shape(probs.begin(), probs.end() - 1))) {
+    raise<ShapeError>(
+        "{}: labels do not match, got probs {} and labels {}, expected a label for each row of probs",
+        context.name(), describe(context, 0), describe(context, 1));
+  }
+}
+
+std::vector<OutputDef> infer_nll_loss(const InferContext& context) {
+  require_label_shape(context);
+  return {loss_output(context)};
+}
 
 std::vector<OutputDef> infer_nll_loss_grad(const InferContext& context) {
-  loss_output(context);
+  require_label_shape(context);
   return {{context.type(0)}};
 }
 
 std::vector<OutputDef> infer_with_softmax_grad(const InferContext& context) {
+  require_label_count(context);
   const OutputDef loss = loss_output(context);
   if (num_elements(context.type(2).shape) != 1 && context.type(2).shape != loss.type.shape) {
     raise<ShapeError>("{}: loss_grad does not match the loss, got {}, expected one element or {}",

@@ -156,12 +156,15 @@ Range resolve_range(std::string_view op, std::int64_t start, std::int64_t stop, 
   const auto clamp = [&](std::int64_t bound) {
     return std::clamp(bound < 0 ? bound + extent : bound, low, low + extent);
   };
-  const Range range{.start = clamp(start), .step = step, .count = (clamp(stop) - clamp(start)) * step};
-  if (range.count < 0) {
+  const std::int64_t first = clamp(start), last = clamp(stop), down = step > 0 ? 1 : -1;
+  const std::int64_t positions = (last - first) * down;
+  if (positions < 0) {
     raise<ShapeError>("{}: range is inverted, got {} to {} of extent {}, expected start {} stop", op, start,
                       stop, extent, step > 0 ? "<=" : ">=");
   }
-  return range;
+  if (step >= positions || step <= -positions) return {first, down, std::min<std::int64_t>(positions, 1)};
+  const std::int64_t size = step * down;
+  return {.start = first, .step = step, .count = (positions + size - 1) / size};
 }
 
 /// The attribute lists of a slice, all of one length.
@@ -186,9 +189,7 @@ SliceLists slice_lists(const Op& op) {
   constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < size; ++i) {
     const std::int64_t step = result.step[i];
-    if (step != 1 && step != -1) {
-      raise<AttributeValueError>("{}: step is not supported, got {}, expected 1 or -1", name, step);
-    }
+    if (step == 0) raise<AttributeValueError>("{}: step must not be 0, got 0, expected another int", name);
     result.start.push_back(lists[0] ? (*lists[0])[i] : step > 0 ? kFirst : kLast);
     result.stop.push_back(lists[1] ? (*lists[1])[i] : step > 0 ? kLast : kFirst);
     result.axis.push_back(lists[3] ? (*lists[3])[i] : static_cast<std::int64_t>(i));

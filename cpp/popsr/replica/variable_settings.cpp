@@ -1,6 +1,9 @@
 #include "popsr/replica/variable_settings.h"
 
+#include <algorithm>
+
 #include "popsr/base/error.h"
+#include "popsr/replica/limits.h"
 
 namespace popsr {
 namespace {
@@ -65,6 +68,27 @@ std::int64_t VariableSettings::group_size(std::int64_t replicas) const {
 }
 Replica VariableSettings::representative(std::int64_t replicas, std::int64_t group) const {
   return replica_grouping(replicas).group(group).front();
+}
+Replica VariableSettings::representative(std::int64_t group) const {
+  if (const auto* grouping = std::get_if<ReplicaGrouping>(&groups_)) return grouping->group(group).front();
+  const bool in_range = group >= 0 && group < kMaxReplicas;
+  const std::int64_t first = in_range ? first_member(group).value_or(kMaxReplicas) : kMaxReplicas;
+  if (first >= kMaxReplicas) {
+    raise<ReplicaError>("variable_settings: no number of replicas has such a group of {}, got group {}",
+                        to_string(), group);
+  }
+  return static_cast<Replica>(first);
+}
+
+std::optional<std::int64_t> VariableSettings::first_member(std::int64_t group) const {
+  if (const auto* groups = std::get_if<StrideAndSize>(&groups_)) {
+    const std::int64_t stride = std::min(groups->stride, kMaxReplicas);
+    return group / stride * stride * std::min(groups->size, kMaxReplicas) + group % stride;
+  }
+  const CommGroup& groups = std::get<CommGroup>(groups_);
+  if (groups.type() == CommGroupType::kConsecutive) return group * std::min(groups.size(), kMaxReplicas);
+  if (groups.type() == CommGroupType::kAll && group != 0) return std::nullopt;
+  return group;
 }
 
 std::int64_t VariableSettings::returned_count(std::int64_t replicas) const {

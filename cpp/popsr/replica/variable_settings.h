@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,9 @@ class VariableSettings {
   std::int64_t group_size(std::int64_t replicas) const;
   /// Lowest replica of a group. Throws ReplicaError when there is no such group.
   Replica representative(std::int64_t replicas, std::int64_t group) const;
+  /// The same, which is one for all numbers of replicas that have the group. Throws ReplicaError when none
+  /// has.
+  Replica representative(std::int64_t group) const;
   /// Rows that the host reads: groups, or all replicas.
   std::int64_t returned_count(std::int64_t replicas) const;
 
@@ -66,6 +70,9 @@ class VariableSettings {
     std::int64_t stride, size;
     bool operator==(const StrideAndSize&) const = default;
   };
+  /// Lowest replica of a group of at most kMaxReplicas; nothing when there is one group only.
+  std::optional<std::int64_t> first_member(std::int64_t group) const;
+
   std::variant<CommGroup, StrideAndSize, ReplicaGrouping> groups_;
   VariableRetrievalMode mode_;
 };

@@ -148,6 +148,7 @@ void Executor::run_loop_or_op(Instruction& instruction, HostIo& io) {
   if (instruction.kind == Instruction::Kind::kLoop) return run_loop(instruction, io);
   if (plan_.stochastic()) make_keys(instruction);
   if (branch_ != nullptr) check_taking_part(instruction);
+  if (instruction.finite) instruction.finite->read_operands(active());
   switch (instruction.kind) {
     case Instruction::Kind::kMerged:
       run_merged(instruction, io);
@@ -194,6 +195,11 @@ void Executor::finish(Instruction& instruction, HostIo& io) {
   copy_blocks(instruction.copies, active(), pool_);
   ++instruction.executions;
   instruction.computed += static_cast<std::uint64_t>(active_blocks(instruction));
+  if (instruction.finite) {
+    failed_ = instruction.op;  // of a merged op this part
+    check_finite(facts_, plan_, instruction, iterations_, active());
+    failed_ = nullptr;
+  }
   if (instruction.kind != Instruction::Kind::kMerged && check_.next()) {
     check_claims(facts_, plan_, instruction, iterations_, active());
   }
@@ -202,6 +208,9 @@ void Executor::finish(Instruction& instruction, HostIo& io) {
 /// No part reads what another writes, so they need no order.
 void Executor::run_merged(Instruction& merged, HostIo& io) {
   if (plan_.stochastic()) std::ranges::for_each(merged.body, [this](Instruction& part) { make_keys(part); });
+  for (Instruction& part : merged.body) {
+    if (part.finite) part.finite->read_operands(active());
+  }
   const std::vector<std::size_t>& together = merged.together;
   const int threads = static_cast<int>(std::min(together.size(), static_cast<std::size_t>(pool_.threads())));
   pool_.run(threads, [&](int thread) {

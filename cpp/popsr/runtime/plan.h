@@ -11,6 +11,7 @@
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/kernels/kernel_table.h"
+#include "popsr/runtime/finite_check.h"
 #include "popsr/runtime/layout.h"
 #include "popsr/runtime/lowering.h"
 #include "popsr/runtime/slice_fold.h"
@@ -23,6 +24,7 @@ struct PlanOptions {
   bool unroll = true;         ///< Write out loops where that lets products fold: errors name no iteration.
   int threads = 1;            ///< That the plan will run on, for temporaries.
   bool clamp_scales = false;  ///< As in EvalSpec.
+  bool check_floats = false;  ///< Instructions get a FiniteCheck.
 };
 
 /// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.
@@ -102,6 +104,7 @@ struct Instruction {
   std::vector<const std::byte*> conditions = {};           ///< By replica.
   std::array<std::vector<std::uint8_t>, 2> branches = {};  ///< Replicas that took the branch this time.
   std::unique_ptr<StrayLabels> stray = {};                 ///< Of ops with OpDef::labels.
+  std::unique_ptr<FiniteCheck> finite = {};                ///< With PlanOptions::check_floats.
   std::vector<Claim> claims = {};
   std::vector<PartitionId> facts = {};
   std::uint64_t executions = 0;

@@ -73,6 +73,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_kernel(op, instruction);
   }
   instruction.heavy = bytes_moved(op) >= LookTimer::kHeavy;
+  if (options_.check_floats) instruction.finite = FiniteCheck::of(ir_, plan_, op);
   for (std::size_t k = 0; k < op.out.size(); ++k) instruction.claims.push_back({op.out[k], k, op.facts[k]});
   return instruction;
 }

@@ -213,10 +213,11 @@ std::unique_ptr<Session::Compiled> Session::compile(std::shared_ptr<const Partit
   const SessionOptions& options = state_->options;
   const bool checks = options.check > 0;
   const PlanOptions plan{.dedup = options.dedup && !checks,
-                         .fold = options.check < 1,
+                         .fold = options.check < 1 && !options.check_floats,
                          .unroll = !checks,
                          .threads = options.num_threads == 0 ? default_threads() : options.num_threads,
-                         .clamp_scales = options.clamp_scales};
+                         .clamp_scales = options.clamp_scales,
+                         .check_floats = options.check_floats};
   auto made = std::make_unique<Compiled>(std::move(facts), std::move(key), plan, state_->pool, options.check);
   const Context& main = made->facts->main();
   made->last = main.final_inputs;

@@ -37,6 +37,9 @@ struct SessionOptions {
   bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
   bool strict_labels =
       false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
+  /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
+  /// next op; products are not folded into their consumers.
+  bool check_floats = false;
 };
 
 /// Elements of one transfer to one replica up to which rows that are equal as fed are taken as equal.
@@ -104,7 +107,8 @@ class Session {
   /// of the first label of each op that is none of its classes, once a session.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
   /// (ReplicaError of an exchange that some members of a group skip, or an offset, a scale or a label out of
-  /// range) leaves what was written so far, and so does stop() and what `print` and `watcher` throw.
+  /// range, or a result that is not finite) leaves what was written so far, and so does stop() and what
+  /// `print` and `watcher` throw.
   void run_prepared(std::span<const StreamBuffer> buffers,
                     const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
                     const std::function<void(const Op&, const StrayLabel&)>& stray = {});

@@ -1,6 +1,7 @@
 """Arrays of the host, cut up for shards and copied for replicas.
 
-Pure NumPy. Results that only cut or copy have the dtype of the data, and are new arrays unless they say otherwise.
+Pure NumPy; arrays may be anything that has ``__array__``, such as tensors of torch. Results that only cut or copy have
+the dtype of the data, and are new arrays unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from popsr._args import read_choice, read_int, read_items, read_shape
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.utils import as_array
 
 __all__ = [
     "handle_negative_axis",
@@ -91,7 +93,8 @@ def unshard(x: Array, axis: int) -> Array:
         AttributeValueError: shards have no such axis.
         ArgumentTypeError: ``x`` is not an array.
     """
-    return np.concatenate(_rows("unshard", _array("unshard", x)), _axis("unshard", x.shape[1:], axis))
+    x = _array("unshard", x)
+    return np.concatenate(_rows("unshard", x), _axis("unshard", x.shape[1:], axis))
 
 
 def repeat(x: Array, n: int, axis: int = 0) -> Array:
@@ -107,7 +110,8 @@ def repeat(x: Array, n: int, axis: int = 0) -> Array:
         AttributeValueError: no such axis, or ``n`` is not a positive int.
         ArgumentTypeError: ``x`` is not an array.
     """
-    count, at = read_int("repeat: n", n, 1), _axis("repeat", (*_array("repeat", x).shape, 1), axis)
+    x = _array("repeat", x)
+    count, at = read_int("repeat: n", n, 1), _axis("repeat", (*x.shape, 1), axis)
     return np.repeat(np.expand_dims(x, at), count, at)
 
 
@@ -125,7 +129,8 @@ def repeat_axis(x: Array, n: int, axis: int = 0) -> Array:
         ArgumentTypeError: ``x`` is not an array.
     """
     count = read_int("repeat_axis: n", n, 1)
-    at = _axis("repeat_axis", _array("repeat_axis", x).shape, axis)
+    x = _array("repeat_axis", x)
+    at = _axis("repeat_axis", x.shape, axis)
     return np.concatenate([x] * count, at)
 
 
@@ -184,7 +189,8 @@ def unshard2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> Array: 
         ArgumentTypeError: ``x`` is not an array.
     """
     where = "unshard2D"
-    rows = _rows(where, _array(where, x))
+    x = _array(where, x)
+    rows = _rows(where, x)
     outer, inner = read_int(f"{where}: n_1", n_1, 1), read_int(f"{where}: n_2", n_2, 1)
     if len(rows) != outer * inner:
         raise ShapeError(f"{where}: not the number of shards, got {len(rows)}, expected {outer * inner}")
@@ -245,7 +251,8 @@ def tensor_parallel_input(
     """
     where = "tensor_parallel_input"
     samples = _samples_at_once(where, tp, rf)
-    rows = len(_rows(where, _array(where, input_data)))
+    input_data = _array(where, input_data)
+    rows = len(_rows(where, input_data))
     if rows % samples != 0:
         raise ShapeError(
             f"{where}: samples do not fill the replicas, got {rows}, expected a multiple of {samples}"
@@ -317,7 +324,8 @@ def pad_axis(x: Array, n: int, axis: int, value: int | float = 0) -> Array:
         AttributeValueError: no such axis, or ``n`` is not an int.
         ArgumentTypeError: ``x`` is not an array.
     """
-    at = _axis("pad_axis", _array("pad_axis", x).shape, axis)
+    x = _array("pad_axis", x)
+    at = _axis("pad_axis", x.shape, axis)
     missing = read_int("pad_axis: n", n, 0) - x.shape[at]
     if missing < 0:
         raise ShapeError(f"pad_axis: axis {axis} is too long, got {x.shape[at]}, expected at most {n}")
@@ -336,7 +344,8 @@ def squeeze_safe(x: Array, axis: int | Sequence[int] | None = None) -> Array:
         AttributeValueError: no such axis.
         ArgumentTypeError: ``x`` is not an array.
     """
-    shape = _array("squeeze_safe", x).shape
+    x = _array("squeeze_safe", x)
+    shape = x.shape
     axes = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     looked_at = {_axis("squeeze_safe", shape, each) for each in axes}
     return x.squeeze(tuple(at for at in looked_at if shape[at] == 1))
@@ -361,9 +370,12 @@ def handle_negative_axis(x: Array, axis: int) -> int:
 
 
 def _array(where: str, x: Any) -> Array:
-    if not isinstance(x, np.ndarray):
+    """An array, or what has ``__array__``, as torch's tensors have."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, type) or not hasattr(type(x), "__array__"):
         raise ArgumentTypeError(f"{where}: not an array, got {shown(x)}, expected a numpy.ndarray")
-    return x
+    return as_array(where, x)
 
 
 def _axis(where: str, shape: tuple[int, ...], axis: int) -> int:
@@ -400,7 +412,8 @@ def _split(where: str, x: Array, n: int, axis: int) -> list[Array]:
 
 
 def _split2D(where: str, x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[Array]]:  # noqa: N802
-    at_1, at_2 = _two_axes(where, _array(where, x).shape, axis_1, axis_2)
+    x = _array(where, x)
+    at_1, at_2 = _two_axes(where, x.shape, axis_1, axis_2)
     return [_split(where, part, n_2, at_2) for part in _split(where, x, n_1, at_1)]
 
 

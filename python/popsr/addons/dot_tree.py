@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from popsr._args import read_a, read_call, read_flag, read_int, read_items, read_text
+from popsr._args import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict, duplicate_items
@@ -54,7 +54,7 @@ def read_key(where: str, key: Any) -> str:
         ArgumentTypeError: it is not a str or int.
         AttributeValueError: it is not a key: identifiers or numbers, with dots between.
     """
-    if isinstance(key, int) and not isinstance(key, bool):
+    if integer_of(key) is not None:
         return str(read_int(f"{where}: key", key, 0))
     if not isinstance(key, str):
         raise ArgumentTypeError(f"{where}: key is not a str or int, got {shown(key)}")
@@ -69,13 +69,16 @@ def read_key(where: str, key: Any) -> str:
 
 
 class DotTree(Generic[L]):
-    """Ordered tree of leaves and of trees of the same class.
+    """Ordered tree of leaves and of trees of the same class; named trees of PopXL are branches of one another.
 
     The elements of a key are identifiers or numbers; a number may be given as int. In reads a negative int counts back
     from the largest number: of 0, 1 and 3, ``[-1]`` is 3. Every tree is true, and trees are not iterable.
     """
 
     _map: dict[str, L | DotTree[L]]
+
+    _is_named: ClassVar[bool] = False
+    """Trees of classes that are may be branches of one another."""
 
     def __init__(self: Tree, **kwargs: L | Tree) -> None:
         """A tree of the keywords.
@@ -187,7 +190,8 @@ class DotTree(Generic[L]):
 
         Args:
             key: where; subtrees on the way are made.
-            value: the leaf, or a tree of this class.
+            value: the leaf, or a tree of this class; NamedTensors, NamedVariableFactories and NamedReplicaGrouping take
+                each other.
             overwrite: replace what has the key; subtrees on the way keep their other entries.
         Raises:
             ValueError: the first element of the key is there and ``overwrite`` is False, or the key is no key.
@@ -339,7 +343,9 @@ class DotTree(Generic[L]):
         return type(self)()
 
     def _check_class(self, where: str, key: str, value: Any) -> None:
-        if isinstance(value, DotTree) and not isinstance(value, type(self)):
+        if not isinstance(value, DotTree) or isinstance(value, type(self)):
+            return
+        if not (self._is_named and value._is_named):
             raise ArgumentTypeError(
                 f"{where}: a tree of another class, got {type(value).__name__} for {shown(key)}, "
                 f"expected {type(self).__name__}"
@@ -353,7 +359,7 @@ class DotTree(Generic[L]):
                 yield key, value
 
     def _path(self, key: str | int, where: str) -> list[str]:
-        if isinstance(key, int) and not isinstance(key, bool):
+        if integer_of(key) is not None:
             return [self._number(read_int(f"{where}: key", key), where)]
         return read_key(where, key).split(".")
 

@@ -35,6 +35,8 @@ _LARGEST_DOMAIN = 64
 class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
     """A tree of groupings."""
 
+    _is_named = True
+
     @classmethod
     def build_groups(cls: type[Tree], names: Iterable[str], value: ReplicaGrouping) -> Tree:
         """The same grouping for each name.

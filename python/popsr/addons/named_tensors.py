@@ -47,6 +47,8 @@ class NamedTensorData(DotTree[np.ndarray[Any, Any]]):
 class NamedTensors(DotTree[Tensor]):
     """A tree of tensors."""
 
+    _is_named = True
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors, sorted by their names, not by their keys in this tree.

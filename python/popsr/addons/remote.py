@@ -94,18 +94,18 @@ def named_variable_buffers(
         factories: the factories.
         entries: entries of each buffer.
         shard_over_dict: over how many members of its groups each value is sharded: a number for all, or by key, where
-            a key that is not there means all members, or as many as the factory is sharded over. True: so for all;
-            False: none is sharded.
+            a key that is not there means all members. True: so for all; False: none is sharded. A factory of shards
+            keeps its shards whatever this says.
     Raises:
         ValueError: a number that is not from 1 to the group size, or does not divide it; as for
             ``create_remote_buffer``.
     """
     read_a("named_variable_buffers: factories", factories, NamedVariableFactories)
     buffers = {}
-    for key, factory in factories.to_dict().items():
+    for key, factory in factories._factories().items():
         group = factory.replica_grouping
         shards = _shards(key, group.group_size, shard_over_dict)
-        if shards is None and factory.meta_shape:
+        if factory.meta_shape:
             shards = factory.shard_over
         whole = factory.meta_shape or factory.shape
         buffers[key] = create_remote_buffer(TensorSpec(whole, factory.dtype), entries, group, shards)

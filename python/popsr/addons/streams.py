@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from popsr._args import is_a, read_dtype, read_ints, read_shape
+from popsr._args import integer_of, is_a, read_dtype, read_ints, read_shape
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons.utils import OrderedDict
@@ -109,12 +109,13 @@ class _StreamsBase(Generic[S]):
             raise UnknownNameError(
                 f"{type(self).__name__}: no such stream, got {shown(key)}, expected one of {self.keys()}"
             )
-        if not is_a(key, int) or not -len(self) <= key < len(self):
+        position = integer_of(key)
+        if position is None or not -len(self) <= position < len(self):
             raise OutOfRangeError(
                 f"{type(self).__name__}: no such position, got {shown(key)}, expected {-len(self)} <= position "
                 f"< {len(self)}"
             )
-        return self._streams.idx(key)
+        return self._streams.idx(position)
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._streams.values())

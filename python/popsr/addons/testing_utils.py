@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_items
+from popsr._args import is_a, read_items, read_text
+from popsr._popart_objects import PopartOp
+from popsr._popart_objects._graph import graph_of
+from popsr._popart_objects._op_classes import OpClass
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
@@ -17,13 +20,14 @@ from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops.streams import host_store
 from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError
+from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.session import Session
 from popsr.tensor import Variable, variable
 from popsr.utils import to_numpy
 
-__all__ = ["TensorInput", "ops_of_type", "run_module"]
+__all__ = ["TensorInput", "contains_op_of_type", "num_op_of_type", "ops_of_type", "run_module"]
 
 Array = np.ndarray[Any, Any]
 Weights = Mapping[Variable, Array]
@@ -100,21 +104,71 @@ def _with_variables(arg: Any) -> Any:
     return arg
 
 
-def ops_of_type(ops: Iterable[Op], op_type: str) -> int:
+OpType = str | type
+
+
+def ops_of_type(ops: Iterable[Op], op_type: OpType) -> int:
     """How many ops are of a kind.
 
     Args:
-        ops: the ops, as ``graph.ops``.
-        op_type: name of the op, as in ``popsr.ops``: where the reference takes a class, ops have a name here.
+        ops: the ops, as ``graph.ops`` or ``graph._pb_graph.getOps()``.
+        op_type: a class, as ``popart._internal.ir.op.MatMulOp``; or a name: of popsr's op, "matmul", or PopART's
+            operator type, "MatMul".
     Raises:
-        ArgumentTypeError: something else than ops, or than a name.
+        ArgumentTypeError: something else than ops, or than a class of ops or a name.
     """
-    if not is_a(op_type, str):
+    return len(_of_type("ops_of_type", ops, op_type))
+
+
+def num_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = None) -> int:
+    """How many ops of a graph are of a kind.
+
+    Args:
+        op_type: as for ``ops_of_type``.
+        of: the graph; or, as PopXL's tests have it, another name or the class that ops must be of as well.
+        graph: the graph, when ``of`` is not.
+    Raises:
+        ArgumentTypeError: values of other types.
+    """
+    return len(_of_graph("num_op_of_type", op_type, of, graph))
+
+
+def contains_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = None) -> bool:
+    """True if an op of a graph is of a kind.
+
+    Args:
+        op_type: as for ``num_op_of_type``.
+        of: likewise.
+        graph: likewise.
+    Raises:
+        ArgumentTypeError: values of other types.
+    """
+    return bool(_of_graph("contains_op_of_type", op_type, of, graph))
+
+
+def _of_graph(where: str, op_type: OpType, of: OpType | Graph, graph: Graph | None) -> list[Any]:
+    kinds: list[Any] = [op_type]
+    if graph is not None:
+        kinds.append(of)
+    found = graph_of(where, of if graph is None else graph).ops
+    for kind in kinds:
+        found = tuple(_of_type(where, found, kind))
+    return list(found)
+
+
+def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
+    is_class = isinstance(op_type, OpClass)
+    if isinstance(op_type, str):
+        op_type = read_text(f"{where}: op_type", op_type)
+    elif not is_class:
         raise ArgumentTypeError(
-            f"ops_of_type: op_type is not a str, got {shown(op_type)}, expected a name such as 'matmul'"
+            f"{where}: op_type is not a class of ops or a str, got {shown(op_type)}, expected "
+            "popart._internal.ir.op.MatMulOp or a name such as 'matmul'"
         )
-    found = read_items("ops_of_type", "ops", ops, kind="ops")
+    found = read_items(where, "ops", ops, kind="ops")
     for op in found:
-        if not is_a(op, Op):
-            raise ArgumentTypeError(f"ops_of_type: not an Op, got {shown(op)}")
-    return sum(op.kind == op_type for op in found)
+        if not is_a(op, (Op, PopartOp)):
+            raise ArgumentTypeError(f"{where}: not an Op, got {shown(op)}")
+    if is_class:
+        return [op for op in found if isinstance(op, op_type)]
+    return [op for op in found if op_type in (op.kind, op.opType)]

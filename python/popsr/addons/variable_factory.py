@@ -304,6 +304,8 @@ class VariableFactory:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
+    _is_named = True
+
     @transactional
     def init(
         self,
@@ -377,16 +379,29 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:
         """The grouping of each factory."""
-        return NamedReplicaGrouping.from_dict({key: f.replica_grouping for key, f in self.to_dict().items()})
+        return NamedReplicaGrouping.from_dict(
+            {key: f.replica_grouping for key, f in self._factories().items()}
+        )
 
     @transactional
     def _init(self, init_type: Any) -> NamedTensors:
         return NamedTensors.from_dict(
             {
                 key: ops.init(f.shape, f.dtype, f.name, init_type, f.meta_shape)
-                for key, f in self.to_dict().items()
+                for key, f in self._factories().items()
             }
         )
+
+    def _factories(self) -> dict[str, VariableFactory]:
+        """Leaves by dotted key.
+
+        Raises:
+            ArgumentTypeError: one of them, of a branch of another class, is not a factory.
+        """
+        return {
+            key: read_a(f"NamedVariableFactories: {key!r}", leaf, VariableFactory)
+            for key, leaf in self.to_dict().items()
+        }
 
     def _make(
         self,
@@ -396,7 +411,9 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     ) -> NamedTensors:
         # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
         names = {key: _prefixed(prefix, key) for key in self.keys_flat()}
-        todo = collections.deque([(key, f, read(names[key], f)) for key, f in sorted(self.to_dict().items())])
+        todo = collections.deque(
+            [(key, f, read(names[key], f)) for key, f in sorted(self._factories().items())]
+        )
         made = {}
         while todo:
             key, factory, data = todo.popleft()

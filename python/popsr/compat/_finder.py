@@ -14,13 +14,18 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from popsr._shown import shown
+from popsr.compat import _dataclass_defaults, _device_libraries
 from popsr.errors import StateError
 
-__all__ = ["ALIASES", "install", "popsr_name", "uninstall"]
+__all__ = ["ALIASES", "STAND_INS", "install", "popsr_name", "uninstall"]
 
+# Packages that may be installed for other programs; they are shadowed as long as the aliases are installed.
+STAND_INS = frozenset({"cppimport"})
 # Package that programs import: the module that they get.
 ALIASES: Mapping[str, str] = {
+    "cppimport": "popsr.compat.cppimport",
     "popart": "popsr.compat.popart",
+    "popdist": "popsr.compat.popdist",
     "popxl": "popsr",
     "popxl_addons": "popsr.addons",
     "stochastorch": "popsr.compat.stochastorch",
@@ -80,10 +85,14 @@ class _Finder(MetaPathFinder, Loader):
         for name in self._displaced:
             del sys.modules[name]
         sys.meta_path.insert(0, self)
+        _device_libraries.start()
 
     def stop(self) -> None:
         """Forget the aliases and restore what was displaced."""
         sys.meta_path.remove(self)
+        _device_libraries.stop()
+        if "popsr.compat.cppimport" in sys.modules:
+            sys.modules["popsr.compat.cppimport"]._hook.stop()
         for name in _loaded_aliases():
             del sys.modules[name]
         sys.modules.update(self._displaced)
@@ -93,7 +102,12 @@ _FINDER = _Finder()
 
 
 def install(*, force: bool = False) -> None:
-    """Let imports of ``popxl``, ``popxl_addons``, ``popart`` and ``stochastorch`` find popsr. Twice is once.
+    """Let imports of ``popxl``, ``popxl_addons``, ``popart``, ``popdist``, ``stochastorch`` and ``cppimport`` find popsr.
+
+    Twice is once.
+
+    Fields of dataclasses that are defined from now on may default to instances of other dataclasses, as up to
+    Python 3.10: each object gets a copy.
 
     Args:
         force: also where packages of these names are installed; until :func:`uninstall` they cannot be imported.
@@ -103,15 +117,17 @@ def install(*, force: bool = False) -> None:
     if _FINDER in sys.meta_path:
         return
     if not force:
-        for name in ALIASES:
+        for name in sorted(ALIASES.keys() - STAND_INS):
             _refuse_installed(name)
     _FINDER.start()
+    _dataclass_defaults.start()
 
 
 def uninstall() -> None:
     """Undo :func:`install`; modules that were imported meanwhile keep working."""
     if _FINDER in sys.meta_path:
         _FINDER.stop()
+        _dataclass_defaults.stop()
 
 
 def _refuse_installed(name: str) -> None:

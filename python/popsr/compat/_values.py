@@ -1,27 +1,28 @@
-"""What an expression of a program stands for in popsr, as far as that can be told without running the program.
+"""Values of expressions of a program, as far as they can be told without running it.
 
-A value is something of popsr, an object of a class of popsr, something that popsr lacks, or None: unknown.
+A value is something of popsr, an object of a class of popsr, something that popsr lacks, something of another package,
+something that the program itself defines, or None: unknown.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
+import enum
 import functools
 import importlib
 import inspect
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import popsr
+from popsr._suggestions import nearest
+from popsr.compat import _classes
 from popsr.compat._finder import ALIASES, popsr_name
 from popsr.options import Options
 
-__all__ = ["Instance", "Known", "Missing", "Value"]
+__all__ = ["Foreign", "Instance", "Items", "Known", "Missing", "Own", "Value"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Instance:
-    """Some object of a class."""
+    """Some object of a class of popsr."""
 
     path: str
     cls: type
@@ -48,14 +49,46 @@ class Missing:
     is_module: bool = False
 
 
-# Packages whose base classes give objects no fields.
-_PLAIN = {"pybind11_builtins", *sys.stdlib_module_names}
+@dataclass(frozen=True)
+class Foreign:
+    """A module of Python or of another package, or something in it: numpy.float32."""
 
-Value: TypeAlias = Known | Instance | Missing | None
+    path: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A tuple or list of known length."""
+
+    values: tuple[Value, ...]
+
+
+class Own:
+    """Something that the program defines: a module, function, class or object of such a class."""
+
+    def attribute(self, name: str) -> Value:
+        """The value of ``own.name``; never Missing because of the name."""
+        del name
+        return None
+
+    def call(self) -> Value:
+        """The value of a call."""
+        return None
+
+    def enter(self) -> Value:
+        """The value that ``with own as name`` binds."""
+        return None
+
+    def instance(self) -> Value:
+        """An object of it, where it is a class."""
+        return None
+
+
+Value: TypeAlias = Known | Instance | Missing | Foreign | Items | Own | None
 
 
 def join(values: Iterable[Value]) -> Value:
-    """What a name stands for that is bound to all these: unknown unless they are the same."""
+    """The value of a name that is bound to all these: unknown unless they are the same."""
     distinct = {_identity(value): value for value in values}
     return distinct.popitem()[1] if len(distinct) == 1 else None
 
@@ -63,15 +96,21 @@ def join(values: Iterable[Value]) -> Value:
 def _identity(value: Value) -> object:
     if isinstance(value, Known):
         return Known, id(value.object)
+    if isinstance(value, Items):
+        return Items, tuple(map(_identity, value.values))
     return (Instance, value.cls) if isinstance(value, Instance) else value
 
 
-def module(name: str) -> Value:
-    """What ``import name`` finds."""
+def is_popsrs(name: str) -> bool:
+    """True if popsr answers imports of a module of this name, or says that it is missing."""
     root = name.partition(".")[0]
-    if root not in ALIASES and root != "popsr":
-        return None
-    known_as = popsr_name(name) or name
+    return root in ALIASES or root == "popsr"
+
+
+@functools.cache
+def _imported(known_as: str, name: str, root: str | None) -> Value:
+    """``root``: what the first part is an alias of; part of the key because tables of aliases may change."""
+    del root
     try:
         return Known(name, importlib.import_module(known_as))
     except ModuleNotFoundError as error:
@@ -81,8 +120,17 @@ def module(name: str) -> Value:
         return None
 
 
+def module(name: str) -> Value:
+    """The module that ``import name`` finds, but for modules of the program's own."""
+    if not name:
+        return None
+    if not is_popsrs(name):
+        return Foreign(name)
+    return _imported(popsr_name(name) or name, name, ALIASES.get(name.partition(".")[0]))
+
+
 def member(found: Value, name: str) -> Value:
-    """What ``from module import name`` finds."""
+    """The value that ``from module import name`` finds."""
     value = attribute(found, name)
     if isinstance(found, Known) and isinstance(value, Missing):
         submodule = module(f"{found.path}.{name}")
@@ -91,91 +139,95 @@ def member(found: Value, name: str) -> Value:
 
 
 def public_names(found: Known) -> list[str]:
-    """What ``from module import *`` binds."""
+    """The names that ``from module import *`` binds."""
     names = [name for name in vars(found.object) if not name.startswith("_")]
     return list(getattr(found.object, "__all__", names))
 
 
 def attribute(owner: Value, name: str) -> Value:
-    """What ``owner.name`` stands for."""
+    """The value of ``owner.name``."""
     if isinstance(owner, Missing):
         return Missing(f"{owner.path}.{name}", True) if owner.is_module else owner
     if isinstance(owner, Known):
         return _attribute_of_object(owner, name)
-    return None if owner is None else _attribute_of_instance(owner, name)
+    if isinstance(owner, Instance):
+        return _attribute_of_instance(owner, name)
+    if isinstance(owner, Foreign):
+        return Foreign(f"{owner.path}.{name}")
+    return owner.attribute(name) if isinstance(owner, Own) else None
 
 
 def _attribute_of_object(owner: Known, name: str) -> Value:
     path = f"{owner.path}.{name}"
-    try:
-        value = getattr(owner.object, name)
-    except AttributeError:
-        return Missing(path) if _is_ours(owner.object) else None
-    except ImportError:  # of an optional package
+    read = _of_module if isinstance(owner.object, ModuleType) else _of_object
+    is_there, value = read(owner.object, name)
+    if is_there is None:
         return None
-    return Known(path, value)
+    return Known(path, value) if is_there else Missing(path)
 
 
-def _is_ours(value: object) -> bool:
-    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return str(home).partition(".")[0] == "popsr"
+def _of_object(owner: Any, name: str) -> tuple[bool | None, Any]:
+    """Whether an object of popsr has an attribute, None where that is not known, and the attribute."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a deprecated name
+            return True, getattr(owner, name)
+    except AttributeError:
+        return (False if _classes.is_ours(owner) else None), None
+    except Exception:  # an optional package; an attribute that only a running program has
+        return None, None
+
+
+_of_module = functools.cache(_of_object)  # modules look for the nearest name before they fail
+
+
+@functools.cache
+def _option(name: str) -> Value:
+    """An option; where it is a group of options, these are known too."""
+    path = f"option {name}"
+    try:
+        value = getattr(Options(), name)
+    except AttributeError:
+        return Missing(path)
+    is_group = _classes.is_ours(type(value)) and not isinstance(value, enum.Enum)
+    return Known(path, value) if is_group else None
+
+
+def is_option(owner: Value) -> bool:
+    """True if attributes of it are options, which a program cannot make up."""
+    if isinstance(owner, Known):
+        return owner.path.startswith("option ")
+    return isinstance(owner, Instance) and owner.cls is Options
 
 
 def _attribute_of_instance(owner: Instance, name: str) -> Value:
     path = f"{owner.path}.{name}"
     if owner.cls is Options:
-        return None if hasattr(Options(), name) else Missing(f"option {name}")
+        return _option(name)
     if inspect.getattr_static(owner.cls, name, None) is not None:
         value = getattr(owner.cls, name, None)  # None: of an object of an enum
         if isinstance(value, property):
             return _annotated(_return_annotation(value.fget), value.fget, owner, path)
         return Known(path, value) if inspect.isroutine(value) or isinstance(value, type) else None
-    if name in _fields(owner.cls):
-        made_by = _fields(owner.cls)[name]
+    fields = _classes.fields(owner.cls)
+    if name in fields:
+        made_by = fields[name]
         return None if made_by is None else Instance(path, made_by)
-    return (
-        None if any(_may_have(cls, name) for cls in (owner.cls, *_subclasses(owner.cls))) else Missing(path)
-    )
+    return None if _classes.may_have(owner.cls, name) else Missing(path)
 
 
-def _may_have(cls: type, name: str) -> bool:
-    """Whether objects may have an attribute; the fields of classes of other packages are not known."""
-    is_known = all(_is_ours(base) or base.__module__.partition(".")[0] in _PLAIN for base in cls.__mro__)
-    return not is_known or hasattr(cls, name) or name in _fields(cls) or hasattr(cls, "__getattr__")
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    subclasses: list[type] = cls.__subclasses__()
-    for each in subclasses:
-        yield each
-        yield from _subclasses(each)
-
-
-@functools.cache
-def _fields(cls: type) -> dict[str, type | None]:
-    """Attributes that methods set, with their class where a call of a class makes them."""
-    fields: dict[str, type | None] = {}
-    for base in reversed(cls.__mro__):
-        fields |= dict.fromkeys((*vars(base).get("__annotations__", ()), *vars(base).get("__slots__", ())))
-        if not _is_ours(base) or base.__module__ == "popsr._core":
-            continue
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                fields.setdefault(node.attr, None)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                fields[node.targets[0].attr] = _made_by(node.value, base)
-    return fields
-
-
-def _made_by(node: ast.expr, owner: type) -> type | None:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return None
-    found = getattr(sys.modules[owner.__module__], node.func.id, None)
-    return found if isinstance(found, type) else None
+def private_attribute(name: str) -> Value:
+    """The value of ``x.name`` when nothing is known of ``x`` and only objects of popsr have such names."""
+    owners = _classes.with_private_attribute(name)
+    if not owners:
+        return Missing(name)
+    return join(attribute(Instance(f"popxl.{cls.__name__}", cls), name) for cls in owners)
 
 
 def call(function: Value) -> Value:
-    """What a call returns."""
+    """The value of a call."""
+    if isinstance(function, Own):
+        return function.call()
     if not isinstance(function, Known):
         return None
     if isinstance(function.object, type):
@@ -185,13 +237,22 @@ def call(function: Value) -> Value:
 
 
 def enter(manager: Value) -> Value:
-    """What ``with manager as name`` binds."""
+    """The value that ``with manager as name`` binds."""
+    if isinstance(manager, Own):
+        return manager.enter()
     return call(attribute(manager, "__enter__")) if isinstance(manager, Instance) else None
 
 
 def instance(cls: Value) -> Value:
     """An object of what a program names as a class."""
+    if isinstance(cls, Own):
+        return cls.instance()
     return Instance(cls.path, cls.object) if isinstance(cls, Known) and isinstance(cls.object, type) else None
+
+
+def item(value: Value, index: int, count: int) -> Value:
+    """One of ``count`` names that a value is unpacked to."""
+    return value.values[index] if isinstance(value, Items) and len(value.values) == count else None
 
 
 def _return_annotation(function: object) -> object:
@@ -200,34 +261,73 @@ def _return_annotation(function: object) -> object:
 
 def _annotated(annotation: object, function: object, owner: Known | Instance, path: str) -> Value:
     """An object of the class that an annotation of popsr names; ``path`` is how programs reach it."""
-    cls = annotation
-    if isinstance(annotation, str):
-        of_module = vars(sys.modules.get(getattr(function, "__module__", ""), builtins))
-        cls = of_module.get(annotation, _classes().get(annotation))
-    if not isinstance(cls, type) or not _is_ours(cls):
+    cls = _classes.annotated(annotation, function)
+    if cls is None:
         return None
     root = owner.path.partition(".")[0]
-    is_exported = getattr(popsr, cls.__name__, None) is cls
-    return Instance(f"{root}.{cls.__name__}" if is_exported else path, cls)
-
-
-@functools.cache
-def _classes() -> dict[str, type]:
-    """All classes of popsr by name: annotations may name what a module imports for type checkers only."""
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "popsr"]
-    values = [value for module in modules for value in vars(module).values()]
-    return {value.__name__: value for value in values if isinstance(value, type) and _is_ours(value)}
+    return Instance(f"{root}.{cls.__name__}" if _of_module(popsr, cls.__name__)[1] is cls else path, cls)
 
 
 def unknown_keywords(function: Value, keywords: Iterable[str]) -> list[str]:
     """Those of the keywords that a call of the function does not take."""
-    if not isinstance(function, Known) or not _is_ours(function.object) or not callable(function.object):
-        return []
+    taken = parameters(function)
+    return [] if taken is None else [keyword for keyword in keywords if keyword not in taken]
+
+
+def parameters(function: Value) -> list[str] | None:
+    """Names that a call may give, in order; None where they are not known, or anything may be given."""
+    if not isinstance(function, Known) or not isinstance(function.object, Hashable):
+        return None
+    is_known = callable(function.object) and _classes.is_ours(function.object)
+    return _parameters(function.object) if is_known else None
+
+
+@functools.cache
+def _parameters(function: Any) -> list[str] | None:
     try:
-        parameters = inspect.signature(function.object).parameters.values()
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of the core
-        return []
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return []
-    taken = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
-    return [keyword for keyword in keywords if keyword not in taken]
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in found):
+        return None
+    return [each.name for each in found if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+
+
+def suggestion(owner: Value, name: str) -> str:
+    """The nearest names that the owner has, quoted; empty when none is like the name."""
+    if isinstance(owner, Instance) and owner.cls is Options:
+        return _suggested_option(name)
+    if isinstance(owner, Known):
+        names = {*dir(owner.object), *getattr(owner.object, "__all__", ())}
+    elif isinstance(owner, Instance):
+        names = {*dir(owner.cls), *_classes.fields(owner.cls)}
+    else:
+        return ""
+    private = name.startswith("_")
+    return nearest(name, sorted(each for each in names if each.startswith("_") == private))
+
+
+def _suggested_option(name: str) -> str:
+    """The error about an unknown option names the nearest: its table is not read a second time."""
+    try:
+        getattr(Options(), name)
+    except AttributeError as error:
+        expected = str(error).rpartition(", expected ")[2]
+        return expected if expected.startswith("'") else ""
+    return ""
+
+
+def suggested_module(name: str) -> str:
+    """The nearest modules or names beside a module that popsr lacks."""
+    parent, _, last = name.rpartition(".")
+    if not parent:
+        return nearest(name, ALIASES)
+    found = module(parent)
+    if not isinstance(found, Known) or not isinstance(found.object, ModuleType):
+        return ""
+    return suggestion(found, last)
+
+
+def private_names() -> list[str]:
+    """Names of all attributes that lead to PopART's objects."""
+    return sorted(_classes.private_attributes())

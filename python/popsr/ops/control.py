@@ -217,10 +217,15 @@ def _emit_call(
     inputs_dict: Mapping[Tensor, Any] | None,
     check_inputs: bool,
     attrs: dict[str, Any],
+    names: tuple[str, ...] | None = None,
 ) -> CallSiteInfo:
     tensors, modified = _bind_graph(where, "graph", graph, inputs, inputs_dict, check_inputs)
     op, _ = emit_op(
-        where, {"inputs": tensors}, {"graph": graph._id, **attrs}, outputs=max(1, len(graph.outputs))
+        where,
+        {"inputs": tensors},
+        {"graph": graph._id, **attrs},
+        outputs=max(1, len(graph.outputs)),
+        name=names,
     )
     for i in modified:
         graph.ir._core.mark_modified(op, i)

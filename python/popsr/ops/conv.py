@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from popsr._args import is_a, read_choice, read_ints, read_items, read_mapping
+import numpy as np
+
+from popsr._args import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
 from popsr._emit import emit
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
@@ -265,7 +267,7 @@ def _read_hints(where: str, proportions: Any, partials: Any, dithering: Any) -> 
         _entries(where, "enable_conv_dithering", dithering),
     )
     for proportion in hints.available_memory_proportions:
-        number = is_a(proportion, (int, float)) and not is_a(proportion, bool)
+        number = is_a(proportion, (int, float, np.integer, np.floating)) and not is_a(proportion, bool)
         if not number or not 0 <= proportion <= 1:
             raise AttributeValueError(
                 f"{where}: available_memory_proportions has a wrong entry, got {shown(proportion)}, expected 0 to 1"
@@ -303,5 +305,4 @@ def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tu
     if values is None:
         return None
     read = read_ints(where, name, values)
-    is_default = all(type(each) is int for each in read) and read == default
-    return None if is_default else read
+    return None if tuple(integer_of(each) for each in read) == default else read

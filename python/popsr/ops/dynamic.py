@@ -21,7 +21,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
 
     Args:
         t: the operand.
-        index: integers: one offset an axis.
+        index: integers of any shape: one offset an axis, in C order.
         axes: the axes.
         sizes: how many positions of each.
         no_overlap: accepted for PopXL programs; has no effect.
@@ -54,7 +54,7 @@ def dynamic_update(
 
     Args:
         t: the operand.
-        index: integers: one offset an axis.
+        index: integers of any shape: one offset an axis, in C order.
         t_update: what replaces the range: its shape, the dtype of ``t``.
         axes: the axes.
         sizes: how many positions of each.
@@ -88,7 +88,7 @@ def dynamic_update_(
 
     Args:
         t: what is modified.
-        index: integers: one offset an axis.
+        index: integers of any shape: one offset an axis, in C order.
         t_update: what replaces the range: its shape, the dtype of ``t``.
         axes: the axes.
         sizes: how many positions of each.

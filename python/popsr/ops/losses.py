@@ -58,12 +58,17 @@ def nll_loss_with_softmax_grad(
 
     Args:
         probs: result of a softmax; the last axis is the class.
-        labels: integer class of each sample: the shape of ``probs`` without the last axis.
+        labels: integer class of each sample, of any shape with as many elements as ``probs`` has rows, in C order.
         loss_grad: gradient of the loss: a number or a tensor.
         ignore_index: samples of this class do not count.
         reduction: "mean" over samples that count, "sum", or "none".
     Returns:
-        The loss and the gradient.
+        The loss, a scalar, or of the shape of ``labels`` for reduction "none"; and the gradient, of the shape of
+        ``probs``.
+    Raises:
+        ShapeError: ``labels`` has another number of elements, or ``loss_grad`` is neither one element nor of the shape
+            of the loss.
+        DTypeError: ``probs`` is not floating or ``labels`` not integer.
     """
     if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
         wide = probs.dtype == dtypes.float64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import is_a
+from popsr._args import integer_of, is_a
 from popsr._emit import emit, emit_op
 from popsr._transaction import transactional
 from popsr.errors import DTypeError
@@ -59,5 +59,6 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
         AttributeValueError: ``n`` is not positive.
     """
     _check_seed("split_random_seed", seed)
-    count = n if is_a(n, int) and 0 < n <= _MAX_SEEDS else 1  # the core checks it
+    number = integer_of(n) or 0
+    count = number if 0 < number <= _MAX_SEEDS else 1  # the core checks it
     return tuple(emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1])

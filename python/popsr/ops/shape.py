@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_items
 from popsr._emit import emit
 from popsr._shown import shown
@@ -129,12 +131,12 @@ def slice(
         t: the operand.
         start: first position along each axis. Default: the whole axis.
         stop: position after the last.
-        step: 1 or -1.
+        step: every how many positions, downwards if negative; not 0. Default: 1.
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
     Raises:
-        ValueError: lists of different lengths, an inverted range, or another step.
+        ValueError: lists of different lengths, an inverted range, or a step 0.
     """
     attributes = slice_attributes("slice", start, stop, step, axis)
     return t if attributes is None else emit("slice", {"t": t}, **attributes)
@@ -286,10 +288,10 @@ def slice_attributes(
     return {"start": starts, "stop": stops, "step": steps, "axis": axes}
 
 
-def _as_list(op: str, value: int | Sequence[int | None] | None) -> list[int | None] | None:
+def _as_list(op: str, value: Any) -> list[int | None] | None:
     if value is None:
         return None
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) and not (isinstance(value, np.ndarray) and value.ndim == 1):
         return [read_int(f"{op}: bound", value)]
     items = read_items(op, "bounds", value, kind="ints")
     return [None if each is None else read_int(f"{op}: bound", each) for each in items]

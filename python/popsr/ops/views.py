@@ -31,12 +31,12 @@ def slice_(
         t: the operand.
         start: first position along each axis. Default: the whole axis.
         stop: position after the last.
-        step: 1 or -1.
+        step: every how many positions, downwards if negative; not 0. Default: 1.
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
     Raises:
-        ValueError: lists of different lengths, an inverted range, or another step.
+        ValueError: lists of different lengths, an inverted range, or a step 0.
     """
     attributes = slice_attributes("slice_", start, stop, step, axis)
     return t if attributes is None else emit("slice_", {"t": t}, **attributes)

@@ -30,9 +30,11 @@ def merge_collectives(ir: Ir) -> int:
     Returns:
         By how many ops it got shorter.
     Raises:
-        GraphError: the order of a write in place and another use of the same tensor is not fixed.
+        GraphError: the order of a write in place and another use of the same tensor is not fixed, and
+            ``ir.options.enable_inplace_ambiguity_checking`` is set.
     """
     _check_ir("merge_collectives", ir)
+    ir._check_order()
     return _core.merge_collectives(ir._core)
 
 
@@ -52,11 +54,13 @@ def merge_exchange(*, ir: Ir | None = None) -> int | contextlib.AbstractContextM
     Returns:
         By how many ops the program got shorter; or the context manager.
     Raises:
-        GraphError: the order of a write in place and another use of the same tensor is not fixed.
+        GraphError: the order of a write in place and another use of the same tensor is not fixed, and
+            ``ir.options.enable_inplace_ambiguity_checking`` is set.
     """
     if ir is None:
         return _merged_block()
     _check_ir("merge_exchange", ir)
+    ir._check_order()
     return _core.merge_exchange(ir._core)
 
 

@@ -15,6 +15,7 @@
 #include "popsr/kernels/level/cast-inl.h"
 #include "popsr/kernels/level/conv.h"
 #include "popsr/kernels/level/convert.h"
+#include "popsr/kernels/level/dropout.h"
 #include "popsr/kernels/level/elementwise-inl.h"
 #include "popsr/kernels/level/exact-inl.h"
 #include "popsr/kernels/level/functions.h"
@@ -190,6 +191,9 @@ constexpr void fill_functions(KernelTable& table) {
   table.split_u64 = split_u64;
   table.uniform_bits = uniform_bits;
   table.ars7 = ars7;
+  table.keep_mask = keep_mask;
+  table.keep_scaled_f32 = keep_scaled_f32;
+  table.keep_scaled_f64 = keep_scaled_f64;
   table.gather_strided = gather_strided;
   table.sr_apply = sr_apply;
   table.sr_apply_tiles = sr_apply_tiles;

@@ -34,6 +34,9 @@ class Embedding(Module):
         hidden_size: columns of the table.
         axis: what the groups of replicas share out: 0 the rows, 1 the columns.
         replica_grouping: groups of replicas with the same part. Default: one of all, with the whole table.
+
+    Attributes:
+        weight: the variable in the graph that ``build`` ran in last, for a head that shares it.
     Raises:
         ValueError: a number out of range.
         TypeError: ``dtype`` is none.
@@ -110,5 +113,7 @@ class Embedding(Module):
         else:
             columns //= groups
         draw = functools.partial(truncated_normal, (rows, columns))
-        weight = self.add_variable_input("weight", draw, self.dtype, replica_grouping=self.replica_grouping)
-        return ops.gather(weight, indices, axis=0, zero_OOR=True)
+        self.weight = self.add_variable_input(
+            "weight", draw, self.dtype, replica_grouping=self.replica_grouping
+        )
+        return ops.gather(self.weight, indices, axis=0, zero_OOR=True)

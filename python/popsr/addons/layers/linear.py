@@ -29,6 +29,9 @@ class Linear(Module):
         out_features: extent of the last axis of the result.
         bias: is there one?
         replica_grouping: groups of replicas with the same variables. Default: one of all.
+
+    Attributes:
+        weight: the variable in the graph that ``build`` ran in last, for layers that share it.
     Raises:
         ValueError: ``out_features`` is not an int of at least 1.
     """
@@ -54,13 +57,13 @@ class Linear(Module):
         """
         read_operand("Linear", x, 1)
         shape = (x.shape[-1], self.out_features)
-        weight = self.add_variable_input(
+        self.weight = self.add_variable_input(
             "weight",
             functools.partial(truncated_normal, shape),
             x.dtype,
             replica_grouping=self.replica_grouping,
         )
-        y = ops.matmul(x, weight)
+        y = ops.matmul(x, self.weight)
         if not self.bias:
             return y
         zeros = functools.partial(np.zeros, self.out_features, np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,8 +95,10 @@ def check_floats(where: str, name: str, kind: dtypes.dtype) -> None:
         )
 
 
-def read_labels(where: str, name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of integers of a shape.
+def read_labels(
+    where: str, name: str, value: Any, shape: tuple[int, ...], *, any_shape: bool = False
+) -> Tensor:
+    """A tensor of integers of a shape; with ``any_shape`` of any that has as many elements.
 
     Raises:
         TypeError: it is no tensor, or not of integers.
@@ -104,6 +107,8 @@ def read_labels(where: str, name: str, value: Any, shape: tuple[int, ...]) -> Te
     t = read_tensor(where, name, value)
     if not t.dtype.is_int:
         raise DTypeError(f"{where}: {name} are no integers, got {t.dtype.name}, expected int32 or uint32")
+    if any_shape and t.nelms == math.prod(shape):
+        return t
     return read_shape_of(where, name, t, shape)
 
 

@@ -48,24 +48,29 @@ def cross_entropy_with_grad(
 
     Args:
         x: as for ``cross_entropy``.
-        labels: as for ``cross_entropy``.
+        labels: as for ``cross_entropy``, but of any shape with as many elements as ``x`` has rows, in C order.
         loss_scaling: factor of the gradient, not of the loss: a number or a scalar tensor.
         ignore_index: as for ``cross_entropy``.
         reduction: as for ``cross_entropy``.
     Returns:
         The loss, and the gradient in the shape and dtype of ``x``.
+    Raises:
+        ShapeError: ``labels`` has another number of elements.
+        DTypeError: ``x`` is not floating or ``labels`` not integer.
     """
-    _check("cross_entropy_with_grad", x, labels, ignore_index, reduction)
+    _check("cross_entropy_with_grad", x, labels, ignore_index, reduction, any_shape=True)
     loss_scaling = read_number("cross_entropy_with_grad", "loss_scaling", loss_scaling)
     return ops.nll_loss_with_softmax_grad(
         ops.softmax(x, axis=-1), labels, loss_scaling, ignore_index, reduction
     )
 
 
-def _check(where: str, x: Any, labels: Any, ignore_index: Any, reduction: Any) -> None:
+def _check(
+    where: str, x: Any, labels: Any, ignore_index: Any, reduction: Any, *, any_shape: bool = False
+) -> None:
     """Before the softmax is added."""
     shape = read_floats(where, "x", x).shape
-    read_labels(where, "labels", labels, shape[:-1])
+    read_labels(where, "labels", labels, shape[:-1], any_shape=any_shape)
     read_choice(where, "reduction", reduction, get_args(REDUCTION_TYPE))
     if ignore_index is not None:
         read_int(f"{where}: ignore_index", ignore_index, -(2**63))

@@ -83,8 +83,10 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
     """Turn each pair of features ``(2 * i, 2 * i + 1)`` by the angle of its position.
 
     Args:
-        t: floats ``[..., seq_len, features]``.
-        sin: sines of the angles, of the dtype of ``t``: ``[seq_len, rotary_dim / 2]``.
+        t: floats ``[batch, sequence, heads, features]``; without heads ``[batch, sequence, features]``, without batch
+            ``[sequence, features]``.
+        sin: sines of the angles, of the dtype of ``t``: ``[sequence, rotary_dim / 2]``, ``[1, sequence,
+            rotary_dim / 2]`` or ``[batch, sequence, rotary_dim / 2]``.
         cos: cosines of the angles, likewise.
         rotary_dim: how many features are turned, from the first on; the others stay as they are. Default: all.
     Returns:
@@ -96,18 +98,13 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
     where = "rotary_pos_embed"
     if read_floats(where, "t", t).rank < 2:
         raise ShapeError(
-            f"{where}: t has too few axes, got shape {t.shape}, expected [..., seq_len, features]"
+            f"{where}: t has too few axes, got shape {t.shape}, expected [batch, sequence, heads, features]"
         )
     features = t.shape[-1]
     turned = _read_even(where, features if rotary_dim is None else rotary_dim, features)
-    table = (t.shape[-2], turned // 2)
     for name, each in (("sin", sin), ("cos", cos)):
-        if read_floats(where, name, each).shape != table:
-            raise ShapeError(f"{where}: {name} has another shape, got {each.shape}, expected {table}")
-        if each.dtype != t.dtype:
-            raise DTypeError(
-                f"{where}: {name} is of another dtype, got {each.dtype.name}, expected {t.dtype.name}"
-            )
+        _check_table(name, each, t, turned)
+    sin, cos = (_beside(each, t) for each in (sin, cos))
     lead = t.shape[:-1]
     kept = [] if turned == features else [ops.slice(t, turned, features, 1, -1)]
     head = ops.slice(t, 0, turned, 1, -1) if kept else t
@@ -116,6 +113,33 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
     both = [x * cos - y * sin, y * cos + x * sin]
     stacked = ops.concat([ops.reshape(each, (*lead, turned // 2, 1)) for each in both], -1)
     return ops.concat([ops.reshape(stacked, (*lead, turned)), *kept], -1)
+
+
+def _check_table(name: str, table: Tensor, t: Tensor, turned: int) -> None:
+    """A table has a row for each position, and may have one for each sample."""
+    where = "rotary_pos_embed"
+    batch, sequence = (1, t.shape[0]) if t.rank == 2 else t.shape[:2]
+    rows = (sequence, turned // 2)
+    shape = read_floats(where, name, table).shape
+    if shape not in (rows, (1, *rows), (batch, *rows)):
+        raise ShapeError(
+            f"{where}: {name} has another shape, got {shape}, expected {rows}, or (1, ...) or ({batch}, ...) of it, "
+            f"for t of shape {t.shape}"
+        )
+    if table.dtype != t.dtype:
+        raise DTypeError(
+            f"{where}: {name} is of another dtype, got {table.dtype.name}, expected {t.dtype.name}"
+        )
+
+
+def _beside(table: Tensor, t: Tensor) -> Tensor:
+    """The table with as many axes as ``t``, so that both broadcast."""
+    *batch, sequence, half = table.shape
+    if t.rank == 2:
+        return ops.reshape(table, (sequence, half)) if batch else table
+    if t.rank == 3:
+        return table
+    return ops.reshape(table, (*(batch or [1]), sequence, *[1] * (t.rank - 3), half))
 
 
 def _read_even(where: str, rotary_dim: int, most: int = 2**31) -> int:

@@ -180,9 +180,10 @@ def batch_serialise(
     """A graph that runs another one for each part of a batch, one after the other.
 
     In step i of row n it loads what has a handle, runs the graph, and stores what has one. Row n is the first input of
-    the new graph, an int32 scalar; entries of remote buffers are numbered as :class:`RemoteHandle` says. Inputs
-    without a handle are inputs of the new graph, the same in each step, by reference where they were; outputs without
-    one are dropped. Buffers get as many entries as are needed.
+    the new graph, an int32 scalar, and the seed the next, if there is one; entries of remote buffers are numbered as
+    :class:`RemoteHandle` says. Inputs without a handle follow as inputs of the new graph in their order, the same in
+    each step, by reference where they were; outputs without one are dropped. Buffers get as many entries as are
+    needed.
 
     Args:
         graph: the graph of one part.
@@ -226,8 +227,9 @@ def batch_serialise_fwd_and_grad(
     """``batch_serialise`` of a graph and of its gradient graph, which gets what it needs of the forward graph.
 
     A value of the forward graph that the gradient graph takes is, in this order: loaded by the handle of the gradient
-    graph's input; the seed; a named input of the gradient graph; loaded again from the remote buffer that the forward
-    graph loaded it from; loaded from where it is stored. What is not stored yet is stored in a new buffer.
+    graph's input; a named input of the gradient graph; loaded again from the remote buffer that the forward graph
+    loaded it from; loaded from where it is stored. What is not stored yet is stored in a new buffer. So is the seed of
+    each step: the gradient graph has no input for it.
 
     Args:
         forward_graph: the forward graph.
@@ -239,7 +241,7 @@ def batch_serialise_fwd_and_grad(
             graph is given.
         store_streams: as for ``batch_serialise``, by tensor of one of the graphs.
         store_buffers: the same of buffers; with a grouping as value, a new buffer whose entries it shards.
-        seed_input: input of the forward graph that is a random seed; the gradient graph's steps have the same seeds.
+        seed_input: input of the forward graph that is a random seed; the gradient graph's steps load the same seeds.
         rows: how many batches the buffers hold.
         io_mode: as for ``batch_serialise``.
     Returns:
@@ -326,9 +328,7 @@ class _Needed:
             value = connection.fwd_tensor
             if connection.connection_type is ExpectedConnectionType.FwdGrad or theirs in self.backward.loads:
                 continue
-            if value is self.forward.seed:
-                self.backward.seed = theirs
-            elif value in self.named:
+            if value is not self.forward.seed and value in self.named:
                 args[self.named[value]] = theirs
             else:
                 self.backward.loads[theirs] = self._kept(value)
@@ -456,7 +456,10 @@ def _serialise(graph: GraphWithNamedArgs, plan: _Plan) -> BatchSerialResult:
     for handle in (*plan.loads.values(), *plan.buffers.values()):
         if isinstance(handle, RemoteHandle):
             grow(handle, plan.steps, plan.rows)
-    inner, kept = graph.graph, [t for t in graph.graph.inputs if t not in plan.loads]
+    inner = graph.graph
+    kept = [t for t in inner.inputs if t not in plan.loads and t is not plan.seed]
+    if plan.seed is not None:
+        kept.insert(0, plan.seed)
     body = _step_graph(inner, kept, plan)
     with inner.ir.create_empty_graph(suffix_graph_name(inner.name, "batch_serial")) as outer:
         row = popsr.graph_input((), dtypes.int32, "row_offset")

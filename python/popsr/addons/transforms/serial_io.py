@@ -8,7 +8,7 @@ from typing import Any
 
 import popsr
 from popsr import ops
-from popsr._args import is_a, read_a, read_int, read_mapping
+from popsr._args import integer_of, is_a, read_a, read_int, read_mapping
 from popsr._shown import shown
 from popsr._transaction import transactional
 from popsr.addons._tiles import tiles
@@ -164,7 +164,7 @@ def grow(handle: RemoteHandle, steps: int, rows: int) -> None:
     read_a("grow: handle", handle, RemoteHandle)
     steps, rows = read_int("grow: steps", steps, 1), read_int("grow: rows", rows, 1)
     offset = handle.row_offset
-    last = 1 if offset is None else rows + (offset if isinstance(offset, int) else 0)
+    last = 1 if offset is None else rows + (integer_of(offset) or 0)
     handle.buffer.entries = max(handle.buffer.entries, steps * last)
 
 

@@ -1,7 +1,65 @@
 """The names of PopART's own package that PopXL programs use."""
 
-from popsr.errors import Error as popart_exception  # noqa: N813
-from popsr.errors import InternalError as popart_internal_exception  # noqa: N813
+from typing import TYPE_CHECKING
+
+from popsr._devices import (
+    DeviceConnectionType,
+    DeviceInfo,
+    DeviceManager,
+    DeviceSelectionCriterion,
+    DeviceType,
+    SyncPattern,
+)
+from popsr._option_enums import (
+    AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
+    BatchSerializationBatchSchedule,
+    BatchSerializationMethod,
+    BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    GradientTensorTrackingMethod,
+    Instrumentation,
+    MeanReductionStrategy,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from popsr._option_settings import (
+    AccumulateOuterFragmentSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    ExperimentalSettings,
+    NumIOTiles,
+    ReplicatedCollectivesSettings,
+    TensorLocationSettings,
+)
+from popsr._suggestions import unknown_attribute
+from popsr.compat._device_libraries import load_library
+from popsr.compat.popart._data_flow import (
+    AnchorReturnType,
+    AnchorReturnTypeId,
+    DataFlow,
+    Patterns,
+    PatternsLevel,
+)
+from popsr.compat.popart._errors import (
+    popart_exception,
+    popart_internal_exception,
+    popart_runtime_error,
+    poplar_application_runtime_error,
+    poplar_exception,
+    poplar_recoverable_runtime_error,
+    poplar_runtime_error,
+)
+from popsr.compat.popart._logging import Logger, getLogger
+from popsr.compat.popart._sessions import InferenceSession, PyStepIO, TrainingSession
+from popsr.compat.popart._types import DataType, TensorInfo
+from popsr.compat.popart._version import versionString
 from popsr.graph import Graph
 from popsr.io import PyWeightsIO
 from popsr.options import Options as SessionOptions
@@ -16,20 +74,72 @@ from popsr.tensorlocation import (
 )
 
 __all__ = [
+    "AccumulateOuterFragmentSchedule",
+    "AccumulateOuterFragmentSettings",
+    "AnchorReturnType",
+    "AnchorReturnTypeId",
+    "AutodiffStitchStrategy",
+    "AutomaticLossScalingSettings",
+    "BatchSerializationBatchSchedule",
+    "BatchSerializationMethod",
+    "BatchSerializationSettings",
+    "BatchSerializationTransformContext",
     "CommGroup",
     "CommGroupType",
+    "DataFlow",
+    "DataType",
+    "DeviceConnectionType",
+    "DeviceInfo",
+    "DeviceManager",
+    "DeviceSelectionCriterion",
+    "DeviceType",
     "ExecutionContext",
+    "ExecutionPhaseIOSchedule",
+    "ExecutionPhaseSchedule",
+    "ExecutionPhaseSettings",
+    "ExperimentalSettings",
+    "GradientTensorTrackingMethod",
     "Graph",
+    "InferenceSession",
+    "Instrumentation",
+    "Logger",
+    "MeanReductionStrategy",
+    "MergeVarUpdateType",
+    "NumIOTiles",
+    "Patterns",
+    "PatternsLevel",
+    "PyStepIO",
     "PyWeightsIO",
+    "RecomputationType",
+    "ReductionType",
     "ReplicaGrouping",
+    "ReplicatedCollectivesSettings",
     "ReplicatedTensorSharding",
     "Session",
     "SessionOptions",
+    "SubgraphCopyingStrategy",
+    "SyncPattern",
+    "SyntheticDataMode",
+    "TensorInfo",
     "TensorLocation",
+    "TensorLocationSettings",
     "TensorStorage",
     "TileSet",
+    "TrainingSession",
     "VariableRetrievalMode",
     "VariableSettings",
+    "VirtualGraphMode",
+    "getLogger",
+    "load_library",
     "popart_exception",
     "popart_internal_exception",
+    "popart_runtime_error",
+    "poplar_application_runtime_error",
+    "poplar_exception",
+    "poplar_recoverable_runtime_error",
+    "poplar_runtime_error",
+    "versionString",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute("popart", __all__)

@@ -1,7 +1,8 @@
-"""``python -m popsr check`` lists what is missing with file and line, and nothing else."""
+"""``python -m popsr check`` lists what is missing with file, line and column, and nothing else."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from popsr import ops
 from popsr.compat import _check, _values
 from popsr.compat._finder import ALIASES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +25,20 @@ def _missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _check_program(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
-    """Exit status, lines without the name of the file, and the summary."""
+    """Exit status, "line: text" of what is found, without packages that are not installed, and the summary."""
     script = folder / "script.py"
     script.write_text(text)
-    status = _check.main([str(script)])
-    *lines, summary = capsys.readouterr().out.splitlines()
-    assert all(line.startswith(f"{script}:") for line in lines)
-    return status, [line.removeprefix(f"{script}:") for line in lines], summary
+    status = _check.main([str(script), "--json"])
+    found = [
+        each for each in json.loads(capsys.readouterr().out)["findings"] if each["kind"] != "not installed"
+    ]
+    assert {each["path"] for each in found} <= {str(script)}
+    assert _check.main([str(script)]) == status
+    return (
+        status,
+        [f"{each['line']}: {each['text']}" for each in found],
+        capsys.readouterr().out.splitlines()[-1],
+    )
 
 
 # --- what is missing: a program, and what is listed -----------------------------------------------------------------
@@ -92,8 +100,13 @@ MISSING = {
         ["3: no popxl.Ir.nope"],
     ),
     "through properties": (
-        "import popxl\nir = popxl.Ir()\nir.main_graph.nope\nir._pb_ir.logIr()",
-        ["3: no popxl.Graph.nope", "4: no popxl.Ir._pb_ir.logIr"],
+        "import popxl\nir = popxl.Ir()\nir.main_graph.nope\nir._pb_ir.logIrr()\n"
+        "ir.main_graph._pb_graph.getOpps()\nir._pb_ir.getAllGraphs()",
+        [
+            "3: no popxl.Graph.nope",
+            "4: no popxl.Ir._pb_ir.logIrr",
+            "5: no popxl.Graph._pb_graph.getOpps",
+        ],
     ),
     "in a with statement": (
         "import popxl\nwith popxl.Session(popxl.Ir()) as s, popxl.Ir().main_graph as g:\n  s.runn()\n  g.nope",
@@ -103,7 +116,7 @@ MISSING = {
     "of what operators return": (f"{TENSOR}y = x @ x + x\ny.nope", ["5: no popxl.Tensor.nope"]),
     "of annotated parameters": (
         "import popxl\ndef f(x: popxl.Tensor, *, y: popxl.Graph):\n  x.nope, y.nope",
-        ["3: no popxl.Graph.nope", "3: no popxl.Tensor.nope"],
+        ["3: no popxl.Tensor.nope", "3: no popxl.Graph.nope"],
     ),
     "of annotated names": ("import popxl\ng: popxl.Graph = make()\ng.nope", ["3: no popxl.Graph.nope"]),
     "of unpacked names": (
@@ -139,7 +152,7 @@ def test_missing_names_are_listed_with_their_lines(
     assert lines == expected
     assert status == 1
     names = {line.partition(": ")[2] for line in expected}
-    assert re.fullmatch(rf"1 script: \d+ names? used, {len(names)} missing", summary)
+    assert re.fullmatch(rf"check: 1 script, \d+ names? used, {len(names)} missing: does not run yet", summary)
 
 
 # --- what is not missing --------------------------------------------------------------------------------------------
@@ -185,7 +198,7 @@ def test_nothing_else_is_listed(program: str, tmp_path: Path, capsys: pytest.Cap
     status, lines, summary = _check_program(NOT_MISSING[program], tmp_path, capsys)
     assert lines == []
     assert status == 0
-    assert summary.endswith("used, nothing missing")
+    assert re.fullmatch(r"check: 1 script, \d+ names? used(, \d+ notes?)?: runs as far as names go", summary)
 
 
 def _with_popxls_names(text: str) -> str:
@@ -247,12 +260,12 @@ def test_attributes_of_real_objects_are_known() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (b"x = (\n", ":1: syntax error: '(' was never closed"),
-        (b"import popxl\nwith\n", ":2: syntax error: invalid syntax"),
-        (b"x = '\xff'\n", ":1: syntax error: "),
-        (b"x = 1\0\n", ":1: syntax error: source code string cannot contain null bytes"),
-        (b"x = " + b"-" * 100_000 + b"1\n", ":1: syntax error: "),
-        (b"x = a" + b".b" * 5_000 + b"\n", ":1: syntax error: "),
+        (b"x = (\n", ":1:5: syntax error: '(' was never closed"),
+        (b"import popxl\nwith\n", ":2:5: syntax error: invalid syntax"),
+        (b"x = '\xff'\n", ":1:"),
+        (b"x = 1\0\n", ":1:1: syntax error: source code string cannot contain null bytes"),
+        (b"x = " + b"-" * 100_000 + b"1\n", ":1:1: syntax error: "),
+        (b"x = a" + b".b" * 5_000 + b"\n", ":1:1: syntax error: "),
     ],
     ids=["open", "invalid", "encoding", "null", "nested", "chain"],
 )
@@ -264,7 +277,7 @@ def test_what_is_no_program_is_said_with_its_line(
     assert _check.main([str(script)]) == 1
     line, summary = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{script}{message}")
-    assert summary == "0 scripts: 0 names used, nothing missing; 1 script not read"
+    assert summary == "check: 0 scripts, 0 names used, 1 file not read: does not run yet"
 
 
 def test_programs_are_read_in_their_encoding_and_their_warnings_ignored(
@@ -273,7 +286,7 @@ def test_programs_are_read_in_their_encoding_and_their_warnings_ignored(
     script = tmp_path / "script.py"
     script.write_bytes("# coding: latin-1\nimport popxl\nx = 'é\\d'; x is 3\npopxl.é\n".encode("latin-1"))
     assert _check.main([str(script)]) == 1
-    assert capsys.readouterr().out.splitlines()[0] == f"{script}:4: no popxl.é"
+    assert capsys.readouterr().out.splitlines()[0] == f"{script}:4:7: no popxl.é"
 
 
 def test_files_that_cannot_be_read_do_not_hide_the_others(
@@ -282,15 +295,17 @@ def test_files_that_cannot_be_read_do_not_hide_the_others(
     good, bad, absent = (str(tmp_path / name) for name in ("good.py", "bad.py", "absent.py"))
     Path(good).write_text("import popxl\npopxl.Ir")
     Path(bad).write_text("import popxl\npopxl.nope, popxl.nope")
-    assert _check.main([good, absent, bad, str(tmp_path)]) == 2
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert _check.main([good, absent, bad, str(empty)]) == 2
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        f"{bad}:2: no popxl.nope",
-        "2 scripts: 2 names used, 1 missing; 2 scripts not read",
+        f"{bad}:2:7: no popxl.nope; did you mean 'op'?",
+        "check: 2 scripts, 2 names used, 1 missing, 2 files not read: does not run yet",
     ]
     assert err.splitlines() == [
         f"popsr: check: cannot read '{absent}', got No such file or directory",
-        f"popsr: check: cannot read '{tmp_path}', got Is a directory",
+        f"popsr: check: no Python files below '{empty}', expected scripts",
     ]
 
 
@@ -298,4 +313,7 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import popxl\nimport no_such_package\nraise SystemExit(popxl.Ir())\n")
     code = f"import sys; from popsr.__main__ import main; sys.exit(main(['check', {str(script)!r}]))"
-    assert run_python(code) == "1 script: 1 name used, nothing missing\n"
+    assert run_python(code).splitlines() == [
+        f"{script}:2:8: note: no module no_such_package: not installed here",
+        "check: 1 script, 1 name used, 1 note: runs as far as names go",
+    ]

@@ -1,0 +1,14 @@
+"""Classes of ops: one for each op of popsr, by PopART's names."""
+
+from typing import TYPE_CHECKING
+
+from popsr._popart_objects._op_classes import classes
+from popsr._suggestions import unknown_attribute
+from popsr.compat.popart._internal.ir.op import collectives, exchange
+
+__all__ = [*classes(""), "collectives", "exchange"]
+
+globals().update(classes(""))
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

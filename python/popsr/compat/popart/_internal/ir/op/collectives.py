@@ -1,0 +1,13 @@
+"""Classes of collectives, by PopART's names."""
+
+from typing import TYPE_CHECKING
+
+from popsr._popart_objects._op_classes import classes
+from popsr._suggestions import unknown_attribute
+
+__all__ = [*classes("collectives")]
+
+globals().update(classes("collectives"))
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -1,0 +1,49 @@
+"""popdist's helpers for PopART's sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from popsr._args import read_a
+from popsr._devices import DeviceConnectionType, DeviceInfo, DeviceManager
+from popsr._suggestions import unknown_attribute
+from popsr.compat import popdist
+from popsr.options import Options
+
+__all__ = ["configureSessionOptions", "getDevice"]
+
+
+def configureSessionOptions(opts: Options) -> None:  # noqa: N802
+    """Let options say how many replicas there are.
+
+    Args:
+        opts: the options.
+    Raises:
+        ArgumentTypeError: not options.
+        UnsupportedError: a launcher started more than one instance.
+    """
+    read_a("popdist.popart.configureSessionOptions: opts", opts, Options)
+    local, total = popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas()
+    opts.enableReplicatedGraphs = local > 1
+    opts.replicatedGraphCount = local
+    opts.enableDistributedReplicatedGraphs = False  # of several instances
+    opts.globalReplicationFactor = total
+    opts.globalReplicaOffset = popdist.getReplicaIndexOffset()
+
+
+def getDevice(  # noqa: N802
+    connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+) -> DeviceInfo:
+    """A device with the IPUs of all replicas.
+
+    Args:
+        connectionType: recorded.
+    Raises:
+        UnsupportedError: a launcher started more than one instance.
+    """
+    ipus = popdist.getNumLocalReplicas() * popdist.getNumIpusPerReplica()
+    return DeviceManager().acquireAvailableDevice(ipus, connectionType=connectionType)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute("popdist.popart", __all__)

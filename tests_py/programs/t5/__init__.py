@@ -1,0 +1,1 @@
+"""An encoder and a decoder with relative position bias: teacher forcing, and generation from a kept encoding."""
