@@ -8,22 +8,17 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import assert_same_bits, run_python
-from support.published import CONFIGS, PACKAGES, PROGRAMS, START, Run, importable
+from support.published import CONFIGS, PACKAGES, PROGRAMS, START, Run, equal_inputs, importable
 
 import popsr
 from popsr import errors
 from popsr.compat import _check
 
 STEPS = 5
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::popsr.ReplicaWarning"
-)  # their learning rates are fed to each replica
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,18 +86,15 @@ def test_a_program_with_an_operator_of_its_own_runs() -> None:
 
 
 @pytest.mark.parametrize(("name", "config"), CONFIGS)
-def test_state_is_proved_where_learning_rates_are_one_value(
-    name: str, config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def new(shape: Any, dtype: Any, stream: str) -> Any:
-        mode = "broadcast" if stream in ("lr", "position", "tokens") else "replicate"
-        return popsr.h2d_stream(shape, dtype, stream, replicated_stream_mode=mode)
-
-    monkeypatch.setattr(popsr.addons.InputStreams, "_new", staticmethod(new))
-    run = start(name, config)
-    facts = popsr.analysis.analyze(run.program.ir)
-    assert [str(lint) for lint in facts.warnings if lint.code in ("L1", "L2", "L3", "L7", "L12")] == []
-    assert not facts.drifting()
+def test_all_replicas_that_share_state_are_proved_to_keep_it(name: str, config: str) -> None:
+    run = start(name, config, check=True)
+    run.run(0, STEPS)
+    facts = popsr.analysis.analyze(run.program.ir, equal=equal_inputs(run))
+    for found in (facts, run.session.facts):
+        assert [str(lint) for lint in found.warnings if lint.code in ("L1", "L2", "L3", "L7", "L12")] == []
+        assert not found.drifting()
+    for variable in run.session.state.values_flat() if name in ("gpt", "t5") else ():  # others are shards
+        assert facts.is_equal(variable, variable.replica_grouping), variable.name
 
 
 @pytest.mark.parametrize(("name", "config"), CONFIGS)

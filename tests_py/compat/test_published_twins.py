@@ -12,10 +12,6 @@ from support.published import START, importable
 
 STEPS, RTOL = 20, 2e-5
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::popsr.ReplicaWarning"
-)  # their learning rates are fed to each replica
-
 
 @pytest.fixture(scope="module", autouse=True)
 def programs() -> Iterator[None]:

@@ -15,6 +15,7 @@ import numpy as np
 
 import popsr
 from popsr import compat, ops
+from popsr.replicas import ReplicaGrouping
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 PACKAGES = ("model_utils", "bert", "gpt", "llama", "t5")
@@ -159,3 +160,13 @@ CONFIGS = [
     ("t5", "translation"),
 ]
 """What is proved and run in all modes."""
+
+
+def equal_inputs(run: Run) -> dict[Any, ReplicaGrouping]:
+    """Streams that the program feeds the same rows on each replica of a group."""
+    ir, inputs = run.program.ir, run.session.inputs
+    everywhere = ir.replica_grouping()
+    streams = {inputs[name]: everywhere for name in ("lr", "position", "tokens") if name in inputs.keys()}  # noqa: SIM118
+    if hasattr(run.config.execution, "tensor_parallel") and "seed" in inputs.keys():  # noqa: SIM118
+        streams[inputs["seed"]] = ir.replica_grouping(group_size=run.config.execution.tensor_parallel)
+    return streams
