@@ -312,7 +312,7 @@ std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   std::map<StreamId, PartitionId> rows;
   for (StreamId id = 0; id < ir.num_streams(); ++id) {
     if (!ir.stream(id).to_device || ir.stream(id).mode != StreamMode::kReplicate) continue;
-    const std::size_t choice = (ir.num_ops() * 7 + id) % 4;
+    const std::size_t choice = (static_cast<std::size_t>(ir.replication()) + id * 5) % 4;
     if (choice == 0) rows[id] = table.top();
     if (choice == 1 && ir.replication() % 2 == 0) {
       rows[id] = ReplicaGrouping::from_stride(ir.replication(), 1, 2).partition(table);

@@ -146,7 +146,8 @@ TEST_CASE("a product of equal operands is computed once, not once for each membe
   const TensorId w = p.variable("w", {}, {DType::kFloat32, {3, 3}});
   store(p, p("replicated_all_reduce", {p("matmul", {w, w}, "square")}, "sum", {{"op", std::string("add")}}),
         "out");
-  const Session session(borrow(p), {});
+  const auto facts = std::make_shared<const PartitionAnalysis>(p.ir);
+  const Session session(borrow(p), {}, facts);
   CHECK(session.plan().to_string().find("matmul+") == std::string::npos);
 }
 
@@ -164,7 +165,8 @@ TEST_CASE("a product is not folded into what it reads") {
 TEST_CASE("a folded product needs the memory of one replica") {
   Program p(256);
   weight_gradient(p, "replicated_all_reduce", p.groups(1, 256));
-  const Session session(borrow(p), {});
+  const auto facts = std::make_shared<const PartitionAnalysis>(p.ir);  // of streams that are fed unequal rows
+  const Session session(borrow(p), {}, facts);
   const std::size_t inputs = 256 * (3 * 5 + 3 * 7) * sizeof(float);
   CHECK(session.memory().activations < inputs + 4096);
   CHECK(session.plan().to_string().find("matmul+replicated_all_reduce") != std::string::npos);
@@ -177,7 +179,8 @@ TEST_CASE("a product that somebody else reads is not folded") {
   const TensorId sum = p("replicated_all_reduce", {square}, "sum", {{"op", std::string("add")}});
   store(p, square, "local");
   const StreamId out = store(p, sum, "out");
-  const Session session(borrow(p), {});
+  const auto facts = std::make_shared<const PartitionAnalysis>(p.ir);
+  const Session session(borrow(p), {}, facts);
   CHECK(session.plan().to_string().find("matmul+") == std::string::npos);
   CHECK(result_of(p, out, {}) == result_of(p, out, {.dedup = false}));
 }

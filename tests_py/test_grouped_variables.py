@@ -331,7 +331,8 @@ def test_a_copy_is_stored_per_group_and_not_per_replica(group_size: int | None, 
     grouping = ir.replica_grouping(group_size=group_size)
     shape = (256,) if grouping.num_groups == 1 else (grouping.num_groups, 256)
     with ir.main_graph:
-        v = popsr.variable(np.zeros(shape, np.float32), replica_grouping=grouping)
+        rows = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)  # equal rows would be stored once
+        v = popsr.variable(rows, replica_grouping=grouping)
         ops.add_(v, popsr.constant(1.0))
     session = popsr.Session(ir)
     assert session.memory()["variables"] == copies * 256 * 4

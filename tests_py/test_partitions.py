@@ -43,7 +43,8 @@ class Four:
 
     def variable(self, grouping: popsr.ReplicaGrouping) -> popsr.Variable:
         shape = (grouping.num_groups, 8) if grouping.num_groups > 1 else (8,)
-        return make_variable(np.zeros(shape, np.float32), replica_grouping=grouping)
+        rows = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)  # equal ones would be stored once
+        return make_variable(rows, replica_grouping=grouping)
 
     def fact(self, tensor: popsr.Tensor) -> str:
         return str(analyze(self.ir).partition(tensor))
@@ -318,6 +319,11 @@ def test_storage_follows_the_fixpoint() -> None:
         ops.add_(four.top, four.own)
         ops.relu(four.by_pairs)
         ops.relu(four.by_strided)
-    session = popsr.Session(four.ir)
+    session = popsr.Session(four.ir, weights_to_host_on_exit=False)
+    rows = np.arange(32, dtype=np.float32).reshape(4, 8)
+    modes = {stream: stream.replicated_stream_mode for stream in session.expected_inputs()}
+    feed = {stream: rows if mode == "replicate" else rows[0] for stream, mode in modes.items()}
+    with session, pytest.warns(popsr.ReplicaWarning):
+        session.run(feed)
     assert str(session.storage(four.top)) == BOTTOM
     assert str(session.storage(four.by_pairs)) == PAIRS

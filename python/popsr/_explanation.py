@@ -164,12 +164,12 @@ class Lint:
     """Something suspicious; programs run all the same, see ``PartitionAnalysis.warnings``.
 
     Attributes:
-        code: "L1" to "L9", or "L12".
+        code: "L1" to "L9", "L12" or "L13".
         op: the op that it is about, if any.
         tensor: the tensor that it is about, if any.
         location: ``file:line`` in the user's program.
         cost: what it costs, in ``unit``.
-        unit: "groups", "bytes", "replicas", "values", "seeds", "times" or "pairs".
+        unit: "groups", "bytes", "replicas", "values", "seeds", "times", "pairs" or "variables".
         text: what is wrong and what to do about it.
     """
 

@@ -41,6 +41,7 @@ class SessionVariables:
     _variables: dict[Variable, None]
     _copies: HostCopies
     _group_lint: GroupLint
+    _seeds_at: tuple[int, bool, str] | None
 
     @noted("reading variables")
     def weights_to_host(self) -> None:
@@ -70,6 +71,7 @@ class SessionVariables:
         self._require_attached("weights_from_host")
         with self._lock:
             self._require_idle("weights_from_host")
+            self._ir._restore_seeds(self._seeds_at)
             self._copies.upload()
             self._set_stale(False)
 
@@ -247,6 +249,7 @@ class SessionVariables:
                 if mapped is not None and not mapped.flags.writeable:
                     raise SessionError(f"{where}: '{variable.id}' is a read-only memory-mapped array")
             self._refresh(where)  # others keep their values
+            self._ir._restore_seeds(self._seeds_at)
             self._copies.write(rows)
 
     def _download(self, where: str, *, may_raise: bool) -> None:

@@ -325,6 +325,11 @@ class Ir(Handle):
             return
         self._decide_seeds(decided)
 
+    def _restore_seeds(self, decided: tuple[int, bool, str] | None) -> None:
+        """Give ops the seed rules that options decided earlier, for a session that was made then."""
+        if decided is not None and self._seeds_at != decided and self._core.epoch == decided[0]:
+            self._decide_seeds(decided)
+
     @transactional
     def _decide_seeds(self, decided: tuple[int, bool, str]) -> None:
         _, is_enabled, mode = decided

@@ -124,6 +124,9 @@ class Op(Handle):
     def seed_partition(self) -> Partition | None:
         """Replicas that round with the same random numbers; None when it does not round stochastically.
 
+        As ``analyze(ir)`` proves them, which assumes nothing of what streams are fed. A session whose streams are fed
+        equal rows may choose coarser ones.
+
         Parts of a merged op round each with its own; of the merged op it is what they have in common.
         """
         of_parts = [seeds for part in self.parts if (seeds := part.seed_partition) is not None]

@@ -134,6 +134,7 @@ class Session(SessionVariables):
         self._variable_ids = {variable._id for variable in self._variables}
         self._copies = HostCopies(ir, self._core, self._variables)
         self._errors = errors
+        self._seeds_at = ir._seeds_at
         self._facts: PartitionAnalysis | None = None
         self._group_lint = GroupLint(ir, drifts, "L3" in errors)
         self._plan_streams()
@@ -264,6 +265,7 @@ class Session(SessionVariables):
                 self._running = False
 
     def _run_core(self, arrays: list[Any], bar: Any) -> None:
+        self._ir._restore_seeds(self._seeds_at)
         try:
             if bar is None:
                 self._core.run(arrays, self._transfers, self._print, None, self._stray, self._news)

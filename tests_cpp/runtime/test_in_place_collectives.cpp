@@ -22,7 +22,9 @@ struct Case {
 
   std::shared_ptr<const Ir> ir() const { return {program, &program->ir}; }
   std::size_t staged(bool dedup = true) const {
-    const Session session(ir(), {.dedup = dedup, .num_threads = 1});
+    const auto facts =
+        std::make_shared<const PartitionAnalysis>(*ir());  // of streams that are fed unequal rows
+    const Session session(ir(), {.dedup = dedup, .num_threads = 1}, facts);
     std::size_t buffers = 0;
     for_each_op(session.plan().instructions(),
                 [&buffers](const Instruction& instruction) { buffers += instruction.staging.size(); });

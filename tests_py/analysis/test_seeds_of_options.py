@@ -31,12 +31,12 @@ class TwoReductions:
             self.ir.options.enable_stochastic_rounding = True
             self.ir.options.stochastic_rounding_mode = mode
         with self.ir.main_graph, popsr.in_sequence():
-            self.stream = popsr.h2d_stream((64,), BF16)
+            self.stream = popsr.h2d_stream((65,), BF16)
             pairs = collectives.replicated_all_reduce(
                 ops.host_load(self.stream), "add", self.ir.replica_grouping(1, 2)
             )
             self.sum = collectives.replicated_all_reduce(pairs, "add", self.ir.replica_grouping(2, 2))
-            self.out = popsr.d2h_stream((64,), BF16)
+            self.out = popsr.d2h_stream((65,), BF16)
             ops.host_store(self.out, self.sum)
 
     @property
@@ -44,7 +44,7 @@ class TwoReductions:
         return self.ir.main_graph.ops[2]
 
     def run(self, session: popsr.Session) -> Any:
-        data = np.random.default_rng(1).normal(size=(4, 64)).astype(BF16.as_numpy())
+        data = np.random.default_rng(1).normal(size=(4, 65)).astype(BF16.as_numpy())
         with session:
             return session.run({self.stream: data})[self.out]
 
@@ -255,7 +255,7 @@ def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: str) -> None:
     def with_drift() -> TwoReductions:
         program = TwoReductions(mode)
         with program.ir.main_graph, popsr.in_sequence():
-            w = popsr.variable(np.zeros(64), BF16, name="w")
+            w = popsr.variable(np.zeros(65), BF16, name="w")
             ops.var_updates.accumulate_(w, ops.host_load(program.stream))
         return program
 
@@ -268,7 +268,7 @@ def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: str) -> None:
         with pytest.warns(popsr.ReplicaWarning, match="L2"):
             session = popsr.Session(each.ir, weights_to_host_on_exit=False)
         session.ir.num_host_transfers = 2
-        data = np.random.default_rng(1).normal(size=(2, 4, 64)).astype(BF16.as_numpy())
+        data = np.random.default_rng(1).normal(size=(2, 4, 65)).astype(BF16.as_numpy())
         with session:
             results.append(session.run({each.stream: data})[each.out])
     assert_same_bits(*results)

@@ -22,13 +22,13 @@ from popsr.ops import collectives, var_updates
 
 F32 = popsr.float32
 DRIFT = """\
-x = popsr.h2d_stream((2,), F32, 'x')
-w = popsr.variable(np.zeros(2, np.float32), name='w')
+x = popsr.h2d_stream((66,), F32, 'x')
+w = popsr.variable(np.zeros(66, np.float32), name='w')
 ops.add_(w, ops.host_load(x))
 """
 PARTED = """\
-own = ops.host_load(popsr.h2d_stream((), popsr.bool, 'own'))
-w = popsr.variable(np.zeros(2, np.float32), name='w')
+own = ops.greater(ops.sum(ops.host_load(popsr.h2d_stream((66,), F32, 'own')), 0), popsr.constant(0.0))
+w = popsr.variable(np.zeros(66, np.float32), name='w')
 reduce = ir.create_graph(lambda a: collectives.replicated_all_reduce(a), w)
 same = ir.create_graph(lambda a: ops.relu(a), w)
 ops.conditional(own, reduce, same, [w], [w])
@@ -57,7 +57,7 @@ def texts(found: list[warnings.WarningMessage]) -> list[str]:
 
 def data(session: popsr.Session) -> dict[Any, Any]:
     """Another row for each of four replicas."""
-    return {stream: np.arange(8, dtype=np.float32).reshape(4, 2) for stream in session.expected_inputs()}
+    return {stream: np.arange(264, dtype=np.float32).reshape(4, 66) for stream in session.expected_inputs()}
 
 
 # --- what is said, and where ----------------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ def test_variables_that_drift_on_one_line_are_one_warning(caught: Caught) -> Non
     for count in (2, 3):
         ir, _ = build(
             4,
-            f"x = ops.host_load(popsr.h2d_stream((), F32))\nvs = [popsr.variable(0.0, name=f'v{{i}}') for i in "
-            f"range({count})]\nfor v in vs: ops.add_(v, x)",
+            "x = ops.sum(ops.host_load(popsr.h2d_stream((66,), F32)), 0)\n"
+            f"vs = [popsr.variable(0.0, name=f'v{{i}}') for i in range({count})]\nfor v in vs: ops.add_(v, x)",
         )
         popsr.Session(ir)
         (text,) = texts(caught())
@@ -180,8 +180,8 @@ def test_a_program_that_changed_warns_of_new_lines_only(caught: Caught) -> None:
     popsr.Session(ir)
     assert len(caught()) == 1
     with ir.main_graph, popsr.in_sequence():
-        v = popsr.variable(np.zeros(2, np.float32), name="v")
-        var_updates.accumulate_(v, ops.host_load(popsr.h2d_stream((2,), F32, "y")))
+        v = popsr.variable(np.zeros(66, np.float32), name="v")
+        var_updates.accumulate_(v, ops.host_load(popsr.h2d_stream((66,), F32, "y")))
     popsr.Session(ir)
     (text,) = texts(caught())
     assert text.startswith("L2: 'v' drifts")
@@ -203,8 +203,8 @@ def drift_here() -> popsr.Ir:
     """A program of this module."""
     ir = popsr.Ir(replication=4)
     with ir.main_graph, popsr.in_sequence():
-        w = popsr.variable(np.zeros(2, np.float32), name="w")
-        ops.add_(w, ops.host_load(popsr.h2d_stream((2,), F32, "x")))
+        w = popsr.variable(np.zeros(66, np.float32), name="w")
+        ops.add_(w, ops.host_load(popsr.h2d_stream((66,), F32, "x")))
     return ir
 
 
@@ -310,7 +310,7 @@ READS: dict[str, Read] = {
     "get_tensor_data": lambda s, w, _: s.get_tensor_data(w),
     "get_tensors_data": lambda s, w, _: s.get_tensors_data([w]),
     "weights_to_host": lambda s, w, _: s.weights_to_host(),
-    "read_weights": lambda s, w, _: s.read_weights(PyWeightsIO({w: np.zeros(2, np.float32)})),
+    "read_weights": lambda s, w, _: s.read_weights(PyWeightsIO({w: np.zeros(66, np.float32)})),
     "save_safetensors": lambda s, w, folder: io.save_safetensors(s, folder / "w.safetensors"),
     "save_onnx": lambda s, w, folder: io.save_onnx(s, folder / "w.onnx"),
 }
@@ -327,9 +327,9 @@ def test_a_read_that_is_refused_changes_nothing(as_errors: None, name: str, tmp_
         for _ in range(2):
             with pytest.raises(popsr.ReplicaWarning, match=r"^L3: "):
                 READS[name](session, w, tmp_path)
-        assert session.get_tensor_data(w, replicas="all").tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert session.get_tensor_data(w, replicas="all").tolist() == np.arange(264).reshape(4, 66).tolist()
         session.weights_from_host()  # the host copy is what it was
-        assert session.get_tensor_data(w).tolist() == [0, 0]
+        assert session.get_tensor_data(w).tolist() == [0] * 66
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
         "w.safetensors": b"old",
         "w.onnx": b"old",
@@ -342,7 +342,7 @@ def test_leaving_a_session_that_is_refused_leaves_the_host_copy(as_errors: None)
     with pytest.raises(popsr.ReplicaWarning, match=r"^L3: exit: "), session:
         session.run(data(session))
     assert not session.is_attached
-    assert session.get_tensor_data(w).tolist() == [0, 0]
+    assert session.get_tensor_data(w).tolist() == [0] * 66
 
 
 # --- what is saved but read by no run -------------------------------------------------------------------------------
@@ -388,8 +388,8 @@ def test_merged_collectives_and_gradients_keep_their_lines(caught: Caught) -> No
     """Ops that transforms make have the lines of what they are made of."""
     ir = popsr.Ir(replication=4)
     with ir.main_graph, popsr.in_sequence():
-        w = popsr.variable(np.ones(2, np.float32), name="w")
-        x = ops.host_load(popsr.h2d_stream((2,), F32, "x"))
+        w = popsr.variable(np.ones(66, np.float32), name="w")
+        x = ops.host_load(popsr.h2d_stream((66,), F32, "x"))
         graph = ir.create_graph(lambda a, b: ops.sum(a * b), w, x)
         call = ops.call_with_info(graph, w, x)
         gradient = popsr.transforms.autodiff(graph)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/claims.h"
 
@@ -35,6 +36,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
   for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const Tensor& tensor = ir.tensor(id);
     if (tensor.kind == TensorKind::kVariable) add(tensor.grouping->partition(table));
+    if (tensor.kind == TensorKind::kShard) add(declared_fact(ir, id));
   }
   for (OpId id = 0; id < ir.num_ops(); ++id) {
     const Op& op = ir.op(id);

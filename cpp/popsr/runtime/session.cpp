@@ -42,6 +42,12 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
   }
 }
 
+std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
+  std::vector<std::optional<SeedRule>> rules;
+  for (OpId id = 0; id < ir.num_ops(); ++id) rules.push_back(ir.op(id).seeds);
+  return rules;
+}
+
 }  // namespace
 
 /// What decides the facts of a run.
@@ -80,11 +86,11 @@ struct Session::Compiled {
 
 struct Session::State {
   State(const Ir& ir, const SessionOptions& given, int threads)
-      : options(given), pool(threads), groups(ir), seeds_epoch(ir.seeds_epoch()) {}
+      : options(given), pool(threads), groups(ir), seeds(seed_rules(ir)) {}
   SessionOptions options;
   ThreadPool pool;
   RowGroups groups;
-  std::uint64_t seeds_epoch = 0;
+  std::vector<std::optional<SeedRule>> seeds;  ///< By op, as the session was made with.
   std::vector<StreamId> small, large;  ///< Streams with a row per replica; of `large` those equal so far.
   std::vector<TensorId> states;        ///< Variables and shards, then remote entries.
   std::unordered_map<TensorId, std::size_t> index;  ///< Into `states`.
@@ -193,6 +199,7 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
   Key key{{}, state_->start};
   for (const StreamId id : state_->small) key.rows.push_back(facts->rows(id));
   state_->plans.push_back(compile(std::move(facts), std::move(key)));
+  current().approved = true;  // whoever makes a session looks at its facts
   const auto unused = [this](StreamId id) { return current().reads[id] == 0; };
   std::erase_if(state_->large, unused);
   state_->positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
@@ -289,7 +296,7 @@ void Session::switch_to(Key key) {
   if (found == state_->plans.begin()) return;
   Compiled& before = current();
   if (found == state_->plans.end()) {
-    if (before.facts->epoch() != ir_->epoch() || state_->seeds_epoch != ir_->seeds_epoch()) {
+    if (before.facts->epoch() != ir_->epoch() || state_->seeds != seed_rules(*ir_)) {
       raise<GraphError>(
           "session: other replicas agree than when it was made, and the program or its seeds of stochastic "
           "rounding changed since, got a program of another version, expected that of the session; make the "
@@ -377,17 +384,21 @@ void Session::write_variables(std::span<const VariableRows> rows) {
   PartitionTable& table = ir_->partitions();
   if (!std::exchange(state_->is_whole, true)) read_back_facts();
   Key key{current().key.rows, state_->start};
+  std::vector<PartitionId> home = state_->home;
   bool fits = true;
   for (const auto& [id, kind, data] : rows) {
     const std::size_t at = state_index(id);
     const PartitionId equal = equal_rows_of(*ir_, state_->groups, id, kind, data);
-    const bool is_known = state_->home[at] == equal && state_->start[at] == equal;
+    const bool is_known = home[at] == equal && key.start[at] == equal;
     if (!is_known && holds_rows(*ir_, current().plan, id, kind, data)) continue;
-    state_->home[at] = state_->start[at] = key.start[at] = equal;
+    home[at] = key.start[at] = equal;
     const BufferId buffer = current().plan.variable(id);
     fits = fits && table.refines(current().plan.program().buffers[buffer].storage, equal);
   }
+  std::vector<PartitionId> start = key.start;
   if (!fits) switch_to(std::move(key));
+  state_->home = std::move(home);
+  state_->start = std::move(start);
   for (const auto& [id, kind, data] : rows) write_rows(*ir_, current().plan, id, kind, data);
 }
 

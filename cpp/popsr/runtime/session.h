@@ -85,7 +85,8 @@ class Session {
   /// fit, or rows differ of a stream that is declared equal.
   /// Not safe beside other uses of the program's Ir.
   void prepare(std::span<const StreamBuffer> buffers);
-  /// True when the plan at hand is used for the first time. approve() ends that.
+  /// True when the plan at hand is used for the first time, but for the one that the session was made with.
+  /// approve() ends that.
   bool is_news() const;
   void approve();
   /// Small streams whose rows were equal in more replicas when the run before was prepared.
