@@ -18,7 +18,7 @@ from popsr import ops
 # Accumulators that differ between replicas, and are read so, are the subject.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
 
-REPLICAS, M, N = 4, 24, 40
+REPLICAS, M, N = 4, 66, 72  # rows of streams with at most 64 elements are compared
 MICRO_BATCHES = 6
 all_reduce_ = ops.collectives.replicated_all_reduce_
 updates = ops.var_updates

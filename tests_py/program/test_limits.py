@@ -301,9 +301,9 @@ NESTS = """if True:
     def drifting():
         ir = popsr.Ir(replication=2)
         with ir.main_graph, popsr.in_sequence():
-            v = popsr.variable(np.zeros(3, np.float32), name="v")
+            v = popsr.variable(np.zeros(65, np.float32), name="v")
             graph = nested_tanh(ir, v)
-            ops.scaled_add_(v, ops.call(graph, ops.host_load(popsr.h2d_stream((3,), popsr.float32)))[0])
+            ops.scaled_add_(v, ops.call(graph, ops.host_load(popsr.h2d_stream((65,), popsr.float32)))[0])
         return ir, v, graph
 
     def warned(ir, v, graph):

@@ -51,7 +51,8 @@ enum class Viewed : std::uint8_t {
   kWhole,   ///< By views of all of it alone.
   kPartly,  ///< By some views of a part of it: its elements may be written one by one.
 };
-/// What the replicas load of one element: rows of their own, one row for all, rows that are compared when fed.
+/// What the replicas load of one element: rows of their own, one row for all, rows that are compared when
+/// fed.
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual };
 
 struct Tensor {

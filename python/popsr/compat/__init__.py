@@ -2,9 +2,9 @@
 
 After :func:`install`, ``import popxl`` is ``import popsr``, and so for every module below; ``popxl_addons`` is
 ``popsr.addons``, and ``popart``, ``popdist``, ``cppimport`` and ``stochastorch`` have the names of the modules below
-this one. ``python -m popsr run script.py`` installs and runs a script, ``python -m popsr check script.py`` lists what the
-script uses and popsr lacks. :func:`custom_op` registers a function of popsr ops for an operator that a program has in
-C++.
+this one. ``python -m popsr run script.py`` installs and runs a script, ``python -m popsr check script.py`` lists what
+the script uses and popsr lacks. :func:`custom_op` registers a function of popsr ops for an operator that a program has
+in C++.
 """
 
 from popsr._popart_objects._custom_ops import custom_op

@@ -102,7 +102,7 @@ _FINDER = _Finder()
 
 
 def install(*, force: bool = False) -> None:
-    """Let imports of ``popxl``, ``popxl_addons``, ``popart``, ``popdist``, ``stochastorch`` and ``cppimport`` find popsr.
+    """Let imports of popxl, popxl_addons, popart, popdist, stochastorch and cppimport find popsr.
 
     Twice is once.
 
