@@ -7,12 +7,12 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from popsr._args import read_bool, read_choice, read_int
-from popsr._option_record import Record, Table
+from popsr._session_options.record import Record, Table
 from popsr._suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
 
 if TYPE_CHECKING:
-    from popsr._session_options import Row
+    from popsr._session_options.table import Row
     from popsr.ir import Ir
 
 __all__ = ["Options"]
@@ -28,8 +28,8 @@ _OF_REPLICATION: dict[str, Callable[[int], Any]] = {
 
 @cache
 def _options_table() -> Table:
-    from popsr._option_kinds import constants
-    from popsr._session_options import ALIASES, OPTIONS, OWN
+    from popsr._session_options.kinds import constants
+    from popsr._session_options.table import ALIASES, OPTIONS, OWN
 
     rows = (*OPTIONS, *OWN)
     names = {row.name: row for row in rows} | {row.key: row for row in rows}

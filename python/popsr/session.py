@@ -41,7 +41,7 @@ from popsr.utils import HostScalarTensor
 if TYPE_CHECKING:
     from popsr._devices import DeviceInfo
     from popsr._explanation import Lint
-    from popsr._synthetic_data import SyntheticData
+    from popsr._session_options.synthetic_data import SyntheticData
     from popsr.analysis import PartitionAnalysis
     from popsr.replicas import Partition
 
@@ -475,10 +475,10 @@ class Session(SessionVariables):
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
-    """The effects of the options that were set, see ``popsr._option_effects``."""
+    """The effects of the options that were set, see ``popsr._session_options.effects``."""
     if not ir.options._values:
         return None
-    from popsr._option_effects import options_of_session
+    from popsr._session_options.effects import options_of_session
 
     return options_of_session(ir, seed)
 

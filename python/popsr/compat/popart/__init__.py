@@ -10,7 +10,7 @@ from popsr._devices import (
     DeviceType,
     SyncPattern,
 )
-from popsr._option_enums import (
+from popsr._session_options.enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -28,7 +28,7 @@ from popsr._option_enums import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
-from popsr._option_settings import (
+from popsr._session_options.settings import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,

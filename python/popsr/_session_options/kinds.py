@@ -1,6 +1,6 @@
 """Kinds of option values: reading one, and its default.
 
-A kind is a word of the table in :mod:`popsr._session_options`: "bool", "int from 0", "set of str",
+A kind is a word of the table in :mod:`popsr._session_options.table`: "bool", "int from 0", "set of str",
 "VirtualGraphMode" and so on.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from popsr._args import is_a, read_a, read_bool, read_int, read_items, read_number, read_text
-from popsr._session_options import SETTINGS, Row
+from popsr._session_options.table import SETTINGS, Row
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
@@ -70,9 +70,9 @@ def constants(rows: Iterable[Row]) -> dict[str, Any]:
 def class_of(kind: str) -> Any:
     """The class that a kind names."""
     if kind in SETTINGS:
-        from popsr import _option_settings
+        from popsr._session_options import settings
 
-        return getattr(_option_settings, kind)
+        return getattr(settings, kind)
     if kind in ("ReplicatedTensorSharding", "TensorStorage", "TileSet"):
         from popsr import tensorlocation
 
@@ -81,9 +81,9 @@ def class_of(kind: str) -> Any:
         from popsr.replicas import CommGroup
 
         return CommGroup
-    from popsr import _option_enums
+    from popsr._session_options import enums
 
-    return getattr(_option_enums, kind)
+    return getattr(enums, kind)
 
 
 class CheckedDict(dict[str, Any]):

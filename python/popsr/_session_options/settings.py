@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from popsr._args import read_a, read_int
-from popsr._option_kinds import constants
-from popsr._option_record import Record, Table
-from popsr._session_options import SETTINGS
+from popsr._session_options.kinds import constants
+from popsr._session_options.record import Record, Table
+from popsr._session_options.table import SETTINGS
 from popsr.errors import ArgumentTypeError
 from popsr.tensorlocation import TensorLocation as Location
 

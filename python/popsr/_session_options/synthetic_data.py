@@ -10,7 +10,7 @@ import numpy as np
 from popsr._float8 import FLOAT8, encode
 from popsr._host_data import StreamPlan
 from popsr._host_rows import Array
-from popsr._option_enums import SyntheticDataMode
+from popsr._session_options.enums import SyntheticDataMode
 
 __all__ = ["SyntheticData"]
 

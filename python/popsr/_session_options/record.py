@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from popsr._suggestions import unknown_name
 
 if TYPE_CHECKING:
-    from popsr._session_options import Row
+    from popsr._session_options.table import Row
 
 __all__ = ["Record", "Table"]
 
@@ -71,13 +71,13 @@ class Record:
 
     def _default(self, row: Row) -> Any:
         """Value of an attribute that was not set."""
-        from popsr._option_kinds import default_of
+        from popsr._session_options.kinds import default_of
 
         return default_of(f"{self._where}: {row.key}", row.kind, row.default)
 
     def _read(self, row: Row, value: Any) -> Any:
         """A value for an attribute, checked."""
-        from popsr._option_kinds import read_value
+        from popsr._session_options.kinds import read_value
 
         return read_value(f"{self._where}: {row.key}", row.kind, value)
 

@@ -1,7 +1,7 @@
 """PopART's session options: the one table of their names, types, defaults and effects.
 
 ``Options`` takes its attributes and checks from here, a session its line of log, and ``python -m popsr options`` its
-page. The kinds are words that :mod:`popsr._option_kinds` reads; enumerations and settings are named by their class.
+page. The kinds are words that the module ``kinds`` reads; enumerations and settings are named by their class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Row(NamedTuple):
     Attributes:
         name: PopART's name.
         kind: the values that it takes.
-        default: the value when nothing was set, which ``popsr._option_kinds.default_of`` reads.
+        default: the value when nothing was set, which ``popsr._session_options.kinds.default_of`` reads.
         effect: effect here, or the reason why there is none.
         is_used: True if it has an effect.
         own_name: popsr's spelling, if it has one; the value is stored under it.
