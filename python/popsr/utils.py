@@ -145,7 +145,9 @@ def check_range(where: str, array: Array, target: dtypes.dtype, hint: str = "") 
     if array.dtype.kind not in "iu" or not target.is_int or array.size == 0:
         return
     limits = np.iinfo(target.as_numpy())
-    distinct = array[tuple(slice(1 if stride == 0 else None) for stride in array.strides)]  # of broadcast axes one
+    distinct = array[
+        tuple(slice(1 if stride == 0 else None) for stride in array.strides)
+    ]  # of broadcast axes one
     for value in (distinct.min(), distinct.max()):
         if not limits.min <= int(value) <= limits.max:
             raise AttributeValueError(

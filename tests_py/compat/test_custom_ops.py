@@ -62,9 +62,9 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def _run(folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "popsr", "run", "main.py"],
+        [sys.executable, "-W", "error", "-m", "popsr", "run", *options, "main.py"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
@@ -80,6 +80,21 @@ def test_a_program_with_an_operator_in_cpp_runs_with_its_gradient_on_two_replica
     assert result.stderr == ""
     line = MAIN[: MAIN.index("lambda x, sin, cos")].count("\n") + 1
     assert result.stdout == f"TurnPairs turn_pairs_out main.py:{line}\n"
+
+
+def test_functions_of_operators_in_a_file_beside_the_program(tmp_path: Path) -> None:
+    """``--with`` leaves the program as it was published."""
+    _write(tmp_path, {**PACKAGE, "main.py": MAIN.replace("import entry\n", "")})
+    (tmp_path / "entry.py").rename(tmp_path / "my entries.py")
+    result = _run(tmp_path, "--with", "my entries.py")
+    assert (result.stderr, result.returncode) == ("", 0)
+
+
+def test_a_file_of_functions_that_is_missing_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    _write(tmp_path, {"main.py": "print('ran')"})
+    result = _run(tmp_path, "--with", "no.py")
+    assert (result.stdout, result.returncode) == ("", 2)
+    assert result.stderr == "popsr: run: no such file for --with, got 'no.py', expected a Python file\n"
 
 
 def test_without_an_entry_the_error_shows_the_lines_to_add(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def main(argv: Sequence[str]) -> int:
         "python -m popsr run", description="Run a program whose imports of PopXL find popsr."
     )
     parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
+    parser.add_argument(
+        "--with",
+        dest="entries",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="run this Python file first: functions for operators in C++, see popsr.compat.custom_op",
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, help="script.py, or the module, and its arguments"
@@ -31,10 +39,15 @@ def main(argv: Sequence[str]) -> int:
     if not options.program:
         parser.error("a script or a module is needed")
     try:
+        for entry in options.entries:
+            if not os.path.isfile(entry):
+                raise _not_found(f"run: no such file for --with, got {shown(entry)}, expected a Python file")
         _prepare(options.program, options.is_module, options.force)
     except Error as error:
         print(f"popsr: {error}", file=sys.stderr)
         return 2
+    for entry in options.entries:
+        runpy.run_path(entry, run_name="popsr_entries")
     if options.is_module:
         runpy.run_module(options.program[0], run_name="__main__", alter_sys=True)
     else:
