@@ -24,6 +24,49 @@ std::uint64_t bits_at(const std::byte* row, std::int64_t element, std::size_t si
   return bits;
 }
 
+template <typename T>
+T value_of(std::uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/// An element as a number, and its bits: numbers that print alike may differ, as NaNs do.
+std::string element_text(std::uint64_t bits, DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return bits == 0 ? "False" : "True";
+    case DType::kInt8:
+      return fmt::format("{}", value_of<std::int8_t>(bits));
+    case DType::kInt16:
+      return fmt::format("{}", value_of<std::int16_t>(bits));
+    case DType::kInt32:
+      return fmt::format("{}", value_of<std::int32_t>(bits));
+    case DType::kInt64:
+      return fmt::format("{}", value_of<std::int64_t>(bits));
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return fmt::format("{}", bits);
+    case DType::kFloat32:
+      return fmt::format("{} (bits {:#x})", value_of<float>(bits), bits);
+    case DType::kFloat64:
+      return fmt::format("{} (bits {:#x})", value_of<double>(bits), bits);
+    case DType::kBFloat16:
+      return fmt::format("{} (bits {:#x})", value_of<float>(bits << 16), bits);
+    case DType::kFloat16:
+      if ((bits & 0x7c00U) == 0x7c00U) break;  // infinite or NaN
+      // Exponents of float32 are biased by 127 instead of 15.
+      return fmt::format("{} (bits {:#x})",
+                         value_of<float>((bits & 0x8000U) << 16 | (bits & 0x7fffU) << 13) * 0x1p112F, bits);
+    case DType::kFloat8_143:
+    case DType::kFloat8_152:
+      break;
+  }
+  return fmt::format("bits {:#x}", bits);
+}
+
 }  // namespace
 
 RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
@@ -70,11 +113,12 @@ std::optional<RowDifference> find_difference(const Ir& ir, StreamId stream, cons
 
 std::string to_string(const Ir& ir, const StreamBuffer& buffer, const RowDifference& difference) {
   const auto& [stream, r, s, transfer, element] = difference;
-  const std::size_t size = size_of(ir.stream(stream).type.dtype);
-  return fmt::format(
-      "rows of replicas {} and {} differ at element {} of transfer {}, got bits {:#x} and {:#x}", r, s,
-      element, transfer, bits_at(row(ir, stream, buffer, transfer, r), element, size),
-      bits_at(row(ir, stream, buffer, transfer, s), element, size));
+  const DType dtype = ir.stream(stream).type.dtype;
+  const auto text = [&](Replica replica) {
+    return element_text(bits_at(row(ir, stream, buffer, transfer, replica), element, size_of(dtype)), dtype);
+  };
+  return fmt::format("rows of replicas {} and {} differ at element {} of transfer {}, got {} and {}", r, s,
+                     element, transfer, text(r), text(s));
 }
 
 }  // namespace popsr
