@@ -55,7 +55,7 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
 
 TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, before and after merging") {
   std::mt19937_64 random(20240613);
-  int parted = 0;
+  int parted = 0, equal = 0;
   std::size_t merged = 0;
   std::map<std::string_view, int> kinds;
   std::map<RoundingMode, int> modes;
@@ -68,11 +68,13 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
     if (!before.failure.empty()) show_failure(recipe);
     parted += before.divergences;
     for (OpId op = 0; op < p.ir.num_ops(); ++op) ++kinds[p.ir.op(op).def->name];
+    for (StreamId id = 0; id < p.ir.num_streams(); ++id) equal += p.ir.stream(id).mode == StreamMode::kEqual;
     merged += merge_collectives(p.ir) + merge_exchange(p.ir);
     const Verdict after = judge(p.ir, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
   CHECK(parted > 1000);
+  CHECK(equal > 1000);
   CHECK(merged > 3000);
   CHECK(modes.size() == kNumRoundingModes);
   for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > 500, to_string(mode));

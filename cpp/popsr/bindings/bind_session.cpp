@@ -222,7 +222,7 @@ py::list row_views(const py::object& session, TensorId id) {
 
 using GivenRows = std::tuple<TensorId, py::array, bool>;
 
-/// With the GIL, as SessionHandle::prepare.
+/// Rows are compared with the GIL, as in SessionHandle::prepare, and copied without it.
 void write_variables(SessionHandle& self, const std::vector<GivenRows>& given) {
   Session& session = self.session();
   std::vector<VariableRows> rows;
@@ -232,8 +232,13 @@ void write_variables(SessionHandle& self, const std::vector<GivenRows>& given) {
     POPSR_CHECK(static_cast<std::size_t>(data.nbytes()) == session.host_bytes(id, host_rows(all_replicas)));
     rows.push_back({id, host_rows(all_replicas), static_cast<const std::byte*>(data.data())});
   }
-  const kernels::FloatEnvironment environment;
-  session.write_variables(rows);
+  std::vector<RowCopy> copies;
+  {
+    const kernels::FloatEnvironment environment;  // a plan may be made
+    copies = session.prepare_write(rows);
+  }
+  const WithoutGil released;
+  run_copies(copies);
 }
 
 Partition to_partition(SessionHandle& self, PartitionId id) {

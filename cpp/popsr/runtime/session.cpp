@@ -203,10 +203,12 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
   const auto unused = [this](StreamId id) { return current().reads[id] == 0; };
   std::erase_if(state_->large, unused);
   state_->positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
+  std::vector<RowCopy> copies;
   for (const TensorId id : ir_->graph(kMainGraph).tensors) {
     if (ir_->tensor(id).kind != TensorKind::kVariable) continue;
-    write_rows(*ir_, current().plan, id, HostRows::kGroups, ir_->tensor(id).data->data());
+    add_copies(*ir_, current().plan, id, HostRows::kGroups, ir_->tensor(id).data->data(), copies);
   }
+  run_copies(copies);
 }
 
 std::unique_ptr<Session::Compiled> Session::compile(std::shared_ptr<const PartitionAnalysis> facts, Key key) {
@@ -381,7 +383,7 @@ void Session::read_back_facts() {
   }
 }
 
-void Session::write_variables(std::span<const VariableRows> rows) {
+std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) {
   PartitionTable& table = ir_->partitions();
   if (!std::exchange(state_->is_whole, true)) read_back_facts();
   Key key{current().key.rows, state_->start};
@@ -400,7 +402,9 @@ void Session::write_variables(std::span<const VariableRows> rows) {
   if (!fits) switch_to(std::move(key));
   state_->home = std::move(home);
   state_->start = std::move(start);
-  for (const auto& [id, kind, data] : rows) write_rows(*ir_, current().plan, id, kind, data);
+  std::vector<RowCopy> copies;
+  for (const auto& [id, kind, data] : rows) add_copies(*ir_, current().plan, id, kind, data, copies);
+  return copies;
 }
 
 SessionStats Session::stats() const {

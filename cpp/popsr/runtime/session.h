@@ -127,11 +127,12 @@ class Session {
   void read_variable(TensorId id, HostRows rows, std::byte* out) const;
   void write_variable(TensorId id, HostRows rows, const std::byte* data) {
     const VariableRows one{id, rows, data};
-    write_variables({&one, 1});
+    run_copies(prepare_write({&one, 1}));
   }
-  /// Rows are compared: what is written is known to be equal in the groups in which it is. Rows that change
-  /// no bit change no fact either. Not safe beside other uses of the program's Ir.
-  void write_variables(std::span<const VariableRows> rows);
+  /// Compares rows and takes up the facts of what run_copies() of the result then writes, which has to follow
+  /// at once: it is equal in the groups in which its rows are. Rows that change no bit change no fact either.
+  /// Not safe beside other uses of the program's Ir.
+  std::vector<RowCopy> prepare_write(std::span<const VariableRows> rows);
   std::vector<std::span<const std::byte>> row_views(TensorId id) const;
   std::size_t host_bytes(TensorId id, HostRows rows) const;
   /// Where members of one group differ, if they do.

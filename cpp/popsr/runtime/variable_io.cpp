@@ -89,7 +89,8 @@ std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan
   return views;
 }
 
-void write_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data) {
+void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,
+                std::vector<RowCopy>& copies) {
   const RowParts parts(ir, plan, variable);
   if (parts.row_bytes() == 0) return;
   const BufferId buffer = plan.variable(variable);
@@ -98,9 +99,15 @@ void write_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   for (const Replica replica : ir.partitions().representatives(storage)) {
     const std::size_t begin = parts.begin(replica);
     const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
-    std::byte* block = plan.block(buffer, replica);
-    std::memcpy(block, data + row[replica] * parts.row_bytes() + begin, bytes);
-    std::memset(block + bytes, 0, parts.part_bytes() - bytes);
+    copies.push_back({plan.block(buffer, replica), data + row[replica] * parts.row_bytes() + begin, bytes,
+                      parts.part_bytes() - bytes});
+  }
+}
+
+void run_copies(std::span<const RowCopy> copies) {
+  for (const auto& [block, row, bytes, padding] : copies) {
+    std::memcpy(block, row, bytes);
+    std::memset(block + bytes, 0, padding);
   }
 }
 

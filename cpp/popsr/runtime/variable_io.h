@@ -29,9 +29,21 @@ void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows,
 /// The bytes that read_rows(kGroups) copies, where they are: valid until the program runs or the variable is
 /// written.
 std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
-/// Replicas that share a stored copy are written once, from the row of the first of them.
-void write_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
-/// True if write_rows would change no bit.
+/// What is to be copied from a row of the host to a block of the device.
+struct RowCopy {
+  std::byte* block = nullptr;
+  const std::byte* row = nullptr;
+  std::size_t bytes = 0;
+  std::size_t padding = 0;  ///< Zeros behind them.
+};
+
+/// Adds the copies that set a variable: replicas that share a stored copy are written once, from the row of
+/// the first of them.
+void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,
+                std::vector<RowCopy>& copies);
+/// Needs neither the program nor its partitions.
+void run_copies(std::span<const RowCopy> copies);
+/// True if the copies of these rows would change no bit.
 bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
 /// Copies the values of all variables, shards and remote entries from one plan of the program to another.
 void move_variables(const Ir& ir, const Plan& from, const Plan& to);
