@@ -91,7 +91,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
 bool same_rows(const Ir& ir, StreamId stream, const StreamBuffer& buffer, Replica r, Replica s) {
   const std::size_t bytes = bytes_of(ir.stream(stream).type);
   for (std::int64_t t = 0; t < buffer.transfers; ++t) {
-    if (std::memcmp(row(ir, stream, buffer, t, r), row(ir, stream, buffer, t, s), bytes) != 0) return false;
+    if (!same_bytes(row(ir, stream, buffer, t, r), row(ir, stream, buffer, t, s), bytes)) return false;
   }
   return true;
 }

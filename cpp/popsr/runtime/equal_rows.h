@@ -1,7 +1,9 @@
 // Which rows of the host are bitwise equal: of streams when they are fed, of variables when they are written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +54,11 @@ struct RowDifference {
   Replica r = 0, s = 0;
   std::int64_t transfer = 0, element = 0;
 };
+
+/// True if the bytes are equal; pointers may be null where there are none, as of tensors without elements.
+inline bool same_bytes(const std::byte* a, const std::byte* b, std::size_t n) {
+  return n == 0 || std::memcmp(a, b, n) == 0;
+}
 
 /// True if the rows of two replicas have the same bits in all transfers.
 bool same_rows(const Ir& ir, StreamId stream, const StreamBuffer& buffer, Replica r, Replica s);

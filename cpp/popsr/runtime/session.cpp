@@ -1,7 +1,6 @@
 #include "popsr/runtime/session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -130,7 +129,7 @@ PartitionId equal_rows_of(const Ir& ir, const RowGroups& groups, TensorId variab
   const std::size_t bytes = bytes_of(tensor.type);
   return groups.equal(given, [&](Replica r, Replica s) {
     const std::span<const std::uint32_t> row = table.labels(given);
-    return row[r] == row[s] || std::memcmp(data + row[r] * bytes, data + row[s] * bytes, bytes) == 0;
+    return row[r] == row[s] || same_bytes(data + row[r] * bytes, data + row[s] * bytes, bytes);
   });
 }
 
@@ -371,7 +370,7 @@ PartitionId Session::device_rows(TensorId state, PartitionId known) const {
   const BufferId buffer = plan.variable(state);
   const std::size_t bytes = bytes_of(plan.program().buffers[buffer].type);
   return state_->groups.equal(known, [&](Replica r, Replica s) {
-    return std::memcmp(plan.block(buffer, r), plan.block(buffer, s), bytes) == 0;
+    return same_bytes(plan.block(buffer, r), plan.block(buffer, s), bytes);
   });
 }
 
