@@ -77,7 +77,7 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
 std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type) {
   const std::size_t size = size_of(type.dtype);
   const std::int64_t n = num_elements(type.shape);
-  if (std::memcmp(a, b, static_cast<std::size_t>(n) * size) == 0) return std::nullopt;
+  if (n == 0 || std::memcmp(a, b, static_cast<std::size_t>(n) * size) == 0) return std::nullopt;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::size_t at = static_cast<std::size_t>(i) * size;
     const std::uint64_t x = bits_of(a + at, size), y = bits_of(b + at, size);
