@@ -127,6 +127,17 @@ def test_writing_goes_to_the_file(tmp_path: Path) -> None:
     assert_same_bits(buffer, data * 5 + 1)
 
 
+def test_rows_that_the_device_refuses_do_not_reach_the_file(tmp_path: Path) -> None:
+    """Rows that differ for the first time need another plan, which a changed program has not."""
+    data = np.ones((2, 3), np.float32)
+    program = Program(_mapped(tmp_path, data), [0, 0, 1, 1])
+    with program.ir.main_graph:
+        ops.relu(program.fixed)
+    with pytest.raises(errors.GraphError, match="make the session again"):
+        program.session.write_variable_data(program.v, np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert_same_bits(_on_disk(tmp_path, data), data)
+
+
 def test_an_error_leaving_the_session_leaves_the_file_alone(tmp_path: Path) -> None:
     program = Program(_mapped(tmp_path, np.zeros(2, np.float32)))
 

@@ -143,17 +143,18 @@ class HostCopies:
 
     def write(self, rows: Iterable[Rows]) -> None:
         """Set host copies, and with them the device's values, to ``(rows, *shape)``."""
-        written = []
-        for variable, array, per_replica in rows:
+        given = list(rows)
+        self._core.write_variables(
+            [(variable._id, np.ascontiguousarray(array), per_replica) for variable, array, per_replica in given]
+        )
+        for variable, array, per_replica in given:
             copy = self._copies[variable._id]
             if copy.mapped is not None:
                 copy_rows(array, per_replica, as_rows(copy.mapped, variable), False, copy.grouping)
                 if isinstance(copy.mapped, np.memmap):
                     copy.mapped.flush()
-            written.append((variable._id, np.ascontiguousarray(array), per_replica))
             copy.on_device, copy.initial = copy.mapped is None, False
             copy.divergence = None
-        self._core.write_variables(written)
         self.kept = not self._changing
 
     def room(self, variable: Variable, per_replica: bool) -> Array:
