@@ -136,7 +136,6 @@ class Session(SessionVariables):
         self._stops = 0  # calls of stop
         self._lock = threading.RLock()  # for threads that share the session
         self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
-        self._variable_ids = {variable._id for variable in self._variables}
         self._copies = HostCopies(ir, self._core, self._variables)
         self._errors = errors
         self._seeds_at = ir._seeds_at
@@ -323,7 +322,7 @@ class Session(SessionVariables):
     def _news(self, broken: list[tuple[int, int, int, str]]) -> None:
         """Report what a run takes for granted for the first time, before it starts; see ``_core.Session.run``."""
         before = self._group_lint.drifts
-        known = self._variable_ids if broken else before
+        known = {variable._id for variable in self._variables} if broken else before
         drifts = check_lints(self._ir, self._core.facts, self._errors, known=known)
         report_break(self._ir, broken, before, drifts)
         self._group_lint = GroupLint(self._ir, drifts, "L3" in self._errors)
