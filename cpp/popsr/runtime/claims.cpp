@@ -12,31 +12,10 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/call_path.h"
+#include "popsr/runtime/element_bits.h"
 
 namespace popsr {
 namespace {
-
-std::uint64_t bits_of(const std::byte* data, std::size_t size) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, data, size);
-  return bits;
-}
-
-/// NaN by its bits: exponent all ones, fraction not zero.
-bool is_nan(std::uint64_t bits, DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return (bits & 0x7fff) > 0x7c00;
-    case DType::kBFloat16:
-      return (bits & 0x7fff) > 0x7f80;
-    case DType::kFloat32:
-      return (bits & 0x7fffffff) > 0x7f800000;
-    case DType::kFloat64:
-      return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
-    default:
-      return false;
-  }
-}
 
 /// What the claim about output `output` of an op follows from; copies keep what they copy. A conditional's
 /// outputs are followed by what its branches write.

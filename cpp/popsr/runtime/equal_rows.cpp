@@ -8,6 +8,7 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/claims.h"
+#include "popsr/runtime/element_bits.h"
 
 namespace popsr {
 namespace {
@@ -16,12 +17,6 @@ const std::byte* row(const Ir& ir, StreamId id, const StreamBuffer& buffer, std:
                      Replica r) {
   const auto rows = static_cast<std::size_t>(ir.replication());
   return buffer.data + (static_cast<std::size_t>(transfer) * rows + r) * bytes_of(ir.stream(id).type);
-}
-
-std::uint64_t bits_at(const std::byte* row, std::int64_t element, std::size_t size) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, row + static_cast<std::size_t>(element) * size, size);
-  return bits;
 }
 
 template <typename T>
@@ -115,7 +110,9 @@ std::string to_string(const Ir& ir, const StreamBuffer& buffer, const RowDiffere
   const auto& [stream, r, s, transfer, element] = difference;
   const DType dtype = ir.stream(stream).type.dtype;
   const auto text = [&](Replica replica) {
-    return element_text(bits_at(row(ir, stream, buffer, transfer, replica), element, size_of(dtype)), dtype);
+    const std::size_t size = size_of(dtype);
+    const std::byte* const data = row(ir, stream, buffer, transfer, replica);
+    return element_text(bits_of(data + static_cast<std::size_t>(element) * size, size), dtype);
   };
   return fmt::format("rows of replicas {} and {} differ at element {} of transfer {}, got {} and {}", r, s,
                      element, transfer, text(r), text(s));

@@ -16,6 +16,7 @@
 #include "popsr/base/shape.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/call_path.h"
+#include "popsr/runtime/element_bits.h"
 #include "popsr/runtime/plan.h"
 
 namespace popsr {
@@ -55,13 +56,8 @@ std::optional<std::int64_t> first_above(const std::byte* data, std::int64_t n, W
 std::string_view value_text(const std::byte* element, DType dtype) {
   if (dtype == DType::kFloat8_143 || dtype == DType::kFloat8_152) return "nan";
   const std::size_t size = size_of(dtype);
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, element, size);
-  const int fraction = dtype == DType::kFloat16    ? 10
-                       : dtype == DType::kBFloat16 ? 7
-                       : dtype == DType::kFloat32  ? 23
-                                                   : 52;
-  if ((bits & ((std::uint64_t{1} << fraction) - 1)) != 0) return "nan";
+  const std::uint64_t bits = bits_of(element, size);
+  if (is_nan(bits, dtype)) return "nan";
   return (bits >> (8 * size - 1)) != 0 ? "-inf" : "inf";
 }
 
