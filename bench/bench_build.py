@@ -1,4 +1,4 @@
-"""What it costs to build, prove and compile a training program of the addons. See README.md here.
+"""Times to build, prove and compile a training program of the addons. See README.md here.
 
 The program (gpt_program.py) has about 1,300 ops. A ratio takes out Python's own speed: by turns a chain of as many
 calls of ``ops.add`` is built.

@@ -145,7 +145,10 @@ class HostCopies:
         """Set host copies, and with them the device's values, to ``(rows, *shape)``."""
         given = list(rows)
         self._core.write_variables(
-            [(variable._id, np.ascontiguousarray(array), per_replica) for variable, array, per_replica in given]
+            [
+                (variable._id, np.ascontiguousarray(array), per_replica)
+                for variable, array, per_replica in given
+            ]
         )
         for variable, array, per_replica in given:
             copy = self._copies[variable._id]

@@ -39,7 +39,7 @@ namespace popsr {
 
 using NarrowingId = std::uint32_t;
 
-/// What is taken for granted of a program's data beside what it declares.
+/// Assumptions about a program's data that its declarations do not make.
 struct Assumptions {
   /// By stream: replicas whose rows are equal in each transfer. Of absent ones what their mode says.
   std::map<StreamId, PartitionId> rows = {};

@@ -51,7 +51,7 @@ enum class Viewed : std::uint8_t {
   kWhole,   ///< By views of all of it alone.
   kPartly,  ///< By some views of a part of it: its elements may be written one by one.
 };
-/// What the replicas load of one element: rows of their own, one row for all, rows that are compared when
+/// The rows that replicas load from a stream: one for each, one for all, one for each that must be equal when
 /// fed.
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual };
 

@@ -1,5 +1,6 @@
-// Where streams to the device stand on each replica. A replica that skips a load inside a conditional stays
-// behind the others, and reads another element the next time: the position is state that no tensor holds.
+// Positions of each replica in the streams to the device. A replica that skips a load inside a conditional
+// stays behind the others, and reads another element the next time: the position is state that no tensor
+// holds.
 #pragma once
 
 #include <cstdint>

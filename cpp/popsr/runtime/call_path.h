@@ -1,4 +1,4 @@
-// Where an instruction of a plan stands in the program: calls, loops and branches around it.
+// The call path of an instruction: calls, loops and branches around it.
 #pragma once
 
 #include <cstdint>

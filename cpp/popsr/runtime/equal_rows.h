@@ -1,4 +1,4 @@
-// Which rows of the host are bitwise equal: of streams when they are fed, of variables when they are written.
+// Comparison of host rows, bit by bit: of streams when they are fed, of variables when they are written.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ inline bool same_bytes(const std::byte* a, const std::byte* b, std::size_t n) {
 
 /// True if the rows of two replicas have the same bits in all transfers.
 bool same_rows(const Ir& ir, StreamId stream, const StreamBuffer& buffer, Replica r, Replica s);
-/// The first element in which a row is not that of the first replica of its block. All NaNs of a dtype are
-/// one value; -0 differs from +0.
+/// The first element in which a row differs from the row of the first replica of its block. All NaNs of a
+/// dtype are one value; -0 differs from +0.
 std::optional<RowDifference> find_difference(const Ir& ir, StreamId stream, const StreamBuffer& buffer,
                                              PartitionId blocks);
 /// "rows of replicas 0 and 3 differ at element 2 of transfer 1, got bits 0x3f800000 and 0x0".

@@ -49,7 +49,7 @@ std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
 
 }  // namespace
 
-/// What decides the facts of a run.
+/// The facts of a run follow from these partitions.
 struct Session::Key {
   std::vector<PartitionId> rows;   ///< Of State::small.
   std::vector<PartitionId> start;  ///< Of State::states.
@@ -289,7 +289,8 @@ void Session::compare_large(std::span<const StreamBuffer> buffers) {
   });
 }
 
-/// Plans whose facts are those of the key: made for it, or for what it falls to.
+/// Takes up the plan for a key: one that was made for it, or whose fixpoint starts with the same facts; else
+/// a new one.
 void Session::switch_to(Key key) {
   const auto fits = [&key](const std::unique_ptr<Compiled>& each) {
     return each->key.rows == key.rows && (each->key.start == key.start || each->entry == key.start);

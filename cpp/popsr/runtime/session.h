@@ -1,9 +1,9 @@
 // Runs a compiled program: device state of variables, streams of one run, statistics.
 //
-// What a run may take for granted is known when it starts: which replicas really hold the same value of each
-// variable, and in which of the program's groups the rows of small streams are equal as they are fed.
-// prepare() reads both, chooses the plan that was compiled for them, and moves the variables into it; so
-// facts, seeds and bits are a function of program, inputs and seed.
+// When a run starts it is known which replicas hold the same value of each variable, and in which of the
+// program's groups the rows of small streams are equal as they are fed. prepare() reads both, chooses the
+// plan that was compiled for them, and moves the variables into it; so facts, seeds and bits are a function
+// of program, inputs and seed.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ struct SessionOptions {
 /// Elements of one transfer to one replica up to which rows that are equal as fed are taken as equal.
 constexpr std::int64_t kSmallStream = 64;
 
-/// What a new session takes for granted: small streams are fed equal rows, and variables start with their
-/// initial rows, which are compared in the groups of the program.
+/// Assumptions of a new session: small streams are fed equal rows, and variables start with their initial
+/// rows, which are compared in the groups of the program.
 Assumptions initial_assumptions(const Ir& ir);
 
 /// Rows of one variable that the host writes.
