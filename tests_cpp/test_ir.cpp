@@ -157,7 +157,7 @@ TEST_CASE("ir: variables, outputs and replication are checked") {
 TEST_CASE("registry: a definition can be replaced in a copy, once registered names stay unique") {
   Registry copy = *default_registry();
   OpDef add = copy.at("add");
-  add.rounding = Rounding::kNone;
+  add.numerics.rounding = Rounding::kNone;
   copy.replace(add);
   CHECK(copy.at("add").rounding == Rounding::kNone);
   CHECK(default_registry()->at("add").rounding == Rounding::kOnce);
