@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "popsr/ir/remote_access.h"
-#include "popsr/ops/collective_rules.h"
 #include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/rules.h"
 
 namespace popsr::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/kernels/loader.h"
 #include "sr_oracle.h"
 

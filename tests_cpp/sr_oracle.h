@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/kernels/sr_call.h"
+#include "popsr/kernels/contract/round.h"
 
 namespace sr_oracle {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "popsr/kernels/sr_call.h"
+#include "popsr/kernels/contract/round.h"
 #include "sr_oracle.h"
 
 namespace sr_reference {

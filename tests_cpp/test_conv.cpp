@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
-#include "popsr/ops/conv_kernel.h"
+#include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/runtime/session.h"
 #include "program.h"
 

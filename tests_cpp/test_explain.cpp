@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/explain.h"
-#include "popsr/analysis/lints.h"
+#include "popsr/analysis/explain/explain.h"
+#include "popsr/analysis/lint/lints.h"
 #include "popsr/base/error.h"
 #include "program.h"
 

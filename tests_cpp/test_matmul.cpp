@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/kernels/loader.h"
 
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/lints.h"
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/lint/lints.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
 #include "popsr/transform/merge.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "popart_score.h"
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/ir/print.h"
 #include "program.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "fuzz_check.h"
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 
 namespace popsr {

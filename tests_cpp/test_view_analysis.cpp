@@ -9,7 +9,7 @@
 
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"

@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     "base": "",
     "replica": "base",
     "kernels": "base",
+    "sr": "base kernels",
     "ir": "base replica",
     "ops": "base replica ir kernels",
     "analysis": "base replica ir",

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "popsr/analysis/explain.h"
+#include "popsr/analysis/explain/explain.h"
 
 namespace popsr::bench {
 namespace {

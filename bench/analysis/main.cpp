@@ -13,7 +13,7 @@
 
 #include "explain.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "programs.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "popsr/ir/ir.h"
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "random_program.h"
 
 namespace popsr::test {

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "popsr/analysis/dataflow.h"
+#include "popsr/analysis/explain/dataflow.h"
 #include "popsr/analysis/partition_analysis.h"
 
 namespace popsr::test {

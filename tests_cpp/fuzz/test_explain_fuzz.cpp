@@ -5,9 +5,9 @@
 #include <map>
 #include <random>
 
-#include "popsr/analysis/explain.h"
-#include "popsr/analysis/explanation.h"
-#include "popsr/analysis/lints.h"
+#include "popsr/analysis/explain/explain.h"
+#include "popsr/analysis/explain/explanation.h"
+#include "popsr/analysis/lint/lints.h"
 #include "random_program.h"
 
 namespace popsr {

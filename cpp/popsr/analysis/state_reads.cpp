@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "popsr/analysis/dataflow.h"
+#include "popsr/analysis/explain/dataflow.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/rewrite.h"
 

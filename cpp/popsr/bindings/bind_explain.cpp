@@ -3,9 +3,9 @@
 #include <limits>
 #include <optional>
 
-#include "popsr/analysis/drift.h"
-#include "popsr/analysis/explain.h"
-#include "popsr/analysis/lints.h"
+#include "popsr/analysis/explain/drift.h"
+#include "popsr/analysis/explain/explain.h"
+#include "popsr/analysis/lint/lints.h"
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"

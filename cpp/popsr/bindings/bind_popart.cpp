@@ -1,4 +1,4 @@
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"

@@ -1,6 +1,6 @@
 // What an op is: one OpDef, plain data. Analysis, transforms and runtime know ops through this struct alone.
 //
-// Adding an op = one OpDef in cpp/popsr/ops/<family>.cpp, its Python signature in
+// Adding an op = one OpDef in cpp/popsr/ops/<family>/, its Python signature in
 // python/popsr/ops/<family>.py and a row in tests_py/op_cases.py. Defaults are the common case: a pure
 // function of its inputs says nothing more.
 #pragma once
@@ -82,7 +82,7 @@ struct Witness {
 /// `output`, unless the op itself tells r and s apart. Facts decide which of them does.
 using WitnessFn = std::vector<Witness> (*)(const Ir&, const Op&, std::size_t output, Replica r, Replica s);
 
-/// Given to a rule of mode "popart" (analysis/popart_analysis.h).
+/// Given to a rule of mode "popart" (analysis/popart/popart_analysis.h).
 struct PopartContext {
   const Ir& ir;
   const Op& op;

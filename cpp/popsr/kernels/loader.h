@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr::kernels {
 

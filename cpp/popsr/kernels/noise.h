@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr::kernels {
 

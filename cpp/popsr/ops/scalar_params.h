@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "popsr/ops/elementwise_walk.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/elementwise_walk.h"
 
 namespace popsr {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "popsr/analysis/explanation.h"
+#include "popsr/analysis/explain/explanation.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

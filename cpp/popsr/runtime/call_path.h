@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/dataflow.h"
+#include "popsr/analysis/explain/dataflow.h"
 #include "popsr/runtime/plan.h"
 
 namespace popsr {

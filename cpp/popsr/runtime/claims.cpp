@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "popsr/analysis/explanation.h"
+#include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/call_path.h"

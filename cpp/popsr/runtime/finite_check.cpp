@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <unordered_map>
 
-#include "popsr/analysis/explanation.h"
+#include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
 #include "popsr/ir/op_def.h"

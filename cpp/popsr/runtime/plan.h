@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/runtime/finite_check.h"
 #include "popsr/runtime/layout.h"
 #include "popsr/runtime/lowering.h"

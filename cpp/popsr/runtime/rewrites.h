@@ -1,7 +1,7 @@
 // Rewrites of a lowered program that change memory and time but no bit.
 #pragma once
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/runtime/lowering.h"
 
 namespace popsr {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/runtime/layout.h"
 #include "popsr/runtime/lowering.h"
 

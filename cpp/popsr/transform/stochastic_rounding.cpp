@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/popart_analysis.h"
+#include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/transaction.h"

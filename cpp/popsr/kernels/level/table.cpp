@@ -7,24 +7,24 @@
 //   bool       everything but maximum (or), minimum (and), the comparisons, logical_not, and the reductions
 //              max (any) and min (all)
 // Scale and scaled_add of integers take their scalars truncated and saturated to the type, and wrap.
-#include "popsr/kernels/kernel_table.h"
+#include "popsr/kernels/contract/kernel_table.h"
 
-#include "popsr/kernels/level/ars.h"
-#include "popsr/kernels/level/bf16-inl.h"
-#include "popsr/kernels/level/bf16.h"
-#include "popsr/kernels/level/cast-inl.h"
-#include "popsr/kernels/level/conv.h"
-#include "popsr/kernels/level/convert.h"
-#include "popsr/kernels/level/dropout.h"
-#include "popsr/kernels/level/elementwise-inl.h"
-#include "popsr/kernels/level/exact-inl.h"
-#include "popsr/kernels/level/functions.h"
-#include "popsr/kernels/level/gather.h"
-#include "popsr/kernels/level/math.h"
-#include "popsr/kernels/level/matmul.h"
-#include "popsr/kernels/level/norm-inl.h"
-#include "popsr/kernels/level/reduce-inl.h"
-#include "popsr/kernels/level/sr.h"
+#include "popsr/kernels/level/convert/bf16-inl.h"
+#include "popsr/kernels/level/convert/bf16.h"
+#include "popsr/kernels/level/convert/cast-inl.h"
+#include "popsr/kernels/level/convert/convert.h"
+#include "popsr/kernels/level/math/elementwise-inl.h"
+#include "popsr/kernels/level/math/exact-inl.h"
+#include "popsr/kernels/level/math/functions.h"
+#include "popsr/kernels/level/math/math.h"
+#include "popsr/kernels/level/move/gather.h"
+#include "popsr/kernels/level/noise/ars.h"
+#include "popsr/kernels/level/noise/dropout.h"
+#include "popsr/kernels/level/product/conv.h"
+#include "popsr/kernels/level/product/matmul.h"
+#include "popsr/kernels/level/reduce/norm-inl.h"
+#include "popsr/kernels/level/reduce/reduce-inl.h"
+#include "popsr/kernels/level/round/sr.h"
 
 namespace popsr::kernels {
 namespace {

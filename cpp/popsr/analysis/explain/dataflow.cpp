@@ -1,0 +1,486 @@
+#include "popsr/analysis/explain/dataflow.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "popsr/analysis/memory_facts.h"
+#include "popsr/base/error.h"
+#include "popsr/base/sorted.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
+
+namespace popsr {
+namespace {
+
+constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
+
+std::size_t at(std::int32_t time) { return static_cast<std::size_t>(time); }
+
+}  // namespace
+
+bool runs_body(const Op& op) {
+  return op.def->control != Control::kRepeat || op.attr<std::int64_t>("count") > 0;
+}
+
+PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output) {
+  if (!op.def->has_rule()) return ir.partitions().bottom();
+  return op.def->partition(RuleContext{ir.partitions(), ir, op, inputs, ir.partitions().top()}, output);
+}
+
+Dataflow::Dataflow(const PartitionAnalysis& facts) : facts_(facts), written_(facts.ir()), parts_(facts.ir()) {
+  frames_.push_back({.context = facts.main_id()});
+}
+
+TensorId Dataflow::storage_of(TensorId id) const {
+  if (ir().tensor(id).home != kNone) id = ir().tensor(id).home;
+  return ir().tensor(id).storage;
+}
+
+// --- frames
+
+FrameId Dataflow::enter(FrameId caller, std::uint32_t site, std::uint32_t branch) {
+  if (const auto it = entered_.find({caller, site, branch}); it != entered_.end()) return it->second;
+  const FactView facts = context(caller).ops[site];
+  const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
+  POPSR_CHECK(callee != kNone);
+  if (frames_.size() >= kMaxFrames) return frame_of(callee);
+  return add_frame({callee, caller, site, branch});
+}
+
+FrameId Dataflow::add_frame(const Frame& frame) {
+  const auto id = static_cast<FrameId>(frames_.size());
+  frames_.push_back(frame);
+  entered_.emplace(std::tuple(frame.caller, frame.site, frame.branch), id);
+  return id;
+}
+
+const Op& Dataflow::call_of(FrameId id) const {
+  return ir().op(graph(frames_[id].caller).ops[frames_[id].site]);
+}
+
+CalledGraph Dataflow::called(FrameId id) const {
+  return called_graphs(ir(), call_of(id))[frames_[id].branch];
+}
+
+void Dataflow::find_call_paths() {
+  first_frames_.emplace(facts_.main_id(), 0);
+  std::deque<FrameId> queue{0};
+  while (!queue.empty()) {
+    const FrameId at = queue.front();
+    queue.pop_front();
+    for (const std::uint32_t site : index(context(at).graph).calls) {
+      for (std::uint32_t branch = 0; branch < 2; ++branch) {
+        const FactView facts = context(at).ops[site];
+        const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
+        if (callee == kNone || first_frames_.contains(callee)) continue;
+        const auto entered = entered_.find({at, site, branch});
+        first_frames_.emplace(
+            callee, entered == entered_.end() ? add_frame({callee, at, site, branch}) : entered->second);
+        queue.push_back(first_frames_.at(callee));
+      }
+    }
+  }
+}
+
+FrameId Dataflow::frame_of(ContextId id) {
+  if (first_frames_.empty()) find_call_paths();
+  return first_frames_.at(id);
+}
+
+std::vector<OpId> Dataflow::call_path(FrameId id) const {
+  std::vector<OpId> path;
+  for (; frames_[id].caller != kNone; id = frames_[id].caller) path.push_back(call_of(id).id);
+  std::ranges::reverse(path);
+  return path;
+}
+
+// --- who writes what
+
+std::vector<TensorId> Dataflow::written_storages(const Op& op) {
+  std::vector<TensorId> result;
+  if (op.def->view) return result;
+  for (const TensorId output : all_outputs(ir(), op)) result.push_back(ir().tensor(output).storage);
+  if (op.def->control == Control::kNone || !runs_body(op)) return result;
+  for (const std::uint32_t i : op.modified) {
+    if (written_.by_call(op, i)) result.push_back(ir().tensor(op.inputs[i]).storage);
+  }
+  for (const CalledGraph& called : called_graphs(ir(), op)) {
+    const std::vector<TensorId>& entries = facts_.remote().stored(called.graph);
+    result.insert(result.end(), entries.begin(), entries.end());
+  }
+  return result;
+}
+
+Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
+  GraphIndex result;
+  const std::vector<TensorId>& entry = facts_.entry_tensors(graph.id);
+  for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry.emplace(entry[i], i);
+  std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // (tensor, position), ascending positions
+  for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = ir().op(graph.ops[i]);
+    if (op.def->control != Control::kNone) result.calls.push_back(i);
+    for (const TensorId storage : written_storages(op)) {
+      const Tensor& tensor = ir().tensor(storage);
+      const auto position = static_cast<std::int32_t>(i);
+      if (tensor.kind == TensorKind::kRemote) {
+        std::vector<std::int32_t>& of_entry = result.remote[storage];
+        if (of_entry.empty() || of_entry.back() != position) of_entry.push_back(position);
+      } else {
+        writes.emplace_back(tensor.index, position);
+      }
+    }
+  }
+  std::ranges::stable_sort(writes, {}, &std::pair<std::uint32_t, std::int32_t>::first);
+  result.first.assign(graph.tensors.size() + 1, 0);
+  for (const auto& [tensor, position] : writes) {
+    ++result.first[tensor + 1];
+    result.writers.push_back(position);
+  }
+  for (std::size_t t = 1; t < result.first.size(); ++t) result.first[t] += result.first[t - 1];
+  return result;
+}
+
+const Dataflow::GraphIndex& Dataflow::index(GraphId graph) {
+  if (const auto it = indices_.find(graph.value); it != indices_.end()) return it->second;
+  GraphIndex made = make_index(ir().graph(graph));
+  return indices_.emplace(graph.value, std::move(made)).first->second;
+}
+
+std::span<const std::int32_t> Dataflow::writers(GraphId graph, TensorId storage) {
+  const GraphIndex& of_graph = index(graph);
+  const Tensor& tensor = ir().tensor(storage);
+  if (tensor.kind == TensorKind::kRemote) {
+    const auto it = of_graph.remote.find(storage);
+    return it == of_graph.remote.end() ? std::span<const std::int32_t>() : it->second;
+  }
+  const std::uint32_t begin = of_graph.first[tensor.index], end = of_graph.first[tensor.index + 1];
+  return std::span(of_graph.writers).subspan(begin, end - begin);
+}
+
+// --- memory that views see
+
+bool Dataflow::touches(const Value& value, TensorId tensor) const {
+  return is_viewed(ir(), value.storage) ? parts_.touches(value.storage, value.part, tensor)
+                                        : ir().tensor(tensor).storage == value.storage;
+}
+
+/// What is left of a value's memory where none of the tensors has an element.
+std::optional<PartId> Dataflow::rest(const Value& value, const std::vector<TensorId>& written) {
+  PartId left = value.part;
+  for (const TensorId tensor : written) {
+    const std::optional<PartId> next = parts_.rest(value.storage, left, tensor);
+    if (!next) return std::nullopt;
+    left = *next;
+  }
+  return left;
+}
+
+std::optional<Value> Dataflow::untouched(const Value& value) {
+  const Op* op = writer(value);
+  if (op == nullptr || !is_viewed(ir(), value.storage)) return std::nullopt;
+  const std::optional<PartId> left = rest(value, op->outputs);
+  if (!left) return std::nullopt;
+  // Another part of a merged op may have written that.
+  const Value other{value.frame, value.storage, value.time, *left};
+  if (op->part_of != kNone && *left != value.part && writes(ir().op(op->part_of), other)) return other;
+  return before(value.frame, value.storage, static_cast<std::uint32_t>(value.time), *left);
+}
+
+const std::vector<std::int32_t>& Dataflow::shared_writers(GraphId graph, TensorId root, PartId part) {
+  const auto [it, fresh] = shared_writers_.try_emplace({root, part});
+  if (!fresh) return it->second;
+  std::vector<TensorId> names = ir().views(root);
+  names.push_back(root);
+  for (const TensorId name : names) {
+    if (!parts_.touches(root, part, name)) continue;
+    const std::span<const std::int32_t> times = writers(graph, name);
+    it->second.insert(it->second.end(), times.begin(), times.end());
+  }
+  std::ranges::sort(it->second);
+  const auto repeated = std::ranges::unique(it->second);
+  it->second.erase(repeated.begin(), repeated.end());
+  return it->second;
+}
+
+/// Facts of parts are not kept: the graph is run through once for each part that is asked for.
+PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::int32_t time, PartId part) {
+  const std::vector<std::int32_t>& times = shared_writers(context.graph, root, part);
+  std::vector<PartitionId>& known = shared_facts_[{&context, root, part}];
+  if (known.empty()) {
+    MemoryFacts memory = facts_.entry_memory(context);
+    const Region region = parts_.region(root, part);
+    const std::vector<OpId>& ops = ir().graph(context.graph).ops;
+    for (std::size_t i = 0; i < ops.size() && known.size() < times.size(); ++i) {
+      const Op& op = ir().op(ops[i]);
+      const FactView facts = context.ops[i];
+      const std::vector<TensorId> outputs = op.def->view ? std::vector<TensorId>() : all_outputs(ir(), op);
+      const auto write = [&](TensorId tensor, PartitionId fact) {
+        if (ir().tensor(tensor).kind != TensorKind::kRemote) memory.write(tensor, fact);
+      };
+      for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
+      for (const auto& [tensor, fact] : facts.written) write(tensor, fact);
+      if (times[known.size()] == static_cast<std::int32_t>(i)) known.push_back(memory.read(region));
+    }
+  }
+  return known[sorted_index(times, time)];
+}
+
+// --- values
+
+std::int32_t Dataflow::time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part) {
+  const TensorId storage = storage_of(tensor);
+  const auto end = static_cast<std::int32_t>(op);
+  if (const View* const view = view_of(ir(), storage)) {
+    auto time = static_cast<std::int32_t>(ir().op(ir().tensor(storage).producer).position);
+    if (time >= end) return -1;
+    for (const Region& region : view->regions) {
+      time = std::max(time, time_before(graph, region.root, op, parts_.number(region)));
+    }
+    return time;
+  }
+  const std::span<const std::int32_t> all =
+      is_viewed(ir(), storage) ? std::span(shared_writers(graph, storage, part)) : writers(graph, storage);
+  const auto next = std::ranges::lower_bound(all, end);
+  return next == all.begin() ? -1 : *std::prev(next);
+}
+
+Value Dataflow::before(FrameId frame, TensorId tensor, std::uint32_t op, PartId part) {
+  return {frame, storage_of(tensor), time_before(context(frame).graph, tensor, op, part), part};
+}
+
+Value Dataflow::last(FrameId frame, TensorId tensor) {
+  return before(frame, tensor, static_cast<std::uint32_t>(graph(frame).ops.size()));
+}
+
+const Op* Dataflow::writer(const Value& value) const {
+  if (view_of(ir(), value.storage) != nullptr) return &ir().op(ir().tensor(value.storage).producer);
+  return value.time < 0 ? nullptr : &writer_at(graph(value.frame).id, value.storage, value.time, value.part);
+}
+
+/// True if a part of a merged op writes some of the value's memory.
+bool Dataflow::writes(const Op& merged, const Value& value) const {
+  return std::ranges::any_of(merged.parts, [&](OpId part) {
+    return std::ranges::any_of(ir().op(part).outputs, [&](TensorId t) { return touches(value, t); });
+  });
+}
+
+const Op& Dataflow::writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part_of) const {
+  const Op& op = ir().op(ir().graph(graph).ops[at(time)]);
+  const Value value{.storage = storage, .part = part_of};
+  const auto writes = [&](OpId part) {
+    const std::vector<TensorId> outputs = all_outputs(ir(), ir().op(part));
+    return std::ranges::any_of(outputs, [&](TensorId t) { return touches(value, t); });
+  };
+  const auto part = std::ranges::find_if(op.parts, writes);
+  return part == op.parts.end() ? op : ir().op(*part);
+}
+
+std::optional<std::size_t> Dataflow::output(const Value& value) const {
+  const Op& op = *writer(value);
+  for (std::size_t k = op.outputs.size(); k-- > 0;) {
+    if (op.def->view || touches(value, op.outputs[k])) return k;
+  }
+  if (op.def->remote != Remote::kStores) return std::nullopt;
+  const std::vector<TensorId> outputs = all_outputs(ir(), op);
+  return static_cast<std::size_t>(std::ranges::find(outputs, value.storage) - outputs.begin());
+}
+
+PartitionId Dataflow::entry_fact(const Context& context, TensorId storage) {
+  if (ir().tensor(storage).kind == TensorKind::kRemote) {
+    return context.remote[sorted_index(facts_.remote().of(context.graph), storage)];
+  }
+  const GraphIndex& of_graph = index(context.graph);
+  const auto it = of_graph.entry.find(storage);
+  if (it == of_graph.entry.end()) return context.exec;
+  return ir().partitions().meet(context.inputs[it->second], context.exec);
+}
+
+PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_t time, PartId part) {
+  if (const View* const view = view_of(ir(), storage)) {
+    PartitionId met = ir().partitions().top();
+    for (const Region& region : view->regions) {
+      const PartId shown = parts_.number(region);
+      const auto end = static_cast<std::uint32_t>(time + 1);
+      const std::int32_t written = time_before(context.graph, region.root, end, shown);
+      met = ir().partitions().meet(met, fact(context, region.root, written, shown));
+    }
+    return met;
+  }
+  if (time < 0) return entry_fact(context, storage);
+  if (is_viewed(ir(), storage)) return shared_fact(context, storage, time, part);
+  const Op& op = writer_at(context.graph, storage, time, part);
+  const FactView facts = facts_of(ir(), context, op);
+  for (std::size_t k = op.outputs.size(); k-- > 0;) {
+    if (ir().tensor(op.outputs[k]).storage == storage) return facts.outputs[k];
+  }
+  for (const auto& [written, fact] : facts.written) {
+    if (written == storage) return fact;
+  }
+  if (facts.callee != kNone) {
+    const Context& callee = facts_.context(facts.callee);
+    return callee.final_remote[sorted_index(facts_.remote().of(callee.graph), storage)];
+  }
+  const std::vector<TensorId> outputs = all_outputs(ir(), op);
+  return facts.outputs[static_cast<std::size_t>(std::ranges::find(outputs, storage) - outputs.begin())];
+}
+
+// --- sources
+
+/// What a branch or body leaves in the value's memory, and what it leaves alone there.
+void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
+                                  std::vector<Source>& result) {
+  const CalledGraph called = called_graphs(ir(), op)[branch];
+  const FrameId inner = enter(value.frame, op.position, branch);
+  const Graph& body = graph(inner);
+  std::vector<TensorId> left;  // tensors of the caller
+  const auto add = [&](TensorId tensor, TensorId inside) {
+    if (!touches(value, tensor)) return;
+    left.push_back(tensor);
+    result.push_back({last(inner, inside), Link::kResult});
+  };
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
+  for (const std::uint32_t i : op.modified) {
+    if (i < called.first || i >= called.end || !written_.by_call(op, i)) continue;
+    const bool carried = op.def->control == Control::kRepeat && i < op.outputs.size();
+    add(op.inputs[i], carried ? body.outputs[i] : body.inputs[i - called.first]);
+  }
+  if (std::ranges::binary_search(facts_.remote().stored(called.graph), value.storage)) {
+    left.push_back(value.storage);
+    result.push_back({last(inner, value.storage), Link::kResult});
+  }
+  std::optional<PartId> untouched;
+  if (is_viewed(ir(), value.storage)) {
+    untouched = rest(value, left);
+  } else if (left.empty()) {
+    untouched = 0;
+  }
+  if (untouched) {
+    result.push_back({before(value.frame, value.storage, op.position, *untouched), Link::kUntouched, branch});
+  }
+}
+
+void Dataflow::add_call_sources(const Value& value, const Op& op, std::vector<Source>& result) {
+  if (!runs_body(op)) {
+    const std::size_t k = *output(value);
+    result.push_back({before(value.frame, op.inputs[k], op.position), Link::kArgument});
+    return;
+  }
+  if (op.def->control == Control::kConditional) {
+    result.push_back({before(value.frame, op.inputs[0], op.position), Link::kCondition});
+  }
+  const auto branches = static_cast<std::uint32_t>(called_graphs(ir(), op).size());
+  for (std::uint32_t b = 0; b < branches; ++b) add_branch_sources(value, op, b, result);
+}
+
+void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result) {
+  const Frame frame = frames_[value.frame];
+  // Between runs and iterations memory has one fact, whatever part of it is looked at.
+  const auto add_end = [&](Link link) {
+    const auto end = static_cast<std::uint32_t>(graph(value.frame).ops.size());
+    const Value left = before(value.frame, value.storage, end, value.part);
+    if (left.time >= 0) result.push_back({left, link});
+    if (value.part == 0) return;
+    const Value whole = before(value.frame, value.storage, end);
+    if (whole.time >= 0) result.push_back({whole, link});
+  };
+  if (frame.caller == kNone) return add_end(Link::kRun);
+  const Op& call = call_of(value.frame);
+  const bool loop = call.def->control == Control::kRepeat;
+  if (ir().tensor(value.storage).kind == TensorKind::kRemote) {
+    result.push_back({before(frame.caller, value.storage, frame.site), Link::kArgument});
+    if (loop) add_end(Link::kIteration);
+    return;
+  }
+  const GraphIndex& of_graph = index(context(value.frame).graph);
+  const auto it = of_graph.entry.find(value.storage);
+  if (it == of_graph.entry.end()) return;  // a constant
+  const std::uint32_t i = it->second;
+  const TensorId given = call.inputs[called(value.frame).first + i];
+  result.push_back({before(frame.caller, given, frame.site), Link::kArgument});
+  if (!loop) return;
+  if (i < call.outputs.size()) {
+    result.push_back({last(value.frame, graph(value.frame).outputs[i]), Link::kIteration});
+  } else if (written_.by_call(call, i)) {
+    add_end(Link::kIteration);
+  }
+}
+
+std::vector<Source> Dataflow::sources(const Value& value) {
+  std::vector<Source> result;
+  const Op* op = writer(value);
+  if (op == nullptr) {
+    add_entry_sources(value, result);
+  } else if (const View* const view = view_of(ir(), value.storage)) {
+    for (const Region& region : view->regions) {
+      const auto end = static_cast<std::uint32_t>(value.time + 1);
+      result.push_back({before(value.frame, region.root, end, parts_.number(region)), Link::kView});
+    }
+  } else if (op->def->control != Control::kNone) {
+    add_call_sources(value, *op, result);
+  } else {
+    const std::vector<TensorId> inputs = all_inputs(ir(), *op);
+    for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == kNone) continue;
+      result.push_back(
+          {before(value.frame, inputs[i], static_cast<std::uint32_t>(value.time)), Link::kOperand, i});
+    }
+    if (const auto old = untouched(value)) result.push_back({*old, Link::kUntouched});
+  }
+  return result;
+}
+
+// --- nearness
+
+Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known) {
+  Nearness nearest{.distance = kFar};
+  for (const OpId part : op.parts) {
+    nearest.distance = std::min(nearest.distance, nearness_of(context, ir().op(part), known).distance);
+  }
+  if (!op.parts.empty()) return nearest;
+  PartitionTable& table = ir().partitions();
+  if (op.def->control != Control::kNone || !op.def->has_rule()) return {};
+  const FactView facts = facts_of(ir(), context, op);
+  // Seeds that were not chosen by what the outputs prove may be where a path ends.
+  if (op.seeds && *op.seeds != SeedRule::kPartition && facts.seeds != table.top()) return {};
+  const std::vector<TensorId> inputs = all_inputs(ir(), op);
+  const bool meets = op.def->partition == meet_of_inputs;
+  if (!meets) {
+    const std::vector<PartitionId> equal(inputs.size(), table.top());
+    for (std::size_t k = 0; k < facts.outputs.size(); ++k) {
+      if (rule_of(ir(), op, equal, k) != table.top()) return {};
+    }
+  }
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kNone || !op.def->influences(i)) continue;
+    const TensorId storage = ir().tensor(inputs[i]).storage;
+    const std::int32_t time = time_before(context.graph, storage, op.position);
+    const PartitionId found = fact(context, storage, time);
+    const bool own = time >= 0 && view_of(ir(), storage) == nullptr && !is_viewed(ir(), storage);
+    const std::uint32_t distance = 1 + (own ? known[at(time)].distance : 0);
+    if (found == table.top() || distance >= nearest.distance) continue;
+    nearest = {distance, meets ? i : kNone, storage, time, found};
+  }
+  return nearest.distance == kFar ? Nearness() : nearest;
+}
+
+const std::vector<Nearness>& Dataflow::all_nearness(ContextId id) {
+  if (id >= nearness_.size()) nearness_.resize(id + 1);
+  if (!nearness_[id].empty()) return nearness_[id];
+  const Context& context = facts_.context(id);
+  const std::vector<OpId>& ops = ir().graph(context.graph).ops;
+  std::vector<Nearness> known(ops.size());
+  if (context.exec == ir().partitions().top()) {  // else any value may be where a path ends
+    for (std::uint32_t i = 0; i < ops.size(); ++i) known[i] = nearness_of(context, ir().op(ops[i]), known);
+  }
+  return nearness_[id] = std::move(known);
+}
+
+Nearness Dataflow::nearness(const Value& value) {
+  // Nothing is known of memory that views see: its writers leave parts of it alone.
+  const bool shared = view_of(ir(), value.storage) != nullptr || is_viewed(ir(), value.storage);
+  if (value.time < 0 || shared) return {};
+  return all_nearness(frames_[value.frame].context)[at(value.time)];
+}
+
+}  // namespace popsr

@@ -1,0 +1,70 @@
+// Why two replicas are not proved equal: a shortest path from a value back to what tells them apart.
+//
+// Rules are pullbacks (spec/replica_partitions.md §2), so the pair moves exactly: out(r) and out(s) are made
+// of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself tells r and s apart, which
+// ends the path. Every edge is real dataflow and every path is a proof that nothing better can be claimed.
+// Cycles (loops, variables across runs) need no care: a fact falls only because of a path that ends, or of
+// seeds that differ on the way.
+// The search is A*: Dataflow::nearness never says too much. Cost: O(values nearer than the cause), in
+// acyclic graphs about the length of the path. Mostly it says just enough, and a path is walked without a
+// search. Of the pairs that a collective leads to, those that no fact of the program tells from one followed
+// already are left out: a path over them would be the same ops.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "popsr/analysis/explain/explanation.h"
+
+namespace popsr {
+
+class Explainer {
+ public:
+  explicit Explainer(const PartitionAnalysis& facts) : flow_(facts) {}
+
+  Dataflow& flow() { return flow_; }
+
+  /// Throws ReplicaError unless r and s are two replicas, GraphError when the program changed.
+  Explanation explain(TensorId tensor, const Value& value, Replica r, Replica s);
+
+  /// The nodes of a shortest path; empty when r and s are proved equal, or when all paths go through
+  /// `without`. Gives up (nullopt) after `limit` nodes.
+  std::optional<std::vector<Difference>> path(const Value& value, Replica r, Replica s,
+                                              const Difference* without = nullptr,
+                                              std::size_t limit = SIZE_MAX);
+
+  /// Replicas of one block that the fact splits, if it splits one.
+  std::optional<std::pair<Replica, Replica>> split(PartitionId block, PartitionId fact) const;
+
+  /// What ends a path at this value, if it does.
+  std::optional<RootKind> root(const Difference& node);
+  /// Do the seeds of the op's rounding tell the replicas apart, whatever its inputs do? It ends a path where
+  /// nothing else does.
+  bool has_own_seeds(const Difference& node) const;
+
+  /// What the condition of a conditional that is around the frame, or in its graph, is there.
+  Value condition(FrameId frame, const Op& conditional);
+
+ private:
+  Explanation find_explanation(TensorId tensor, const Value& value, Replica r, Replica s);
+  std::vector<Difference> straight_path(const Difference& start);
+  std::vector<Difference> causes(const Difference& node);
+  void add_operand_causes(const Difference& node, std::vector<Difference>& result);
+  bool separates(PartitionId fact, Replica r, Replica s) const;
+  std::vector<bool> facts_between(Replica r, Replica s) const;
+  bool explains(const Value& value, const Op& op, std::size_t output, std::size_t input, Replica r,
+                Replica s);
+  std::vector<PartitionId> input_facts(const Value& value, const Op& op);
+  const Op* parting(const Difference& node, RootKind root);
+  const Op* parting_load(FrameId frame, StreamId stream, Replica r, Replica s, std::set<ContextId>& seen);
+
+  Dataflow flow_;
+};
+
+/// What would make the replicas of an explanation equal.
+std::string suggestion(Explainer& explainer, const Explanation& explanation);
+
+}  // namespace popsr

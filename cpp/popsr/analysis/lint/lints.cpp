@@ -1,0 +1,310 @@
+#include "popsr/analysis/lint/lints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "popsr/base/deep_stack.h"
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/rewrite.h"
+
+namespace popsr {
+namespace {
+
+const std::string& name(const Ir& ir, TensorId tensor) { return ir.tensor(tensor).name; }
+
+/// Calls visit(op) for the ops of all graphs that the program reaches; for the parts of merged ones.
+template <class Visit>
+void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
+  for (std::uint32_t g = 0; g < facts.ir().num_graphs(); ++g) {
+    if (facts.contexts(GraphId{g}).empty()) continue;
+    for (const OpId op : single_ops(facts.ir(), GraphId{g})) visit(facts.ir().op(op));
+  }
+}
+
+// --- L1
+
+bool moves_stream(const Op& op) {
+  return std::ranges::any_of(op.def->attrs,
+                             [](const AttrDef& attr) { return attr.type == AttrType::kStream; });
+}
+
+/// The groups that have to meet at an op: those of a collective, all replicas at a stream.
+std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
+  return moves_stream(op) ? ReplicaGrouping::from_stride(ir.replication()) : exchange_groups(ir, op);
+}
+
+/// L1 of an op in a context, if its groups may part there.
+std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context& context, const Op& op) {
+  if (context.narrowing == 0) return std::nullopt;
+  const Ir& ir = facts.ir();
+  const auto group = meeting_groups(ir, op);
+  if (!group) return std::nullopt;
+  const OpId parting = facts.parting(context, group->partition(ir.partitions()));
+  if (parting == kNone) return std::nullopt;
+  const Op& conditional = ir.op(parting);
+  const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
+  const std::string cause =
+      fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
+                  conditional.def->name, place_text(ir, conditional.location),
+                  name(ir, conditional.inputs[0]), blocks_text(ir.partitions(), context.exec));
+  const std::string what =
+      moves_stream(op)
+          ? fmt::format("{} moves on in its stream, but {}: replicas that skip it stay behind the others",
+                        op.def->name, cause)
+          : fmt::format("{} needs all members of a group, but {}: {} of {} groups may not meet", op.def->name,
+                        cause, split, group->num_groups());
+  return Lint{.code = 1,
+              .op = op.id,
+              .tensor = op.outputs.empty() ? op.inputs[0] : op.outputs[0],
+              .location = op.location,
+              .cost = split,
+              .unit = "groups",
+              .text = what + "; take it out of there, or make the condition equal inside its groups"};
+}
+
+}  // namespace
+
+std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId exec) {
+  const auto labels = table.labels(exec);
+  std::int64_t split = 0;
+  for (std::int64_t g = 0; g < group.num_groups(); ++g) {
+    const std::span<const Replica> members = group.group(g);
+    const auto apart = [&](Replica r) { return labels[r] != labels[members[0]]; };
+    split += std::ranges::any_of(members, apart) ? 1 : 0;
+  }
+  return split;
+}
+
+void lint_control(Explainer& explainer, std::vector<Lint>& lints) {
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  if (facts.num_narrowings() == 1) return;  // no conditional parts replicas
+  for_each_reached_op(facts, [&](const Op& op) {
+    for (const ContextId id : facts.contexts(op.graph)) {
+      auto lint = parted_groups(facts, facts.context(id), op);
+      if (!lint) continue;
+      lints.push_back(*std::move(lint));
+      break;
+    }
+  });
+}
+
+// --- L4
+
+namespace {
+
+/// An op that runs a graph, and by which of its branches.
+using CallSite = std::pair<OpId, std::uint32_t>;
+
+/// The sites that lead to each context of a graph.
+std::map<ContextId, std::set<CallSite>> sites_by_context(const PartitionAnalysis& facts, GraphId graph) {
+  std::map<ContextId, std::set<CallSite>> sites;
+  for (std::uint32_t g = 0; g < facts.ir().num_graphs(); ++g) {
+    for (const ContextId id : facts.contexts(GraphId{g})) {
+      const Context& context = facts.context(id);
+      for (std::size_t i = 0; i < context.ops.size(); ++i) {
+        const ContextId called[] = {context.ops[i].callee, context.ops[i].otherwise};
+        for (std::uint32_t b = 0; b < 2; ++b) {
+          if (called[b] == kNone || facts.context(called[b]).graph != graph) continue;
+          sites[called[b]].insert({facts.ir().graph(context.graph).ops[i], b});
+        }
+      }
+    }
+  }
+  return sites;
+}
+
+/// Outputs of ops whose facts are not the same in all contexts.
+std::int64_t unequal_values(const PartitionAnalysis& facts, GraphId graph) {
+  const std::vector<ContextId>& contexts = facts.contexts(graph);
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < facts.ir().graph(graph).ops.size(); ++i) {
+    const std::span<const PartitionId> first = facts.context(contexts[0]).ops[i].outputs;
+    for (std::size_t k = 0; k < first.size(); ++k) {
+      count += std::ranges::any_of(
+          contexts, [&](ContextId id) { return facts.context(id).ops[i].outputs[k] != first[k]; });
+    }
+  }
+  return count;
+}
+
+void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>& lints) {
+  if (facts.contexts(graph).size() < 2) return;
+  const std::map<ContextId, std::set<CallSite>> sites = sites_by_context(facts, graph);
+  // One call in contexts of its own graph that differ: that graph's call sites disagree, not this one's.
+  const auto& [first, ops] = *sites.begin();
+  const auto other =
+      std::ranges::find_if(sites, [&ops = ops](const auto& entry) { return entry.second != ops; });
+  if (other == sites.end()) return;
+  const Ir& ir = facts.ir();
+  const OpId a = ops.begin()->first;
+  OpId b = other->second.begin()->first;
+  for (const CallSite& site : other->second) {
+    if (!ops.contains(site)) b = site.first;
+  }
+  const Context& here = facts.context(first);
+  const Context& there = facts.context(other->first);
+  Lint lint{.code = 4,
+            .op = b,
+            .location = ir.op(b).location,
+            .cost = unequal_values(facts, graph),
+            .unit = "values"};
+  if (lint.cost == 0) return;
+  std::string what = "other memory or control";
+  for (std::size_t i = 0; i < here.inputs.size(); ++i) {
+    if (here.inputs[i] == there.inputs[i]) continue;
+    lint.tensor = ir.graph(graph).inputs[i];
+    what = fmt::format("'{}' {} against {}", name(ir, lint.tensor),
+                       equal_inside(ir.partitions(), there.inputs[i]),
+                       equal_inside(ir.partitions(), here.inputs[i]));
+    break;
+  }
+  lint.text = fmt::format(
+      "call sites of graph '{}' disagree: {} at {}; {} values of it have facts of their own for "
+      "each of {} contexts",
+      ir.graph(graph).name, what, place_text(ir, ir.op(a).location), lint.cost, facts.contexts(graph).size());
+  lints.push_back(std::move(lint));
+}
+
+}  // namespace
+
+void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints) {
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  for (std::uint32_t g = 1; g < facts.ir().num_graphs(); ++g) lint_graph(facts, GraphId{g}, lints);
+}
+
+// --- L5, L6, L9
+
+namespace {
+
+/// Seeds that could differ, in the context where most could.
+void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>& lints) {
+  if (!op.seeds) return;
+  PartitionTable& table = facts.ir().partitions();
+  std::int64_t lost = 0, used = 0;
+  for (const ContextId id : facts.contexts(op.graph)) {
+    const FactView here = facts_of(facts.ir(), facts.context(id), op);
+    PartitionId needed = table.bottom();
+    for (std::size_t k = 0; k < here.outputs.size(); ++k) {
+      if (rounds(facts.ir(), op, k)) needed = table.join(needed, here.outputs[k]);
+    }
+    const std::int64_t more = table.num_blocks(needed) - table.num_blocks(here.seeds);
+    if (more > lost) std::tie(lost, used) = std::pair(more, table.num_blocks(here.seeds));
+  }
+  if (lost == 0) return;
+  lints.push_back(
+      {.code = 5,
+       .op = op.id,
+       .tensor = op.outputs[0],
+       .location = op.location,
+       .cost = lost,
+       .unit = "seeds",
+       .text = fmt::format("{} rounds '{}' with {} seed{}, but {} could differ without breaking a proof: "
+                           "errors of replicas do not average out; mode 'partition' chooses them so",
+                           op.def->name, name(facts.ir(), op.outputs[0]), used, used == 1 ? "" : "s",
+                           used + lost)});
+}
+
+/// How often each value occurs in its group when all occur equally often; else 1.
+std::int64_t copies_in_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId fact) {
+  std::int64_t copies = 0;
+  for (std::int64_t g = 0; g < group.num_groups(); ++g) {
+    std::map<std::uint32_t, std::int64_t> counts;
+    for (const Replica member : group.group(g)) ++counts[table.labels(fact)[member]];
+    for (const auto& [label, count] : counts) {
+      if (copies == 0) copies = count;
+      if (copies != count) return 1;
+    }
+  }
+  return copies;
+}
+
+/// How often each value occurs in its group, in the context where it does so least often.
+std::int64_t copies_of(Dataflow& flow, const Op& op, const ReplicaGrouping& group) {
+  const TensorId storage = flow.storage_of(op.inputs[0]);
+  const std::int32_t time = flow.time_before(op.graph, storage, op.position);
+  std::int64_t copies = group.group_size();
+  for (const ContextId id : flow.facts().contexts(op.graph)) {
+    const PartitionId fact = flow.fact(flow.facts().context(id), storage, time);
+    copies = std::min(copies, copies_in_groups(group, flow.ir().partitions(), fact));
+  }
+  return copies;
+}
+
+void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
+  if (op.def->collective == Collective::kNone) return;
+  const ReplicaGrouping group = group_of(flow.ir(), op);
+  const std::int64_t size = group.group_size();
+  const std::int64_t copies = copies_of(flow, op, group);
+  const bool broadcasts = op.def->collective == Collective::kBroadcast;
+  if (copies < 2 || (broadcasts && copies < size)) return;
+  const std::string& tensor = name(flow.ir(), op.inputs[0]);
+  const bool reduces = op.def->collective == Collective::kReduce;
+  const std::string how = reduces ? op.attr<std::string>("op") : "gather";
+  Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.location};
+  if (how == "add" || how == "mul") {
+    lint.cost = copies;
+    lint.unit = "times";
+    lint.text = fmt::format(
+        "{} '{}' over groups of {} takes each value of '{}' {} times: use 'mean', or groups in "
+        "which they differ",
+        op.def->name, how, size, tensor, copies);
+    return lints.push_back(std::move(lint));
+  }
+  const std::int64_t distinct = size / copies, in_vain = broadcasts ? 1 : size - distinct;
+  lint.cost = in_vain * static_cast<std::int64_t>(bytes_of(flow.ir().tensor(op.inputs[0]).type));
+  lint.unit = "bytes";
+  lint.text = broadcasts
+                  ? fmt::format("{} over groups of {} sends '{}' to replicas that hold it", op.def->name,
+                                size, tensor)
+                  : fmt::format("{} '{}' over groups of {} exchanges '{}', {} distinct value{} in a group",
+                                op.def->name, how, size, tensor, distinct, distinct == 1 ? "" : "s");
+  lint.text += fmt::format(": {} bytes for each replica in vain", lint.cost);
+  lints.push_back(std::move(lint));
+}
+
+void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
+  const std::vector<TensorId> outputs = all_outputs(ir, op);
+  if (op.def->has_rule() || outputs.empty()) return;
+  lints.push_back(
+      {.code = 9,
+       .op = op.id,
+       .tensor = outputs[0],
+       .location = op.location,
+       .cost = static_cast<std::int64_t>(outputs.size()),
+       .unit = "values",
+       .text = fmt::format("{} exchanges or stores values and declares no partition rule: its {} result{} "
+                           "treated as equal nowhere",
+                           op.def->name, outputs.size(), outputs.size() == 1 ? " is" : "s are")});
+}
+
+}  // namespace
+
+void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
+  Dataflow& flow = explainer.flow();
+  for_each_reached_op(flow.facts(), [&](const Op& op) {
+    lint_seeds(flow.facts(), op, lints);
+    lint_collective(flow, op, lints);
+    lint_rule(flow.ir(), op, lints);
+  });
+}
+
+std::vector<Lint> find_lints(Explainer& explainer) {
+  explainer.flow().facts().check_fresh();
+  std::vector<Lint> lints;
+  with_deep_stack([&] {
+    lint_control(explainer, lints);
+    lint_variables(explainer, lints);
+    lint_call_sites(explainer, lints);
+    lint_ops(explainer, lints);
+    lint_updates(explainer, lints);
+    lint_reads(explainer, lints);
+    lint_order(explainer, lints);
+  });
+  std::ranges::stable_sort(lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });
+  return lints;
+}
+
+}  // namespace popsr

@@ -1,0 +1,50 @@
+// What is suspicious in a program, judged by its facts. Reports, not walls: programs run all the same.
+// What each of them is, and its cost:
+//   - L1: a collective or stream whose groups need not run it together; groups that may not meet
+//   - L2: a variable whose declared groups are not kept, unless every run overwrites it first; bytes of
+//   further
+//     copies
+//   - L3: one value per group is read back of unequal groups; replicas that are not seen
+//   - L4: call sites that give a graph inputs of different facts; values that a shared fact would lose
+//   - L5: seeds that are coarser than the outputs need; seeds that could differ
+//   - L6: a collective over data that is equal already; times too large, or bytes in vain
+//   - L7: an update that is reduced over other groups than its variable's; replicas too many or too few
+//   - L8: a read of what nothing was written to; bytes read
+//   - L9: an op without a partition rule; values that are equal nowhere
+//   - L12: writes in place whose order only the text of the program gives; pairs of such ops
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "popsr/analysis/explain/explain.h"
+
+namespace popsr {
+
+struct Lint {
+  int code = 0;
+  OpId op = kNone;          ///< kNone: a variable that no op is to blame for.
+  TensorId tensor = kNone;  ///< kNone: nothing in particular.
+  LocationId location = 0;
+  std::int64_t cost = 0;
+  std::string_view unit = {};
+  std::string text = {};
+};
+
+/// All lints, by code and then in program order.
+std::vector<Lint> find_lints(Explainer& explainer);
+
+/// Groups of which not all members certainly run a point together.
+std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId exec);
+
+// The parts of find_lints.
+void lint_control(Explainer& explainer, std::vector<Lint>& lints);     ///< L1
+void lint_variables(Explainer& explainer, std::vector<Lint>& lints);   ///< L2, L3 (drift.h)
+void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints);  ///< L4
+void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, L6, L9
+void lint_updates(Explainer& explainer, std::vector<Lint>& lints);     ///< L7
+void lint_reads(Explainer& explainer, std::vector<Lint>& lints);       ///< L8
+void lint_order(Explainer& explainer, std::vector<Lint>& lints);       ///< L12
+
+}  // namespace popsr

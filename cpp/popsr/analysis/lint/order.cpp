@@ -1,0 +1,35 @@
+// L12: ops that modify and use one tensor in an order that only the program's text gives.
+#include <fmt/format.h>
+
+#include "popsr/analysis/lint/lints.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/verify.h"
+
+namespace popsr {
+
+void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  const Ir& ir = facts.ir();
+  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
+    if (facts.contexts(GraphId{g}).empty()) continue;
+    for (const UnorderedWrites& found : unordered_writes(ir, GraphId{g})) {
+      const Op& writer = ir.op(found.writer);
+      const Op& other = ir.op(found.other);
+      lints.push_back(
+          {.code = 12,
+           .op = writer.id,
+           .tensor = found.tensor,
+           .location = writer.location,
+           .cost = found.pairs,
+           .unit = "pairs",
+           .text = fmt::format(
+               "{} modifies '{}', which {} at {} {}: neither data nor popsr.in_sequence() orders "
+               "them, so they run in program order, which PopXL does not promise; make them inside "
+               "popsr.in_sequence()",
+               writer.def->name, ir.tensor(found.tensor).name, other.def->name,
+               place_text(ir, other.location), found.other_writes ? "modifies too" : "reads")});
+    }
+  }
+}
+
+}  // namespace popsr

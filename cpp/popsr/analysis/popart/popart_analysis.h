@@ -1,0 +1,94 @@
+// Mode "popart": the analysis of replica-equal tensors as PopART does it, with its errors, for comparison and
+// for people who must predict what PopART did. What is true is in partition_analysis.h.
+//
+// A value is (tensor, time) -> equal on all replicas or not (values.h). Passes over the main graph go
+// on until nothing changes; a variable that ends a pass unequal starts the next one so. What is wrong with
+// it, on purpose:
+//   - variables start equal whatever their groups and shards are; remote memory is not looked at;
+//   - an op's outputs are equal when all inputs are (OpDef::popart), so also those of an op without inputs;
+//   - the values of a graph are ANDed over its call sites, and it is walked again only when its inputs
+//     changed;
+//   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and
+//     what branches write by reference stays what it was;
+//   - whoever shares memory with an op's outputs is updated with them, also when nothing was written;
+//   - a graph without inputs is never walked: GraphError where the reference stops with an internal error.
+// Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
+// between replicas. Here a constant is such a seed when an op reads it as its seed (InputDef::seed); one that
+// is passed into a graph is not recognised there, as in the reference. Streams are no tensors here: host_load
+// reads them, and its rule looks at their mode.
+// Cost: a pass is O(ops), and there are as many as variables fall, and two; an op that shares memory with n
+// tensors costs n, so n writes in place of one variable cost n^2, as in the reference.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "popsr/analysis/popart/aliases.h"
+#include "popsr/analysis/popart/values.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+class PopartAnalysis {
+ public:
+  /// Analyses the main graph and all it calls; GraphError for a called graph without inputs whose result has
+  /// no value.
+  explicit PopartAnalysis(const Ir& ir);
+
+  const Ir& ir() const { return *ir_; }
+  /// Throws GraphError when the program changed since the analysis.
+  void check_fresh() const;
+
+  /// All values; none of a tensor whose graph was not walked.
+  const PopartValues& values() const { return values_; }
+  /// Of the tensor's last value. GraphError when it has none; likewise in what follows.
+  bool is_equal(TensorId tensor) const;
+  /// Of the value that it has at a time, of that time or an earlier one.
+  bool is_equal_at(TensorId tensor, Time time) const;
+  /// As the op reads its input, and as it leaves its output.
+  bool is_input_equal(OpId op, std::size_t input) const;
+  bool is_output_equal(OpId op, std::size_t output) const;
+  /// Does the reference give the op identical seeds? Also when it has no outputs.
+  bool are_outputs_equal(OpId op) const;
+  /// The attributes by which the reference keeps unlike ops apart: ("replEqIn0", "true").
+  std::vector<std::pair<std::string, std::string>> attributes(OpId op) const;
+  /// Tensors whose places disagree: equal at one, unequal at another, so taken for unequal.
+  const std::vector<TensorId>& disagreements() const { return disagreements_; }
+
+ private:
+  /// What an op makes of its inputs: a bool for each output, and for the inputs that it modifies.
+  struct Results {
+    std::vector<bool> outputs = {};
+    std::vector<std::pair<std::uint32_t, bool>> modified = {};
+  };
+  /// Values of a graph's inputs and outputs when it ends.
+  struct Ends {
+    std::vector<bool> inputs = {}, outputs = {};
+  };
+
+  void set_initial_values();
+  void solve();
+  void walk(GraphId graph);
+  Ends propagate(GraphId graph, const std::vector<bool>& inputs);
+  std::vector<bool> inputs_of(const Op& op) const;
+  Results transfer(const Op& op);
+  Results transfer_local(const Op& op) const;
+  Results transfer_call(const Op& op);
+  Results transfer_conditional(const Op& op);
+  void record(const Op& op, const Results& results);
+  void record_aliases(Time now, const std::vector<std::pair<TensorId, bool>>& updates);
+  void check_known(TensorId tensor) const;
+
+  const Ir* ir_;
+  std::uint64_t epoch_;
+  PopartAliases aliases_;
+  PopartValues values_;
+  std::vector<TensorId> variables_;  ///< State of the main graph: variables and shards.
+  std::vector<TensorId> disagreements_;
+  std::vector<std::uint32_t> visited_;  ///< By tensor: the last update of aliases that reached it.
+  std::uint32_t round_ = 0;
+};
+
+}  // namespace popsr

@@ -1,0 +1,241 @@
+// The contract between the per-level kernel objects and the rest: plain functions on contiguous buffers.
+//
+// Each instruction-set level is a shared object of its own that exports one C function returning a
+// KernelTable. Every function gives the same bits at every level (products: levels v3, v4 and
+// generic-with-FMA). Elementwise kernels may be called on any sub-range: a result depends on its own operands
+// only. No kernel allocates, throws, or reads the machine (cache sizes, thread count).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "popsr/base/fold_factors.h"
+#include "popsr/kernels/contract/noise_key.h"
+#include "popsr/kernels/contract/round.h"
+
+namespace popsr::kernels {
+
+/// Arithmetic types: narrow floats are widened to float first.
+enum class Compute : int { kF32, kF64, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool };
+inline constexpr int kNumComputes = 11;
+
+/// Elementwise operations. in[] holds arrays of the compute type, p[] scalar parameters.
+enum class Ew : int {
+  kAdd,              ///< in0 + in1; lo = TwoSum residual
+  kSub,              ///< in0 - in1; lo
+  kMul,              ///< in0 * in1
+  kDiv,              ///< in0 / in1; integers truncate towards zero, x / 0 = 0
+  kPow,              ///< in0 ^ in1
+  kMaximum,          ///< NaN if either is NaN; max(-0, +0) = +0
+  kMinimum,          ///< NaN if either is NaN; min(-0, +0) = -0
+  kNegate,           ///< -in0
+  kAbs,              ///< |in0|
+  kExp,              ///< e^in0
+  kLog,              ///< natural logarithm
+  kSqrt,             ///< IEEE square root
+  kTanh,             ///< hyperbolic tangent
+  kRelu,             ///< max(in0, 0); NaN stays NaN, -0 -> +0
+  kGelu,             ///< 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kReluGrad,         ///< in0 = x, in1 = dy: x > 0 ? dy : 0 (NaN x: 0)
+  kGeluGrad,         ///< in0 = x, in1 = dy: dy * gelu'(x)
+  kTanhGrad,         ///< in0 = y = tanh(x), in1 = dy: dy * (1 - y*y)
+  kScaledAdd,        ///< p[0]*in0 + p[1]*in1 (each product rounded, then the sum); lo
+  kScale,            ///< p[0]*in0
+  kEqualMask,        ///< in0 == in1 ? 1 : 0, in the compute type
+  kPowGradBase,      ///< in0 = t, in1 = e: e * t^(e-1); exactly 0 where e == 0
+  kPowGradExponent,  ///< in0 = t, in1 = y = t^e: y * log(t); 0 where t == 0
+  kAbsGrad,          ///< in0 = x, in1 = dy: sign(x) * dy, 0 at 0
+  kGreater,          ///< in0 > in1 ? 1 : 0, in the compute type
+  kLogicalNot,       ///< in0 == 0 ? 1 : 0
+  kIsNan,            ///< 1 or 0, as the next two
+  kIsInf,            ///< infinite
+  kIsFinite,         ///< neither NaN nor infinite
+  kSelect,           ///< in0 != 0 ? in1 : in2
+  kFloor,            ///< greatest integer <= in0; keeps -0
+  kCeil,             ///< least integer >= in0; -0 for -1 < in0 < 0
+  kSign,             ///< 1, -1 or +0; 0 for NaN
+  kClip,             ///< min(max(in0, p[0]), p[1]); NaN stays NaN
+  kClipGrad,         ///< in0 = y = clip(x), in1 = dy: 0 where y == p[0] or y == p[1], else dy
+  kFmod,             ///< in0 - trunc(in0 / in1) * in1, exact, sign of in0; integers: x for in1 == 0
+  kIncrementMod,     ///< fmod(in0 + p[0], p[1]); the sum is rounded, integers wrap
+  kSin,              ///< sine
+  kCos,              ///< cosine
+  kLog2,             ///< logarithm to base 2
+  kRsqrt,            ///< 1 / sqrt(in0)
+  kSigmoid,          ///< 1 / (1 + e^-x)
+  kSigmoidGrad,      ///< in0 = x, in1 = dy: dy * s (1 - s), s = sigmoid(x)
+  kSwish,            ///< x / (1 + e^-x)
+  kSwishGrad,        ///< in0 = x, in1 = dy: dy * swish'(x)
+  kGeluErf,          ///< 0.5 x (1 + erf(x / sqrt(2)))
+  kGeluErfGrad,      ///< in0 = x, in1 = dy: dy * geluerf'(x)
+  kCount
+};
+inline constexpr int kNumEw = static_cast<int>(Ew::kCount);
+
+/// hi[i] = rounded result; lo (only for the ops marked "lo", may be null) = the exact remainder, 0 where hi
+/// is not finite. hi and lo may alias an input exactly. nullptr in the table: the compute type has no such
+/// op.
+using EwFn = void (*)(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p);
+
+/// Reductions of `rows` rows of n contiguous elements each (row r starts at in + r*row_stride elements).
+/// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7),
+/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Products fold alike.
+/// Empty: 0 for sum, 1 for product, lowest for max.
+enum class Reduce : int { kSum, kMax, kMin, kSumSquare, kProduct, kCount };
+inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
+using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
+                          std::int64_t row_stride);
+
+/// One row of softmax: exp(x - max) / sum, sum through the 16 lanes. float or double.
+using SoftmaxFn = void (*)(void* out, const void* in, std::int64_t n);
+
+/// Rows that are normalised, of float or double. `stats` of a row is its mean, sum / n, and its inverse
+/// deviation, 1 / sqrt(sum of (x - mean)^2 / n + eps), both sums through the 16 lanes. A unit is
+/// (x - mean) * inverse deviation. No multiplication is fused.
+struct NormKernels {
+  /// stats[2r], stats[2r + 1] of row r, which starts at x + r*n.
+  void (*stats)(void* stats, const void* x, std::int64_t rows, std::int64_t n, double eps);
+  /// out = unit * scale + shift, with arrays; `all`: with one number each. out may be x.
+  void (*each)(void* out, const void* x, const void* stats, const void* scale, const void* shift,
+               std::int64_t n);
+  void (*all)(void* out, const void* x, const void* stats, const void* scale, const void* shift,
+              std::int64_t n);
+  /// sums[0], sums[1] = sum of g, sum of g * unit, through the 16 lanes.
+  void (*sums)(void* sums, const void* x, const void* g, const void* stats, std::int64_t n);
+  /// out = ((g - sums[0] / n) - unit * (sums[1] / n)) * inverse deviation. out may be x or g.
+  void (*slope)(void* out, const void* x, const void* g, const void* stats, const void* sums, std::int64_t n);
+  /// scale += dy * unit, shift += dy, with arrays.
+  void (*accumulate)(void* scale, void* shift, const void* x, const void* dy, const void* stats,
+                     std::int64_t n);
+};
+
+/// One product (or a fold of products) of float or double matrices.
+///   chain_p(i, j) = fma-chain over k = 0..K-1, from +0, of A_p(i, k) * B_p(k, j)
+///   (K > 4096: chains over constant blocks of 1024, the partial results added in ascending order)
+/// A_p(i,k) = a[p][i*a_row + k*a_col], B_p(k,j) = b[p][k*b_row + j*b_col] with one of each pair of strides 1,
+/// C(i,j) = c[i*c_row + j].
+struct MatmulArgs {
+  enum class Epilogue : int {
+    kStore,      ///< C = chain_0                                  (folds == 1)
+    kReduce,     ///< C = (chain_0 + chain_1 + ... ) / divisor      ascending, no division when divisor == 1
+    kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (folds == 1)
+    /// C = (t_0 + t_1 + ...) / divisor, ascending, where t_p starts as start_p, which is laid out as C, and
+    /// takes `steps` chains, each by its factors. A start may be C.
+    kSteps,
+  };
+  std::int64_t m = 0, n = 0, k = 0;
+  const void* const* a =
+      nullptr;  ///< `folds` pointers; kSteps: `steps` for each fold, one fold after another.
+  const void* const* b = nullptr;
+  std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
+  void* c = nullptr;
+  std::int64_t c_row = 0;
+  std::int64_t folds = 1;
+  Epilogue epilogue = Epilogue::kStore;
+  double divisor = 1.0, alpha = 1.0, beta = 1.0;
+  std::int64_t steps = 1;
+  const void* const* start = nullptr;    ///< `folds` pointers.
+  const FoldFactors* factors = nullptr;  ///< Of each chain, in the place of alpha and beta.
+};
+/// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
+/// and has at least matmul_scratch(args) bytes, one per thread.
+using MatmulFn = void (*)(const MatmulArgs& args, int part, int parts, void* scratch);
+
+/// A product whose right operand is addressed step by step: a convolution over an image as it lies in memory.
+///   chain(i, j) = fma-chain over k = 0..K-1, from +0, of A(i, k) * x[offset[k] + j]   (K > 4096: as above)
+///   C(i, j) = chain(i, j), or C(i, j) + chain(i, j) when `add`
+/// A is packed in ceil(m / conv_rows) tiles of rows: tile q holds rows [m*q/tiles, m*(q+1)/tiles) as
+/// [k][row], from element first_row * K on.
+struct ConvArgs {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t first_tile = 0, last_tile = 0;  ///< Tiles to compute; last_tile is not one of them.
+  const void* a = nullptr;                     ///< All tiles.
+  const void* x = nullptr;
+  const std::int64_t* offset = nullptr;
+  void* c = nullptr;  ///< Row 0 is the first row of first_tile.
+  std::int64_t c_row = 0;
+  bool add = false;
+};
+using ConvFn = void (*)(const ConvArgs& args);
+/// to[k*width + x] = from[k*from_k + x*from_x] for x < cols, 0 up to `width`.
+using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
+                        std::int64_t from_x, std::int64_t k, std::int64_t cols);
+
+struct KernelTable {
+  const char* level;  ///< "v2", "v3", "v4" or "generic".
+
+  EwFn elementwise[kNumEw][kNumComputes];
+  /// Of arrays of bfloat16, rounded to nearest: the bits of widen_bf16, the kernel of float and narrow_bf16
+  /// of its hi and lo. `lo` is not written. nullptr: only by those three.
+  EwFn elementwise_bf16[kNumEw];
+  ReduceFn reduce[kNumReduces][kNumComputes];
+  ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
+  SoftmaxFn softmax_f32;
+  SoftmaxFn softmax_f64;
+  NormKernels norm_f32;
+  NormKernels norm_f64;
+
+  // Narrow floats. Widening is exact. narrow: hi + lo (lo may be null: 0) rounded once, to nearest even.
+  void (*widen_f16)(float* out, const std::uint16_t* in, std::int64_t n);
+  void (*widen_bf16)(float* out, const std::uint16_t* in, std::int64_t n);
+  void (*narrow_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
+  void (*narrow_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
+  // float8 of 3 or 2 bits of mantissa: NaN, infinity and what is too large become the one NaN, 0x80.
+  // Stochastic narrowing is sr_apply's.
+  void (*widen_f8_143)(float* out, const std::uint8_t* in, std::int64_t n);
+  void (*widen_f8_152)(float* out, const std::uint8_t* in, std::int64_t n);
+  void (*narrow_f8_143)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
+  void (*narrow_f8_152)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
+  // Stochastic: element i of the call draws the noise of element first + i under `key`.
+  void (*narrow_sr_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
+                        std::uint64_t first);
+  void (*narrow_sr_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
+                         std::uint64_t first);
+
+  // x = hi + lo with hi = nearest float; lo is exact or correct in sign and non-zeroness.
+  void (*split_f64)(float* hi, float* lo, const double* in, std::int64_t n);
+  void (*split_i64)(float* hi, float* lo, const std::int64_t* in, std::int64_t n);
+  void (*split_u64)(float* hi, float* lo, const std::uint64_t* in, std::int64_t n);
+
+  /// cast[from][to] between compute types. Float to integer truncates, saturates, NaN -> 0; integer to
+  /// integer wraps; to bool: != 0; from bool: 0 or 1; float64 -> float32 and integer -> float round to
+  /// nearest even.
+  void (*cast[kNumComputes][kNumComputes])(void* out, const void* in, std::int64_t n);
+
+  // The noise itself: U of elements first .. first+n-1 (64 bits each), and one cipher call.
+  void (*uniform_bits)(std::uint64_t* out, std::int64_t n, NoiseKey key, std::uint64_t first);
+  NoiseKey (*ars7)(std::uint64_t counter_lo, std::uint64_t counter_hi, NoiseKey key);
+
+  /// kept[i] = U of element first + i >= threshold ? 1 : 0. Most elements are decided by the first word of U.
+  void (*keep_mask)(std::uint8_t* kept, std::int64_t n, NoiseKey key, std::uint64_t first,
+                    std::uint64_t threshold);
+  /// out[i] = kept[i] ? in[i] * scale : +0, with kept[i] 0 or 1. out may be in.
+  void (*keep_scaled_f32)(float* out, const float* in, const std::uint8_t* kept, std::int64_t n, float scale);
+  void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
+                          double scale);
+
+  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
+  /// 4, 8.
+  void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
+                         const std::int64_t* strides, int element_size);
+
+  // Stochastic rounding of contiguous buffers, see sr_call.h.
+  void (*sr_apply)(const SrCall& call);
+  void (*sr_apply_tiles)(const SrCall& call);  ///< The same results, never by a fast kernel: for tests.
+  void (*sr_adamw)(const SrAdamw& step);
+  void (*sr_fold)(SrFold& fold);
+  void (*sr_value_add)(const SrValueAdd& call);
+  void (*sr_value_bits)(std::uint64_t* out, const SrValueAdd& call);  ///< U of every pair; call.out unused.
+
+  MatmulFn matmul_f32;
+  MatmulFn matmul_f64;
+  std::size_t (*matmul_scratch)(const MatmulArgs& args, int element_size);
+
+  ConvFn conv_f32;
+  ConvFn conv_f64;
+  PackFn pack_f32;
+  PackFn pack_f64;
+  std::int64_t conv_rows;  ///< Most rows of a tile of ConvArgs.
+};
+
+}  // namespace popsr::kernels

@@ -1,0 +1,119 @@
+#include "popsr/kernels/level/move/gather.h"
+
+#include <cstddef>
+
+namespace popsr::kernels {
+namespace {
+
+constexpr int kMaxRank = 8;
+constexpr std::int64_t kTile = 16;
+
+/// A view without size-1 axes and with mergeable neighbours merged; rank >= 1.
+struct View {
+  int rank = 0;
+  std::int64_t shape[kMaxRank] = {};
+  std::int64_t strides[kMaxRank] = {};
+};
+
+View simplify(int rank, const std::int64_t* shape, const std::int64_t* strides) {
+  View view;
+  for (int axis = 0; axis < rank; ++axis) {
+    if (shape[axis] == 1) continue;
+    const int last = view.rank - 1;
+    if (last >= 0 && view.strides[last] == shape[axis] * strides[axis]) {
+      view.shape[last] *= shape[axis];
+      view.strides[last] = strides[axis];
+      continue;
+    }
+    view.shape[view.rank] = shape[axis];
+    view.strides[view.rank] = strides[axis];
+    ++view.rank;
+  }
+  if (view.rank == 0) {
+    view.rank = 1;
+    view.shape[0] = 1;
+    view.strides[0] = 1;
+  }
+  return view;
+}
+
+template <class T>
+void copy_row(T* out, const T* in, std::int64_t n, std::int64_t stride) {
+  if (stride == 1) {
+    __builtin_memcpy(out, in, static_cast<std::size_t>(n) * sizeof(T));
+  } else if (stride == 0) {
+    const T value = in[0];
+    for (std::int64_t i = 0; i < n; ++i) out[i] = value;
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = in[i * stride];
+  }
+}
+
+/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines.
+template <class T>
+void transpose(T* out, const T* in, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  for (std::int64_t j0 = 0; j0 < columns; j0 += kTile) {
+    const std::int64_t j1 = j0 + kTile < columns ? j0 + kTile : columns;
+    for (std::int64_t i0 = 0; i0 < rows; i0 += kTile) {
+      const std::int64_t i1 = i0 + kTile < rows ? i0 + kTile : rows;
+      for (std::int64_t i = i0; i < i1; ++i) {
+        for (std::int64_t j = j0; j < j1; ++j) out[i * columns + j] = in[i + j * stride];
+      }
+    }
+  }
+}
+
+/// The innermost axes: one row, or a transposed matrix where the last axis but one has stride 1.
+template <class T>
+void copy_inner(T* out, const T* in, const View& view, bool transposed) {
+  const int last = view.rank - 1;
+  if (transposed) {
+    transpose(out, in, view.shape[last - 1], view.shape[last], view.strides[last]);
+  } else {
+    copy_row(out, in, view.shape[last], view.strides[last]);
+  }
+}
+
+template <class T>
+void gather(T* out, const T* in, const View& view) {
+  const int last = view.rank - 1;
+  const bool transposed = last >= 1 && view.strides[last - 1] == 1 && view.strides[last] != 0;
+  const int outer = transposed ? last - 1 : last;
+  const std::int64_t inner_size = view.shape[last] * (transposed ? view.shape[last - 1] : 1);
+  std::int64_t index[kMaxRank] = {};
+  std::int64_t offset = 0;  // An odometer over the outer axes.
+  for (;;) {
+    copy_inner(out, in + offset, view, transposed);
+    out += inner_size;
+    int axis = outer - 1;
+    for (; axis >= 0; --axis) {
+      offset += view.strides[axis];
+      if (++index[axis] < view.shape[axis]) break;
+      offset -= view.strides[axis] * view.shape[axis];
+      index[axis] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+}  // namespace
+
+void gather_strided(void* out, const void* in, int rank, const std::int64_t* shape,
+                    const std::int64_t* strides, int element_size) {
+  for (int axis = 0; axis < rank; ++axis) {
+    if (shape[axis] == 0) return;
+  }
+  const View view = simplify(rank, shape, strides);
+  switch (element_size) {
+    case 1:
+      return gather(static_cast<std::uint8_t*>(out), static_cast<const std::uint8_t*>(in), view);
+    case 2:
+      return gather(static_cast<std::uint16_t*>(out), static_cast<const std::uint16_t*>(in), view);
+    case 4:
+      return gather(static_cast<std::uint32_t*>(out), static_cast<const std::uint32_t*>(in), view);
+    default:
+      return gather(static_cast<std::uint64_t*>(out), static_cast<const std::uint64_t*>(in), view);
+  }
+}
+
+}  // namespace popsr::kernels

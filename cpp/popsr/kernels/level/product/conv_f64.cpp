@@ -1,0 +1,13 @@
+// The products over images of double.
+#include "popsr/kernels/level/product/conv_product-inl.h"
+
+namespace popsr::kernels {
+
+void conv_f64(const ConvArgs& args) { conv<F64>(args); }
+
+void pack_f64(void* to, std::int64_t width, const void* from, std::int64_t from_k, std::int64_t from_x,
+              std::int64_t k, std::int64_t cols) {
+  pack<F64>(to, width, from, from_k, from_x, k, cols);
+}
+
+}  // namespace popsr::kernels

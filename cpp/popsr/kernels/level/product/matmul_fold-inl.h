@@ -1,0 +1,177 @@
+// Folds of products with short chains: the gradients of many replicas with small micro batches.
+//
+// Storing every product to memory would cost far more than computing it. A tile keeps its sum in registers
+// beside the chain of one fold; the operands, which are small, are packed as [fold][k][lane].
+#pragma once
+
+#include "popsr/kernels/level/product/matmul_product-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+template <class T>
+struct FoldTile {
+  const T* row;  ///< [fold][k][Rows]
+  const T* vec;  ///< [fold][k][Vecs * lanes], zero beyond the last column
+  std::int64_t k, folds;
+  bool first;  ///< Starts a sum; otherwise the sum so far is in C.
+  T* c;
+  std::int64_t c_row;
+  int cols;
+};
+
+template <class X, int Rows, int Vecs, bool Partial>
+POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const FoldTile<typename X::T>& tile) {
+  const auto minus_zero =
+      -typename X::T{0};  // The identity of an addition: +0 would turn a sum of -0 into +0.
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 2
+    for (int q = 0; q < Vecs; ++q) {
+      const auto* p = tile.c + r * tile.c_row + q * X::kLanes;
+      sum[r][q] = X::splat(minus_zero);
+      if (!tile.first) sum[r][q] = Partial ? X::load_part(p, tile.cols) : X::load(p);
+    }
+}
+
+/// OneK: every chain has one step, and the loop over k melts away.
+template <class X, bool OneK, int Rows, int Vecs, bool Partial>
+void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
+  using V = typename X::V;
+  V sum[Rows][Vecs];
+  load_tile<X, Rows, Vecs, Partial>(sum, tile);
+  const auto* row = tile.row;
+  const auto* vec = tile.vec;
+  for (std::int64_t fold = tile.folds; fold > 0; --fold) {
+    V acc[Rows][Vecs] = {};
+    for (std::int64_t k = OneK ? 1 : tile.k; k > 0; --k) {
+      V v[Vecs];
+#pragma GCC unroll 2
+      for (int q = 0; q < Vecs; ++q) v[q] = X::load(vec + q * X::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        const V s = X::splat(row[r]);
+#pragma GCC unroll 2
+        for (int q = 0; q < Vecs; ++q) acc[r][q] = X::fma(s, v[q], acc[r][q]);
+      }
+      row += Rows;
+      vec += Vecs * X::kLanes;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 2
+      for (int q = 0; q < Vecs; ++q) sum[r][q] = sum[r][q] + acc[r][q];
+  }
+  finish_tile<X, Rows, Vecs, Partial>(sum, tile.c, tile.c_row, tile.cols, finish);
+}
+
+template <class X>
+using FoldFn = void (*)(const FoldTile<typename X::T>&, const Finish<typename X::T>&);
+
+template <class X, bool OneK>
+struct FoldTable {
+  FoldFn<X> two[X::kFoldRows + 1] = {}, one[X::kFoldRows + 1] = {}, partial[X::kFoldRows + 1] = {};
+};
+
+template <class X, bool OneK, int Rows>
+constexpr void fill(FoldTable<X, OneK>& table) {
+  if constexpr (Rows > 0) {
+    table.two[Rows] = micro_fold<X, OneK, Rows, 2, false>;
+    table.one[Rows] = micro_fold<X, OneK, Rows, 1, false>;
+    table.partial[Rows] = micro_fold<X, OneK, Rows, 1, true>;
+    fill<X, OneK, Rows - 1>(table);
+  }
+}
+
+template <class X, bool OneK>
+constexpr FoldTable<X, OneK> make_fold_table() {
+  FoldTable<X, OneK> table;
+  fill<X, OneK, X::kFoldRows>(table);
+  return table;
+}
+template <class X, bool OneK>
+constexpr FoldTable<X, OneK> kFold = make_fold_table<X, OneK>();
+
+/// The kernels, by number of rows, of panels with `cols` columns.
+template <class X, bool OneK>
+const FoldFn<X>* fold_kernels(int cols) {
+  const auto& table = kFold<X, OneK>;
+  return cols == 2 * X::kLanes ? table.two : cols == X::kLanes ? table.one : table.partial;
+}
+
+template <class X>
+class FoldedProduct {
+  using T = typename X::T;
+
+ public:
+  FoldedProduct(const MatmulArgs& args, const Plan& plan, void* scratch)
+      : args_(args),
+        plan_(plan),
+        vec_panel_(static_cast<T*>(scratch)),
+        row_block_(vec_panel_ + plan.vec_bytes / static_cast<std::int64_t>(sizeof(T))) {}
+
+  void run(Range rows, Range cols) {
+    for (std::int64_t fold = 0; fold < plan_.folds; fold += plan_.fold_step) {
+      folds_ = {fold, at_most(plan_.folds, fold + plan_.fold_step)};
+      for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
+        const Range block = {r, at_most(rows.end, r + plan_.block_row)};
+        pack_rows(block);
+        int width = 0;
+        for (std::int64_t x = cols.begin; x < cols.end; x += width) {
+          width = panel_width<X>(cols.end - x);
+          panel(block, x, width);
+        }
+      }
+    }
+  }
+
+ private:
+  static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kFoldRows); }
+  std::int64_t chains() const { return (folds_.end - folds_.begin) * args_.k; }
+
+  void pack_rows(Range block) {
+    const Side& row = plan_.row;
+    T* dst = row_block_;
+    for (std::int64_t q = 0; q < tiles_of(block); ++q) {
+      const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
+      const std::int64_t x = block.begin + r.begin, rows = r.end - r.begin;
+      for (std::int64_t fold = folds_.begin; fold < folds_.end; ++fold) {
+        const T* src = static_cast<const T*>(row.ptr[fold]) + x * row.x_stride;
+        for (std::int64_t k = 0; k < args_.k; ++k)
+          for (std::int64_t i = 0; i < rows; ++i) *dst++ = src[k * row.k_stride + i * row.x_stride];
+      }
+    }
+  }
+
+  void panel(Range block, std::int64_t x, int cols) {
+    const Side& vec = plan_.vec;
+    const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;
+    for (std::int64_t fold = folds_.begin; fold < folds_.end; ++fold)
+      pack_panel<X>(vec_panel_ + (fold - folds_.begin) * args_.k * width, width,
+                    static_cast<const T*>(vec.ptr[fold]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
+                    args_.k, cols);
+    FoldTile<T> tile;
+    tile.vec = vec_panel_;
+    tile.k = args_.k;
+    tile.folds = folds_.end - folds_.begin;
+    tile.first = folds_.begin == 0;
+    tile.c_row = args_.c_row;
+    tile.cols = cols;
+    const Finish<T> finish = finish_of<T>(args_, true, folds_.end == plan_.folds);
+    const FoldFn<X>* table = args_.k == 1 ? fold_kernels<X, true>(cols) : fold_kernels<X, false>(cols);
+    for (std::int64_t q = 0; q < tiles_of(block); ++q) {
+      const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
+      tile.row = row_block_ + r.begin * chains();
+      tile.c = static_cast<T*>(args_.c) + (block.begin + r.begin) * args_.c_row + x;
+      table[r.end - r.begin](tile, finish);
+    }
+  }
+
+  const MatmulArgs& args_;
+  const Plan& plan_;
+  T *vec_panel_, *row_block_;
+  Range folds_ = {0, 0};
+};
+
+}  // namespace
+}  // namespace popsr::kernels

@@ -1,0 +1,132 @@
+// Which path a product takes: a function of its shape and strides only, and no path changes a bit.
+#pragma once
+
+#include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/kernels/level/product/matmul_vec-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+/// Chains longer than kLongChain are cut into blocks of kBlockK (part of the numeric contract).
+constexpr std::int64_t kLongChain = 4096, kBlockK = 1024;
+// The constants below decide speed only.
+
+/// Chains longer than kMaxPiece pause after every kPiece steps: a piece of the vec operand stays in cache
+/// meanwhile.
+constexpr std::int64_t kMaxPiece = 1024, kPiece = 512;
+/// From kSwapRows rows on, rows of C fill vectors in products with B^T while k, the price of writing tiles
+/// transposed against copying B, is at least kSwapRatio times m.
+constexpr std::int64_t kSwapRows = 8, kSwapRatio = 4;
+/// A vec operand of up to this many bytes is walked once per tile of rows, so that C streams through once.
+constexpr std::int64_t kStreamBytes = 65536;
+constexpr std::int64_t kBlockBytes = 524288;  ///< Row operand of one block of rows: half of a usual L2.
+constexpr std::int64_t kFoldK = 8;            ///< Folds of chains up to this length are kept in registers.
+constexpr std::int64_t kFoldVecBytes = 131072, kFoldRowBytes = 524288;  ///< Packed operands of such a fold.
+constexpr std::int64_t kSplitRows = 48;  ///< Parts take rows while each gets that many.
+
+struct Range {
+  std::int64_t begin, end;
+};
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t at_least(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+constexpr std::int64_t at_most(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+/// Piece `index` of `pieces` nearly equal ones of `extent`, cut at multiples of `unit`.
+inline Range piece(std::int64_t extent, std::int64_t unit, std::int64_t index, std::int64_t pieces) {
+  const std::int64_t units = ceil_div(extent, unit);
+  return {at_most(extent, units * index / pieces * unit),
+          at_most(extent, units * (index + 1) / pieces * unit)};
+}
+
+/// An operand as a tile sees it: element (k, x) at ptr[fold][k*k_stride + x*x_stride], `extent` values of x.
+struct Side {
+  const void* const* ptr;
+  std::int64_t k_stride, x_stride, extent;
+};
+
+/// The path of one product.
+struct Plan {
+  Side row, vec;
+  bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
+  bool fold;      ///< Short folded chains: FoldedProduct.
+  bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
+  bool pack_row;  ///< Blocks of the row operand are copied to scratch.
+  std::int64_t folds;
+  std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
+  std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
+  std::int64_t fold_step;  ///< Folds whose operands are packed at a time.
+  std::int64_t vec_bytes, row_bytes, tile_bytes;  ///< Scratch, each a multiple of 64.
+
+  std::int64_t bytes() const { return vec_bytes + row_bytes + tile_bytes; }
+};
+
+constexpr std::int64_t aligned_bytes(std::int64_t bytes) { return ceil_div(bytes, 64) * 64; }
+
+template <class X>
+void plan_fold(Plan& plan, std::int64_t k) {
+  constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
+  const std::int64_t chain = k * kSize;
+  plan.fold_step = at_least(1, at_most(plan.folds, kFoldVecBytes / (chain * kWidth)));
+  const std::int64_t tiles = kFoldRowBytes / (plan.fold_step * chain * X::kFoldRows);
+  plan.block_row = at_least(1, at_most(tiles, ceil_div(plan.row.extent, X::kFoldRows))) * X::kFoldRows;
+  plan.vec_bytes = aligned_bytes(plan.fold_step * chain * kWidth);
+  plan.row_bytes = aligned_bytes(plan.fold_step * chain * plan.block_row);
+}
+
+template <class X>
+void plan_blocks(Plan& plan, std::int64_t k) {
+  constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
+  const std::int64_t chain = at_least(k, 1) * kSize;
+  const bool long_chain = k > kLongChain, contiguous = plan.vec.x_stride == 1;
+  const bool stream = contiguous && chain * plan.vec.extent <= kStreamBytes;
+  plan.block_k = long_chain ? kBlockK : k > kMaxPiece && !stream ? kPiece : k;
+  plan.pack_vec = !contiguous;  // Copying contiguous rows never paid, not even at strides of a power of two.
+  std::int64_t tiles = at_least(4, kBlockBytes / (chain * X::kRows));
+  if (plan.folds > 1 || long_chain) tiles = 4;
+  if (stream) tiles = 1;
+  plan.block_row = at_most(tiles, at_least(1, ceil_div(plan.row.extent, X::kRows))) * X::kRows;
+  plan.pack_row = plan.row.k_stride != 1 && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.folds == 1 &&
+                  !long_chain && !stream;
+  if (plan.pack_vec) plan.vec_bytes = aligned_bytes(plan.block_k * kWidth * kSize);
+  if (plan.pack_row) plan.row_bytes = aligned_bytes(plan.block_row * chain);
+  if (plan.swapped || plan.block_k != k) plan.tile_bytes = aligned_bytes(plan.block_row * kWidth * kSize);
+}
+
+template <class X>
+Plan make_plan(const MatmulArgs& args) {
+  Plan plan = {};
+  plan.row = {args.a, args.a_col, args.a_row, args.m};
+  plan.vec = {args.b, args.b_row, args.b_col, args.n};
+  plan.folds = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.folds : 1;
+  plan.fold = plan.folds > 1 && args.k >= 1 && args.k <= kFoldK;
+  if (args.n == 1) plan.vec.x_stride = 1;
+  plan.swapped = !plan.fold && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
+                 args.m >= kSwapRows && args.m * kSwapRatio <= args.k;
+  if (plan.swapped) {
+    const Side row = plan.row;
+    plan.row = plan.vec;
+    plan.vec = row;
+  }
+  if (plan.fold) {
+    plan_fold<X>(plan, args.k);
+  } else {
+    plan_blocks<X>(plan, args.k);
+  }
+  return plan;
+}
+
+/// The part's rows and columns of tiles. Whole rows while each part gets enough of them, else panels.
+template <class X>
+void split(const Plan& plan, int part, int parts, Range& rows, Range& cols) {
+  rows = {0, plan.row.extent};
+  cols = {0, plan.vec.extent};
+  if (plan.row.extent >= parts * kSplitRows || plan.vec.extent < parts * X::kLanes) {
+    rows = piece(plan.row.extent, plan.swapped ? 4 : 1, part, parts);
+  } else {
+    cols = piece(plan.vec.extent, X::kLanes, part, parts);
+  }
+}
+
+}  // namespace
+}  // namespace popsr::kernels

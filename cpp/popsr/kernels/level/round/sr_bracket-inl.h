@@ -1,0 +1,162 @@
+// Where an exact value lies on the grid of a format, and which neighbour it becomes. One function does the
+// first for every operation, one the second for every mode.
+#pragma once
+
+#include "popsr/kernels/level/round/sr_format-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+/// hi + lo + rest exactly: hi is a neighbour of the sum among the doubles (or the sum), lo of what is left,
+/// and rest stands for what is left then. hi == 0 or lo == 0: so is everything after it. |rest| < the last
+/// bit of lo; only its bits down to 2^-64 of a grid step and its being zero matter.
+struct SrSum {
+  double hi;
+  double lo;
+  double rest;
+};
+
+/// |S| = value(code) + p (grid step), p = (p64 + [0, 1)) / 2^64; sticky = 1 iff the last part is not 0.
+struct SrBracket {
+  std::uint64_t code;
+  std::uint64_t p64;
+  std::uint64_t sticky;
+};
+
+[[gnu::always_inline]] inline std::uint64_t nonzero_64(std::uint64_t x) { return x != 0 ? 1 : 0; }
+[[gnu::always_inline]] inline std::int64_t clamp_shift(std::int64_t shift) {
+  return shift < 0 ? 0 : (shift > 63 ? 63 : shift);
+}
+
+/// |x| = significand * 2^(exponent - 1075)
+struct SrParts {
+  std::uint64_t significand;
+  std::int64_t exponent;
+};
+[[gnu::always_inline]] inline SrParts parts_of(std::uint64_t magnitude_bits) {
+  const std::uint64_t field = magnitude_bits >> 52;
+  const std::uint64_t fraction = magnitude_bits & ((1ULL << 52) - 1);
+  return {field == 0 ? fraction : fraction | (1ULL << 52),
+          static_cast<std::int64_t>(field == 0 ? 1ULL : field)};
+}
+
+/// |x| / 2^(step - 1075) * 2^64 as integer and sticky; below 2^64.
+[[gnu::always_inline]] inline SrBracket fraction_of(double x, std::int64_t step) {
+  const SrParts parts = parts_of(bits_of(x) & ~(1ULL << 63));
+  const std::int64_t down = step - parts.exponent - 64;
+  const std::int64_t right = clamp_shift(down);
+  const std::int64_t left = clamp_shift(-down);
+  const std::uint64_t whole = parts.significand >> right;
+  return {0, whole << left, nonzero_64(parts.significand ^ (whole << right))};
+}
+
+/// Cuts a double (significand, exponent field) and a fraction of its last bit down to the format.
+template <SrFormat kFormat>
+[[gnu::always_inline]] inline SrBracket cut(SrParts value, std::uint64_t fraction, std::uint64_t sticky) {
+  constexpr SrLayout kLayout = sr_layout(kFormat);
+  const std::int64_t above = value.exponent - 1023 + kLayout.bias;  // biased exponent in the format
+  const std::int64_t biased = above < 1 ? 1 : above;
+  const std::uint64_t base = static_cast<std::uint64_t>(biased - 1) << (kLayout.precision - 1);
+  if constexpr (kLayout.precision == 53) {
+    return {base + value.significand, fraction, sticky};
+  } else {
+    const std::int64_t shift = 53 - kLayout.precision + (biased - above);
+    const std::int64_t near = clamp_shift(shift);
+    const std::int64_t far = clamp_shift(shift - 64);
+    const bool is_near = shift < 64;
+    const std::uint64_t top = value.significand >> near;
+    const std::uint64_t p_near = (value.significand << (64 - near)) | (fraction >> near);
+    const std::uint64_t p_far = value.significand >> far;
+    const std::uint64_t lost_near = fraction ^ ((fraction >> near) << near);
+    const std::uint64_t lost_far = (value.significand ^ (p_far << far)) | fraction;
+    return {base + (is_near ? top : 0), is_near ? p_near : p_far,
+            nonzero_64((is_near ? lost_near : lost_far) | sticky)};
+  }
+}
+
+/// The bracket of |s|, s finite.
+template <SrFormat kFormat>
+[[gnu::always_inline]] inline SrBracket bracket_of(SrSum s) {
+  const std::uint64_t sign = 1ULL << 63;
+  const std::uint64_t inexact = nonzero_64(bits_of(s.lo) & ~sign);
+  const std::uint64_t inward = inexact & ((bits_of(s.hi) ^ bits_of(s.lo)) >> 63);
+  const SrParts value = parts_of((bits_of(s.hi) & ~sign) - inward);
+  const SrBracket lo = fraction_of(s.lo, value.exponent);
+  const SrBracket rest = fraction_of(s.rest, value.exponent);
+  // Where lo has bits below 2^-64, rest is below them: it neither adds nor borrows.
+  const std::uint64_t opposite = (bits_of(s.lo) ^ bits_of(s.rest)) >> 63;
+  const std::uint64_t less_rest = lo.p64 - rest.p64 - (rest.sticky & (lo.sticky ^ 1));
+  const std::uint64_t outward = opposite != 0 ? less_rest : lo.p64 + rest.p64;
+  const std::uint64_t sticky = lo.sticky | rest.sticky;
+  return cut<kFormat>(value, inward != 0 ? 0 - outward - sticky : outward, sticky);
+}
+
+/// Every mode as a comparison: away from zero iff threshold < p64, or threshold == p64 and sticky.
+struct SrRule {
+  std::uint64_t keep;   ///< bits of U and p64 that are looked at
+  std::uint64_t use_u;  ///< all ones: the threshold is U
+  std::uint64_t
+      half_u;  ///< all ones: it is 0 where U < 2^63 and all ones elsewhere, so that inexact goes away
+  std::uint64_t fixed[2];   ///< else it is this, by sign
+  std::uint64_t even;       ///< 1: a tie at `fixed` goes to even
+  std::uint64_t sticky[2];  ///< 0: sticky is not looked at, by sign
+};
+
+inline SrRule rule_of(SrMode mode, int bits) {
+  constexpr std::uint64_t kAll = ~std::uint64_t{0};
+  switch (mode) {
+    case SrMode::kProportional:
+      return {kAll, kAll, 0, {0, 0}, 0, {1, 1}};
+    case SrMode::kEqual:
+      return {kAll, 0, kAll, {0, 0}, 0, {1, 1}};
+    case SrMode::kBits:
+      return {kAll << (64 - bits), kAll, 0, {0, 0}, 0, {0, 0}};
+    case SrMode::kNearest:
+      return {kAll, 0, 0, {1ULL << 63, 1ULL << 63}, 1, {1, 1}};
+    case SrMode::kUp:
+      return {kAll, 0, 0, {0, kAll}, 0, {1, 0}};
+    case SrMode::kDown:
+      return {kAll, 0, 0, {kAll, 0}, 0, {0, 1}};
+    default:
+      return {kAll, 0, 0, {kAll, kAll}, 0, {0, 0}};
+  }
+}
+
+[[gnu::always_inline]] inline std::uint64_t away_from_zero(const SrRule& rule, SrBracket b,
+                                                           std::uint64_t negative, std::uint64_t u) {
+  const std::uint64_t all_if_high = 0 - (u >> 63);
+  const std::uint64_t fixed = negative != 0 ? rule.fixed[1] : rule.fixed[0];
+  const std::uint64_t drawn = (rule.use_u & u) | (rule.half_u & all_if_high);
+  const std::uint64_t threshold = (drawn | (fixed & ~(rule.use_u | rule.half_u))) & rule.keep;
+  const std::uint64_t low_u = rule.half_u & all_if_high & 1;  // a high coin never goes away
+  const std::uint64_t p = b.p64 & rule.keep;
+  const std::uint64_t heeds = (negative != 0 ? rule.sticky[1] : rule.sticky[0]) & (low_u ^ 1);
+  const std::uint64_t sticky = (b.sticky & heeds) | (rule.even & b.code & 1);
+  const std::uint64_t less = threshold < p ? 1 : 0;
+  const std::uint64_t equal = threshold == p ? 1 : 0;
+  return less | (equal & sticky);
+}
+
+/// What codes above the largest become.
+struct SrLimits {
+  std::uint64_t max_code;
+  std::uint64_t overflow[2];  ///< of finite S, by sign
+  std::uint64_t infinite;     ///< of infinite S
+};
+
+inline SrLimits limits_of(const SrLayout& layout, SrMode mode, bool saturate) {
+  const std::uint64_t infinite = saturate ? layout.max_code : layout.inf_code;
+  const bool up = mode != SrMode::kZero && mode != SrMode::kDown;
+  const bool down = mode != SrMode::kZero && mode != SrMode::kUp;
+  return {layout.max_code, {up ? infinite : layout.max_code, down ? infinite : layout.max_code}, infinite};
+}
+
+/// With the sign: the only zero and the only NaN of some formats have none.
+[[gnu::always_inline]] inline std::uint64_t signed_code(const SrLayout& layout, std::uint64_t code,
+                                                        std::uint64_t negative) {
+  const bool bare = code == layout.nan_code || (code == 0 && !layout.negative_zero);
+  return bare ? code : code | (negative != 0 ? layout.sign_bit : 0);
+}
+
+}  // namespace
+}  // namespace popsr::kernels

@@ -1,0 +1,20 @@
+// One element of any operation by whole numbers: no overflow, no underflow, no approximation. The fast
+// kernels come here for what they cannot settle: ties of the bits they look at, infinities, NaNs and extreme
+// exponents.
+#pragma once
+
+#include <cstdint>
+
+#include "popsr/kernels/contract/round.h"
+
+namespace popsr::kernels {
+
+/// The bits of the result in rounding.format. `in` = x, y, z; unused ones are not looked at. For kLerp z is
+/// t.
+std::uint64_t round_exactly(SrOp op, const double* in, double scalar, const SrRounding& rounding,
+                            std::uint64_t u);
+
+/// The bits of |x| = NaN, infinity or zero of any sign.
+std::uint64_t round_special(double x, const SrRounding& rounding);
+
+}  // namespace popsr::kernels

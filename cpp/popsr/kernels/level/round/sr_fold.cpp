@@ -1,0 +1,89 @@
+// Running sums with a rounding at each step: eight chains at a time, because a chain itself is sequential.
+#include "popsr/kernels/level/round/sr.h"
+#include "popsr/kernels/level/round/sr_exact.h"
+#include "popsr/kernels/level/round/sr_expand-inl.h"
+#include "popsr/kernels/level/round/sr_tiles-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+constexpr int kLanes = SrFold::kLanes;
+
+/// One step's operands, lane by lane.
+struct Steps {
+  double x[kSrTile][kLanes];
+  std::uint64_t u[kSrTile][kLanes];
+};
+
+/// How codes become results; the same for every step.
+struct Finish {
+  SrRule rule;
+  SrLayout layout;
+  SrLimits limits;
+
+  explicit Finish(const SrRounding& rounding)
+      : rule(rule_of(rounding.mode, rounding.bits)),
+        layout(sr_layout(rounding.format)),
+        limits(limits_of(layout, rounding.mode, rounding.saturate)) {}
+};
+
+template <SrFormat kFormat>
+void fold_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
+                const SrRounding& rounding) {
+  const Finish finish(rounding);
+  for (std::int64_t k = 0; k < n; ++k) {
+    std::uint64_t hard = 0;
+    double before[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const SrSum s = SrAdd::apply(sums[lane], steps.x[k][lane], 0.0, 0.0);
+      const std::uint64_t negative = bits_of(s.hi) >> 63;
+      const SrBracket b = bracket_of<kFormat>(s);
+      const std::uint64_t code = b.code + away_from_zero(finish.rule, b, negative, steps.u[k][lane]);
+      const std::uint64_t beyond = negative != 0 ? finish.limits.overflow[1] : finish.limits.overflow[0];
+      before[lane] = sums[lane];
+      hard |= magnitude(s.hi) < kInfF64 ? 0 : 1;
+      codes[lane] = signed_code(finish.layout, code > finish.limits.max_code ? beyond : code, negative);
+      sums[lane] = sr_widen<kFormat>(codes[lane]);
+    }
+    for (int lane = 0; hard != 0 && lane < kLanes; ++lane) {
+      const double in[3] = {before[lane], steps.x[k][lane], 0.0};
+      codes[lane] = round_exactly(SrOp::kAdd, in, 1.0, rounding, steps.u[k][lane]);
+      sums[lane] = sr_widen<kFormat>(codes[lane]);
+    }
+  }
+}
+
+using FoldFn = void (*)(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
+                        const SrRounding& rounding);
+constexpr FoldFn kFold[kNumSrFormats] = {fold_steps<SrFormat::kF64>,      fold_steps<SrFormat::kF32>,
+                                         fold_steps<SrFormat::kF16>,      fold_steps<SrFormat::kBf16>,
+                                         fold_steps<SrFormat::kE4m3fn>,   fold_steps<SrFormat::kE5m2>,
+                                         fold_steps<SrFormat::kE4m3fnuz>, fold_steps<SrFormat::kE5m2fnuz>};
+
+/// Steps done ... done + n - 1 of every lane.
+void load_steps(Steps& steps, const SrFold& fold, std::int64_t done, std::int64_t n) {
+  double x[kSrTile];
+  std::uint64_t u[kSrTile] = {};
+  for (int lane = 0; lane < fold.lanes; ++lane) {
+    const char* from = static_cast<const char*>(fold.x[lane]) + done * size_of(fold.format);
+    kSrLoad[static_cast<int>(fold.format)](x, from, n);
+    uniform_bits(u, n, fold.rounding.key, fold.first[lane] + static_cast<std::uint64_t>(done));
+    for (std::int64_t k = 0; k < n; ++k) {
+      steps.x[k][lane] = x[k];
+      steps.u[k][lane] = u[k];
+    }
+  }
+}
+
+}  // namespace
+
+void sr_fold(SrFold& fold) {
+  alignas(64) Steps steps = {};
+  for (std::int64_t done = 0; done < fold.n; done += kSrTile) {
+    const std::int64_t n = fold.n - done < kSrTile ? fold.n - done : kSrTile;
+    load_steps(steps, fold, done, n);
+    kFold[static_cast<int>(fold.rounding.format)](fold.sums, fold.codes, steps, n, fold.rounding);
+  }
+}
+
+}  // namespace popsr::kernels

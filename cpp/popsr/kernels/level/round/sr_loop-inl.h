@@ -1,0 +1,171 @@
+// The loop of every fast kernel, over one tile: results to a buffer, and whether any of them is hard.
+//
+// A Step says for one element: guess(x, y, noise). It is in the rounding mode that its kernel needs, which is
+// why the loops are functions of their own: nothing may move across the change of mode.
+#pragma once
+
+#include "popsr/kernels/level/round/sr_expand-inl.h"
+#include "popsr/kernels/level/round/sr_guess-inl.h"
+#include "popsr/kernels/level/round/sr_operand-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+/// x + y, or x alone, towards zero; results of 16 bits.
+template <class Out, class FromX, class FromY, bool kSum, bool kEven>
+struct TruncatedStep {
+  using To = Out;
+  using X = FromX;
+  using Y = FromY;
+  using Word = std::uint32_t;
+  using Mode = TowardZero;
+  /// Whether what was cut off matters beyond the bits of t: it does for a coin, and where t knows few bits of
+  /// p.
+  static constexpr bool kNeedsRest = kEven || Out::kLimit == ToF16::kLimit;
+
+  [[gnu::always_inline]] static SrGuess<Word> guess(typename X::Wide x, typename Y::Wide y, Word flip,
+                                                    Word noise) {
+    const float a = X::value(x, 0);
+    const float b = kSum ? Y::value(y, flip) : 0.0F;
+    const float t = kSum ? truncated_sum(a, b) : a;
+    const Word rest = !kSum ? 0U : (kNeedsRest ? has_rest(t, a, b) : 1U);
+    if constexpr (kEven) {
+      return To::even_chance(t, rest, noise);
+    } else {
+      return To::guess(t, rest, noise);
+    }
+  }
+};
+
+/// The default rounding mode.
+struct ToNearest {};
+
+/// x + y with the error of the sum.
+template <class Out, class From, bool kEven>
+struct PairedStep {
+  using To = Out;
+  using X = From;
+  using Y = From;
+  using Word = typename From::Wide;
+  using Mode = ToNearest;
+
+  [[gnu::always_inline]] static SrGuess<Word> guess(Word x, Word y, Word flip, Word noise) {
+    const auto pair = sum_of(From::value(x, 0), From::value(y, flip));
+    if constexpr (kEven) {
+      return To::even_chance(pair, noise);
+    } else {
+      return To::guess(pair, noise);
+    }
+  }
+};
+
+/// s*x + y in float64, `flip` being the bits of s: the error of the sum is rounded to odd, so that its first
+/// bits are right. Exponents for which an error term could be lost are hard.
+struct AxpyStep {
+  using To = ToF64;
+  using X = FromF64;
+  using Y = FromF64;
+  using Word = std::uint64_t;
+  using Mode = ToNearest;
+
+  [[gnu::always_inline]] static SrGuess<Word> guess(Word x, Word y, Word scalar, Word noise) {
+    const double s = from_bits(scalar);
+    const DoubleDouble product = exact_product(s, from_bits(x));
+    const DoubleDouble high = two_sum(product.hi, from_bits(y));
+    const DoubleDouble low = two_sum(high.lo, product.lo);
+    const DoubleDouble sum = two_sum(high.hi, low.hi);
+    const DoubleDouble rest = two_sum(sum.lo, low.lo);
+    // Where nothing is added, high has the sign of a zero.
+    const double hi = low.hi == 0 ? high.hi : sum.hi;
+    SrGuess<Word> guess = To::guess({hi, to_odd(rest.hi, rest.lo)}, noise);
+    const Word extreme = out_of_range<300>(s) | out_of_range<300>(from_bits(x)) | too_large(from_bits(y));
+    guess.size |= 0 - extreme;
+    return guess;
+  }
+};
+
+/// `noise(i)`: the bits of U that the step looks at, or its coin.
+template <class Step, class Out, class Noise>
+[[gnu::always_inline]] inline bool step_tile(Out* out, const typename Step::X::Wide* x,
+                                             const typename Step::Y::Wide* y, typename Step::Word flip,
+                                             const Noise& noise, std::int64_t n) {
+  using Word = typename Step::Word;
+  Word least = ~Word{0};
+  Word most = 0;
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const SrGuess<Word> guess = Step::guess(x[i], y[i], flip, noise(i));
+    out[i] = static_cast<Out>(guess.bits);
+    least = guess.difference < least ? guess.difference : least;
+    most = guess.size > most ? guess.size : most;
+  }
+  return least == 0 || most > Step::To::kLimit;
+}
+
+/// Which elements of a tile are hard.
+template <class Step, class Noise>
+[[gnu::always_inline]] inline void mark_tile(std::uint8_t* hard, const typename Step::X::Wide* x,
+                                             const typename Step::Y::Wide* y, typename Step::Word flip,
+                                             const Noise& noise, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto guess = Step::guess(x[i], y[i], flip, noise(i));
+    hard[i] =
+        static_cast<std::uint8_t>((guess.difference == 0 ? 1 : 0) | (guess.size > Step::To::kLimit ? 1 : 0));
+  }
+}
+
+/// Results as the buffer of a tile holds them, and as they go to memory.
+template <class To>
+struct OutputOf {
+  using Bits = std::uint16_t;
+  using Wide = std::uint16_t;
+  static void close(Bits*, const Wide*, std::int64_t) {}
+};
+template <>
+struct OutputOf<ToF16Grid> {
+  using Bits = std::uint16_t;
+  using Wide = std::uint32_t;
+  static void close(Bits* out, const Wide* tile, std::int64_t n) { narrow_grid_tile(out, tile, n); }
+};
+template <>
+struct OutputOf<ToF32> {
+  using Bits = std::uint32_t;
+  using Wide = std::uint32_t;
+  static void close(Bits*, const Wide*, std::int64_t) {}
+};
+template <>
+struct OutputOf<ToF64> {
+  using Bits = std::uint64_t;
+  using Wide = std::uint64_t;
+  static void close(Bits*, const Wide*, std::int64_t) {}
+};
+
+/// The buffers of one kernel call.
+template <class Step>
+struct FastTile {
+  using Output = OutputOf<typename Step::To>;
+  static constexpr bool kConverts = sizeof(typename Output::Bits) != sizeof(typename Output::Wide);
+  static constexpr bool kWidensX = sizeof(typename Step::X::Wide) != sizeof(typename Step::X::Bits);
+  static constexpr bool kWidensY = sizeof(typename Step::Y::Wide) != sizeof(typename Step::Y::Bits);
+  static constexpr std::int64_t kElements = fast_tile<typename Output::Bits>();
+  static constexpr std::int64_t kWideElements = kElements + kTileGap;
+  alignas(64) typename Output::Bits out[kElements];
+  alignas(64) typename Output::Wide wide_out[kConverts ? kWideElements : 1];
+  alignas(64) typename Step::X::Wide wide_x[kWidensX ? kWideElements : 1];
+  alignas(64) typename Step::Y::Wide wide_y[kWidensY ? kWideElements : 1];
+  alignas(64) std::uint8_t hard[kElements];
+
+  typename Output::Wide* results() {
+    if constexpr (kConverts) return wide_out;
+    if constexpr (!kConverts) return out;
+  }
+};
+
+template <class From>
+double number_at(const typename From::Wide* in, std::int64_t i) {
+  return static_cast<double>(From::value(in[i], 0));
+}
+
+}  // namespace
+}  // namespace popsr::kernels

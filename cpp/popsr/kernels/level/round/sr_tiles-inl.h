@@ -1,0 +1,86 @@
+// Tiles of doubles between the steps of a call: widen, evaluate, bracket, decide, store.
+#pragma once
+
+#include "popsr/kernels/level/noise/ars.h"
+#include "popsr/kernels/level/round/sr_bracket-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+inline constexpr std::int64_t kSrTile = 256;
+
+struct SrTile {
+  double in[3][kSrTile];
+  double hi[kSrTile], lo[kSrTile], rest[kSrTile];
+  std::uint64_t code[kSrTile], p64[kSrTile], sticky[kSrTile];
+  std::uint64_t u[kSrTile];
+};
+
+using SrLoadFn = void (*)(double* out, const void* in, std::int64_t n);
+using SrStoreFn = void (*)(void* out, const std::uint64_t* codes, std::int64_t n);
+using SrBracketFn = void (*)(SrTile& tile, std::int64_t n);
+
+template <SrFormat kFormat>
+void sr_load(double* out, const void* in, std::int64_t n) {
+  const auto* bits = static_cast<const SrStorage<kFormat>*>(in);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = sr_widen<kFormat>(bits[i]);
+}
+
+template <SrFormat kFormat>
+void sr_store(void* out, const std::uint64_t* codes, std::int64_t n) {
+  auto* bits = static_cast<SrStorage<kFormat>*>(out);
+  for (std::int64_t i = 0; i < n; ++i) bits[i] = static_cast<SrStorage<kFormat>>(codes[i]);
+}
+
+template <SrFormat kFormat>
+void sr_bracket(SrTile& tile, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const SrBracket b = bracket_of<kFormat>({tile.hi[i], tile.lo[i], tile.rest[i]});
+    tile.code[i] = b.code;
+    tile.p64[i] = b.p64;
+    tile.sticky[i] = b.sticky;
+  }
+}
+
+/// code becomes the final bits.
+inline void sr_decide(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrRounding& rounding) {
+  const SrRule rule = rule_of(rounding.mode, rounding.bits);
+  const SrLayout layout = sr_layout(rounding.format);
+  const SrLimits limits = limits_of(layout, rounding.mode, rounding.saturate);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t negative = bits_of(tile.hi[i]) >> 63;
+    const SrBracket b = {tile.code[i], tile.p64[i], tile.sticky[i]};
+    const std::uint64_t code = b.code + away_from_zero(rule, b, negative, u[i]);
+    const std::uint64_t beyond = negative != 0 ? limits.overflow[1] : limits.overflow[0];
+    tile.code[i] = signed_code(layout, code > limits.max_code ? beyond : code, negative);
+  }
+}
+
+/// U of elements done ... done + n - 1 of the call.
+inline const std::uint64_t* sr_uniform(SrTile& tile, const SrRounding& rounding, std::int64_t done,
+                                       std::int64_t n) {
+  if (rounding.uniform != nullptr) return rounding.uniform + done;
+  if (rounding.mode <= SrMode::kBits) {
+    uniform_bits(tile.u, n, rounding.key, rounding.first + static_cast<std::uint64_t>(done));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) tile.u[i] = 0;
+  }
+  return tile.u;
+}
+
+/// The functions of one format, indexed by SrFormat.
+inline constexpr SrLoadFn kSrLoad[kNumSrFormats] = {
+    sr_load<SrFormat::kF64>,      sr_load<SrFormat::kF32>,     sr_load<SrFormat::kF16>,
+    sr_load<SrFormat::kBf16>,     sr_load<SrFormat::kE4m3fn>,  sr_load<SrFormat::kE5m2>,
+    sr_load<SrFormat::kE4m3fnuz>, sr_load<SrFormat::kE5m2fnuz>};
+inline constexpr SrBracketFn kSrBracket[kNumSrFormats] = {
+    sr_bracket<SrFormat::kF64>,      sr_bracket<SrFormat::kF32>,     sr_bracket<SrFormat::kF16>,
+    sr_bracket<SrFormat::kBf16>,     sr_bracket<SrFormat::kE4m3fn>,  sr_bracket<SrFormat::kE5m2>,
+    sr_bracket<SrFormat::kE4m3fnuz>, sr_bracket<SrFormat::kE5m2fnuz>};
+inline constexpr SrStoreFn kSrStore[kNumSrFormats] = {
+    sr_store<SrFormat::kF64>,      sr_store<SrFormat::kF32>,     sr_store<SrFormat::kF16>,
+    sr_store<SrFormat::kBf16>,     sr_store<SrFormat::kE4m3fn>,  sr_store<SrFormat::kE5m2>,
+    sr_store<SrFormat::kE4m3fnuz>, sr_store<SrFormat::kE5m2fnuz>};
+
+}  // namespace
+}  // namespace popsr::kernels

@@ -1,0 +1,180 @@
+// Reductions of one contiguous row.
+//
+// Sums of floats follow one fixed order whatever the vector length: element i goes to lane i mod 16, lanes
+// fold as a tree, see ReduceFn. Padding lanes hold -0, the identity of addition. Maxima and integer sums have
+// no order.
+#pragma once
+
+#include "popsr/kernels/level/simd/vector_types-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+inline constexpr int kLanes = 16;
+
+template <class T>
+struct Sum {
+  T hi;
+  T lo;
+};
+
+/// Folds the 16 lanes; lo is the remainder of the last addition.
+template <class T>
+[[gnu::always_inline]] inline Sum<T> fold_lanes(T* lanes) {
+  for (int width = kLanes / 2; width > 1; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+  }
+  const T hi = lanes[0] + lanes[1];
+  return {hi, sum_residual(hi, lanes[0], lanes[1])};
+}
+
+template <class T>
+struct NativeVector;
+template <>
+struct NativeVector<float> {
+  typedef float type __attribute__((vector_size(kVectorBytes)));
+};
+template <>
+struct NativeVector<double> {
+  typedef double type __attribute__((vector_size(kVectorBytes)));
+};
+
+/// Four numbers: the lanes fold by fours.
+template <class T>
+struct QuadVector;
+template <>
+struct QuadVector<float> {
+  typedef float type __attribute__((vector_size(4 * sizeof(float))));
+};
+template <>
+struct QuadVector<double> {
+  typedef double type __attribute__((vector_size(4 * sizeof(double))));
+};
+
+/// Elements that fill a vector, and one; the words are bfloat16.
+template <class T>
+[[gnu::always_inline]] inline void load_row_vector(typename NativeVector<T>::type& to, const T* x) {
+  __builtin_memcpy(&to, x, sizeof(to));
+}
+[[gnu::always_inline]] inline void load_row_vector(FloatVector& to, const std::uint16_t* x) {
+  to = bf16_to_floats(x);
+}
+template <class T>
+[[gnu::always_inline]] inline T load_one(const T* x) {
+  return *x;
+}
+[[gnu::always_inline]] inline float load_one(const std::uint16_t* x) { return bf16_to_float(*x); }
+
+/// lanes[r*16 ..] = the 16 lanes of row r of x, or of x * x with every product rounded. The rows' additions
+/// do not wait for each other.
+template <int kRows, class T, bool kSquare, class Stored>
+[[gnu::always_inline]] inline void sum_lanes(T* lanes, const Stored* x, std::int64_t n,
+                                             std::int64_t row_stride) {
+  using Vector = typename NativeVector<T>::type;
+  constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(T));
+  constexpr int kVectors = kLanes / kPerVector;
+  Vector sums[kRows * kVectors];
+  for (int i = 0; i < kRows * kLanes; ++i) lanes[i] = static_cast<T>(-0.0);
+  __builtin_memcpy(sums, lanes, sizeof(sums));
+  const std::int64_t whole = n - n % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int v = 0; v < kRows * kVectors; ++v) {
+      Vector value;
+      load_row_vector(value, x + v / kVectors * row_stride + i + v % kVectors * kPerVector);
+      sums[v] += kSquare ? value * value : value;
+    }
+  }
+  __builtin_memcpy(lanes, sums, sizeof(sums));
+  for (int r = 0; r < kRows; ++r) {
+    for (std::int64_t i = whole; i < n; ++i) {
+      const T value = load_one(x + r * row_stride + i);
+      lanes[r * kLanes + i - whole] += kSquare ? value * value : value;
+    }
+  }
+}
+
+/// Sum of x, or of x * x.
+template <class T, bool kSquare, class Stored = T>
+Sum<T> lane_sum(const Stored* x, std::int64_t n) {
+  if (n == 0) return {0, 0};
+  alignas(64) T lanes[kLanes];
+  sum_lanes<1, T, kSquare>(lanes, x, n, 0);
+  return fold_lanes(lanes);
+}
+
+/// The same for four rows; lo may be null.
+template <class T, bool kSquare, class Stored = T>
+void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t row_stride) {
+  using Quad = typename QuadVector<T>::type;
+  alignas(64) T lanes[4 * kLanes];
+  sum_lanes<4, T, kSquare>(lanes, x, n, row_stride);
+  Quad row[4];
+  for (int r = 0; r < 4; ++r) {
+    Quad q[4];
+    __builtin_memcpy(q, lanes + r * kLanes, sizeof(q));
+    row[r] = (q[0] + q[2]) + (q[1] + q[3]);
+  }
+  // Of two rows: lanes 0 and 2, 1 and 3 meet; then their sums of all four rows.
+  const Quad early = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5) +
+                     __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Quad late = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5) +
+                    __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Quad first = __builtin_shufflevector(early, late, 0, 1, 4, 5);
+  const Quad second = __builtin_shufflevector(early, late, 2, 3, 6, 7);
+  const Quad sums = first + second;
+  __builtin_memcpy(hi, &sums, sizeof(sums));
+  for (int r = 0; lo != nullptr && r < 4; ++r) lo[r] = sum_residual(sums[r], first[r], second[r]);
+}
+
+/// Product of x in the order of sums; the padding lanes' 1 is its identity.
+template <class T>
+T lane_product(const T* x, std::int64_t n) {
+  alignas(64) T lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = 1;
+  const std::int64_t whole = n - n % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes[lane] * x[i + lane];
+  }
+  for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] = lanes[i - whole] * x[i];
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] * lanes[i + width];
+  }
+  return lanes[0];
+}
+
+// A float whose bits are read as a sign-magnitude integer is ordered like a two's complement integer after
+// flipping the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float ones with
+// NaN do not.
+[[gnu::always_inline]] inline std::int32_t order_key(float x) {
+  const std::uint32_t u = bits_of(x);
+  return static_cast<std::int32_t>((u >> 31) != 0 ? u ^ 0x7fffffffU : u);
+}
+[[gnu::always_inline]] inline std::int64_t order_key(double x) {
+  const std::uint64_t u = bits_of(x);
+  return static_cast<std::int64_t>((u >> 63) != 0 ? u ^ 0x7fffffffffffffffULL : u);
+}
+inline float from_order_key(std::int32_t key) {
+  const std::uint32_t u = static_cast<std::uint32_t>(key);
+  return from_bits(key < 0 ? u ^ 0x7fffffffU : u);
+}
+inline double from_order_key(std::int64_t key) {
+  const std::uint64_t u = static_cast<std::uint64_t>(key);
+  return from_bits(key < 0 ? u ^ 0x7fffffffffffffffULL : u);
+}
+
+/// Maximum (or minimum) of a float row: NaN if any is NaN, -0 < +0, -inf (+inf) if empty.
+template <class T, bool kMaximum>
+T extreme_of(const T* x, std::int64_t n) {
+  const T identity = static_cast<T>(kMaximum ? -kInfF64 : kInfF64);
+  auto best = order_key(identity);
+  decltype(best) unordered = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto key = order_key(x[i]);
+    best = (kMaximum ? key > best : key < best) ? key : best;
+    unordered |= x[i] != x[i] ? 1 : 0;
+  }
+  return unordered != 0 ? static_cast<T>(kNanF64) : from_order_key(best);
+}
+
+}  // namespace
+}  // namespace popsr::kernels

@@ -1,0 +1,272 @@
+#include "popsr/ops/indexing/kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/loops/positions.h"
+#include "popsr/ops/loops/tiles.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Compute;
+using kernels::Ew;
+
+constexpr std::int64_t kChunk = 256;  ///< Elements of a run that are folded at a time.
+
+/// The walk as lines along the axis; each step of a line is a run of contiguous elements of one index.
+struct Lines {
+  Shape extents = {}, loop = {}, index = {}, indexed = {};  ///< The other dimensions and their strides.
+  std::int64_t lines = 1, count = 0, run = 1, extent = 0;
+  std::int64_t loop_step = 0, index_step = 0, indexed_step = 0;
+
+  struct Line {
+    std::int64_t loop = 0, index = 0, indexed = 0;
+  };
+  Line line(std::int64_t number) const {
+    Line at;
+    for (std::size_t d = extents.size(); d-- > 0;) {
+      const std::int64_t i = number % extents[d];
+      number /= extents[d];
+      at.loop += i * loop[d];
+      at.index += i * index[d];
+      at.indexed += i * indexed[d];
+    }
+    return at;
+  }
+};
+
+Lines lines_of(const IndexedAxis& walk) {
+  const Shape loop = row_major_strides(walk.loop), indexed = row_major_strides(walk.indexed);
+  Lines lines{.count = walk.loop[walk.axis],
+              .extent = walk.indexed[walk.axis],
+              .loop_step = loop[walk.axis],
+              .index_step = walk.index_strides[walk.axis],
+              .indexed_step = indexed[walk.axis]};
+  std::size_t end = walk.loop.size();
+  while (end > walk.axis + 1 && walk.index_strides[end - 1] == 0 &&
+         walk.loop[end - 1] == walk.indexed[end - 1]) {
+    lines.run *= walk.loop[--end];
+  }
+  for (std::size_t d = 0; d < end; ++d) {
+    if (d == walk.axis || walk.loop[d] == 1) continue;
+    lines.lines *= walk.loop[d];
+    lines.extents.push_back(walk.loop[d]);
+    lines.loop.push_back(loop[d]);
+    lines.index.push_back(walk.index_strides[d]);
+    lines.indexed.push_back(indexed[d]);
+  }
+  return lines;
+}
+
+void copy_run(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  switch (bytes) {
+    case 2:
+      std::memcpy(to, from, 2);
+      return;
+    case 4:
+      std::memcpy(to, from, 4);
+      return;
+    case 8:
+      std::memcpy(to, from, 8);
+      return;
+    default:
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+}
+
+// ---- take
+
+class Take {
+ public:
+  Take(const EvalSpec& spec, const IndexedAxis& walk, TakeOptions options)
+      : lines_(lines_of(walk)),
+        positions_(spec, 1, lines_.extent, options.zero_out_of_range),
+        last_only_(options.last_only),
+        size_(static_cast<std::int64_t>(size_of(spec.outputs[0].dtype))),
+        elements_(num_elements(walk.loop)) {}
+
+  void operator()(const BlockRun& run) const {
+    const Positions::Loaded positions = positions_.load(run);
+    if (elements_ == 0) return;
+    const std::int64_t rows = lines_.lines * lines_.count;
+    parallel_for(run.pool, run.blocks * rows, last_only_ ? lines_.count : 1, run.blocks * elements_,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t b = begin / rows; b * rows < end; ++b) {
+                     block(run, b, positions.of(b), std::max<std::int64_t>(begin - b * rows, 0),
+                           std::min(end - b * rows, rows));
+                   }
+                 });
+  }
+
+ private:
+  void block(const BlockRun& run, std::int64_t b, const std::int64_t* indices, std::int64_t begin,
+             std::int64_t end) const {
+    const std::byte* const in = run.in[0] + b * run.in_stride[0];
+    std::byte* const out = run.out[0] + b * run.out_stride[0];
+    std::vector<std::int64_t> last(static_cast<std::size_t>(last_only_ ? lines_.extent : 0));
+    const std::int64_t bytes = lines_.run * size_;
+    while (begin < end) {
+      const std::int64_t number = begin / lines_.count, first = begin % lines_.count;
+      const std::int64_t stop = std::min(lines_.count, first + end - begin);
+      const Lines::Line line = lines_.line(number);
+      const auto index = [&](std::int64_t i) { return indices[line.index + i * lines_.index_step]; };
+      for (std::int64_t i = 0; last_only_ && i < lines_.count; ++i)
+        last[static_cast<std::size_t>(index(i))] = i;
+      for (std::int64_t i = first; i < stop; ++i) {
+        std::byte* const to = out + (line.loop + i * lines_.loop_step) * size_;
+        const std::int64_t at = index(i);
+        if (at < 0 || (last_only_ && last[static_cast<std::size_t>(at)] != i)) {
+          std::memset(to, 0, static_cast<std::size_t>(bytes));
+        } else {
+          copy_run(to, in + (line.indexed + at * lines_.indexed_step) * size_, bytes);
+        }
+      }
+      begin += stop - first;
+    }
+  }
+
+  Lines lines_;
+  Positions positions_;
+  bool last_only_;
+  std::int64_t size_, elements_;
+};
+
+// ---- scatter
+
+Ew kernel_of(IndexFold fold) {
+  return fold == IndexFold::kSum ? Ew::kAdd : fold == IndexFold::kMax ? Ew::kMaximum : Ew::kMinimum;
+}
+
+class Scatter {
+ public:
+  Scatter(const EvalSpec& spec, const IndexedAxis& walk, ScatterOptions options)
+      : kernels_(spec.kernels),
+        lines_(lines_of(walk)),
+        positions_(spec, options.indices, lines_.extent, options.skip_out_of_range),
+        options_(options),
+        dtype_(spec.outputs[0].dtype),
+        compute_(compute_of(dtype_)),
+        combine_(spec.kernels.elementwise[static_cast<std::size_t>(kernel_of(options.fold))]
+                                         [static_cast<std::size_t>(compute_)]),
+        widens_(is_narrow_float(dtype_) && options.fold != IndexFold::kLast),
+        stochastic_(spec.stochastic && is_narrow_float(dtype_)),
+        size_(static_cast<std::int64_t>(size_of(dtype_))),
+        acc_size_(widens_ ? static_cast<std::int64_t>(size_of(compute_)) : size_),
+        elements_(num_elements(walk.indexed)),
+        values_(num_elements(walk.loop)) {}
+
+  void operator()(const BlockRun& run) const {
+    const Positions::Loaded positions = positions_.load(run);
+    if (elements_ == 0) return;
+    std::vector<std::byte> wide(static_cast<std::size_t>(widens_ ? elements_ * acc_size_ : 0));
+    // Without initial values the first one that comes to a position is taken as it is.
+    const bool first_is_taken =
+        !options_.initial && (options_.fold == IndexFold::kMax || options_.fold == IndexFold::kMin);
+    std::vector<std::uint8_t> met;
+    for (std::int64_t b = 0; b < run.blocks; ++b) {
+      std::byte* const out = run.out[0] + b * run.out_stride[0];
+      std::byte* const acc = widens_ ? wide.data() : out;
+      if (first_is_taken) met.assign(static_cast<std::size_t>(elements_), 0);
+      start(run, b, acc);
+      if (values_ > 0) fold(run, b, positions.of(b), acc, first_is_taken ? met.data() : nullptr);
+      if (widens_) store(run, b, acc, out);
+    }
+  }
+
+ private:
+  void start(const BlockRun& run, std::int64_t b, std::byte* acc) const {
+    if (!options_.initial) {
+      std::memset(acc, 0, static_cast<std::size_t>(elements_ * acc_size_));
+      return;
+    }
+    const std::byte* const from = run.in[*options_.initial] + b * run.in_stride[*options_.initial];
+    if (widens_) {
+      load_tile(kernels_, dtype_, compute_, acc, from, elements_);
+    } else if (acc != from) {
+      std::memcpy(acc, from, static_cast<std::size_t>(elements_ * size_));
+    }
+  }
+
+  /// A part is a chunk of the runs of one line: parts reach different positions.
+  void fold(const BlockRun& run, std::int64_t b, const std::int64_t* indices, std::byte* acc,
+            std::uint8_t* met) const {
+    const std::byte* const values = run.in[options_.values] + b * run.in_stride[options_.values];
+    const std::int64_t chunks = (lines_.run + kChunk - 1) / kChunk;
+    parallel_for(run.pool, lines_.lines * chunks, 1, values_, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) {
+        const Lines::Line line = lines_.line(part / chunks);
+        const std::int64_t offset = part % chunks * kChunk, n = std::min(kChunk, lines_.run - offset);
+        for (std::int64_t i = 0; i < lines_.count; ++i) {
+          const std::int64_t at = indices[line.index + i * lines_.index_step];
+          if (at < 0) continue;
+          const std::int64_t to = line.indexed + at * lines_.indexed_step + offset;
+          const bool takes = met != nullptr && std::exchange(met[to], 1) == 0;
+          meet(acc + to * acc_size_, values + (line.loop + i * lines_.loop_step + offset) * size_, n, takes);
+        }
+      }
+    });
+  }
+
+  void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool takes) const {
+    if (options_.fold == IndexFold::kLast) return copy_run(acc, value, n * size_);
+    if (takes) return load_tile(kernels_, dtype_, compute_, acc, value, n);
+    alignas(64) float tile[kChunk];
+    if (widens_) load_tile(kernels_, dtype_, compute_, tile, value, n);
+    const void* const in[] = {acc, widens_ ? static_cast<const void*>(tile) : value};
+    combine_(acc, nullptr, in, n, nullptr);
+  }
+
+  void store(const BlockRun& run, std::int64_t b, const std::byte* acc, std::byte* out) const {
+    const kernels::NoiseKey* const key = noise_key(run, stochastic_, 0, b);
+    parallel_for(run.pool, elements_, kTile, elements_, [&](std::int64_t begin, std::int64_t end) {
+      store_tile(kernels_, compute_, dtype_, out + begin * size_, acc + begin * acc_size_, nullptr,
+                 end - begin, key, static_cast<std::uint64_t>(begin));
+    });
+  }
+
+  const kernels::KernelTable& kernels_;
+  Lines lines_;
+  Positions positions_;
+  ScatterOptions options_;
+  DType dtype_;
+  Compute compute_;
+  kernels::EwFn combine_;
+  bool widens_, stochastic_;
+  std::int64_t size_, acc_size_, elements_, values_;
+};
+
+}  // namespace
+
+BlockKernel take_kernel(const EvalSpec& spec, const IndexedAxis& walk, TakeOptions options) {
+  return Take(spec, walk, options);
+}
+
+BlockKernel scatter_kernel(const EvalSpec& spec, const IndexedAxis& walk, ScatterOptions options) {
+  return Scatter(spec, walk, options);
+}
+
+BlockKernel clear_kernel(const EvalSpec& spec, const IndexedAxis& walk) {
+  const auto size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
+  const Lines lines = lines_of(walk);
+  return [copy = copy_kernel(spec), positions = Positions(spec, 1, lines.extent, false), lines, size,
+          empty = num_elements(walk.loop) == 0](const BlockRun& run) {
+    const Positions::Loaded loaded = positions.load(run);
+    copy(run);
+    for (std::int64_t b = 0; b < run.blocks && !empty; ++b) {
+      std::byte* const out = run.out[0] + b * run.out_stride[0];
+      for (std::int64_t number = 0; number < lines.lines; ++number) {
+        const Lines::Line line = lines.line(number);
+        for (std::int64_t i = 0; i < lines.count; ++i) {
+          const std::int64_t at = loaded.of(b)[line.index + i * lines.index_step];
+          std::memset(out + (line.indexed + at * lines.indexed_step) * size, 0,
+                      static_cast<std::size_t>(lines.run * size));
+        }
+      }
+    }
+  };
+}
+
+}  // namespace popsr

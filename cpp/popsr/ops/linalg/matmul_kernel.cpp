@@ -1,0 +1,340 @@
+#include "popsr/ops/linalg/matmul_kernel.h"
+
+#include <algorithm>
+#include <array>
+
+#include "popsr/ops/linalg/matmul_shape.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/math/pow2scale.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Compute;
+using kernels::KernelTable;
+using kernels::MatmulArgs;
+
+/// Multiply-adds of one thread below which waking another does not pay (about 15 microseconds).
+constexpr std::int64_t kWorkPerThread = std::int64_t{1} << 20;
+/// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
+constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct Matmul {
+  const KernelTable& table;
+  MatmulGeometry g;
+  std::array<DType, 2> in_dtypes;  ///< Of one size.
+  DType out_dtype;
+  Compute compute;
+  bool stochastic;
+  bool scaled = false;  ///< Input kMatmulScale says by what the product is multiplied.
+
+  std::int64_t in_size() const { return static_cast<std::int64_t>(size_of(in_dtypes[0])); }
+  std::int64_t out_size() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
+  std::size_t element_size() const { return size_of(compute); }
+  /// No conversion on the way in or out.
+  bool is_direct() const { return !is_narrow_float(in_dtypes[0]) && in_dtypes[0] == out_dtype; }
+
+  MatmulArgs args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
+    return {.m = m,
+            .n = g.n,
+            .k = g.k,
+            .a = a,
+            .b = b,
+            .a_row = g.a_row,
+            .a_col = g.a_col,
+            .b_row = g.b_row,
+            .b_col = g.b_col,
+            .c = c,
+            .c_row = g.n};
+  }
+  std::size_t scratch(const MatmulArgs& args) const {
+    return aligned(table.matmul_scratch(args, static_cast<int>(element_size())));
+  }
+  void product(const MatmulArgs& args, int part, int parts, void* scratch) const {
+    (compute == Compute::kF64 ? table.matmul_f64 : table.matmul_f32)(args, part, parts, scratch);
+  }
+  int parts(const MatmulArgs& args, int threads) const {
+    const std::int64_t work = args.m * args.n * args.k * args.folds * args.steps / kWorkPerThread;
+    return static_cast<int>(std::clamp<std::int64_t>(work, 1, threads));
+  }
+  /// One product on as many threads as it is worth; part 0, on this thread, uses `own` as its scratch.
+  void product(const MatmulArgs& args, ThreadPool& pool, void* own) const {
+    const std::size_t bytes = scratch(args);
+    const int count = parts(args, pool.threads());
+    pool.run(count, [&](int part) { product(args, part, count, part == 0 ? own : thread_scratch(bytes)); });
+  }
+};
+
+/// One product after another, each on one thread, or each on all of them: whichever keeps the threads busy.
+template <class OnOne, class OnAll>
+void for_each_product(const Matmul& op, ThreadPool& pool, std::int64_t products, const OnOne& on_one,
+                      const OnAll& on_all) {
+  const std::int64_t work = op.g.m * op.g.n * std::max<std::int64_t>(op.g.k, 1);
+  const bool alone = products >= 2 * pool.threads() || work < 2 * kWorkPerThread;
+  if (!alone) {
+    for (std::int64_t i = 0; i < products; ++i) on_all(i);
+    return;
+  }
+  const std::int64_t elements = work * products < 2 * kWorkPerThread ? 0 : kParallelElements;
+  parallel_for(pool, products, 1, elements, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to; ++i) on_one(i);
+  });
+}
+
+/// Where product i of a run (item i mod items of block i div items) lies in memory.
+struct Place {
+  const std::byte* a;
+  const std::byte* b;
+  std::byte* c;
+  std::int64_t block, item;
+};
+Place place(const Matmul& op, const BlockRun& run, std::int64_t i) {
+  const std::int64_t block = i / op.g.items;
+  const std::int64_t item = i % op.g.items;
+  const auto at = static_cast<std::size_t>(item);
+  return {run.in[0] + block * run.in_stride[0] + op.g.a_offset[at] * op.in_size(),
+          run.in[1] + block * run.in_stride[1] + op.g.b_offset[at] * op.in_size(),
+          run.out[0] + block * run.out_stride[0] + item * op.g.m * op.g.n * op.out_size(), block, item};
+}
+
+/// Blocks are rows of one matrix: rhs is shared, and lhs and output are dense slabs.
+bool stacks(const Matmul& op, const BlockRun& run) {
+  if (!op.g.stacks()) return false;
+  return run.blocks == 1 || (run.in_stride[1] == 0 && run.in_stride[0] == op.g.m * op.g.k * op.in_size() &&
+                             run.out_stride[0] == op.g.m * op.g.n * op.out_size());
+}
+
+// --- float32 and float64: straight from and to memory
+// --------------------------------------------------------------
+
+void run_direct(const Matmul& op, const BlockRun& run) {
+  const auto one = [&](const Place& at, std::int64_t m, bool threads) {
+    const void* a = at.a;
+    const void* b = at.b;
+    const MatmulArgs args = op.args(m, &a, &b, at.c);
+    void* scratch = thread_scratch(op.scratch(args));
+    threads ? op.product(args, run.pool, scratch) : op.product(args, 0, 1, scratch);
+  };
+  if (stacks(op, run)) return one(place(op, run, 0), run.blocks * op.g.m, true);
+  for_each_product(
+      op, run.pool, run.blocks * op.g.items, [&](std::int64_t i) { one(place(op, run, i), op.g.m, false); },
+      [&](std::int64_t i) { one(place(op, run, i), op.g.m, true); });
+}
+
+// --- with conversions: operands are widened to the compute type, the product is narrowed once
+// ------------------------
+
+/// Scratch of one thread: lhs, rhs and product in the compute type, then the scratch of the product itself.
+struct Buffers {
+  std::byte* a;
+  std::byte* b;
+  std::byte* c;
+  void* own;
+};
+/// For products of `rows` rows and a last one of `tail` rows, which may take another path.
+Buffers buffers(const Matmul& op, std::int64_t rows, std::int64_t tail) {
+  const auto bytes = [&](std::int64_t elements) {
+    return aligned(static_cast<std::size_t>(elements) * op.element_size());
+  };
+  const std::size_t a = bytes(rows * op.g.k);
+  const std::size_t b = bytes(op.g.k * op.g.n);
+  const std::size_t c = bytes(rows * op.g.n);
+  const std::size_t own = std::max(op.scratch(op.args(rows, nullptr, nullptr, nullptr)),
+                                   op.scratch(op.args(tail, nullptr, nullptr, nullptr)));
+  auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + own));
+  return {base, base + a, base + a + b, base + a + b + c};
+}
+
+/// body(begin, n) on pieces of [0, total), on several threads when `pool` is given and it pays.
+template <class Body>
+void pieces(ThreadPool* pool, std::int64_t total, const Body& body) {
+  if (pool == nullptr) return body(std::int64_t{0}, total);
+  parallel_for(*pool, total, kTile, total,
+               [&](std::int64_t from, std::int64_t to) { body(from, to - from); });
+}
+
+void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to, const std::byte* from,
+           std::int64_t elements) {
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
+    load_tile(op.table, op.in_dtypes[operand], op.compute, to + begin * size, from + begin * op.in_size(), n);
+  });
+}
+
+/// What the product of a block is multiplied by: in the compute type that is exact.
+double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
+  return op.scaled ? block_scale(run, kMatmulScale, block) : 1.0;
+}
+
+/// Stores elements first, first + 1, ... of a block. Multiplies them by `scale` where they are.
+void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, std::byte* from, std::int64_t elements,
+            const kernels::NoiseKey* key, std::int64_t first, double scale = 1.0) {
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  const kernels::EwFn multiply =
+      op.table
+          .elementwise[static_cast<std::size_t>(kernels::Ew::kScale)][static_cast<std::size_t>(op.compute)];
+  pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
+    std::byte* const piece = from + begin * size;
+    const void* const in = piece;
+    if (scale != 1.0) multiply(piece, nullptr, &in, n, &scale);
+    store_tile(op.table, op.compute, op.out_dtype, to + begin * op.out_size(), piece, nullptr, n, key,
+               static_cast<std::uint64_t>(first + begin));
+  });
+}
+
+void multiply(const Matmul& op, ThreadPool* pool, const Buffers& at, std::int64_t rows) {
+  const void* a = at.a;
+  const void* b = at.b;
+  const MatmulArgs args = op.args(rows, &a, &b, at.c);
+  pool != nullptr ? op.product(args, *pool, at.own) : op.product(args, 0, 1, at.own);
+}
+
+/// All rows of all blocks against one rhs, some rows at a time; a piece of rows may span blocks.
+void run_stacked(const Matmul& op, const BlockRun& run) {
+  const std::int64_t total = run.blocks * op.g.m;
+  const std::int64_t widest = std::max<std::int64_t>({op.g.k, op.g.n, 1});
+  const std::int64_t step =
+      std::clamp<std::int64_t>(kStackElements / widest, 64, std::max<std::int64_t>(total, 64));
+  const Buffers at = buffers(op, std::min(step, total), total % step);
+  widen(op, 1, &run.pool, at.b, run.in[1], op.g.k * op.g.n);
+  for (std::int64_t row = 0; row < total; row += step) {
+    const std::int64_t rows = std::min(step, total - row);
+    widen(op, 0, &run.pool, at.a, run.in[0] + row * op.g.k * op.in_size(), rows * op.g.k);
+    multiply(op, &run.pool, at, rows);
+    for (std::int64_t r = row; r < row + rows;) {
+      const std::int64_t block = r / op.g.m;
+      const std::int64_t end = std::min((block + 1) * op.g.m, row + rows);
+      std::byte* to = run.out[0] + r * op.g.n * op.out_size();
+      std::byte* from = at.c + (r - row) * op.g.n * static_cast<std::int64_t>(op.element_size());
+      narrow(op, &run.pool, to, from, (end - r) * op.g.n, noise_key(run, op.stochastic, 0, block),
+             (r - block * op.g.m) * op.g.n, scale_of(op, run, block));
+      r = end;
+    }
+  }
+}
+
+void convert_one(const Matmul& op, const BlockRun& run, ThreadPool* pool, std::int64_t i) {
+  const Place from = place(op, run, i);
+  const Buffers at = buffers(op, op.g.m, op.g.m);
+  widen(op, 0, pool, at.a, from.a, op.g.m * op.g.k);
+  widen(op, 1, pool, at.b, from.b, op.g.k * op.g.n);
+  multiply(op, pool, at, op.g.m);
+  const std::int64_t elements = op.g.m * op.g.n;
+  narrow(op, pool, from.c, at.c, elements, noise_key(run, op.stochastic, 0, from.block), from.item * elements,
+         scale_of(op, run, from.block));
+}
+
+void run_converted(const Matmul& op, const BlockRun& run) {
+  if (stacks(op, run)) return run_stacked(op, run);
+  for_each_product(
+      op, run.pool, run.blocks * op.g.items, [&](std::int64_t i) { convert_one(op, run, nullptr, i); },
+      [&](std::int64_t i) { convert_one(op, run, &run.pool, i); });
+}
+
+// --- some rows of one block, for a consumer that takes them slice by slice
+// ---------------------------------------
+
+/// Widens rows [begin, end) of lhs to a dense matrix of the same orientation.
+void widen_rows(const Matmul& op, std::byte* to, const RowsRun& run) {
+  const std::int64_t rows = run.end - run.begin;
+  if (op.g.a_col == 1) {
+    return widen(op, 0, nullptr, to, run.lhs + run.begin * op.g.a_row * op.in_size(), rows * op.g.k);
+  }
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  for (std::int64_t k = 0; k < op.g.k; ++k) {
+    const std::byte* from = run.lhs + (k * op.g.a_col + run.begin) * op.in_size();
+    widen(op, 0, nullptr, to + k * rows * size, from, rows);
+  }
+}
+
+void run_rows(const Matmul& op, const RowsRun& run) {
+  const std::int64_t rows = run.end - run.begin;
+  const auto bytes = [&op](std::int64_t elements) {
+    return aligned(static_cast<std::size_t>(elements) * op.element_size());
+  };
+  MatmulArgs args = op.args(rows, nullptr, nullptr, nullptr);
+  if (op.g.a_col != 1) args.a_col = rows;
+  const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);
+  auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + op.scratch(args)));
+  widen_rows(op, base, run);
+  widen(op, 1, nullptr, base + a, run.rhs, op.g.k * op.g.n);
+  const void* lhs = base;
+  const void* rhs = base + a;
+  args.a = &lhs;
+  args.b = &rhs;
+  args.c = base + a + b;
+  op.product(args, 0, 1, base + a + b + c);
+  narrow(op, nullptr, run.out, base + a + b, rows * op.g.n, op.stochastic ? run.noise : nullptr,
+         run.begin * op.g.n);
+}
+
+Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
+  const TensorType& lhs = *spec.inputs[0];
+  const TensorType& rhs = *spec.inputs[1];
+  const DType out = spec.outputs[0].dtype;
+  return {.table = spec.kernels,
+          .g = matmul_geometry(lhs.shape, rhs.shape, transpose_lhs, transpose_rhs),
+          .in_dtypes = {lhs.dtype, rhs.dtype},
+          .out_dtype = out,
+          .compute = compute_of(lhs.dtype),
+          .stochastic = spec.stochastic && is_narrow_float(out)};
+}
+Matmul make_matmul(const EvalSpec& spec) {
+  return make_matmul(spec, spec.op.attr<bool>("transpose_lhs"), spec.op.attr<bool>("transpose_rhs"));
+}
+
+}  // namespace
+
+BlockKernel matmul_kernel(const EvalSpec& spec) {
+  return [op = make_matmul(spec)](const BlockRun& run) {
+    if (op.g.m * op.g.n * op.g.items * run.blocks == 0) return;
+    op.is_direct() ? run_direct(op, run) : run_converted(op, run);
+  };
+}
+
+BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec) {
+  Matmul op = make_matmul(spec, false, false);
+  op.scaled = true;
+  return with_checked_scale(spec, kMatmulScale, [op = std::move(op)](const BlockRun& run) {
+    if (op.g.m * op.g.n * op.g.items * run.blocks > 0) run_converted(op, run);
+  });
+}
+
+RowsKernel matmul_rows(const EvalSpec& spec) {
+  Matmul op = make_matmul(spec);
+  const Shape& shape = spec.outputs[0].shape;
+  const bool is_column = !shape.empty() && shape.back() != op.g.n;  // matrix times vector
+  if (op.g.items != 1 || is_column) return nullptr;
+  return [op = std::move(op)](const RowsRun& run) {
+    if (run.end > run.begin && op.g.n > 0) run_rows(op, run);
+  };
+}
+
+ProductKernel matmul_product(const EvalSpec& spec) {
+  Matmul op = make_matmul(spec);
+  if (!op.is_direct() || op.g.items != 1) return nullptr;
+  return [op = std::move(op)](const ProductRun& run) {
+    if (op.g.m * op.g.n == 0) return;
+    MatmulArgs args = op.args(op.g.m, run.lhs, run.rhs, run.out);
+    args.folds = run.folds;
+    args.divisor = run.divisor;
+    if (run.start != nullptr) {
+      args.epilogue = MatmulArgs::Epilogue::kSteps;
+      args.steps = run.steps;
+      args.start = run.start;
+      args.factors = run.factors;
+    } else if (run.factors != nullptr && !run.factors->overwrites) {
+      args.epilogue = MatmulArgs::Epilogue::kScaledAdd;
+      args.alpha = run.factors->alpha;
+      args.beta = run.factors->beta;
+    } else {
+      const bool is_alone = run.folds == 1 && run.divisor == 1.0;  // a group of one: nothing to fold
+      args.epilogue = is_alone ? MatmulArgs::Epilogue::kStore : MatmulArgs::Epilogue::kReduce;
+    }
+    op.product(args, run.pool, thread_scratch(op.scratch(args)));
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,54 @@
+// The walker of ops on rows along one axis whose output has the shape and dtype of their inputs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "popsr/ir/eval.h"
+#include "popsr/kernels/contract/kernel_table.h"
+
+namespace popsr {
+
+inline constexpr std::size_t kMaxRowInputs = 2;
+
+/// One row of n contiguous elements of the compute type; out is no input. `lo`, when not null, receives the
+/// remainders of the results.
+using RowFn = void (*)(const kernels::KernelTable& kernels, kernels::Compute compute, std::byte* out,
+                       float* lo, const std::byte* const* in, std::int64_t n);
+
+/// Applies a RowFn along one axis, attribute "axis" or `attr`: tensors are [outer, n, inner].
+class AxisRows {
+ public:
+  /// `residual`: does the RowFn write lo?
+  AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual = false,
+           std::string_view attr = "axis");
+  void operator()(const BlockRun& run) const;
+
+ private:
+  /// Operands of one block.
+  struct Block {
+    std::array<const std::byte*, kMaxRowInputs> in;
+    std::byte* out;
+    const kernels::NoiseKey* key;
+  };
+
+  std::size_t tile_bytes(std::int64_t columns) const {
+    return static_cast<std::size_t>(n_ * columns * wide_size_);
+  }
+  void contiguous(const Block& block, std::int64_t row) const;
+  void strided(const Block& block, std::int64_t outer, std::int64_t column) const;
+
+  const kernels::KernelTable& kernels_;
+  RowFn row_;
+  std::size_t num_inputs_;
+  DType dtype_;
+  kernels::Compute compute_;
+  bool stochastic_;
+  bool residual_;
+  std::int64_t size_, wide_size_;
+  std::int64_t outer_ = 1, n_ = 1, inner_ = 1;
+};
+
+}  // namespace popsr

@@ -1,0 +1,541 @@
+#include "popsr/ops/loops/elementwise_walk.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "popsr/base/error.h"
+
+namespace popsr {
+
+using kernels::Compute;
+using kernels::KernelTable;
+using kernels::NoiseKey;
+
+namespace {
+
+constexpr int kMaxDims = 16;
+constexpr std::size_t kTileBytes = kTile * sizeof(double);
+/// Rows at least this long are walked one by one; shorter ones are gathered into tiles.
+constexpr std::int64_t kLongRow = 512;
+
+/// Loop nest over the output, innermost dimension first; strides in elements.
+struct Nest {
+  int rank = 0;
+  std::array<std::int64_t, kMaxDims> extent = {};
+  std::array<std::array<std::int64_t, kMaxOperands>, kMaxDims> stride = {};
+};
+
+struct Operand {
+  std::size_t input = 0;
+  DType dtype = DType::kFloat32;
+  std::int64_t size = 4;  ///< Bytes of an element.
+  bool direct = false;    ///< Of the compute type: no conversion.
+  bool truth = false;     ///< Loaded as 0 or 1.
+};
+
+bool has_words(const ElementwiseOptions& options) { return options.words || options.condition.has_value(); }
+/// The unsigned integer of that size.
+DType word_of(DType dtype) {
+  switch (popsr::size_of(dtype)) {
+    case 1:
+      return DType::kUInt8;
+    case 2:
+      return DType::kUInt16;
+    case 4:
+      return DType::kUInt32;
+    default:
+      return DType::kUInt64;
+  }
+}
+
+DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
+  const DType dtype = spec.outputs[options.output].dtype;
+  return has_words(options) ? word_of(dtype) : dtype;
+}
+
+/// Adds an outermost dimension, merged into the one below where all operands allow it.
+void add_outer(Nest& nest, std::size_t operands, std::int64_t extent,
+               const std::array<std::int64_t, kMaxOperands>& stride) {
+  if (extent == 1) return;
+  if (nest.rank > 0) {
+    const auto top = static_cast<std::size_t>(nest.rank - 1);
+    bool merges = true;
+    for (std::size_t j = 0; j < operands; ++j) {
+      merges = merges && stride[j] == nest.stride[top][j] * nest.extent[top];
+    }
+    if (merges) {
+      nest.extent[top] *= extent;
+      return;
+    }
+  }
+  if (nest.rank == kMaxDims) {
+    raise<ShapeError>("broadcasting: too many dimensions, expected at most {} that cannot be merged",
+                      kMaxDims);
+  }
+  nest.extent[static_cast<std::size_t>(nest.rank)] = extent;
+  nest.stride[static_cast<std::size_t>(nest.rank)] = stride;
+  ++nest.rank;
+}
+
+/// A position of the nest: the index in each outer dimension and each operand's offset at the start of the
+/// row.
+struct Odometer {
+  Odometer(const Nest& shape, std::size_t count, std::int64_t flat) : nest(shape), operands(count) {
+    seek(flat);
+  }
+
+  void seek(std::int64_t flat) {
+    offset = {};
+    for (int d = 0; d < nest.rank; ++d) {
+      const auto dim = static_cast<std::size_t>(d);
+      at[dim] = flat % nest.extent[dim];
+      flat /= nest.extent[dim];
+      if (d == 0) continue;
+      for (std::size_t j = 0; j < operands; ++j) offset[j] += at[dim] * nest.stride[dim][j];
+    }
+  }
+
+  /// Moves on inside the row, to the start of the next row at its end.
+  void advance(std::int64_t count) {
+    at[0] += count;
+    if (at[0] < nest.extent[0]) return;
+    at[0] = 0;
+    for (std::size_t d = 1; d < static_cast<std::size_t>(nest.rank); ++d) {
+      const bool wraps = ++at[d] == nest.extent[d];
+      const std::int64_t steps = wraps ? 1 - nest.extent[d] : 1;
+      for (std::size_t j = 0; j < operands; ++j) offset[j] += steps * nest.stride[d][j];
+      if (!wraps) return;
+      at[d] = 0;
+    }
+  }
+
+  /// To the flat position, which is `count` after this one.
+  void move_to(std::int64_t flat, std::int64_t count) {
+    const std::int64_t rows = count / nest.extent[0];
+    if (at[0] != 0 || rows * nest.extent[0] != count || at[1] + rows >= nest.extent[1]) {
+      return seek(flat);
+    }
+    at[1] += rows;
+    for (std::size_t j = 0; j < operands; ++j) offset[j] += rows * nest.stride[1][j];
+  }
+
+  const Nest& nest;
+  std::size_t operands;
+  std::array<std::int64_t, kMaxDims> at = {};
+  std::array<std::int64_t, kMaxOperands> offset = {};
+};
+
+template <class T>
+void fill(void* dst, const void* value, std::int64_t n) {
+  std::fill_n(static_cast<T*>(dst), n, *static_cast<const T*>(value));
+}
+
+void fill_elements(void* dst, const void* value, std::int64_t n, std::int64_t size) {
+  switch (size) {
+    case 1:
+      return fill<std::uint8_t>(dst, value, n);
+    case 2:
+      return fill<std::uint16_t>(dst, value, n);
+    case 4:
+      return fill<std::uint32_t>(dst, value, n);
+    default:
+      return fill<std::uint64_t>(dst, value, n);
+  }
+}
+
+/// Everything that is known when the plan is compiled.
+class Walk {
+ public:
+  Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options);
+  void operator()(const BlockRun& run) const;
+  static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
+    return compute_of(options.compute.value_or(output_of(spec, options)));
+  }
+
+ private:
+  friend class Pass;
+
+  bool merge_blocks(const BlockRun& run, Nest& nest) const;
+  void run_flat(const BlockRun& run, const Nest& nest) const;
+  void run_blocks(const BlockRun& run) const;
+  void read_params(const BlockRun& run, std::int64_t block, double* p) const;
+
+  const KernelTable& kernels_;
+  kernels::EwFn ew_;
+  TileFn body_;  ///< Neither: the operand itself is stored.
+  Compute compute_;
+  DType out_dtype_;
+  bool stochastic_;
+  bool needs_lo_;
+  bool long_ranges_ = true;  ///< No tiles are needed except for broadcast rows.
+  std::int64_t elements_;
+  std::int64_t work_;  ///< Of one element, in additions.
+  std::vector<Operand> operands_;
+  std::vector<std::pair<ScalarParam, DType>> params_;
+  std::function<void(double* p)> prepare_;
+  std::size_t output_;
+  Nest nest_;
+};
+
+Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options)
+    : kernels_(spec.kernels),
+      ew_(ew),
+      body_(body),
+      compute_(compute(spec, options)),
+      out_dtype_(output_of(spec, options)),
+      stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
+      needs_lo_(residual && is_narrow_float(out_dtype_)),
+      elements_(num_elements(spec.outputs[options.output].shape)),
+      work_(options.work * (is_narrow_float(out_dtype_) ? 2 : 1)),
+      prepare_(options.prepare),
+      output_(options.output) {
+  std::vector<bool> is_param(spec.inputs.size());
+  for (const ScalarParam& param : options.params) {
+    if (param.input) is_param[*param.input] = true;
+    params_.emplace_back(param, param.input ? spec.inputs[*param.input]->dtype : DType::kFloat64);
+  }
+  if (options.operands.empty()) {
+    for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+      if (spec.inputs[i] && !is_param[i]) options.operands.push_back(i);
+    }
+  }
+  POPSR_CHECK(options.operands.size() <= kMaxOperands && params_.size() <= kMaxParams);
+  const Shape& shape = spec.outputs[output_].shape;
+  std::vector<Shape> strides;
+  for (const std::size_t i : options.operands) {
+    const TensorType& type = *spec.inputs[i];
+    const bool truth = i == options.condition;
+    const DType dtype = has_words(options) && !truth ? word_of(type.dtype) : type.dtype;
+    const bool direct = !truth && !is_narrow_float(dtype) && compute_of(dtype) == compute_;
+    operands_.push_back({i, dtype, static_cast<std::int64_t>(popsr::size_of(dtype)), direct, truth});
+    strides.push_back(broadcast_strides(type.shape, shape));
+    long_ranges_ = long_ranges_ && direct;
+  }
+  long_ranges_ = long_ranges_ && body_ == nullptr && ew_ != nullptr && !is_narrow_float(out_dtype_) &&
+                 compute_of(out_dtype_) == compute_;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    std::array<std::int64_t, kMaxOperands> stride = {};
+    for (std::size_t j = 0; j < operands_.size(); ++j) stride[j] = strides[j][d];
+    add_outer(nest_, operands_.size(), shape[d], stride);
+  }
+}
+
+/// Runs a range of the output for one set of base pointers; owns the tiles of one thread.
+class Pass {
+ public:
+  Pass(const Walk& walk, void* scratch, std::uint64_t first)
+      : walk_(walk), tiles_(static_cast<std::byte*>(scratch)), first_(first) {}
+
+  static std::size_t scratch_bytes(const Walk& walk) { return (walk.operands_.size() + 3) * kTileBytes; }
+
+  void run(const Nest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin, std::int64_t end,
+           const double* p, const NoiseKey* key);
+
+ private:
+  void* tile(std::size_t j) { return tiles_ + j * kTileBytes; }
+  std::size_t count() const { return walk_.operands_.size(); }
+  void rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start, std::int64_t n);
+  void broadcast(std::size_t j, const std::byte* src, std::int64_t row);
+  void load(std::size_t j, const std::byte* src, std::int64_t n);
+  void convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const;
+  void compute(std::int64_t begin, std::int64_t n);
+
+  const Walk& walk_;
+  std::byte* tiles_;
+  std::uint64_t first_;  ///< Noise index of element 0.
+  std::byte* out_ = nullptr;
+  const double* p_ = nullptr;
+  const NoiseKey* key_ = nullptr;
+  std::array<const void*, kMaxOperands> args_ = {};
+  std::array<const std::byte*, kMaxOperands> filled_ = {};   ///< What repeats in an operand's tile,
+  std::array<std::int64_t, kMaxOperands> filled_size_ = {};  ///< and how many elements of it are there.
+};
+
+void Pass::run(const Nest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin,
+               std::int64_t end, const double* p, const NoiseKey* key) {
+  out_ = out;
+  p_ = p;
+  key_ = key;
+  filled_ = {};
+  if (nest.rank > 1 && nest.extent[0] < kLongRow) {
+    gathered(nest, in, begin, end);
+  } else {
+    rows(nest, in, begin, end);
+  }
+}
+
+/// Row by row: operands are pointers into rows, or one element for the whole row.
+void Pass::rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
+  const std::int64_t row = nest.rank > 0 ? nest.extent[0] : 1;
+  bool long_ranges = walk_.long_ranges_;
+  for (std::size_t j = 0; j < count(); ++j) long_ranges = long_ranges && nest.stride[0][j] != 0;
+  Odometer at(nest, count(), begin);
+  while (begin < end) {
+    std::int64_t n = std::min(row - at.at[0], end - begin);
+    if (!long_ranges) n = std::min(n, kTile);
+    for (std::size_t j = 0; j < count(); ++j) {
+      const std::int64_t step = nest.stride[0][j];
+      const std::byte* src = in[j] + (at.offset[j] + at.at[0] * step) * walk_.operands_[j].size;
+      step == 0 ? broadcast(j, src, row) : load(j, src, n);
+    }
+    compute(begin, n);
+    begin += n;
+    at.advance(n);
+  }
+}
+
+/// Elements of a tile of short rows: whole rows, and where the next dimension is short all of it, so that
+/// operands which it repeats are the same throughout.
+std::int64_t tile_of(const Nest& nest) {
+  const std::int64_t row = nest.extent[0], plane = row * nest.extent[1];
+  return plane <= kTile && plane >= kTile / 4 ? plane : kTile / row * row;
+}
+
+/// Short rows: tiles of several, into which operands that are not in the output's order are gathered.
+void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
+  std::array<bool, kMaxOperands> dense = {};
+  for (std::size_t j = 0; j < count(); ++j) {
+    std::int64_t stride = 1;
+    dense[j] = true;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(nest.rank); ++d) {
+      dense[j] = dense[j] && nest.stride[d][j] == stride;
+      stride *= nest.extent[d];
+    }
+  }
+  Odometer at(nest, count(), begin);
+  const std::int64_t tile = tile_of(nest);
+  for (std::int64_t n = std::min(tile - begin % tile, end - begin); begin < end;) {
+    for (std::size_t j = 0; j < count(); ++j) {
+      dense[j] ? load(j, in[j] + begin * walk_.operands_[j].size, n) : gather(j, nest, in[j], at, n);
+    }
+    compute(begin, n);
+    begin += n;
+    at.move_to(begin, n);
+    n = std::min(tile, end - begin);
+  }
+}
+
+void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start,
+                  std::int64_t n) {
+  const Operand& operand = walk_.operands_[j];
+  auto* const staged = static_cast<std::byte*>(operand.direct ? tile(j) : tile(count() + 2));
+  const std::int64_t step = nest.stride[0][j];
+  const std::int64_t left = (nest.extent[1] - start.at[1]) * nest.extent[0] - start.at[0];
+  const bool regular = start.at[0] == 0 && n <= left;  // one step from row to row
+  const bool repeats = regular && nest.stride[1][j] == 0;
+  const std::byte* const first = base + start.offset[j] * operand.size;
+  if (repeats && filled_[j] == first && filled_size_[j] >= n) return;  // from the tile before
+  filled_[j] = repeats ? first : nullptr;
+  filled_size_[j] = n;
+  if (regular && step == 0 && n % nest.extent[0] == 0) {
+    const std::array<std::int64_t, 2> shape = {n / nest.extent[0], nest.extent[0]};
+    const std::array<std::int64_t, 2> strides = {nest.stride[1][j], 0};
+    walk_.kernels_.gather_strided(staged, first, 2, shape.data(), strides.data(),
+                                  static_cast<int>(operand.size));
+    return load(j, staged, n);
+  }
+  Odometer at = start;
+  for (std::int64_t i = 0; i < n;) {
+    const std::int64_t run = std::min(nest.extent[0] - at.at[0], n - i);
+    const std::byte* src = base + (at.offset[j] + at.at[0] * step) * operand.size;
+    if (step == 0) {
+      fill_elements(staged + i * operand.size, src, run, operand.size);
+    } else {
+      std::memcpy(staged + i * operand.size, src, static_cast<std::size_t>(run * operand.size));
+    }
+    i += run;
+    at.advance(run);
+  }
+  load(j, staged, n);
+}
+
+void Pass::broadcast(std::size_t j, const std::byte* src, std::int64_t row) {
+  if (filled_[j] == src) return;
+  filled_[j] = src;
+  args_[j] = tile(j);
+  const std::int64_t n = std::min(kTile, row);
+  std::uint64_t value = 0;
+  convert(j, &value, src, 1);
+  const std::int64_t step = 0;
+  walk_.kernels_.gather_strided(tile(j), &value, 1, &n, &step,
+                                static_cast<int>(popsr::size_of(walk_.compute_)));
+}
+
+void Pass::load(std::size_t j, const std::byte* src, std::int64_t n) {
+  if (walk_.operands_[j].direct) {
+    args_[j] = src;
+    return;
+  }
+  convert(j, tile(j), src, n);
+  args_[j] = tile(j);
+}
+
+/// At most kTile elements to the compute type.
+void Pass::convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const {
+  const Operand& operand = walk_.operands_[j];
+  if (!operand.truth) return load_tile(walk_.kernels_, operand.dtype, walk_.compute_, dst, src, n);
+  alignas(64) std::array<std::byte, kTile> truth;
+  load_tile(walk_.kernels_, operand.dtype, Compute::kBool, truth.data(), src, n);
+  load_tile(walk_.kernels_, DType::kBool, walk_.compute_, dst, truth.data(), n);
+}
+
+void Pass::compute(std::int64_t begin, std::int64_t n) {
+  std::byte* const out = out_ + begin * static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
+  const bool in_place = !is_narrow_float(walk_.out_dtype_) && compute_of(walk_.out_dtype_) == walk_.compute_;
+  void* const hi = in_place ? static_cast<void*>(out) : tile(count());
+  void* const lo = walk_.needs_lo_ ? tile(count() + 1) : nullptr;
+  const void* result = hi;
+  if (walk_.body_ != nullptr) {
+    walk_.body_({walk_.kernels_, walk_.compute_, hi, lo, {args_.data(), count()}, n, p_});
+  } else if (walk_.ew_ != nullptr) {
+    walk_.ew_(hi, lo, args_.data(), n, p_);
+  } else {
+    result = args_[0];
+  }
+  store_tile(walk_.kernels_, walk_.compute_, walk_.out_dtype_, out, result, static_cast<const float*>(lo), n,
+             key_, first_ + static_cast<std::uint64_t>(begin));
+}
+
+void Walk::read_params(const BlockRun& run, std::int64_t block, double* p) const {
+  for (std::size_t k = 0; k < params_.size(); ++k) {
+    const auto& [param, dtype] = params_[k];
+    p[k] = param.input
+               ? read_scalar(kernels_, dtype, run.in[*param.input] + block * run.in_stride[*param.input])
+               : param.value;
+  }
+  if (prepare_) prepare_(p);
+}
+
+/// Tries to make the blocks the outermost dimension of the nest, so that they run as one flat loop.
+bool Walk::merge_blocks(const BlockRun& run, Nest& nest) const {
+  if (run.blocks == 1) return true;
+  if (stochastic_ || nest.rank == kMaxDims) return false;
+  const auto out_size = static_cast<std::int64_t>(popsr::size_of(out_dtype_));
+  if (run.out_stride[output_] != elements_ * out_size) return false;
+  for (const auto& [param, dtype] : params_) {
+    if (param.input && run.in_stride[*param.input] != 0) return false;
+  }
+  std::array<std::int64_t, kMaxOperands> stride = {};
+  for (std::size_t j = 0; j < operands_.size(); ++j) {
+    const std::ptrdiff_t bytes = run.in_stride[operands_[j].input];
+    if (bytes % operands_[j].size != 0) return false;
+    stride[j] = bytes / operands_[j].size;
+    if (nest.rank == 0 && stride[j] != 0 && stride[j] != 1) return false;
+  }
+  add_outer(nest, operands_.size(), run.blocks, stride);
+  return true;
+}
+
+void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
+  std::array<double, kMaxParams> p = {};
+  read_params(run, 0, p.data());
+  std::array<const std::byte*, kMaxOperands> in = {};
+  for (std::size_t j = 0; j < operands_.size(); ++j) in[j] = run.in[operands_[j].input];
+  const NoiseKey* const key = noise_key(run, stochastic_, output_, 0);
+  const std::int64_t total = run.blocks * elements_;
+  parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
+    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
+    pass.run(nest, in.data(), run.out[output_], begin, end, p.data(), key);
+  });
+}
+
+/// Block by block: the flat range of all blocks is what is split among threads.
+void Walk::run_blocks(const BlockRun& run) const {
+  const std::int64_t total = run.blocks * elements_;
+  parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
+    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
+    std::array<const std::byte*, kMaxOperands> in = {};
+    std::array<double, kMaxParams> p = {};
+    while (begin < end) {
+      const std::int64_t block = begin / elements_;
+      const std::int64_t start = begin - block * elements_;
+      const std::int64_t stop = std::min(elements_, start + end - begin);
+      for (std::size_t j = 0; j < operands_.size(); ++j) {
+        in[j] = run.in[operands_[j].input] + block * run.in_stride[operands_[j].input];
+      }
+      read_params(run, block, p.data());
+      pass.run(nest_, in.data(), run.out[output_] + block * run.out_stride[output_], start, stop, p.data(),
+               noise_key(run, stochastic_, output_, block));
+      begin += stop - start;
+    }
+  });
+}
+
+void Walk::operator()(const BlockRun& run) const {
+  if (elements_ == 0 || run.blocks == 0) return;
+  Nest nest = nest_;
+  merge_blocks(run, nest) ? run_flat(run, nest) : run_blocks(run);
+}
+
+/// Rough cost of one element, in additions: decides when threads pay.
+std::int64_t work_of(kernels::Ew ew) {
+  switch (ew) {
+    case kernels::Ew::kExp:
+    case kernels::Ew::kLog:
+    case kernels::Ew::kTanh:
+    case kernels::Ew::kRsqrt:
+      return 4;
+    case kernels::Ew::kGelu:
+    case kernels::Ew::kGeluGrad:
+    case kernels::Ew::kSin:
+    case kernels::Ew::kCos:
+    case kernels::Ew::kLog2:
+    case kernels::Ew::kSigmoid:
+    case kernels::Ew::kSigmoidGrad:
+    case kernels::Ew::kSwish:
+    case kernels::Ew::kSwishGrad:
+      return 8;
+    case kernels::Ew::kGeluErf:
+    case kernels::Ew::kGeluErfGrad:
+    case kernels::Ew::kFmod:
+    case kernels::Ew::kIncrementMod:
+    case kernels::Ew::kPow:
+    case kernels::Ew::kPowGradBase:
+    case kernels::Ew::kPowGradExponent:
+      return 16;
+    default:
+      return 1;
+  }
+}
+
+bool has_residual(kernels::Ew ew) {
+  return ew == kernels::Ew::kAdd || ew == kernels::Ew::kSub || ew == kernels::Ew::kScaledAdd;
+}
+
+/// A kernel that takes and gives bfloat16, or null: it rounds to nearest and takes no parameters.
+kernels::EwFn bf16_kernel(const EvalSpec& spec, kernels::Ew ew, const ElementwiseOptions& options) {
+  bool fits = !spec.stochastic && options.params.empty() && !options.compute && !options.condition;
+  fits = fits && spec.outputs[options.output].dtype == DType::kBFloat16;
+  for (const auto& input : spec.inputs) fits = fits && input && input->dtype == DType::kBFloat16;
+  return fits ? spec.kernels.elementwise_bf16[static_cast<std::size_t>(ew)] : nullptr;
+}
+
+}  // namespace
+
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, ElementwiseOptions options) {
+  options.work = work_of(ew);
+  if (const kernels::EwFn function = bf16_kernel(spec, ew, options)) {
+    options.words = true;
+    return Walk(spec, function, nullptr, false, std::move(options));
+  }
+  const auto compute = static_cast<std::size_t>(Walk::compute(spec, options));
+  const kernels::EwFn function = spec.kernels.elementwise[static_cast<std::size_t>(ew)][compute];
+  POPSR_CHECK(function != nullptr);
+  return Walk(spec, function, nullptr, has_residual(ew), std::move(options));
+}
+
+BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options) {
+  const bool residual = options.residual;
+  return Walk(spec, nullptr, body, residual, std::move(options));
+}
+
+BlockKernel convert_kernel(const EvalSpec& spec, std::size_t input, std::size_t output) {
+  const DType from = spec.inputs[input]->dtype;
+  if (from == spec.outputs[output].dtype) return copy_kernel(spec, input, output);
+  return Walk(spec, nullptr, nullptr, false, {.operands = {input}, .output = output, .compute = from});
+}
+
+}  // namespace popsr

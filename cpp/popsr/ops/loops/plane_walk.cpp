@@ -1,0 +1,87 @@
+#include "popsr/ops/loops/plane_walk.h"
+
+#include <utility>
+#include <vector>
+
+#include "popsr/ops/loops/tiles.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Compute;
+
+/// Bytes, rounded up to whole cache lines.
+std::int64_t lines(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class PlaneWalk {
+ public:
+  PlaneWalk(const EvalSpec& spec, std::int64_t planes, std::int64_t scratch, PlaneBody body)
+      : kernels_(spec.kernels),
+        body_(std::move(body)),
+        planes_(planes),
+        dtype_(spec.outputs[0].dtype),
+        compute_(compute_of(dtype_)),
+        narrow_(is_narrow_float(dtype_)),
+        stochastic_(spec.stochastic && narrow_),
+        out_(num_elements(spec.outputs[0].shape) / std::max<std::int64_t>(planes, 1)),
+        scratch_(scratch * wide_size()) {
+    work_ = out_;
+    for (const auto& type : spec.inputs) {
+      in_.push_back(num_elements(type->shape) / std::max<std::int64_t>(planes, 1));
+      work_ += in_.back();
+    }
+  }
+
+  void operator()(const BlockRun& run) const {
+    if (out_ == 0) return;
+    parallel_for(run.pool, run.blocks * planes_, 1, run.blocks * planes_ * work_,
+                 [&](std::int64_t begin, std::int64_t end) { planes(run, begin, end); });
+  }
+
+ private:
+  std::int64_t size() const { return static_cast<std::int64_t>(size_of(dtype_)); }
+  std::int64_t wide_size() const { return static_cast<std::int64_t>(size_of(compute_)); }
+
+  /// Planes begin..end-1, counted over all blocks.
+  void planes(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
+    std::int64_t bytes = lines(scratch_) + (narrow_ ? lines(out_ * wide_size()) : 0);
+    for (const std::int64_t n : in_) bytes += narrow_ ? lines(n * wide_size()) : 0;
+    auto* const start = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
+    std::vector<const std::byte*> in(in_.size());
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t block = i / planes_, plane = i % planes_;
+      std::byte* next = start + lines(scratch_);
+      for (std::size_t j = 0; j < in_.size(); ++j) {
+        in[j] = run.in[j] + block * run.in_stride[j] + plane * in_[j] * size();
+        if (narrow_) in[j] = widened(in[j], std::exchange(next, next + lines(in_[j] * wide_size())), in_[j]);
+      }
+      std::byte* const out = run.out[0] + block * run.out_stride[0] + plane * out_ * size();
+      body_({.in = in, .out = narrow_ ? next : out, .scratch = start});
+      if (!narrow_) continue;
+      store_tile(kernels_, compute_, dtype_, out, next, nullptr, out_, noise_key(run, stochastic_, 0, block),
+                 static_cast<std::uint64_t>(plane * out_));
+    }
+  }
+
+  const std::byte* widened(const std::byte* from, std::byte* to, std::int64_t n) const {
+    load_tile(kernels_, dtype_, compute_, to, from, n);
+    return to;
+  }
+
+  const kernels::KernelTable& kernels_;
+  PlaneBody body_;
+  std::int64_t planes_;
+  DType dtype_;
+  Compute compute_;
+  bool narrow_, stochastic_;
+  std::vector<std::int64_t> in_ = {};  ///< Elements of a plane.
+  std::int64_t out_, scratch_, work_ = 0;
+};
+
+}  // namespace
+
+BlockKernel plane_kernel(const EvalSpec& spec, std::int64_t planes, std::int64_t scratch, PlaneBody body) {
+  return PlaneWalk(spec, planes, scratch, std::move(body));
+}
+
+}  // namespace popsr

@@ -1,0 +1,342 @@
+#include "popsr/ops/loops/reduce_walk.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/reduce/axes.h"
+#include "popsr/ops/reduce/integer_mean.h"
+
+namespace popsr {
+
+namespace {
+
+using kernels::Compute;
+using kernels::Ew;
+using kernels::Reduce;
+
+/// Threads get whole multiples of this many outputs.
+constexpr std::int64_t kGrain = 16;
+
+/// What is folded in place of an element.
+enum class Map : std::uint8_t { kElement, kMagnitude, kSquare, kExpOfDifference };
+
+/// One walk over the elements.
+struct Pass {
+  Ew combine;      ///< Of the outer axes.
+  Reduce reduce;   ///< Of a row.
+  Map row, item;   ///< Before `reduce`; before `combine`, where no rows are reduced.
+  bool remainder;  ///< Does `combine` give a remainder?
+};
+
+Pass pass_of(Fold fold) {
+  switch (fold) {
+    case Fold::kMax:
+      return {Ew::kMaximum, Reduce::kMax, Map::kElement, Map::kElement, false};
+    case Fold::kMin:
+      return {Ew::kMinimum, Reduce::kMin, Map::kElement, Map::kElement, false};
+    case Fold::kProd:
+      return {Ew::kMul, Reduce::kProduct, Map::kElement, Map::kElement, false};
+    case Fold::kSumSquare:
+    case Fold::kL2:
+      return {Ew::kAdd, Reduce::kSumSquare, Map::kElement, Map::kSquare, true};
+    case Fold::kL1:
+      return {Ew::kAdd, Reduce::kSum, Map::kMagnitude, Map::kMagnitude, true};
+    case Fold::kLogSumExp:
+      return {Ew::kAdd, Reduce::kSum, Map::kExpOfDifference, Map::kExpOfDifference, true};
+    default:
+      return {Ew::kAdd, Reduce::kSum, Map::kElement, Map::kElement, true};
+  }
+}
+
+class Reduction {
+ public:
+  Reduction(const EvalSpec& spec, Fold fold);
+  void operator()(const BlockRun& run) const;
+
+ private:
+  struct Tiles {
+    std::byte *acc, *item, *shift, *lo, *rows;
+  };
+  /// `hi`: where the sum is; `lo`: its remainder or null.
+  struct Partial {
+    const void* hi;
+    const float* lo;
+  };
+
+  bool merge_blocks(const BlockRun& run, Dims& kept) const;
+  void range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
+             const kernels::NoiseKey* key) const;
+  Partial fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
+               std::int64_t step) const;
+  const void* item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
+                   std::int64_t n, std::int64_t step) const;
+  void reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
+                   std::int64_t n, std::int64_t step) const;
+  void apply(Ew ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const;
+  void map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const;
+  void map_row(Map map, std::byte* row, const std::byte* shift) const;
+  void keep_finite(void* shift, std::int64_t n) const;
+  Partial finish(Partial sum, const Tiles& tiles, void* acc, std::int64_t n) const;
+  void divide(void* acc, std::int64_t n) const;
+  void integer_means(const std::byte* in, std::byte* out, std::int64_t n, std::int64_t step) const;
+
+  const kernels::KernelTable& kernels_;
+  DType dtype_;
+  Compute compute_;
+  Fold fold_;
+  Pass pass_;
+  bool narrow_;
+  bool stochastic_;
+  bool rows_ = false;        ///< Is the innermost axis reduced?
+  std::int64_t length_ = 1;  ///< Its extent then.
+  std::int64_t size_;
+  std::int64_t acc_size_;
+  std::int64_t outputs_;
+  std::int64_t inputs_;
+  std::int64_t count_;
+  IntegerMean integers_;
+  Dims kept_, reduced_;  ///< `reduced_` without the innermost axis.
+};
+
+Reduction::Reduction(const EvalSpec& spec, Fold fold)
+    : kernels_(spec.kernels),
+      dtype_(spec.outputs[0].dtype),
+      compute_(compute_of(dtype_)),
+      fold_(fold),
+      pass_(pass_of(fold)),
+      narrow_(is_narrow_float(dtype_)),
+      stochastic_(spec.stochastic && narrow_),
+      size_(static_cast<std::int64_t>(size_of(dtype_))),
+      acc_size_(static_cast<std::int64_t>(size_of(compute_))),
+      outputs_(num_elements(spec.outputs[0].shape)),
+      inputs_(num_elements(spec.inputs[0]->shape)),
+      count_(reduced_count(spec.inputs[0]->shape, reduced_axes(spec.op, spec.inputs[0]->shape.size()))),
+      integers_(dtype_, count_) {
+  const Shape& shape = spec.inputs[0]->shape;
+  const std::vector<std::int64_t> axes = reduced_axes(spec.op, shape.size());
+  const Shape strides = row_major_strides(shape);
+  bool innermost = true;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 1) continue;
+    const bool reduced = std::ranges::binary_search(axes, static_cast<std::int64_t>(d));
+    if (innermost) rows_ = reduced;
+    innermost = false;
+    (reduced ? reduced_ : kept_).add_outer(shape[d], strides[d]);
+  }
+  if (rows_) {
+    length_ = reduced_.extent[0];
+    std::shift_left(reduced_.extent.begin(), reduced_.extent.end(), 1);
+    std::shift_left(reduced_.stride.begin(), reduced_.stride.end(), 1);
+    --reduced_.rank;
+  }
+}
+
+void Reduction::apply(Ew ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const {
+  const std::array<const void*, 2> operands = {a, b};
+  const auto kernel = kernels_.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute_)];
+  POPSR_CHECK(kernel != nullptr);
+  kernel(to, lo, operands.data(), n, nullptr);
+}
+
+void Reduction::map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const {
+  if (map == Map::kMagnitude) apply(Ew::kAbs, to, nullptr, from, nullptr, n);
+  if (map == Map::kSquare) apply(Ew::kMul, to, nullptr, from, from, n);
+  if (map != Map::kExpOfDifference) return;
+  apply(Ew::kSub, to, nullptr, from, shift, n);
+  apply(Ew::kExp, to, nullptr, to, nullptr, n);
+}
+
+/// In place; `shift` is one number.
+void Reduction::map_row(Map map, std::byte* row, const std::byte* shift) const {
+  alignas(64) std::array<std::byte, kTile * sizeof(double)> shifts;
+  if (map == Map::kExpOfDifference) {
+    std::memcpy(shifts.data(), shift, static_cast<std::size_t>(acc_size_));
+    repeat_first(shifts.data(), acc_size_, std::min(kTile, length_));
+  }
+  for (std::int64_t i = 0; i < length_; i += kTile) {
+    std::byte* const tile = row + i * acc_size_;
+    this->map(map, tile, tile, shifts.data(), std::min(kTile, length_ - i));
+  }
+}
+
+/// The results of `n` rows, the first at `in`, `step` elements apart.
+void Reduction::reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
+                            std::int64_t n, std::int64_t step) const {
+  const auto reduce =
+      kernels_.reduce[static_cast<std::size_t>(pass.reduce)][static_cast<std::size_t>(compute_)];
+  if (!narrow_ && pass.row == Map::kElement) return reduce(to, lo, in, n, length_, step);
+  if (dtype_ == DType::kBFloat16 && pass.reduce == Reduce::kSum && pass.row == Map::kElement) {
+    return kernels_.sum_bf16(to, lo, in, n, length_, step);
+  }
+  const std::int64_t batch = std::max<std::int64_t>(1, kTile / std::max<std::int64_t>(1, length_));
+  for (std::int64_t i = 0; i < n; i += batch) {
+    const std::int64_t count = std::min(batch, n - i);
+    const bool dense = step == length_;
+    for (std::int64_t r = 0; r < (dense ? 1 : count); ++r) {
+      load_tile(kernels_, dtype_, compute_, tiles.rows + r * length_ * acc_size_, in + (i + r) * step * size_,
+                dense ? count * length_ : length_);
+    }
+    for (std::int64_t r = 0; r < count && pass.row != Map::kElement; ++r) {
+      map_row(pass.row, tiles.rows + r * length_ * acc_size_, tiles.shift + (i + r) * acc_size_);
+    }
+    reduce(static_cast<std::byte*>(to) + i * acc_size_, lo == nullptr ? nullptr : static_cast<float*>(lo) + i,
+           tiles.rows, count, length_, length_);
+  }
+}
+
+/// What one position of the outer reduced axes adds to `n` outputs: in place at `in`, or written to `to`.
+const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
+                            std::int64_t n, std::int64_t step) const {
+  if (rows_) {
+    reduce_rows(pass, tiles, in, to, lo, n, step);
+    return to;
+  }
+  if (!narrow_ && pass.item == Map::kElement) return in;
+  if (narrow_) load_tile(kernels_, dtype_, compute_, to, in, n);
+  map(pass.item, to, narrow_ ? to : in, tiles.shift, n);
+  return to;
+}
+
+/// Folds `n` outputs whose inputs start at `in`, `step` elements apart, into `acc`.
+Reduction::Partial Reduction::fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc,
+                                   std::int64_t n, std::int64_t step) const {
+  const std::int64_t items = reduced_.count();
+  if (items == 0) {
+    // Rows of nothing.
+    kernels_.reduce[static_cast<std::size_t>(pass.reduce)][static_cast<std::size_t>(compute_)](acc, nullptr,
+                                                                                               in, n, 0, 0);
+    return {acc, nullptr};
+  }
+  void* const lo = narrow_ && pass.remainder ? tiles.lo : nullptr;
+  const void* sum = item(pass, tiles, in, acc, items == 1 ? lo : nullptr, n, step);
+  for (std::int64_t i = 1; i < items; ++i) {
+    const std::byte* next = in + reduced_.offset(i) * size_;
+    apply(pass.combine, acc, i + 1 == items ? lo : nullptr, sum,
+          item(pass, tiles, next, tiles.item, nullptr, n, step), n);
+    sum = acc;
+  }
+  return {sum, items > 1 || rows_ ? static_cast<const float*>(lo) : nullptr};
+}
+
+/// Infinities and NaN become 0: differences to them would be NaN.
+void Reduction::keep_finite(void* shift, std::int64_t n) const {
+  const auto replace = [n](auto* values) {
+    std::replace_if(
+        values, values + n, [](auto value) { return !std::isfinite(value); }, 0);
+  };
+  compute_ == Compute::kF64 ? replace(static_cast<double*>(shift)) : replace(static_cast<float*>(shift));
+}
+
+/// acc = acc / count
+void Reduction::divide(void* acc, std::int64_t n) const {
+  alignas(64) std::array<double, kTile> divisors;
+  if (compute_ == Compute::kF64) {
+    std::fill_n(divisors.data(), n, static_cast<double>(count_));
+  } else {
+    std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(count_));
+  }
+  apply(Ew::kDiv, acc, nullptr, acc, divisors.data(), n);
+}
+
+/// The means of `n` outputs whose inputs start at `in`, `step` elements apart.
+void Reduction::integer_means(const std::byte* in, std::byte* out, std::int64_t n, std::int64_t step) const {
+  void* const sums = thread_scratch(integers_.sum_bytes(kTile));
+  std::memset(sums, 0, integers_.sum_bytes(n));
+  for (std::int64_t i = 0; i < reduced_.count(); ++i) {
+    integers_.add(sums, in + reduced_.offset(i) * size_, n, length_, step);
+  }
+  integers_.store(out, sums, n);
+}
+
+/// What is done with a folded value.
+Reduction::Partial Reduction::finish(Partial sum, const Tiles& tiles, void* acc, std::int64_t n) const {
+  switch (fold_) {
+    case Fold::kMean:
+      if (sum.hi != acc) std::memcpy(acc, sum.hi, static_cast<std::size_t>(n * acc_size_));
+      divide(acc, n);
+      return {acc, nullptr};
+    case Fold::kL2:
+      apply(Ew::kSqrt, acc, nullptr, sum.hi, nullptr, n);
+      return {acc, nullptr};
+    case Fold::kLogSum:
+      apply(Ew::kLog, acc, nullptr, sum.hi, nullptr, n);
+      return {acc, nullptr};
+    case Fold::kLogSumExp:
+      apply(Ew::kLog, acc, nullptr, sum.hi, nullptr, n);
+      apply(Ew::kAdd, acc, tiles.lo, acc, tiles.shift, n);
+      return {acc, narrow_ ? reinterpret_cast<const float*>(tiles.lo) : nullptr};
+    default:
+      return sum;
+  }
+}
+
+/// Outputs begin..end-1 of one nest of kept dimensions.
+void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin,
+                      std::int64_t end, const kernels::NoiseKey* key) const {
+  constexpr auto kTileBytes = static_cast<std::size_t>(kTile) * sizeof(double);
+  const bool staged = rows_ && (narrow_ || pass_.row != Map::kElement);
+  const auto row_bytes = static_cast<std::size_t>(staged ? std::max(kTile, length_) * acc_size_ : 0);
+  auto* const scratch = static_cast<std::byte*>(thread_scratch(4 * kTileBytes + row_bytes));
+  const Tiles tiles{scratch, scratch + kTileBytes, scratch + 2 * kTileBytes, scratch + 3 * kTileBytes,
+                    scratch + 4 * kTileBytes};
+  const std::int64_t run = kept.rank == 0 ? 1 : kept.extent[0];
+  while (begin < end) {
+    const std::int64_t n = std::min({run - begin % run, end - begin, kTile});
+    const std::byte* const from = in + kept.offset(begin) * size_;
+    std::byte* const to = out + begin * size_;
+    begin += n;
+    if (fold_ == Fold::kMean && !is_float(dtype_)) {
+      integer_means(from, to, n, kept.stride[0]);
+      continue;
+    }
+    void* const acc = narrow_ ? tiles.acc : to;
+    if (fold_ == Fold::kLogSumExp) {
+      const Partial largest = fold(pass_of(Fold::kMax), tiles, from, tiles.shift, n, kept.stride[0]);
+      if (largest.hi != tiles.shift) {
+        std::memcpy(tiles.shift, largest.hi, static_cast<std::size_t>(n * acc_size_));
+      }
+      keep_finite(tiles.shift, n);
+    }
+    const Partial result = finish(fold(pass_, tiles, from, acc, n, kept.stride[0]), tiles, acc, n);
+    store_tile(kernels_, compute_, dtype_, to, result.hi, result.lo, n, key,
+               static_cast<std::uint64_t>(begin - n));
+  }
+}
+
+/// Tries to make the blocks the outermost kept dimension.
+bool Reduction::merge_blocks(const BlockRun& run, Dims& kept) const {
+  if (run.blocks == 1) return true;
+  if (stochastic_ || kept.rank == Dims::kMaxDims) return false;
+  if (run.out_stride[0] != outputs_ * size_ || run.in_stride[0] % size_ != 0) return false;
+  if (kept.rank == 0 && !rows_) return false;  // One element per block: its stride may be anything.
+  kept.add_outer(run.blocks, run.in_stride[0] / size_);
+  return true;
+}
+
+void Reduction::operator()(const BlockRun& run) const {
+  if (outputs_ == 0 || run.blocks == 0) return;
+  Dims kept = kept_;
+  const bool flat = merge_blocks(run, kept);
+  const std::int64_t total = run.blocks * outputs_;
+  parallel_for(run.pool, total, kGrain, run.blocks * inputs_, [&](std::int64_t begin, std::int64_t end) {
+    if (flat) return range(kept, run.in[0], run.out[0], begin, end, noise_key(run, stochastic_, 0, 0));
+    while (begin < end) {
+      const std::int64_t block = begin / outputs_;
+      const std::int64_t start = begin - block * outputs_;
+      const std::int64_t stop = std::min(outputs_, start + end - begin);
+      range(kept_, run.in[0] + block * run.in_stride[0], run.out[0] + block * run.out_stride[0], start, stop,
+            noise_key(run, stochastic_, 0, block));
+      begin += stop - start;
+    }
+  });
+}
+
+}  // namespace
+
+BlockKernel reduction_kernel(const EvalSpec& spec, Fold fold) { return Reduction(spec, fold); }
+
+}  // namespace popsr

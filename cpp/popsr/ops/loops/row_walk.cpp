@@ -1,0 +1,163 @@
+#include "popsr/ops/loops/row_walk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/reduce/axes.h"
+
+namespace popsr {
+
+namespace {
+
+using kernels::Compute;
+
+constexpr std::int64_t kGrain = 16;
+
+/// Where the rows of one operand are.
+struct RowLayout {
+  DType dtype;
+  Compute compute;
+  std::int64_t size, wide_size;
+  Dims starts;                        ///< Offsets of the rows' first elements.
+  std::vector<std::int64_t> offsets;  ///< Of a row's elements from its first; empty when they are adjacent.
+  std::int64_t n = 1;
+  std::int64_t run = 1, step = 1;  ///< Of its innermost dimension: elements, and how far apart they are.
+
+  /// `rank`: of an operand that kept all dimensions; others lack `axes`.
+  RowLayout(const TensorType& type, const std::vector<std::int64_t>& axes, std::size_t rank)
+      : dtype(type.dtype),
+        compute(compute_of(type.dtype)),
+        size(static_cast<std::int64_t>(size_of(type.dtype))),
+        wide_size(static_cast<std::int64_t>(size_of(compute))) {
+    Shape shape = type.shape;
+    for (const std::int64_t axis : axes) {
+      if (shape.size() < rank) shape.insert(shape.begin() + axis, 1);
+    }
+    const Shape strides = row_major_strides(shape);
+    Dims row;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      const bool inside = std::ranges::binary_search(axes, static_cast<std::int64_t>(d));
+      if (shape[d] != 1) (inside ? row : starts).add_outer(shape[d], strides[d]);
+    }
+    n = row.count();
+    if (row.rank > 0) run = row.extent[0], step = row.stride[0];
+    const bool adjacent = row.rank == 0 || (row.rank == 1 && row.stride[0] == 1);
+    for (std::int64_t i = 0; i < n && !adjacent; ++i) offsets.push_back(row.offset(i));
+  }
+  std::int64_t at(std::int64_t i) const { return offsets.empty() ? i : offsets[static_cast<std::size_t>(i)]; }
+  std::int64_t bytes() const { return (n * wide_size + 63) / 64 * 64; }
+};
+
+class RowWalk {
+ public:
+  RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body);
+  void operator()(const BlockRun& run) const;
+
+ private:
+  const std::byte* load(const RowLayout& row, const std::byte* tensor, std::int64_t index, std::byte* raw,
+                        std::byte* wide) const;
+  void store(const RowLayout& row, std::byte* tensor, std::int64_t index, std::byte* raw,
+             const std::byte* wide, const kernels::NoiseKey* key) const;
+  void rows(const BlockRun& run, std::int64_t begin, std::int64_t end) const;
+
+  const kernels::KernelTable& kernels_;
+  RowBody body_;
+  bool stochastic_;
+  std::vector<RowLayout> in_, out_;
+  std::int64_t rows_, longest_ = 1, elements_ = 1;
+};
+
+RowWalk::RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body)
+    : kernels_(spec.kernels), body_(std::move(body)), stochastic_(spec.stochastic) {
+  std::size_t rank = 0;
+  for (const auto& type : spec.inputs) rank = std::max(rank, type->shape.size());
+  for (const TensorType& type : spec.outputs) rank = std::max(rank, type.shape.size());
+  for (const auto& type : spec.inputs) in_.emplace_back(*type, axes, rank);
+  for (const TensorType& type : spec.outputs) out_.emplace_back(type, axes, rank);
+  rows_ = in_[0].starts.count();
+  for (const auto* side : {&in_, &out_}) {
+    for (const RowLayout& row : *side) longest_ = std::max(longest_, row.n);
+  }
+  elements_ = rows_ * longest_;
+}
+
+/// The row: gathered into `raw`, widened into `wide`, or in place when it needs neither.
+const std::byte* RowWalk::load(const RowLayout& row, const std::byte* tensor, std::int64_t index,
+                               std::byte* raw, std::byte* wide) const {
+  const std::byte* from = tensor + row.starts.offset(index) * row.size;
+  if (!row.offsets.empty()) {
+    for (std::int64_t i = 0; i < row.n; i += row.run) {
+      copy_elements(raw + i * row.size, row.size, from + row.at(i) * row.size, row.step * row.size, row.run,
+                    row.size);
+    }
+    from = raw;
+  }
+  if (!is_narrow_float(row.dtype)) return from;
+  load_tile(kernels_, row.dtype, row.compute, wide, from, row.n);
+  return wide;
+}
+
+void RowWalk::store(const RowLayout& row, std::byte* tensor, std::int64_t index, std::byte* raw,
+                    const std::byte* wide, const kernels::NoiseKey* key) const {
+  const std::int64_t first = row.starts.offset(index);
+  std::byte* const to = tensor + first * row.size;
+  if (row.offsets.empty()) {
+    return store_tile(kernels_, row.compute, row.dtype, to, wide, nullptr, row.n, key,
+                      static_cast<std::uint64_t>(first));
+  }
+  if (key == nullptr) store_tile(kernels_, row.compute, row.dtype, raw, wide, nullptr, row.n, nullptr, 0);
+  for (std::int64_t i = 0; i < row.n; ++i) {
+    std::byte* const element = to + row.at(i) * row.size;
+    if (key == nullptr) {
+      std::memcpy(element, raw + i * row.size, static_cast<std::size_t>(row.size));
+    } else {
+      store_tile(kernels_, row.compute, row.dtype, element, wide + i * row.wide_size, nullptr, 1, key,
+                 static_cast<std::uint64_t>(first + row.at(i)));
+    }
+  }
+}
+
+/// Rows begin..end-1, counted over all blocks.
+void RowWalk::rows(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
+  std::int64_t bytes = longest_ * static_cast<std::int64_t>(sizeof(double) + sizeof(std::int32_t));
+  for (const RowLayout& row : in_) bytes += 2 * row.bytes();  // As stored, and widened.
+  for (const RowLayout& row : out_) bytes += row.bytes();
+  auto* const scratch = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
+  std::vector<const std::byte*> in;
+  std::vector<std::byte*> wide, out;
+  std::byte* next = scratch;
+  for (const RowLayout& row : in_) wide.push_back(std::exchange(next, next + 2 * row.bytes()));
+  for (const RowLayout& row : out_) out.push_back(std::exchange(next, next + row.bytes()));
+  in.resize(wide.size());
+  std::byte* const raw = next;
+  auto* const order =
+      reinterpret_cast<std::int32_t*>(raw + longest_ * static_cast<std::int64_t>(sizeof(double)));
+  const RowArgs args{in, out, {order, static_cast<std::size_t>(longest_)}};
+  for (std::int64_t r = begin; r < end; ++r) {
+    const std::int64_t block = r / rows_, index = r % rows_;
+    for (std::size_t j = 0; j < in_.size(); ++j) {
+      in[j] = load(in_[j], run.in[j] + block * run.in_stride[j], index, wide[j] + in_[j].bytes(), wide[j]);
+    }
+    body_(args);
+    for (std::size_t j = 0; j < out_.size(); ++j) {
+      const bool noisy = stochastic_ && is_narrow_float(out_[j].dtype);
+      store(out_[j], run.out[j] + block * run.out_stride[j], index, raw, out[j],
+            noise_key(run, noisy, j, block));
+    }
+  }
+}
+
+void RowWalk::operator()(const BlockRun& run) const {
+  parallel_for(run.pool, run.blocks * rows_, kGrain, run.blocks * elements_,
+               [&](std::int64_t begin, std::int64_t end) { rows(run, begin, end); });
+}
+
+}  // namespace
+
+BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body) {
+  return RowWalk(spec, axes, std::move(body));
+}
+
+}  // namespace popsr

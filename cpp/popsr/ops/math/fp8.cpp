@@ -1,0 +1,66 @@
+// Conversion to and from float8, whose values are scaled by a power of two that is known at run time. One
+// rounding: the scaled value is exact in the compute type, except where it is so small that every format
+// rounds it to 0 (under stochastic rounding: but for a chance below 2^-64).
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/elementwise_walk.h"
+#include "popsr/ops/math/pow2scale.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+constexpr std::size_t kScale = 1;  ///< Input of the scale.
+
+std::vector<OutputDef> converted(const InferContext& context, DTypeSet accepted, std::string_view expected) {
+  const auto to = context.op.attr<DType>("data_type");
+  if (!accepted.contains(to)) {
+    raise<DTypeError>("{}: wrong data_type, got {}, expected {}", context.name(), info(to).name, expected);
+  }
+  require_scalar_scale(context, kScale);
+  return {{{to, context.type(0).shape}, context.tensor(0).meta_shape}};
+}
+
+std::vector<OutputDef> infer_to_fp8(const InferContext& context) {
+  return converted(context, kFloat8, "float8_143 or float8_152");
+}
+std::vector<OutputDef> infer_from_fp8(const InferContext& context) {
+  return converted(context, kFloating, "float16, bfloat16, float32 or float64");
+}
+
+/// t * 2^scale in the compute type of `wide`, stored with one rounding.
+BlockKernel scaled(const EvalSpec& spec, DType wide) {
+  return with_checked_scale(spec, kScale,
+                            elementwise_kernel(spec, kernels::Ew::kScale,
+                                               {.operands = {0},
+                                                .params = {{.input = kScale}},
+                                                .prepare = [](double* p) { *p = power_of_scale(*p); },
+                                                .compute = wide}));
+}
+
+BlockKernel eval_to_fp8(const EvalSpec& spec) { return scaled(spec, spec.inputs[0]->dtype); }
+BlockKernel eval_from_fp8(const EvalSpec& spec) { return scaled(spec, spec.outputs[0].dtype); }
+
+}  // namespace
+
+std::vector<OpDef> fp8_ops() {
+  const std::vector<AttrDef> attrs = {required("data_type", AttrType::kDType)};
+  return {
+      {.name = "pow2scale_cast_to_fp8",
+       .inputs = {{"t", kFloating}, log2_scale_input()},
+       .attrs = attrs,
+       .infer = infer_to_fp8,
+       .eval = eval_to_fp8,
+       .no_grad = NoGrad::kThrows,
+       .rounding = Rounding::kOnce},
+      {.name = "pow2scale_cast_from_fp8",
+       .inputs = {{"t", kFloat8}, log2_scale_input()},
+       .attrs = attrs,
+       .infer = infer_from_fp8,
+       .eval = eval_from_fp8,
+       .no_grad = NoGrad::kThrows,
+       .rounding = Rounding::kOnce},
+  };
+}
+
+}  // namespace popsr

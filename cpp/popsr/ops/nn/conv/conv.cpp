@@ -1,0 +1,128 @@
+// Convolutions: conv, conv_transpose, the two gradients of conv, and the forms for float8. See kernel.h
+// for the arithmetic.
+#include "popsr/ops/infer.h"
+#include "popsr/ops/math/pow2scale.h"
+#include "popsr/ops/nn/conv/kernel.h"
+#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+std::vector<OutputDef> infer_conv(const InferContext& context) {
+  require_equal_dtypes(context, 0, 1);
+  ConvShape shape = conv_shape(context.op, context.type(0).shape, context.type(1).shape);
+  return {{{context.type(0).dtype, std::move(shape.output)}, {}}};
+}
+
+std::vector<OutputDef> infer_conv_transpose(const InferContext& context) {
+  require_equal_dtypes(context, 0, 1);
+  ConvShape shape = conv_transpose_shape(context.op, context.type(0).shape, context.type(1).shape);
+  return {{{context.type(0).dtype, std::move(shape.output)}, {}}};
+}
+
+/// Gradients have the shape of an operand of the forward op, which is an attribute.
+std::vector<OutputDef> infer_gradient(const InferContext& context) {
+  return {{{context.type(0).dtype, context.op.attr<Ints>("shape")}, {}}};
+}
+
+BlockKernel eval_conv(const EvalSpec& spec) {
+  return conv_kernel(spec, conv_shape(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape));
+}
+
+BlockKernel eval_conv_transpose(const EvalSpec& spec) {
+  return conv_transpose_kernel(spec,
+                               conv_transpose_shape(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape));
+}
+
+/// The cotangent takes the place of the operand.
+BlockKernel eval_conv_data_grad(const EvalSpec& spec) {
+  ConvShape shape = conv_shape(spec.op, spec.op.attr<Ints>("shape"), spec.inputs[1]->shape);
+  std::swap(shape.in, shape.out);
+  std::swap(shape.in_channels, shape.out_channels);
+  return conv_transpose_kernel(spec, shape);
+}
+
+BlockKernel eval_conv_weight_grad(const EvalSpec& spec) {
+  return conv_weight_grad_kernel(spec,
+                                 conv_shape(spec.op, spec.inputs[0]->shape, spec.op.attr<Ints>("shape")));
+}
+
+void grad_conv(GradContext& g) {
+  const auto gradient = [&g](std::string_view op, std::vector<TensorId> inputs, std::size_t of) {
+    std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(of).shape}};
+    for (const AttrDef& attr : conv_attrs()) attrs.emplace_back(attr.name, g.op().attribute(attr.name));
+    g.set(of, g.emit(op, std::move(inputs), std::move(attrs)));
+  };
+  if (differentiates(g, 0)) gradient("conv_data_grad", {g.cotangent(0), g.in(1)}, 0);
+  if (differentiates(g, 1)) gradient("conv_weight_grad", {g.in(0), g.cotangent(0)}, 1);
+}
+
+OpDef conv_op(std::string_view name, std::string_view first, std::string_view second,
+              std::vector<AttrDef> attrs, InferFn infer, EvalFn eval, GradFn grad) {
+  return {.name = name,
+          .inputs = {{first, kFloating}, {second, kFloating}},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .eval = eval,
+          .grad = grad,
+          .rounding = Rounding::kOnce};
+}
+
+OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
+  std::vector<AttrDef> attrs = conv_attrs();
+  attrs.push_back(required("shape", AttrType::kInts));
+  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, eval, nullptr);
+  def.internal = true;
+  return def;
+}
+
+// ---- float8: the result times 2^log2_scale, in float16
+
+constexpr std::size_t kScale = 2;
+
+template <ConvShape (*shape_of)(const Op&, const Shape&, const Shape&)>
+std::vector<OutputDef> infer_scaled(const InferContext& context) {
+  require_scalar_scale(context, kScale);
+  ConvShape shape = shape_of(context.op, context.type(0).shape, context.type(1).shape);
+  return {{{DType::kFloat16, std::move(shape.output)}, {}}};
+}
+
+using ConvKernelFn = BlockKernel (*)(const EvalSpec&, const ConvShape&, ConvOptions);
+
+template <ConvShape (*shape_of)(const Op&, const Shape&, const Shape&), ConvKernelFn kernel>
+BlockKernel eval_scaled(const EvalSpec& spec) {
+  const auto factor = [](const BlockRun& run, std::int64_t block) { return block_scale(run, kScale, block); };
+  const ConvShape shape = shape_of(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape);
+  return with_checked_scale(spec, kScale, kernel(spec, shape, {.factor = factor}));
+}
+
+OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
+  return {.name = name,
+          .inputs = {{"t", kFloat8}, {"weight", kFloat8}, log2_scale_input()},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .eval = eval,
+          .no_grad = NoGrad::kThrows,
+          .rounding = Rounding::kOnce};
+}
+
+}  // namespace
+
+std::vector<OpDef> conv_ops() {
+  return {
+      conv_op("conv", "t", "weight", conv_attrs(), infer_conv, eval_conv, grad_conv),
+      gradient_op("conv_data_grad", "dy", "weight", eval_conv_data_grad),
+      gradient_op("conv_weight_grad", "t", "dy", eval_conv_weight_grad),
+      conv_op("conv_transpose", "t", "weight", conv_transpose_attrs(), infer_conv_transpose,
+              eval_conv_transpose, nullptr),
+      scaled_op("conv_pow2scaled", conv_attrs(), infer_scaled<conv_shape>,
+                eval_scaled<conv_shape, conv_kernel>),
+      scaled_op("conv_transpose_pow2scaled", conv_transpose_attrs(), infer_scaled<conv_transpose_shape>,
+                eval_scaled<conv_transpose_shape, conv_transpose_kernel>),
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,310 @@
+// Convolution and transposed convolution: packed weights against images (conv_sweep.h).
+#include "popsr/ops/nn/conv/kernel.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "popsr/ops/nn/conv/image.h"
+#include "popsr/ops/nn/conv/scratch.h"
+#include "popsr/ops/nn/conv/sweep.h"
+
+namespace popsr {
+namespace {
+
+using kernels::ConvArgs;
+
+/// Bytes of packed weights, and of results, that one product handles at a time. Decide speed only.
+constexpr std::int64_t kRowBytes = std::int64_t{1} << 18, kResultBytes = std::int64_t{1} << 17;
+
+/// Scratch of a thread.
+template <class T>
+struct Buffers {
+  T* image;
+  T* wide;    ///< Input of a channel, where it needs a conversion.
+  T* result;  ///< Of a product.
+  T* box;     ///< Results of all phases, where they need a conversion.
+};
+
+/// One tile of positions of one group of one sample.
+template <class T>
+struct Unit {
+  const std::byte* in;      ///< Of the group.
+  const T* weights;         ///< Of the group, packed.
+  std::byte* out;           ///< Of the group.
+  std::int64_t origin;      ///< First position along the tiled axis,
+  std::int64_t begin, end;  ///< its first output, and the one after its last.
+  std::int64_t element;     ///< Number of the group's first output in its block.
+  double factor;
+  const kernels::NoiseKey* key;
+};
+
+template <class T>
+class Conv {
+ public:
+  Conv(const EvalSpec& spec, ConvSweep sweep, ConvOptions options)
+      : table_(spec.kernels),
+        sweep_(std::move(sweep)),
+        options_(std::move(options)),
+        tiles_(table_, sweep_.rows),
+        in_dtype_(spec.inputs[0]->dtype),
+        weight_dtype_(spec.inputs[1]->dtype),
+        out_dtype_(spec.outputs[0].dtype),
+        stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
+        direct_(holds<T>(out_dtype_) && !options_.factor),
+        inputs_(product(sweep_.in)),
+        outputs_(product(sweep_.out)) {
+    plan_rows();
+  }
+
+  void operator()(const BlockRun& run) const {
+    if (sweep_.samples * sweep_.groups * sweep_.rows * outputs_ == 0) return;
+    std::vector<double> factors;
+    for (std::int64_t b = 0; options_.factor && b < run.blocks; ++b)
+      factors.push_back(options_.factor(run, b));
+    // Blocks of one weight share its packed copy.
+    const std::int64_t together = run.in_stride[1] == 0 ? run.blocks : 1;
+    for (std::int64_t b = 0; b < run.blocks; b += together) some_blocks(run, b, together, factors);
+  }
+
+ private:
+  /// Elements between two positions of the tiled axis in the output.
+  std::int64_t inner() const {
+    std::int64_t elements = 1;
+    for (std::size_t d = sweep_.axis + 1; d < kSpatialAxes; ++d) elements *= sweep_.out[d];
+    return elements;
+  }
+
+  /// How many rows are computed at a time, and the scratch that takes.
+  void plan_rows() {
+    std::int64_t steps = 1;
+    for (const ConvPhase& phase : sweep_.phases)
+      steps = std::max<std::int64_t>(steps, std::ssize(phase.offset));
+    for (std::size_t d = 0; d < kSpatialAxes; ++d)
+      columns_ += std::max<std::int64_t>(sweep_.count[d] - 1, 0) * sweep_.pitch[d];
+    constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t rows = std::min(kRowBytes / (kSize * steps), kResultBytes / (kSize * columns_));
+    row_step_ = std::clamp<std::int64_t>(rows / table_.conv_rows, 1, std::max<std::int64_t>(tiles_.tiles, 1));
+    const std::int64_t most = std::min(sweep_.rows, row_step_ * table_.conv_rows);
+    result_ = padded<T>(most * columns_);
+    box_ = std::min(sweep_.tile * sweep_.out_step[sweep_.axis], sweep_.out[sweep_.axis]) * inner();
+    boxes_ = direct_ ? 0 : padded<T>(most * box_);
+    image_ = padded<T>(sweep_.image_elements());
+    wide_ = holds<T>(in_dtype_) ? 0 : padded<T>(inputs_);
+  }
+
+  std::int64_t own_elements() const { return image_ + wide_ + result_ + boxes_; }
+  Buffers<T> buffers(T* own) const {
+    return {own, own + image_, own + image_ + wide_, own + image_ + wide_ + result_};
+  }
+
+  // --- weights
+
+  std::int64_t group_weights() const { return sweep_.rows * sweep_.steps; }
+
+  /// Packs the rows of a tile of a phase.
+  void pack_tile(const ConvPhase& phase, std::int64_t tile, const T* weight, T* packed) const {
+    const std::int64_t rows = tiles_.size(tile), steps = std::ssize(phase.offset);
+    T* to = packed + sweep_.rows * phase.weights + tiles_.first(tile) * steps;
+    const T* from = weight + tiles_.first(tile) * sweep_.weight_row;
+    const std::int64_t taps = std::ssize(phase.taps);
+    if (taps == sweep_.kernel && sweep_.weight_channel == taps)
+      return pack(table_, to, rows, from, 1, sweep_.weight_row, steps);
+    for (std::int64_t c = 0; c < sweep_.channels; ++c, from += sweep_.weight_channel, to += taps * rows) {
+      if (taps == sweep_.kernel) {
+        pack(table_, to, rows, from, 1, sweep_.weight_row, taps);
+        continue;
+      }
+      for (std::int64_t i = 0; i < taps; ++i)
+        for (std::int64_t r = 0; r < rows; ++r)
+          to[i * rows + r] = from[r * sweep_.weight_row + phase.taps[static_cast<std::size_t>(i)]];
+    }
+  }
+
+  void pack_weights(ThreadPool& pool, const std::byte* weight, T* packed, T* wide) const {
+    const std::int64_t elements = sweep_.weight_elements();
+    const T* from = reinterpret_cast<const T*>(weight);
+    if (!holds<T>(weight_dtype_)) {
+      const auto size = static_cast<std::int64_t>(size_of(weight_dtype_));
+      parallel_for(pool, elements, kTile, elements, [&](std::int64_t begin, std::int64_t end) {
+        widen(table_, weight_dtype_, wide + begin, weight + begin * size, end - begin);
+      });
+      from = wide;
+    }
+    const auto phases = std::ssize(sweep_.phases);
+    const std::int64_t units = sweep_.groups * phases * tiles_.tiles;
+    const std::int64_t group = sweep_.rows * sweep_.channels * sweep_.kernel;
+    parallel_for(pool, units, 1, elements, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t u = begin; u < end; ++u) {
+        const std::int64_t g = u / tiles_.tiles / phases;
+        pack_tile(sweep_.phases[static_cast<std::size_t>(u / tiles_.tiles % phases)], u % tiles_.tiles,
+                  from + g * group, packed + g * group_weights());
+      }
+    });
+  }
+
+  // --- images and products
+
+  /// Blocks that have one weight.
+  void some_blocks(const BlockRun& run, std::int64_t block, std::int64_t blocks,
+                   const std::vector<double>& factors) const {
+    const std::int64_t packed = padded<T>(sweep_.groups * group_weights());
+    const std::int64_t wide = holds<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
+    T* const weights = scratch<T>(packed + wide + own_elements());
+    pack_weights(run.pool, run.in[1] + block * run.in_stride[1], weights, weights + packed);
+    const std::int64_t units = blocks * sweep_.samples * sweep_.groups * sweep_.tiles();
+    const std::int64_t work =
+        blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.phases[0].count);
+    split_work(run.pool, units, work, weights + packed + wide, own_elements(),
+               [&](std::int64_t begin, std::int64_t end, T* own) {
+                 for (std::int64_t u = begin; u < end; ++u)
+                   run_unit(make_unit(run, block, u, weights, factors), buffers(own));
+               });
+  }
+
+  Unit<T> make_unit(const BlockRun& run, std::int64_t block, std::int64_t number, const T* weights,
+                    const std::vector<double>& factors) const {
+    const std::int64_t group = number / sweep_.tiles();  // of all groups of all samples of all blocks
+    const std::int64_t in_block = group % (sweep_.samples * sweep_.groups);
+    const std::int64_t b = block + group / (sweep_.samples * sweep_.groups);
+    const auto bytes = [](DType dtype, std::int64_t elements) {
+      return elements * static_cast<std::int64_t>(size_of(dtype));
+    };
+    const std::int64_t origin = number % sweep_.tiles() * sweep_.tile, step = sweep_.out_step[sweep_.axis];
+    const std::int64_t element = in_block * sweep_.rows * outputs_;
+    return {run.in[0] + b * run.in_stride[0] + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
+            weights + in_block % sweep_.groups * group_weights(),
+            run.out[0] + b * run.out_stride[0] + bytes(out_dtype_, element),
+            origin,
+            origin * step,
+            std::min((origin + sweep_.tile) * step, sweep_.out[sweep_.axis]),
+            element,
+            factors.empty() ? 1.0 : factors[static_cast<std::size_t>(b)],
+            noise_key(run, stochastic_, 0, b)};
+  }
+
+  /// The image of the unit: the input itself, or a copy.
+  const T* image(const Unit<T>& unit, const Buffers<T>& at) const {
+    if (sweep_.in_place) return reinterpret_cast<const T*>(unit.in) + unit.origin * sweep_.pitch[sweep_.axis];
+    const InsideRange range = tile_input(sweep_, unit.origin);
+    std::int64_t line = 1;
+    for (std::size_t d = sweep_.axis + 1; d < kSpatialAxes; ++d) line *= sweep_.in[d];
+    const std::int64_t length = range.end - range.begin;
+    const std::int64_t elements = length == sweep_.in[sweep_.axis] ? inputs_ : length * line;
+    const auto size = static_cast<std::int64_t>(size_of(in_dtype_));
+    T* to = at.image;
+    for (std::int64_t c = 0; c < sweep_.channels; ++c) {
+      const std::byte* from = unit.in + c * inputs_ * size;
+      if (holds<T>(in_dtype_)) {
+        to = fill_channel(sweep_, reinterpret_cast<const T*>(from), 0, unit.origin, to);
+        continue;
+      }
+      widen(table_, in_dtype_, at.wide, from + range.begin * line * size, elements);
+      to = fill_channel(sweep_, static_cast<const T*>(at.wide), range.begin, unit.origin, to);
+    }
+    return at.image;
+  }
+
+  void run_unit(const Unit<T>& unit, const Buffers<T>& at) const {
+    const T* const x = image(unit, at);
+    for (std::int64_t tile = 0; tile < tiles_.tiles; tile += row_step_) {
+      const std::int64_t last = std::min(tile + row_step_, tiles_.tiles);
+      const std::int64_t first_row = tiles_.first(tile);
+      const std::int64_t outputs = (unit.end - unit.begin) * inner();
+      const std::int64_t start = first_row * outputs_ + unit.begin * inner();
+      T* const to = direct_ ? reinterpret_cast<T*>(unit.out) + start : at.box;
+      for (const ConvPhase& phase : sweep_.phases)
+        run_phase(unit, phase, x, tile, last, at.result, to, direct_ ? outputs_ : outputs);
+      if (!direct_) store(unit, tiles_.first(last) - first_row, start, outputs, at.box);
+    }
+  }
+
+  /// Rows of tiles first .. last-1: to[row * row_pitch + output in the tile].
+  void run_phase(const Unit<T>& unit, const ConvPhase& phase, const T* x, std::int64_t first,
+                 std::int64_t last, T* result, T* to, std::int64_t row_pitch) const {
+    const std::size_t axis = sweep_.axis;
+    Spatial count = phase.count;
+    const std::int64_t step = sweep_.out_step[axis];
+    count[axis] = (unit.end - unit.begin - phase.first[axis] + step - 1) / step;
+    if (*std::ranges::min_element(count) <= 0) return;
+    ConvArgs args{.m = sweep_.rows,
+                  .k = std::ssize(phase.offset),
+                  .first_tile = first,
+                  .last_tile = last,
+                  .a = unit.weights + sweep_.rows * phase.weights,
+                  .x = x,
+                  .offset = phase.offset.data(),
+                  .c = result};
+    args.n = 1;
+    for (std::size_t d = 0; d < kSpatialAxes; ++d) args.n += (count[d] - 1) * sweep_.pitch[d];
+    const bool dense = args.n == product(count) && sweep_.phases.size() == 1;
+    args.c_row = dense ? row_pitch : args.n;
+    if (dense) args.c = to;
+    convolve<T>(table_, args);
+    if (!dense)
+      scatter(phase, count, result, args.n, tiles_.first(last) - tiles_.first(first), to, row_pitch);
+  }
+
+  /// Moves the results of a phase to their places, without those between lines.
+  void scatter(const ConvPhase& phase, const Spatial& count, const T* result, std::int64_t columns,
+               std::int64_t rows, T* to, std::int64_t row_pitch) const {
+    const Spatial &step = sweep_.out_step, &first = phase.first;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t x = 0; x < count[0]; ++x)
+        for (std::int64_t y = 0; y < count[1]; ++y) {
+          const std::int64_t line = (x * step[0] + first[0]) * sweep_.out[1] + y * step[1] + first[1];
+          spread(to + r * row_pitch + line * sweep_.out[2] + first[2], step[2],
+                 result + r * columns + x * sweep_.pitch[0] + y * sweep_.pitch[1], count[2]);
+        }
+  }
+
+  /// Rounds rows of a tile, once.
+  void store(const Unit<T>& unit, std::int64_t rows, std::int64_t start, std::int64_t outputs, T* box) const {
+    const T factor = static_cast<T>(unit.factor);
+    if (options_.factor) std::for_each(box, box + rows * outputs, [factor](T& x) { x *= factor; });
+    const auto size = static_cast<std::int64_t>(size_of(out_dtype_));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t at = start + r * outputs_;
+      store_tile(table_, kComputeOf<T>, out_dtype_, unit.out + at * size, box + r * outputs, nullptr, outputs,
+                 unit.key, static_cast<std::uint64_t>(unit.element + at));
+    }
+  }
+
+  const kernels::KernelTable& table_;
+  ConvSweep sweep_;
+  ConvOptions options_;
+  RowTiles tiles_;
+  DType in_dtype_, weight_dtype_, out_dtype_;
+  bool stochastic_;
+  bool direct_;                                                 ///< Results need no conversion.
+  std::int64_t inputs_, outputs_;                               ///< Positions of one channel.
+  std::int64_t columns_ = 1;                                    ///< Most columns of a product.
+  std::int64_t row_step_ = 1;                                   ///< Tiles of rows at a time.
+  std::int64_t box_ = 0;                                        ///< Most outputs of a tile.
+  std::int64_t image_ = 0, wide_ = 0, result_ = 0, boxes_ = 0;  ///< Elements of scratch.
+};
+
+template <class T>
+BlockKernel make_conv(const EvalSpec& spec, const ConvShape& shape, bool transposed, ConvOptions options) {
+  const bool wide = holds<T>(spec.inputs[0]->dtype);
+  const auto make = transposed ? conv_transpose_sweep : conv_sweep;
+  return Conv<T>(spec, make(shape, wide, sizeof(T)), std::move(options));
+}
+
+BlockKernel either(const EvalSpec& spec, const ConvShape& shape, bool transposed, ConvOptions options) {
+  return spec.inputs[0]->dtype == DType::kFloat64
+             ? make_conv<double>(spec, shape, transposed, std::move(options))
+             : make_conv<float>(spec, shape, transposed, std::move(options));
+}
+
+}  // namespace
+
+BlockKernel conv_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options) {
+  return either(spec, shape, false, std::move(options));
+}
+
+BlockKernel conv_transpose_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options) {
+  return either(spec, shape, true, std::move(options));
+}
+
+}  // namespace popsr

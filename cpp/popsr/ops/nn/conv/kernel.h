@@ -1,0 +1,36 @@
+// Kernels of convolutions.
+//
+// Operands of any dtype are widened to float32 (float64 stays), results are rounded once. Every element of a
+// result is one chain of fused multiply-adds from +0, in this order:
+//   conv            ascending (input channel, element of the kernel)
+//   conv_transpose  the same; elements of the kernel that never meet the output position are left out
+//   gradient of the weight: for each sample chains over kWeightBlock output positions at a time, whose
+//                   results are added in ascending order
+// Chains over more than 4096 steps are cut as those of kernels::MatmulArgs. Positions outside the input count
+// as zeros.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "popsr/ir/eval.h"
+#include "popsr/ops/nn/conv/shape.h"
+
+namespace popsr {
+
+inline constexpr std::int64_t kWeightBlock = 512;
+
+struct ConvOptions {
+  /// Multiplies the results of a block before they are rounded; called before anything is written, may raise.
+  /// Null: 1.
+  std::function<double(const BlockRun&, std::int64_t block)> factor = {};
+};
+
+/// out = conv(input 0, input 1).
+BlockKernel conv_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options = {});
+/// out = conv_transpose(input 0, input 1): also the gradient of conv for its operand t, from the cotangent.
+BlockKernel conv_transpose_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options = {});
+/// out = the gradient of conv for its weight, from t (input 0) and the cotangent (input 1).
+BlockKernel conv_weight_grad_kernel(const EvalSpec& spec, const ConvShape& shape);
+
+}  // namespace popsr

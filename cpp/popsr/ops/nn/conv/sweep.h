@@ -1,0 +1,62 @@
+// A convolution as chains over an image in memory: what kernels::ConvArgs needs, settled when a plan is made.
+//
+// The input of a group is copied, in the compute type and with its padding, to an image whose rows lie one
+// after the other. There a step of the chain of every output position is the image shifted by a constant, so
+// that vectors of positions are plain loads. Positions between the end of an output row and the next one come
+// out as well and are dropped.
+// - A stride splits the image into one plane per residue of the positions that the kernel reads.
+// - A transposed convolution is one plain convolution of stride 1 per residue of its output positions (a
+//   phase), with those elements of the kernel that reach it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ops/nn/conv/shape.h"
+
+namespace popsr {
+
+/// The output positions local * out_step + first, and the chain that gives them.
+struct ConvPhase {
+  Spatial first{};
+  Spatial count{};                   ///< Of all positions.
+  std::vector<std::int64_t> taps;    ///< Elements of the kernel, ascending; the chain is [channel][tap].
+  std::vector<std::int64_t> offset;  ///< In the image, per step of the chain.
+  std::int64_t weights = 0;          ///< Steps of the phases before this one.
+};
+
+struct ConvSweep {
+  std::int64_t samples = 0, groups = 1, channels = 0, rows = 0;  ///< Input and output channels of a group.
+  Spatial in{}, out{};
+  std::int64_t kernel = 1;  ///< Elements of the kernel.
+  /// Strides of an output and an input channel in a group's weight.
+  std::int64_t weight_row = 0, weight_channel = 0;
+
+  /// Position l of the plane of residue r is input (origin + l) * step + r + base.
+  std::array<std::vector<std::int64_t>, kSpatialAxes> residues;
+  Spatial step{}, base{};
+  Spatial pitch{};           ///< Of an image: elements between positions along an axis.
+  std::int64_t plane = 0;    ///< Between planes.
+  std::int64_t channel = 0;  ///< Between channels.
+  bool in_place = false;     ///< The input serves as image, if it needs no conversion.
+  Spatial out_step{};
+  std::vector<ConvPhase> phases;
+  std::int64_t steps = 0;  ///< Of all phases.
+
+  /// Positions are computed `tile` at a time along axis `axis`, the first with more than one output.
+  std::size_t axis = 0;
+  std::int64_t tile = 1, positions = 1;
+  Spatial count{};   ///< Of a tile, in the largest phase.
+  Spatial extent{};  ///< Of the planes that it reads.
+
+  std::int64_t tiles() const { return (positions + tile - 1) / tile; }
+  std::int64_t image_elements() const { return in_place ? 0 : channels * channel; }
+  std::int64_t weight_elements() const { return groups * rows * channels * kernel; }
+};
+
+/// `in_place`: the input is of the compute type.
+ConvSweep conv_sweep(const ConvShape& shape, bool in_place, std::int64_t element_size);
+ConvSweep conv_transpose_sweep(const ConvShape& shape, bool in_place, std::int64_t element_size);
+
+}  // namespace popsr

@@ -1,0 +1,418 @@
+// Negative log likelihood of class labels: nll_loss, its gradient, and the loss together with the gradient of
+// the softmax before it.
+//
+// Row i with label l: loss_i = -log(max(p[l], eps)), or -p[l] when p already holds log probabilities. A label
+// equal to ignore_index contributes nothing; any other label outside [0, classes) counts as a class of
+// probability 0. "mean" divides by the number of rows that are not ignored, at least 1.
+#include <algorithm>
+#include <cstring>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/elementwise_walk.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Compute;
+using kernels::Ew;
+using kernels::KernelTable;
+using kernels::NoiseKey;
+
+enum class Reduction : std::uint8_t { kMean, kSum, kNone };
+enum class Target : std::uint8_t { kClass, kIgnored, kOutside };
+
+Reduction reduction_of(const Op& op) {
+  const auto& name = op.attr<std::string>("reduction");
+  if (name == "mean") return Reduction::kMean;
+  if (name == "sum") return Reduction::kSum;
+  if (name == "none") return Reduction::kNone;
+  raise<AttributeValueError>("{}: unknown reduction, got '{}', expected mean, sum or none", op.def->name,
+                             name);
+}
+
+std::int64_t floor_to_tile(std::int64_t n) { return std::min(n, kTile); }
+
+/// What is known when the plan is compiled, and how rows are read.
+struct Loss {
+  const KernelTable& table;
+  DType dtype, label_dtype;
+  Compute compute;
+  std::int64_t rows, classes;
+  Reduction reduction;
+  std::optional<std::int64_t> ignore_index;
+  bool log_prob;
+  double eps;
+  bool stochastic;
+
+  void elementwise(Ew ew, void* out, const void* a, const void* b, std::int64_t n) const {
+    const void* in[] = {a, b};
+    table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)](out, nullptr, in, n,
+                                                                                       nullptr);
+  }
+  Target target(std::int64_t label) const {
+    if (ignore_index && label == *ignore_index) return Target::kIgnored;
+    return label >= 0 && label < classes ? Target::kClass : Target::kOutside;
+  }
+  std::int64_t element_size() const { return static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+Loss make_loss(const EvalSpec& spec, bool log_prob) {
+  const TensorType& probs = *spec.inputs[0];
+  const DType label_dtype = spec.inputs[1]->dtype;
+  const bool is_half = probs.dtype == DType::kFloat16;
+  return {spec.kernels,
+          probs.dtype,
+          label_dtype,
+          compute_of(probs.dtype),
+          num_elements(spec.inputs[1]->shape),
+          probs.shape.back(),
+          reduction_of(spec.op),
+          spec.op.optional_attr<std::int64_t>("ignore_index"),
+          log_prob,
+          is_half ? 6.104e-5 : 1e-7,
+          spec.stochastic && is_narrow_float(probs.dtype)};
+}
+
+/// Labels [first, first + n) as 64-bit integers; n <= kTile.
+void load_labels(const Loss& loss, const std::byte* labels, std::int64_t first, std::int64_t n,
+                 std::int64_t* out) {
+  const std::byte* src = labels + first * static_cast<std::int64_t>(size_of(loss.label_dtype));
+  load_tile(loss.table, loss.label_dtype, Compute::kI64, out, src, n);
+}
+
+/// Calls visit(row, label) for all rows.
+template <class Visit>
+void for_each_label(const Loss& loss, const std::byte* labels, const Visit& visit) {
+  std::int64_t tile[kTile];
+  for (std::int64_t first = 0; first < loss.rows; first += kTile) {
+    const std::int64_t n = floor_to_tile(loss.rows - first);
+    load_labels(loss, labels, first, n, tile);
+    for (std::int64_t i = 0; i < n; ++i) visit(first + i, tile[i]);
+  }
+}
+
+/// Divisor of "mean", 1 otherwise.
+std::int64_t count_rows(const Loss& loss, const std::byte* labels) {
+  if (loss.reduction != Reduction::kMean) return 1;
+  std::int64_t count = loss.rows;
+  if (loss.ignore_index) {
+    for_each_label(loss, labels,
+                   [&](std::int64_t, std::int64_t label) { count -= label == *loss.ignore_index; });
+  }
+  return std::max<std::int64_t>(count, 1);
+}
+
+// --- the loss
+// ----------------------------------------------------------------------------------------------------
+
+/// The first row whose label is outside the classes; none when it is negative.
+struct Outside {
+  std::int64_t row = -1;
+  std::int64_t label = 0;
+};
+
+/// values[i] = the loss of row i, in the compute type T.
+template <class T>
+Outside row_losses(const Loss& loss, const std::byte* probs, const std::byte* labels, T* values) {
+  const T eps = static_cast<T>(loss.eps);
+  Outside outside;
+  for_each_label(loss, labels, [&](std::int64_t row, std::int64_t label) {
+    values[row] = loss.log_prob ? T{0} : eps;
+    const Target target = loss.target(label);
+    if (target == Target::kOutside && outside.row < 0) outside = {row, label};
+    if (target != Target::kClass) return;
+    const std::byte* src = probs + (row * loss.classes + label) * loss.element_size();
+    T p;
+    load_tile(loss.table, loss.dtype, loss.compute, &p, src, 1);
+    values[row] = loss.log_prob || !(p < eps) ? p : eps;
+  });
+  T floor = eps;
+  loss.elementwise(Ew::kLog, &floor, &floor, nullptr, 1);
+  if (!loss.log_prob) loss.elementwise(Ew::kLog, values, values, nullptr, loss.rows);
+  for_each_label(loss, labels, [&](std::int64_t row, std::int64_t label) {
+    const Target target = loss.target(label);
+    if (target == Target::kOutside) values[row] = floor;
+    values[row] = target == Target::kIgnored ? T{0} : -values[row];
+  });
+  return outside;
+}
+
+/// Loss of one block: reduced in the compute type, rounded once.
+template <class T>
+Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* labels, std::byte* out,
+                   const NoiseKey* key) {
+  T* values = static_cast<T*>(thread_scratch(static_cast<std::size_t>(loss.rows) * sizeof(T)));
+  const Outside outside = row_losses(loss, probs, labels, values);
+  if (loss.reduction == Reduction::kNone) {
+    store_tile(loss.table, loss.compute, loss.dtype, out, values, nullptr, loss.rows, key, 0);
+    return outside;
+  }
+  T hi = 0;
+  T lo = 0;
+  const bool has_lo = is_narrow_float(loss.dtype) && loss.reduction == Reduction::kSum;
+  const auto sum =
+      loss.table
+          .reduce[static_cast<std::size_t>(kernels::Reduce::kSum)][static_cast<std::size_t>(loss.compute)];
+  sum(&hi, has_lo ? &lo : nullptr, values, 1, loss.rows, loss.rows);
+  const T count = static_cast<T>(count_rows(loss, labels));
+  if (loss.reduction == Reduction::kMean) loss.elementwise(Ew::kDiv, &hi, &hi, &count, 1);
+  const float remainder = static_cast<float>(lo);
+  store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &remainder : nullptr, 1, key, 0);
+  return outside;
+}
+
+void loss_block(const Loss& loss, const BlockRun& run, std::int64_t b) {
+  const std::byte* probs = run.in[0] + b * run.in_stride[0];
+  const std::byte* labels = run.in[1] + b * run.in_stride[1];
+  std::byte* out = run.out[0] + b * run.out_stride[0];
+  const NoiseKey* key = noise_key(run, loss.stochastic, 0, b);
+  const Outside outside = loss.compute == Compute::kF64 ? loss_block<double>(loss, probs, labels, out, key)
+                                                        : loss_block<float>(loss, probs, labels, out, key);
+  if (outside.row >= 0 && run.stray != nullptr) run.stray->add(b, outside.row, outside.label, loss.classes);
+}
+
+void loss_blocks(const Loss& loss, const BlockRun& run) {
+  parallel_for(run.pool, run.blocks, 1, run.blocks * loss.rows * 8, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t b = from; b < to; ++b) loss_block(loss, run, b);
+  });
+}
+
+BlockKernel nll_loss(const EvalSpec& spec) {
+  return [loss = make_loss(spec, spec.op.attr<bool>("log_prob"))](const BlockRun& run) {
+    loss_blocks(loss, run);
+  };
+}
+
+// --- gradients
+// ---------------------------------------------------------------------------------------------------
+
+/// The incoming gradient: one number, or one per row.
+struct Incoming {
+  DType dtype = DType::kFloat32;
+  std::size_t input = 0;
+  bool per_row = false;
+};
+
+Incoming incoming(const EvalSpec& spec, std::size_t input) {
+  const TensorType& type = *spec.inputs[input];
+  const bool per_row = num_elements(type.shape) != 1 && reduction_of(spec.op) == Reduction::kNone;
+  return {type.dtype, input, per_row};
+}
+
+/// One block of a gradient with respect to something of the shape of probs.
+struct GradBlock {
+  const Loss& loss;
+  Incoming incoming;
+  const std::byte* probs;
+  const std::byte* labels;
+  const std::byte* gradient;
+  std::byte* out;
+  const NoiseKey* key;
+  std::int64_t count;  ///< Divisor of "mean".
+
+  /// Incoming gradient of a row, divided for "mean".
+  template <class T>
+  T scale(std::int64_t row) const {
+    const std::int64_t i = incoming.per_row ? row : 0;
+    T value;
+    load_tile(loss.table, incoming.dtype, loss.compute, &value,
+              gradient + i * static_cast<std::int64_t>(size_of(incoming.dtype)), 1);
+    return value / static_cast<T>(count);
+  }
+};
+
+GradBlock grad_block(const Loss& loss, const BlockRun& run, Incoming incoming, std::size_t output,
+                     std::int64_t b) {
+  const auto in = [&](std::size_t i) { return run.in[i] + b * run.in_stride[i]; };
+  return {loss,
+          incoming,
+          in(0),
+          in(1),
+          in(incoming.input),
+          run.out[output] + b * run.out_stride[output],
+          noise_key(run, loss.stochastic, output, b),
+          count_rows(loss, in(1))};
+}
+
+/// d[row, label] = -dloss / max(p, eps), all else 0.
+template <class T>
+void nll_grad_block(const GradBlock& block) {
+  const Loss& loss = block.loss;
+  const std::int64_t size = loss.element_size();
+  const T eps = static_cast<T>(loss.eps);
+  std::fill_n(block.out, loss.rows * loss.classes * size, std::byte{0});
+  for_each_label(loss, block.labels, [&](std::int64_t row, std::int64_t label) {
+    if (loss.target(label) != Target::kClass) return;
+    const std::int64_t i = row * loss.classes + label;
+    T value = -block.scale<T>(row);
+    if (!loss.log_prob) {
+      T p;
+      load_tile(loss.table, loss.dtype, loss.compute, &p, block.probs + i * size, 1);
+      value /= p < eps ? eps : p;
+    }
+    store_tile(loss.table, loss.compute, loss.dtype, block.out + i * size, &value, nullptr, 1, block.key,
+               static_cast<std::uint64_t>(i));
+  });
+}
+
+BlockKernel nll_loss_grad(const EvalSpec& spec) {
+  const Loss loss = make_loss(spec, spec.op.attr<bool>("log_prob"));
+  return [loss, dloss = incoming(spec, 2)](const BlockRun& run) {
+    const std::int64_t work = run.blocks * loss.rows * loss.classes;
+    parallel_for(run.pool, run.blocks, 1, work, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t b = from; b < to; ++b) {
+        const GradBlock block = grad_block(loss, run, dloss, 0, b);
+        loss.compute == Compute::kF64 ? nll_grad_block<double>(block) : nll_grad_block<float>(block);
+      }
+    });
+  };
+}
+
+/// Elements [first, first + n) of (p - onehot) * scale: values holds p, scales one number per element.
+template <class T>
+void softmax_grad_tile(const GradBlock& block, std::int64_t first, std::int64_t n) {
+  const Loss& loss = block.loss;
+  alignas(64) T values[kTile];
+  alignas(64) T scales[kTile];
+  load_tile(loss.table, loss.dtype, loss.compute, values, block.probs + first * loss.element_size(), n);
+  const std::int64_t last_row = (first + n - 1) / loss.classes;
+  for (std::int64_t row = first / loss.classes; row <= last_row; ++row) {
+    std::int64_t label = 0;
+    load_labels(loss, block.labels, row, 1, &label);
+    const Target target = loss.target(label);
+    const std::int64_t begin = std::max(row * loss.classes, first) - first;
+    const std::int64_t end = std::min((row + 1) * loss.classes, first + n) - first;
+    const std::int64_t hit = row * loss.classes + label - first;
+    if (target == Target::kClass && hit >= begin && hit < end) values[hit] -= T{1};
+    if (target == Target::kIgnored) std::fill(values + begin, values + end, T{0});
+    std::fill(scales + begin, scales + end, target == Target::kIgnored ? T{0} : block.scale<T>(row));
+  }
+  loss.elementwise(Ew::kMul, values, values, scales, n);
+  store_tile(loss.table, loss.compute, loss.dtype, block.out + first * loss.element_size(), values, nullptr,
+             n, block.key, static_cast<std::uint64_t>(first));
+}
+
+void softmax_grad_block(const GradBlock& block, ThreadPool& pool) {
+  const std::int64_t elements = block.loss.rows * block.loss.classes;
+  parallel_for(pool, elements, kTile, elements, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t first = from; first < to; first += kTile) {
+      const std::int64_t n = floor_to_tile(to - first);
+      block.loss.compute == Compute::kF64 ? softmax_grad_tile<double>(block, first, n)
+                                          : softmax_grad_tile<float>(block, first, n);
+    }
+  });
+}
+
+BlockKernel nll_loss_with_softmax_grad(const EvalSpec& spec) {
+  return [loss = make_loss(spec, false), loss_grad = incoming(spec, 2)](const BlockRun& run) {
+    loss_blocks(loss, run);
+    for (std::int64_t b = 0; b < run.blocks; ++b)
+      softmax_grad_block(grad_block(loss, run, loss_grad, 1, b), run.pool);
+  };
+}
+
+// --- definitions
+// -------------------------------------------------------------------------------------------------
+
+OutputDef loss_output(const InferContext& context) {
+  const bool reduced = reduction_of(context.op) != Reduction::kNone;
+  return {{context.type(0).dtype, reduced ? Shape{} : context.type(1).shape}};
+}
+
+/// ShapeError unless the labels have the shape of the rows of probs.
+void require_label_shape(const InferContext& context) {
+  const TensorType& probs = context.type(0);
+  const TensorType& labels = context.type(1);
+  if (probs.shape.empty() ||
+      !std::equal(labels.shape.begin(), labels.shape.end(), probs.shape.begin(), probs.shape.end() - 1)) {
+    raise<ShapeError>(
+        "{}: labels do not match, got probs {} and labels {}, expected labels.shape == probs.shape[:-1]",
+        context.name(), describe(context, 0), describe(context, 1));
+  }
+}
+
+/// ShapeError unless there is a label for each row of probs.
+void require_label_count(const InferContext& context) {
+  const Shape& probs = context.type(0).shape;
+  const std::int64_t labels = num_elements(context.type(1).shape);
+  if (probs.empty() || labels != num_elements(Shape(probs.begin(), probs.end() - 1))) {
+    raise<ShapeError>(
+        "{}: labels do not match, got probs {} and labels {}, expected a label for each row of probs",
+        context.name(), describe(context, 0), describe(context, 1));
+  }
+}
+
+std::vector<OutputDef> infer_nll_loss(const InferContext& context) {
+  require_label_shape(context);
+  return {loss_output(context)};
+}
+
+std::vector<OutputDef> infer_nll_loss_grad(const InferContext& context) {
+  require_label_shape(context);
+  return {{context.type(0)}};
+}
+
+std::vector<OutputDef> infer_with_softmax_grad(const InferContext& context) {
+  require_label_count(context);
+  const OutputDef loss = loss_output(context);
+  if (num_elements(context.type(2).shape) != 1 && context.type(2).shape != loss.type.shape) {
+    raise<ShapeError>("{}: loss_grad does not match the loss, got {}, expected one element or {}",
+                      context.name(), describe(context, 2), to_string(loss.type.shape));
+  }
+  return {loss, {context.type(0)}};
+}
+
+/// The loss itself does not depend on loss_grad.
+PartitionId with_softmax_grad_rule(const RuleContext& context, std::size_t output) {
+  PartitionTable& table = context.table;
+  const PartitionId loss = table.meet(table.meet(context.inputs[0], context.inputs[1]), context.exec);
+  return output == 0 ? loss : table.meet(loss, context.inputs[2]);
+}
+
+void grad_nll_loss(GradContext& g) {
+  if (!g.wants(0) || g.cotangent(0) == kNone) return;
+  g.set(0, g.emit("nll_loss_grad", {g.in(0), g.in(1), g.cotangent(0)},
+                  {{"ignore_index", g.op().attribute("ignore_index")},
+                   {"reduction", g.op().attribute("reduction")},
+                   {"log_prob", g.op().attribute("log_prob")}}));
+}
+
+AttrDef ignore_index() { return optional("ignore_index", AttrType::kInt); }
+AttrDef reduction() { return optional("reduction", AttrType::kString, std::string("mean")); }
+AttrDef log_prob() { return optional("log_prob", AttrType::kBool, false); }
+
+}  // namespace
+
+std::vector<OpDef> loss_ops() {
+  return {
+      {.name = "nll_loss",
+       .inputs = {{"probs", kFloating}, {"labels", kIntegers}},
+       .attrs = {ignore_index(), reduction(), log_prob()},
+       .infer = infer_nll_loss,
+       .eval = nll_loss,
+       .grad = grad_nll_loss,
+       .rounding = Rounding::kOnce,
+       .labels = 1},
+      {.name = "nll_loss_grad",
+       .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"dloss", kFloating}},
+       .attrs = {ignore_index(), reduction(), log_prob()},
+       .infer = infer_nll_loss_grad,
+       .eval = nll_loss_grad,
+       .no_grad = NoGrad::kThrows,
+       .rounding = Rounding::kOnce,
+       .internal = true},
+      {.name = "nll_loss_with_softmax_grad",
+       .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"loss_grad", kFloating}},
+       .attrs = {ignore_index(), reduction()},
+       .infer = infer_with_softmax_grad,
+       .eval = nll_loss_with_softmax_grad,
+       .partition = with_softmax_grad_rule,
+       .partition_says = "meet of inputs; of the loss without loss_grad",
+       .rounding = Rounding::kOnce,
+       .labels = 1},
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,50 @@
+// What normalisation and its gradients share: how a tensor [samples, channels, ...] falls into rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/op_def.h"
+#include "popsr/kernels/contract/kernel_table.h"
+
+namespace popsr {
+
+/// `inner`: elements of one channel of one sample. A row is one group of channels of one sample.
+struct NormShape {
+  std::int64_t samples, channels, groups, inner;
+
+  std::int64_t group() const { return channels / groups; }  ///< Channels of a row.
+  std::int64_t row() const { return group() * inner; }
+  std::int64_t rows() const { return samples * groups; }
+  std::int64_t elements() const { return samples * channels * inner; }
+};
+
+/// Of an operand of rank 2 or more.
+NormShape norm_shape(const Shape& t, std::int64_t groups);
+
+/// What is known when the plan is compiled.
+struct Normalisation : NormShape {
+  /// `t`: the operand that is normalised.
+  Normalisation(const EvalSpec& spec, const TensorType& t, std::int64_t num_groups, double epsilon);
+
+  const kernels::KernelTable& kernels;
+  DType dtype;
+  kernels::Compute compute;
+  const kernels::NormKernels& norm;
+  double eps;
+  bool narrow;
+  bool stochastic;
+  std::int64_t size, wide;  ///< Bytes of an element, as stored and as computed with.
+
+  /// n elements of the dtype as the compute type: in `to` where they are narrow, else where they are.
+  const std::byte* widened(const std::byte* from, std::int64_t n, std::byte* to) const;
+  /// Bytes of n elements of the compute type, to the next cache line.
+  std::int64_t padded(std::int64_t n) const { return (n * wide + 63) / 64 * 64; }
+};
+
+/// By attributes "num_groups" and "eps".
+Normalisation group_normalisation(const EvalSpec& spec, const TensorType& t);
+
+std::vector<OpDef> norm_grad_ops();  ///< norm_grads.cpp
+
+}  // namespace popsr

@@ -1,0 +1,253 @@
+// Ops that find elements by their order: argmax, argmin, median, topk, and the gradients of the last two.
+//
+// Of equal elements the first comes first, and -0 equals +0. argmax and argmin find the first NaN where there
+// is one, and so does median; topk takes NaN for the largest number.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "popsr/base/error.h"
+#include "popsr/base/shape.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/row_walk.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/reduce/axes.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+template <class T>
+bool is_nan(T x) {
+  return x != x;
+}
+
+/// Total but for ties; NaN is the largest.
+template <class T>
+bool less(T x, T y) {
+  return is_nan(y) ? !is_nan(x) : x < y;
+}
+
+template <class T>
+std::int64_t first_nan(const T* x, std::int64_t n) {
+  return std::find_if(x, x + n, is_nan<T>) - x;
+}
+
+/// Does element a come before b, ties by index?
+template <class T>
+auto before(const T* x, bool largest) {
+  return [x, largest](std::int32_t a, std::int32_t b) {
+    if (less(x[a], x[b])) return !largest;
+    if (less(x[b], x[a])) return largest;
+    return a < b;
+  };
+}
+
+/// Where the lower median is: position (n - 1) / 2 of the ascending order.
+template <class T>
+std::int64_t median_index(const T* x, std::span<std::int32_t> order, std::int64_t n) {
+  if (const std::int64_t nan = first_nan(x, n); nan < n) return nan;
+  std::int32_t* const begin = order.data();
+  std::iota(begin, begin + n, 0);
+  std::int32_t* const middle = begin + (n - 1) / 2;
+  std::nth_element(begin, middle, begin + n, before(x, false));
+  return *middle;
+}
+
+/// Calls body(row of input 0, args, n), typed, for every row of `axes` of input 0.
+template <class Body>
+BlockKernel typed_rows(const EvalSpec& spec, Ints axes, Body body) {
+  const TensorType& type = *spec.inputs[0];
+  const std::int64_t n = reduced_count(type.shape, axes);
+  return with_compute_type(compute_of(type.dtype), [&]<class T>(T*) {
+    return row_kernel(spec, std::move(axes), [body, n](const RowArgs& args) {
+      body(reinterpret_cast<const T*>(args.in[0]), args, n);
+    });
+  });
+}
+
+template <class T>
+T* row_of(std::byte* row, const T*) {
+  return reinterpret_cast<T*>(row);
+}
+
+// ---- argmax, argmin
+
+Ints axis_of(const Op& op, std::string_view attr, std::size_t rank) {
+  return {normalize_axis(op.def->name, op.attr<std::int64_t>(attr), rank)};
+}
+
+/// ShapeError unless int32 can number the elements of a row.
+void require_numbered(const InferContext& context, std::int64_t extent) {
+  if (extent > std::numeric_limits<std::int32_t>::max()) {
+    raise<ShapeError>("{}: too many elements to number with int32, got {}, expected an extent < 2^31",
+                      context.name(), describe(context, 0));
+  }
+}
+
+std::vector<OutputDef> infer_arg(const InferContext& context) {
+  const Shape& shape = context.type(0).shape;
+  const Ints axes = axis_of(context.op, "dim", shape.size());
+  const std::int64_t extent = reduced_count(shape, axes);
+  if (extent == 0) {
+    raise<ShapeError>("{}: there is no {} of no elements, got {}, expected an extent > 0", context.name(),
+                      context.name() == "argmax" ? "largest" : "smallest", describe(context, 0));
+  }
+  require_numbered(context, extent);
+  return {{{DType::kInt32, reduced_shape(shape, axes, context.op.attr<bool>("keepdim"))}}};
+}
+
+template <bool largest>
+BlockKernel eval_arg(const EvalSpec& spec) {
+  const auto compute = static_cast<std::size_t>(compute_of(spec.inputs[0]->dtype));
+  const auto extreme = largest ? kernels::Reduce::kMax : kernels::Reduce::kMin;
+  const kernels::ReduceFn reduce = spec.kernels.reduce[static_cast<std::size_t>(extreme)][compute];
+  return typed_rows(spec, axis_of(spec.op, "dim", spec.inputs[0]->shape.size()),
+                    [reduce]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+                      T best;
+                      reduce(&best, nullptr, x, 1, n, n);
+                      const std::int64_t index =
+                          is_nan(best) ? first_nan(x, n) : std::find(x, x + n, best) - x;
+                      *reinterpret_cast<std::int32_t*>(args.out[0]) = static_cast<std::int32_t>(index);
+                    });
+}
+
+OpDef arg_op(std::string_view name, EvalFn eval) {
+  return {.name = name,
+          .inputs = {{"t", kNumbers}},
+          .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
+                    optional("keepdim", AttrType::kBool, false)},
+          .infer = infer_arg,
+          .eval = eval};
+}
+
+// ---- median
+
+std::vector<OutputDef> infer_median(const InferContext& context) {
+  std::vector<OutputDef> outputs = infer_selection(context);
+  const Shape& shape = context.type(0).shape;
+  require_numbered(context, reduced_count(shape, reduced_axes(context.op, shape.size())));
+  return outputs;
+}
+
+BlockKernel eval_median(const EvalSpec& spec) {
+  return typed_rows(spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
+                    []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+                      *row_of(args.out[0], x) = x[median_index(x, args.order, n)];
+                    });
+}
+
+/// dy at the element that is the median, 0 elsewhere.
+BlockKernel eval_median_grad(const EvalSpec& spec) {
+  return typed_rows(spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
+                    []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+                      T* const dx = row_of(args.out[0], x);
+                      std::fill_n(dx, n, T{0});
+                      dx[median_index(x, args.order, n)] = *reinterpret_cast<const T*>(args.in[1]);
+                    });
+}
+
+void median_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  Ints axes = reduced_axes(g.op(), g.in_type(0).shape.size());
+  g.set(0, g.emit("median_grad", {g.in(0), keep_reduced(g, g.cotangent(0))}, {{"axis", std::move(axes)}}));
+}
+
+// ---- topk
+
+std::vector<OutputDef> infer_topk(const InferContext& context) {
+  TensorType type = context.type(0);
+  const auto axis = static_cast<std::size_t>(axis_of(context.op, "axis", type.shape.size())[0]);
+  const auto k = context.op.attr<std::int64_t>("k");
+  if (k < 0 || k > type.shape[axis]) {
+    raise<AttributeValueError>("{}: k out of range, got {} of {}, expected 0 <= k <= {}", context.name(), k,
+                               describe(context, 0), type.shape[axis]);
+  }
+  require_numbered(context, type.shape[axis]);
+  type.shape[axis] = k;
+  return {{type}, {{DType::kInt32, type.shape}}};
+}
+
+BlockKernel eval_topk(const EvalSpec& spec) {
+  const auto k = spec.op.attr<std::int64_t>("k");
+  const bool largest = spec.op.attr<bool>("largest");
+  return typed_rows(spec, axis_of(spec.op, "axis", spec.inputs[0]->shape.size()),
+                    [k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+                      std::int32_t* const order = args.order.data();
+                      std::iota(order, order + n, 0);
+                      std::partial_sort(order, order + k, order + n, before(x, largest));
+                      T* const values = row_of(args.out[0], x);
+                      std::transform(order, order + k, values, [x](std::int32_t i) { return x[i]; });
+                      std::copy_n(order, k, reinterpret_cast<std::int32_t*>(args.out[1]));
+                    });
+}
+
+std::vector<OutputDef> infer_topk_grad(const InferContext& context) {
+  TensorType type = context.type(0);
+  const auto axis = static_cast<std::size_t>(axis_of(context.op, "axis", type.shape.size())[0]);
+  type.shape[axis] = context.op.attr<std::int64_t>("extent");
+  return {{type}};
+}
+
+/// dy at the elements that were taken, 0 elsewhere.
+BlockKernel eval_topk_grad(const EvalSpec& spec) {
+  const auto extent = spec.op.attr<std::int64_t>("extent");
+  return typed_rows(spec, axis_of(spec.op, "axis", spec.inputs[0]->shape.size()),
+                    [extent]<class T>(const T* dy, const RowArgs& args, std::int64_t k) {
+                      const auto* const taken = reinterpret_cast<const std::int32_t*>(args.in[1]);
+                      T* const dx = row_of(args.out[0], dy);
+                      std::fill_n(dx, extent, T{0});
+                      for (std::int64_t i = 0; i < k; ++i) dx[taken[i]] = dy[i];
+                    });
+}
+
+void topk_grad(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  const Shape& shape = g.in_type(0).shape;
+  const std::int64_t axis = axis_of(g.op(), "axis", shape.size())[0];
+  g.set(0, g.emit("topk_grad", {g.cotangent(0), g.out(1)},
+                  {{"axis", axis}, {"extent", shape[static_cast<std::size_t>(axis)]}}));
+}
+
+}  // namespace
+
+std::vector<OpDef> order_ops() {
+  return {
+      arg_op("argmax", eval_arg<true>),
+      arg_op("argmin", eval_arg<false>),
+      {.name = "median",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {optional("axis", AttrType::kInts), optional("keepdims", AttrType::kBool, false)},
+       .infer = infer_median,
+       .eval = eval_median,
+       .grad = median_grad},
+      {.name = "median_grad",
+       .inputs = {{"t", kFloating}, {"dy", kFloating}},
+       .attrs = {optional("axis", AttrType::kInts)},
+       .infer =
+           [](const InferContext& context) {
+             return std::vector<OutputDef>{{context.type(0), {}}};
+           },
+       .eval = eval_median_grad,
+       .internal = true},
+      {.name = "topk",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {required("k", AttrType::kInt), required("axis", AttrType::kInt),
+                 required("largest", AttrType::kBool),
+                 optional("available_memory_proportion", AttrType::kFloat)},
+       .infer = infer_topk,
+       .eval = eval_topk,
+       .grad = topk_grad},
+      {.name = "topk_grad",
+       .inputs = {{"dy", kFloating}, {"indices", kAnyDType}},
+       .attrs = {required("axis", AttrType::kInt), required("extent", AttrType::kInt)},
+       .infer = infer_topk_grad,
+       .eval = eval_topk_grad,
+       .internal = true},
+  };
+}
+
+}  // namespace popsr

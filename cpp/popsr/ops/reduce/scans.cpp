@@ -1,0 +1,115 @@
+// Sums of what comes before, and products of what comes before and after.
+#include "popsr/base/shape.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/axis_rows.h"
+#include "popsr/ops/loops/row_walk.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/reduce/axes.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+
+namespace {
+
+using kernels::Compute;
+using kernels::KernelTable;
+
+/// The remainder of a + b.
+template <class T>
+T remainder_of_sum(T sum, T a, T b) {
+  const T part = sum - a;
+  const T rest = (a - (sum - part)) + (b - part);
+  return rest == rest ? rest : T{0};  // Infinities leave nothing.
+}
+
+/// One chain of additions in ascending, or descending, order; integers wrap.
+template <class T, bool reverse>
+void prefix_sums(std::byte* out, float* lo, const std::byte* in, std::int64_t n) {
+  const auto* const x = reinterpret_cast<const T*>(in);
+  auto* const y = reinterpret_cast<T*>(out);
+  T sum = 0;
+  for (std::int64_t k = 0; k < n; ++k) {
+    const std::int64_t i = reverse ? n - 1 - k : k;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T before = sum;
+      sum = k == 0 ? x[i] : before + x[i];
+      if (lo != nullptr) lo[i] = static_cast<float>(k == 0 ? T{0} : remainder_of_sum(sum, before, x[i]));
+    } else {
+      sum = static_cast<T>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(x[i]));
+    }
+    y[i] = sum;
+  }
+}
+
+template <bool reverse>
+void cumsum_row(const KernelTable&, Compute compute, std::byte* out, float* lo, const std::byte* const* in,
+                std::int64_t n) {
+  with_compute_type(compute, [&]<class T>(T*) { prefix_sums<T, reverse>(out, lo, in[0], n); });
+}
+
+std::vector<OutputDef> infer_cumsum(const InferContext& context) {
+  normalize_axis(context.name(), context.op.attr<std::int64_t>("dim"), context.type(0).shape.size());
+  return {{context.type(0), {}}};
+}
+
+BlockKernel eval_cumsum(const EvalSpec& spec) {
+  const bool reverse = spec.op.attr<bool>("reverse");
+  return AxisRows(spec, reverse ? cumsum_row<true> : cumsum_row<false>, 1, true, "dim");
+}
+
+void cumsum_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  const auto dim = g.op().attr<std::int64_t>("dim");
+  g.set(0, g.emit("cumsum", {g.cotangent(0)}, {{"dim", dim}, {"reverse", !g.op().attr<bool>("reverse")}}));
+}
+
+/// Products of the elements before times products of those after.
+template <class T>
+void others(const RowArgs& args, std::int64_t n) {
+  const auto* const x = reinterpret_cast<const T*>(args.in[0]);
+  auto* const y = reinterpret_cast<T*>(args.out[0]);
+  T before = 1;
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = before;
+    before = before * x[i];
+  }
+  T after = 1;
+  for (std::int64_t i = n; i-- > 0;) {
+    y[i] = y[i] * after;
+    after = after * x[i];
+  }
+}
+
+BlockKernel eval_prod_of_others(const EvalSpec& spec) {
+  const Shape& shape = spec.inputs[0]->shape;
+  std::vector<std::int64_t> axes = reduced_axes(spec.op, shape.size());
+  const std::int64_t n = reduced_count(shape, axes);
+  const bool wide = compute_of(spec.outputs[0].dtype) == Compute::kF64;
+  return row_kernel(spec, std::move(axes), [n, wide](const RowArgs& args) {
+    wide ? others<double>(args, n) : others<float>(args, n);
+  });
+}
+
+}  // namespace
+
+std::vector<OpDef> scan_ops() {
+  return {
+      {.name = "cumsum",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
+                 internal("reverse", AttrType::kBool, false)},
+       .infer = infer_cumsum,
+       .eval = eval_cumsum,
+       .grad = cumsum_grad,
+       .rounding = Rounding::kOnce},
+      {.name = "prod_of_others",
+       .inputs = {{"t", kFloating}},
+       .attrs = {optional("axis", AttrType::kInts)},
+       .infer = same_as_input,
+       .eval = eval_prod_of_others,
+       .rounding = Rounding::kOnce,
+       .internal = true},
+  };
+}
+
+}  // namespace popsr

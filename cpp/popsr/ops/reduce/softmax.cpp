@@ -1,0 +1,147 @@
+// softmax and log_softmax over one axis, and their gradients; sums through the 16 lanes of kernels::ReduceFn.
+#include <algorithm>
+#include <array>
+
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/axis_rows.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/registry.h"
+
+namespace popsr {
+
+namespace {
+
+using kernels::Compute;
+using kernels::Ew;
+using kernels::KernelTable;
+
+/// exp(x - max) / sum
+void softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, float*,
+                 const std::byte* const* in, std::int64_t n) {
+  (compute == Compute::kF64 ? kernels.softmax_f64 : kernels.softmax_f32)(out, in[0], n);
+}
+
+/// Tiles of a row.
+class Row {
+ public:
+  Row(const KernelTable& kernels, Compute compute, std::int64_t n)
+      : kernels_(kernels),
+        type_(static_cast<std::size_t>(compute)),
+        size_(static_cast<std::int64_t>(size_of(compute))),
+        n_(n) {}
+
+  /// to = ew(a, b), tile by tile; `lo` may be null. `b_is_tile`: one tile that every tile of `a` meets.
+  void apply(Ew ew, std::byte* to, float* lo, const std::byte* a, const std::byte* b,
+             bool b_is_tile = false) const {
+    for (std::int64_t i = 0; i < n_; i += kTile) {
+      const std::array<const void*, 2> operands = {a + i * size_, b_is_tile ? b : b + i * size_};
+      kernels_.elementwise[static_cast<std::size_t>(ew)][type_](
+          to + i * size_, lo == nullptr ? nullptr : lo + i, operands.data(), std::min(kTile, n_ - i),
+          nullptr);
+    }
+  }
+  /// tile[0] = the reduction of a row.
+  void reduce(kernels::Reduce reduce, std::byte* tile, const std::byte* row) const {
+    kernels_.reduce[static_cast<std::size_t>(reduce)][type_](tile, nullptr, row, 1, n_, n_);
+  }
+  /// tile[i] = tile[0]
+  void fill(std::byte* tile) const { repeat_first(tile, size_, std::min(kTile, n_)); }
+
+ private:
+  const KernelTable& kernels_;
+  std::size_t type_;
+  std::int64_t size_, n_;
+};
+
+using Tile = std::array<std::byte, kTile * sizeof(double)>;
+
+/// y * (dy - sum(y * dy))
+void softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte* out, float*,
+                      const std::byte* const* in, std::int64_t n) {
+  const Row row(kernels, compute, n);
+  alignas(64) Tile sum;
+  row.apply(Ew::kMul, out, nullptr, in[0], in[1]);
+  row.reduce(kernels::Reduce::kSum, sum.data(), out);
+  row.fill(sum.data());
+  row.apply(Ew::kSub, out, nullptr, in[1], sum.data(), true);
+  row.apply(Ew::kMul, out, nullptr, in[0], out);
+}
+
+/// (x - max) - log(sum of exp(x - max))
+void log_softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, float* lo,
+                     const std::byte* const* in, std::int64_t n) {
+  const Row row(kernels, compute, n);
+  alignas(64) Tile largest;
+  alignas(64) Tile sum;
+  row.reduce(kernels::Reduce::kMax, largest.data(), in[0]);
+  row.fill(largest.data());
+  row.apply(Ew::kSub, out, nullptr, in[0], largest.data(), true);
+  row.apply(Ew::kExp, out, nullptr, out, out);
+  row.reduce(kernels::Reduce::kSum, sum.data(), out);
+  Row(kernels, compute, 1).apply(Ew::kLog, sum.data(), nullptr, sum.data(), sum.data());
+  row.fill(sum.data());
+  row.apply(Ew::kSub, out, nullptr, in[0], largest.data(), true);
+  row.apply(Ew::kSub, out, lo, out, sum.data(), true);
+}
+
+/// dy - exp(y) * sum(dy)
+void log_softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte* out, float* lo,
+                          const std::byte* const* in, std::int64_t n) {
+  const Row row(kernels, compute, n);
+  alignas(64) Tile sum;
+  row.reduce(kernels::Reduce::kSum, sum.data(), in[1]);
+  row.fill(sum.data());
+  row.apply(Ew::kExp, out, nullptr, in[0], in[0]);
+  row.apply(Ew::kMul, out, nullptr, out, sum.data(), true);
+  row.apply(Ew::kSub, out, lo, in[1], out);
+}
+
+std::vector<OutputDef> infer_softmax(const InferContext& context) {
+  normalize_axis(context.name(), context.op.attr<std::int64_t>("axis"), context.type(0).shape.size());
+  return {{context.type(0), {}}};
+}
+
+BlockKernel eval_softmax(const EvalSpec& spec) { return AxisRows(spec, softmax_row, 1); }
+BlockKernel eval_softmax_grad(const EvalSpec& spec) { return AxisRows(spec, softmax_grad_row, 2); }
+
+BlockKernel eval_log_softmax(const EvalSpec& spec) { return AxisRows(spec, log_softmax_row, 1, true); }
+BlockKernel eval_log_softmax_grad(const EvalSpec& spec) {
+  return AxisRows(spec, log_softmax_grad_row, 2, true);
+}
+
+void softmax_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  const auto axis = g.op().attr<std::int64_t>("axis");
+  g.set(0, g.emit("softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
+}
+
+void log_softmax_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  const auto axis = g.op().attr<std::int64_t>("axis");
+  g.set(0, g.emit("log_softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
+}
+
+}  // namespace
+
+std::vector<OpDef> softmax_ops() {
+  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval, GradFn grad) {
+    return OpDef{.name = name,
+                 .inputs = std::move(inputs),
+                 .attrs = {required("axis", AttrType::kInt)},
+                 .infer = infer_softmax,
+                 .eval = eval,
+                 .grad = grad,
+                 .rounding = Rounding::kOnce,
+                 .internal = grad == nullptr};
+  };
+  const std::vector<InputDef> one = {{"t", kFloating}};
+  const std::vector<InputDef> two = {{"y", kFloating}, {"dy", kFloating}};
+  return {
+      along_axis("softmax", one, eval_softmax, softmax_grad),
+      along_axis("softmax_grad", two, eval_softmax_grad, nullptr),
+      along_axis("log_softmax", one, eval_log_softmax, log_softmax_grad),
+      along_axis("log_softmax_grad", two, eval_log_softmax_grad, nullptr),
+  };
+}
+
+}  // namespace popsr

@@ -1,0 +1,201 @@
+// Collectives between replicas. Members of a group take part in ascending replica order, so results are the
+// same bits on every member and in every run.
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/rules.h"
+
+namespace popsr {
+namespace {
+
+// --- all_reduce
+// --------------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
+  checked_group_size(context);
+  check_reduction(context);
+  return same_as_input(context);
+}
+
+ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
+
+// --- all_gather
+// --------------------------------------------------------------------------------------------------
+
+enum class GatherMode : std::uint8_t { kConcat, kNewAxis, kMetaShape };
+
+GatherMode gather_mode(const Ir& ir, const Op& op) {
+  const auto& name = op.attr<std::string>("output_shape");
+  if (name == "concat") return GatherMode::kConcat;
+  if (name == "new_axis") return GatherMode::kNewAxis;
+  if (name == "meta_shape") return GatherMode::kMetaShape;
+  if (name != "auto") {
+    raise<AttributeValueError>(
+        "{}: unknown output_shape, got '{}', expected auto, new_axis, concat or meta_shape", op.def->name,
+        name);
+  }
+  return ir.tensor(op.inputs[0]).meta_shape.empty() ? GatherMode::kConcat : GatherMode::kMetaShape;
+}
+
+/// Scalars count as one row.
+Shape gathered_input_shape(const Ir& ir, const Op& op) {
+  const Shape& shape = ir.tensor(op.inputs[0]).type.shape;
+  return shape.empty() && gather_mode(ir, op) != GatherMode::kNewAxis ? Shape{1} : shape;
+}
+
+/// Axis of the input (concat) or of the output (new_axis); shards are always in row 0.
+std::int64_t gather_axis(const Ir& ir, const Op& op) {
+  const GatherMode mode = gather_mode(ir, op);
+  if (mode == GatherMode::kMetaShape) return 0;
+  const std::size_t rank = gathered_input_shape(ir, op).size() + (mode == GatherMode::kNewAxis ? 1 : 0);
+  return normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank);
+}
+
+GatherLayout gather_layout(const Ir& ir, const Op& op) {
+  const Shape shape = gathered_input_shape(ir, op);
+  const std::int64_t axis = gather_axis(ir, op);
+  GatherLayout layout;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    (static_cast<std::int64_t>(d) < axis ? layout.outer : layout.inner) *= shape[d];
+  }
+  return layout;
+}
+
+/// The shards of a group hold its meta shape, the last of them padded.
+Shape whole_of_shards(const InferContext& context, std::int64_t group_size) {
+  const Shape& whole = context.tensor(0).meta_shape;
+  const std::int64_t shard = num_elements(context.type(0).shape);
+  const std::int64_t elements = num_elements(whole);
+  if (whole.empty() || (elements + group_size - 1) / group_size != shard) {
+    raise<ShapeError>(
+        "{}: input is no shard of its meta shape, got {} with meta shape {} in groups of {}, expected {}",
+        context.name(), describe(context, 0), to_string(whole), group_size,
+        whole.empty() ? "a meta shape" : "ceil(elements / group size) elements");
+  }
+  return whole;
+}
+
+std::vector<OutputDef> infer_all_gather(const InferContext& context) {
+  const std::int64_t group_size = checked_group_size(context);
+  const GatherMode mode = gather_mode(context.ir, context.op);
+  const DType dtype = context.type(0).dtype;
+  if (mode == GatherMode::kMetaShape) return {{{dtype, whole_of_shards(context, group_size)}}};
+  Shape shape = gathered_input_shape(context.ir, context.op);
+  const std::int64_t axis = gather_axis(context.ir, context.op);
+  if (mode == GatherMode::kNewAxis) {
+    shape.insert(shape.begin() + axis, group_size);
+  } else {
+    shape[static_cast<std::size_t>(axis)] *= group_size;
+  }
+  return {{{dtype, std::move(shape)}}};
+}
+
+ExchangeKernel all_gather(const ExchangeSpec& spec) {
+  return gather_kernel(spec, gather_layout(spec.ir, spec.op));
+}
+
+/// dt = this replica's part of dout, no summation: right when dout is the same on all members.
+void grad_all_gather(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  const GatherLayout layout = gather_layout(g.ir(), g.op());
+  const TensorId gradient =
+      g.emit("replicated_gather_grad", {g.cotangent(0)},
+             {{"shape", g.in_type(0).shape}, {"outer", layout.outer}, {"group", g.op().attribute("group")}});
+  g.set(0, gradient);
+}
+
+std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
+  checked_group_size(context);
+  return {{{context.type(0).dtype, context.op.attr<Shape>("shape")}}};
+}
+
+ExchangeKernel gather_grad(const ExchangeSpec& spec) {
+  const auto outer = spec.op.attr<std::int64_t>("outer");
+  const std::int64_t elements = num_elements(spec.outputs[0].shape);
+  return own_part_kernel(spec, {.outer = outer, .inner = outer == 0 ? 0 : elements / outer});
+}
+
+// --- reduce_scatter
+// ----------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
+  const std::int64_t group_size = checked_group_size(context);
+  check_reduction(context);
+  const std::int64_t chunk = (num_elements(context.type(0).shape) + group_size - 1) / group_size;
+  const bool sharded = context.op.attr<bool>("configure_output_for_replicated_tensor_sharding");
+  return {{{context.type(0).dtype, {chunk}}, sharded ? context.type(0).shape : Shape{}}};
+}
+
+ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kChunk); }
+
+OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
+  return {.name = name,
+          .inputs = {{"t", kNumbersAndBool}},
+          .attrs = {optional("op", AttrType::kString, std::string("add")),
+                    optional("group", AttrType::kGrouping)},
+          .infer = infer_all_reduce,
+          .exchange = all_reduce,
+          .partition = all_members_rule,
+          .partition_says = "equal in a group, and in groups whose members agree in order",
+          .witness = members_witness,
+          .collective = Collective::kReduce,
+          .popart = popart_all_members,
+          .effects = std::move(effects),
+          .rounding = Rounding::kOnce,
+          .peers = Peers::kGroup,
+          .sink = all_reduce_sink};
+}
+
+}  // namespace
+
+std::vector<OpDef> collective_ops() {
+  return {
+      // No gradient, as in PopXL: gradients stop at an all-reduce.
+      all_reduce_def("replicated_all_reduce", {}),
+      all_reduce_def("replicated_all_reduce_", {{.input = 0, .output = 0}}),
+      {.name = "replicated_all_gather",
+       .inputs = {{"t"}},
+       .attrs = {optional("axis", AttrType::kInt, std::int64_t{0}), optional("group", AttrType::kGrouping),
+                 optional("output_shape", AttrType::kString, std::string("auto"))},
+       .infer = infer_all_gather,
+       .exchange = all_gather,
+       .grad = grad_all_gather,
+       .partition = all_members_rule,
+       .partition_says = "equal in a group, and in groups whose members agree in order",
+       .witness = members_witness,
+       .collective = Collective::kGather,
+       .popart = popart_all_members,
+       .peers = Peers::kGroup},
+      {.name = "replicated_gather_grad",
+       .inputs = {{"t"}},
+       .attrs = {required("shape", AttrType::kInts), required("outer", AttrType::kInt),
+                 optional("group", AttrType::kGrouping)},
+       .infer = infer_gather_grad,
+       .exchange = gather_grad,
+       .no_grad = NoGrad::kThrows,
+       .partition = own_part_rule,
+       .partition_says = "place in the group, and meet of inputs",
+       .witness = own_witness,
+       .internal = true},
+      {.name = "replicated_reduce_scatter",
+       .inputs = {{"t", kNumbersAndBool}},
+       .attrs = {optional("op", AttrType::kString, std::string("add")),
+                 optional("group", AttrType::kGrouping),
+                 optional("configure_output_for_replicated_tensor_sharding", AttrType::kBool, false)},
+       .infer = infer_reduce_scatter,
+       .exchange = reduce_scatter,
+       .no_grad = NoGrad::kThrows,
+       .partition = scatter_rule,
+       .partition_says = "place in the group, and the values of all members",
+       .witness = members_witness,
+       .collective = Collective::kReduce,
+       .popart = popart_scatter,
+       .rounding = Rounding::kOnce,
+       .peers = Peers::kGroup},
+  };
+}
+
+}  // namespace popsr

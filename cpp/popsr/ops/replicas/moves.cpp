@@ -1,0 +1,349 @@
+// Collectives that move values and compute nothing: broadcast, all-to-all, permute, and slices of a replica's
+// own value.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/rules.h"
+
+namespace popsr {
+namespace {
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+/// Which replica a replica's value comes from; none: zeros.
+using SourceOf = std::function<std::optional<Replica>(Replica)>;
+
+ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) {
+  std::vector<std::optional<std::uint32_t>> sources;  // Input block per output block.
+  for (const Replica replica : spec.out_replicas) {
+    const std::optional<Replica> source = source_of(replica);
+    sources.push_back(source ? std::optional(spec.in_labels[0][*source]) : std::nullopt);
+  }
+  const std::int64_t elements = num_elements(spec.outputs[0].shape);
+  return [sources = std::move(sources), replicas = spec.out_replicas, elements,
+          bytes = at(elements) * size_of(spec.outputs[0].dtype)](const ExchangeRun& run) {
+    if (bytes == 0) return;
+    const auto blocks = static_cast<std::int64_t>(sources.size());
+    parallel_for(run.pool, blocks, 1, blocks * elements, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t b = from; b < to; ++b) {
+        if (!run.active(replicas[at(b)])) continue;
+        std::byte* out = run.out[0] + b * run.out_stride[0];
+        const auto source = sources[at(b)];
+        if (source) {
+          std::memcpy(out, run.in[0] + static_cast<std::ptrdiff_t>(*source) * run.in_stride[0], bytes);
+        } else {
+          std::memset(out, 0, bytes);
+        }
+      }
+    });
+  };
+}
+
+std::vector<OutputDef> same_type(const InferContext& context) { return {{context.type(0)}}; }
+
+// --- broadcast
+// ---------------------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_broadcast(const InferContext& context) {
+  const std::int64_t group_size = checked_group_size(context);
+  const auto root = context.op.attr<std::int64_t>("root");
+  if (root < 0 || root >= group_size) {
+    raise<OutOfRangeError>("{}: root is outside its group, got {}, expected 0 to {}", context.name(), root,
+                           group_size - 1);
+  }
+  return same_type(context);
+}
+
+ExchangeKernel broadcast(const ExchangeSpec& spec) {
+  const ReplicaGrouping group = group_of(spec.ir, spec.op);
+  const std::size_t root = at(spec.op.attr<std::int64_t>("root"));
+  return move_kernel(spec, [&](Replica replica) { return group.members(replica)[root]; });
+}
+
+/// key = label of the group's root.
+PartitionId broadcast_rule(const RuleContext& context, std::size_t) {
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                       std::int64_t root) {
+    std::vector<std::uint64_t> result;
+    for (Replica r = 0; r < labels.size(); ++r) result.push_back(labels[group.members(r)[at(root)]]);
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
+}
+
+std::vector<Witness> root_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
+  const ReplicaGrouping group = group_of(ir, op);
+  const std::size_t root = at(op.attr<std::int64_t>("root"));
+  return {{0, group.members(r)[root], group.members(s)[root]}};
+}
+
+/// The root receives the sum of its group's gradients, the others zeros.
+void grad_broadcast(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  g.set(0, g.emit("replicated_broadcast_grad", {g.cotangent(0)},
+                  {{"root", g.op().attribute("root")}, {"group", g.op().attribute("group")}}));
+}
+
+ExchangeKernel broadcast_grad(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kRoot); }
+
+/// key = labels of the members in order on the root; one class of zeros elsewhere.
+PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                       std::int64_t root) {
+    std::vector<std::uint64_t> result = sequence_of_replicas(group, labels);
+    for (Replica r = 0; r < result.size(); ++r) {
+      result[r] = group.index_in_group(r) == root ? result[r] + 1 : 0;
+    }
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
+}
+
+// --- all_to_all and slice: parts along an axis
+// ---------------------------------------------------------------------------
+
+std::int64_t axis_of(const Ir& ir, const Op& op) {
+  return normalize_axis(op.def->name, op.attr<std::int64_t>("axis"),
+                        ir.tensor(op.inputs[0]).type.shape.size());
+}
+
+/// Extent of a part; ShapeError when the axis does not divide.
+std::int64_t part_extent(const InferContext& context) {
+  const std::int64_t group_size = checked_group_size(context);
+  const std::int64_t axis = axis_of(context.ir, context.op);
+  const std::int64_t extent = context.type(0).shape[at(axis)];
+  if (extent % group_size != 0) {
+    raise<ShapeError>("{}: axis {} does not divide into parts, got {} in groups of {}, expected a multiple",
+                      context.name(), axis, describe(context, 0), group_size);
+  }
+  return extent / group_size;
+}
+
+/// The pieces of one part of a value of the shape of input 0.
+GatherLayout part_layout(const Ir& ir, const Op& op) {
+  const Shape& shape = ir.tensor(op.inputs[0]).type.shape;
+  const std::size_t axis = at(axis_of(ir, op));
+  GatherLayout layout{.outer = 1, .inner = shape[axis] / group_size_of(ir, op)};
+  for (std::size_t d = 0; d < axis; ++d) layout.outer *= shape[d];
+  for (std::size_t d = axis + 1; d < shape.size(); ++d) layout.inner *= shape[d];
+  return layout;
+}
+
+std::vector<OutputDef> infer_all_to_all(const InferContext& context) {
+  part_extent(context);
+  return same_type(context);
+}
+
+ExchangeKernel all_to_all(const ExchangeSpec& spec) {
+  return all_to_all_kernel(spec, part_layout(spec.ir, spec.op));
+}
+
+/// Part j of member k goes to member j as its part k: the inverse is the same exchange.
+void grad_all_to_all(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  g.set(0, g.emit("replicated_all_to_all", {g.cotangent(0)},
+                  {{"axis", g.op().attribute("axis")}, {"group", g.op().attribute("group")}}));
+}
+
+std::vector<OutputDef> infer_slice(const InferContext& context) {
+  TensorType type = context.type(0);
+  type.shape[at(axis_of(context.ir, context.op))] = part_extent(context);
+  return {{std::move(type)}};
+}
+
+ExchangeKernel slice(const ExchangeSpec& spec) {
+  return own_part_kernel(spec, part_layout(spec.ir, spec.op));
+}
+
+TensorId gather(GradContext& g, Attribute axis) {
+  return g.emit("replicated_all_gather", {g.cotangent(0)},
+                {{"axis", std::move(axis)},
+                 {"group", g.op().attribute("group")},
+                 {"output_shape", std::string("concat")}});
+}
+
+void grad_slice(GradContext& g) {
+  if (differentiates(g, 0) && g.cotangent(0) != kNone) g.set(0, gather(g, g.op().attribute("axis")));
+}
+
+// --- replica_sharded_slice
+// ---------------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_sharded_slice(const InferContext& context) {
+  const std::int64_t group_size = checked_group_size(context);
+  const auto& [dtype, shape] = context.type(0);
+  return {{{dtype, {(num_elements(shape) + group_size - 1) / group_size}}, shape}};
+}
+
+ExchangeKernel sharded_slice(const ExchangeSpec& spec) {
+  return own_part_kernel(spec, {.outer = 1, .inner = num_elements(spec.outputs[0].shape)});
+}
+
+/// The gathered gradients of all shards without the padding of the last one.
+void grad_sharded_slice(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  TensorId flat = gather(g, std::int64_t{0});
+  const std::int64_t elements = num_elements(g.in_type(0).shape);
+  if (num_elements(g.type(flat).shape) != elements) {
+    using Ints = std::vector<std::int64_t>;
+    flat = g.emit("slice", {flat}, {{"start", Ints{0}}, {"stop", Ints{elements}}});
+  }
+  g.set(0, g.emit("reshape", {flat}, {{"shape", g.in_type(0).shape}}));
+}
+
+// --- permute: "mapping" is the destination of each source, -1 for none
+// -----------------------------------------------------
+
+const std::vector<std::int64_t>& mapping_of(const Op& op) {
+  return op.attr<std::vector<std::int64_t>>("mapping");
+}
+
+std::vector<OutputDef> infer_permute(const InferContext& context) {
+  const std::vector<std::int64_t>& mapping = mapping_of(context.op);
+  const std::int64_t replicas = context.ir.replication();
+  if (static_cast<std::int64_t>(mapping.size()) != replicas) {
+    raise<ReplicaError>("{}: mapping is of other replicas, got {} destinations, expected {}", context.name(),
+                        mapping.size(), replicas);
+  }
+  std::vector<bool> taken(mapping.size(), false);
+  for (std::size_t source = 0; source < mapping.size(); ++source) {
+    const std::int64_t to = mapping[source];
+    if (to < -1 || to >= replicas) {
+      raise<OutOfRangeError>("{}: no such destination, got {} for replica {}, expected 0 to {} or -1",
+                             context.name(), to, source, replicas - 1);
+    }
+    if (to >= 0 && taken[at(to)]) {
+      raise<ReplicaError>("{}: two sources of one replica, got {} twice, expected distinct destinations",
+                          context.name(), to);
+    }
+    if (to >= 0) taken[at(to)] = true;
+  }
+  return same_type(context);
+}
+
+/// The source of each replica; none where nothing arrives.
+std::vector<std::optional<Replica>> sources_of(const Op& op) {
+  const std::vector<std::int64_t>& mapping = mapping_of(op);
+  std::vector<std::optional<Replica>> sources(mapping.size());
+  for (std::size_t source = 0; source < mapping.size(); ++source) {
+    if (mapping[source] >= 0) sources[at(mapping[source])] = static_cast<Replica>(source);
+  }
+  return sources;
+}
+
+ExchangeKernel permute(const ExchangeSpec& spec) {
+  const auto sources = sources_of(spec.op);
+  return move_kernel(spec, [&sources](Replica replica) { return sources[replica]; });
+}
+
+/// key = label of the source; one class of zeros where nothing arrives.
+PartitionId permute_rule(const RuleContext& context, std::size_t) {
+  const auto labels = context.table.labels(context.inputs[0]);
+  std::vector<std::uint64_t> keys;
+  for (const auto source : sources_of(context.op)) keys.push_back(source ? 1 + labels[*source] : 0);
+  return of_keys(context, keys);
+}
+
+std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replica r, Replica s) {
+  const auto sources = sources_of(op);
+  if (!sources[r] || !sources[s]) return {};
+  return {{0, *sources[r], *sources[s]}};
+}
+
+/// Gradients go back where the values came from; what was sent nowhere has none.
+void grad_permute(GradContext& g) {
+  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+  std::vector<std::int64_t> back;
+  for (const auto source : sources_of(g.op()))
+    back.push_back(source ? static_cast<std::int64_t>(*source) : -1);
+  g.set(0, g.emit("replicated_permute", {g.cotangent(0)}, {{"mapping", std::move(back)}}));
+}
+
+std::vector<OpDef> broadcast_ops() {
+  return {
+      {.name = "replicated_broadcast",
+       .inputs = {{"t"}},
+       .attrs = {optional("root", AttrType::kInt, std::int64_t{0}), optional("group", AttrType::kGrouping)},
+       .infer = infer_broadcast,
+       .exchange = broadcast,
+       .grad = grad_broadcast,
+       .partition = broadcast_rule,
+       .partition_says = "that of the roots of the groups",
+       .witness = root_witness,
+       .collective = Collective::kBroadcast,
+       .peers = Peers::kGroup},
+      {.name = "replicated_broadcast_grad",
+       .inputs = {{"t", kNumbersAndBool}},
+       .attrs = {required("root", AttrType::kInt), optional("op", AttrType::kString, std::string("add")),
+                 optional("group", AttrType::kGrouping)},
+       .infer = infer_broadcast,
+       .exchange = broadcast_grad,
+       .no_grad = NoGrad::kThrows,
+       .partition = root_alone_rule,
+       .partition_says = "a root by the values of all members; equal elsewhere",
+       .witness = members_witness,
+       .zero_fill = true,
+       .rounding = Rounding::kOnce,
+       .peers = Peers::kGroup,
+       .internal = true},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> collective_move_ops() {
+  const std::vector<AttrDef> along_axis = {optional("axis", AttrType::kInt, std::int64_t{0}),
+                                           optional("group", AttrType::kGrouping)};
+  std::vector<OpDef> ops = {
+      {.name = "replicated_all_to_all",
+       .inputs = {{"t"}},
+       .attrs = along_axis,
+       .infer = infer_all_to_all,
+       .exchange = all_to_all,
+       .grad = grad_all_to_all,
+       .partition = scatter_rule,
+       .partition_says = "place in the group, and the values of all members",
+       .witness = members_witness,
+       .peers = Peers::kGroup},
+      {.name = "replicated_permute",
+       .inputs = {{"t"}},
+       .attrs = {required("mapping", AttrType::kInts)},
+       .infer = infer_permute,
+       .exchange = permute,
+       .grad = grad_permute,
+       .partition = permute_rule,
+       .partition_says = "that of the sources; equal where nothing arrives",
+       .witness = source_witness,
+       .zero_fill = true,
+       .peers = Peers::kAll},
+      {.name = "replicated_slice",
+       .inputs = {{"t"}},
+       .attrs = along_axis,
+       .infer = infer_slice,
+       .exchange = slice,
+       .grad = grad_slice,
+       .partition = own_part_rule,
+       .partition_says = "place in the group, and meet of inputs",
+       .witness = own_witness},
+      {.name = "replica_sharded_slice",
+       .inputs = {{"t"}},
+       .attrs = {optional("group", AttrType::kGrouping)},
+       .infer = infer_sharded_slice,
+       .exchange = sharded_slice,
+       .grad = grad_sharded_slice,
+       .partition = own_part_rule,
+       .partition_says = "place in the group, and meet of inputs",
+       .witness = own_witness},
+  };
+  for (OpDef& op : broadcast_ops()) ops.push_back(std::move(op));
+  return ops;
+}
+
+}  // namespace popsr

@@ -1,0 +1,73 @@
+// Which replica runs: the root of what differs between replicas without any data.
+#include <cstring>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/rules.h"
+
+namespace popsr {
+namespace {
+
+/// The replica's index in its group, or the number of its group.
+std::int64_t index_of(const Op& op, const ReplicaGrouping& group, Replica replica) {
+  return op.attr<std::string>("what") == "group" ? group.assignment()[replica]
+                                                 : group.index_in_group(replica);
+}
+
+std::vector<OutputDef> infer_replica_index(const InferContext& context) {
+  checked_group_size(context);
+  const auto& what = context.op.attr<std::string>("what");
+  if (what != "index" && what != "group") {
+    raise<AttributeValueError>("{}: unknown what, got '{}', expected index or group", context.name(), what);
+  }
+  const auto dtype = context.op.attr<DType>("dtype");
+  if (dtype != DType::kInt32 && dtype != DType::kUInt32) {
+    raise<DTypeError>("{}: dtype is no index, got {}, expected int32 or uint32", context.name(),
+                      info(dtype).name);
+  }
+  return {{{dtype, {}}}};
+}
+
+/// key = the index itself.
+PartitionId replica_index_rule(const RuleContext& context, std::size_t) {
+  const auto keys = [](const ReplicaGrouping& group, std::span<const std::uint32_t>, std::int64_t of_group) {
+    std::vector<std::uint64_t> result;
+    for (Replica r = 0; r < static_cast<Replica>(group.replicas()); ++r) {
+      result.push_back(
+          static_cast<std::uint64_t>(of_group != 0 ? group.assignment()[r] : group.index_in_group(r)));
+    }
+    return result;
+  };
+  return of_group_keys(context, keys, context.op.attr<std::string>("what") == "group" ? 1 : 0);
+}
+
+ExchangeKernel replica_index(const ExchangeSpec& spec) {
+  const ReplicaGrouping group = group_of(spec.ir, spec.op);
+  std::vector<std::uint32_t> indices;
+  for (const Replica replica : spec.out_replicas) {
+    indices.push_back(static_cast<std::uint32_t>(index_of(spec.op, group, replica)));
+  }
+  return [indices = std::move(indices), replicas = spec.out_replicas](const ExchangeRun& run) {
+    for (std::size_t b = 0; b < indices.size(); ++b) {
+      if (!run.active(replicas[b])) continue;
+      std::memcpy(run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0], &indices[b],
+                  sizeof(indices[b]));
+    }
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> replica_index_ops() {
+  return {{.name = "replica_index",
+           .attrs = {optional("group", AttrType::kGrouping),
+                     optional("what", AttrType::kString, std::string("index")),
+                     optional("dtype", AttrType::kDType, DType::kUInt32)},
+           .infer = infer_replica_index,
+           .exchange = replica_index,
+           .partition = replica_index_rule,
+           .partition_says = "the index itself"}};
+}
+
+}  // namespace popsr

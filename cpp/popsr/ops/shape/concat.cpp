@@ -1,0 +1,86 @@
+// concat: several tensors side by side, copied or as one view of all.
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/shape/view_kernels.h"
+
+namespace popsr {
+namespace {
+
+std::size_t axis_of(const Op& op, std::size_t rank) {
+  return static_cast<std::size_t>(normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank));
+}
+
+std::vector<OutputDef> infer_concat(const InferContext& context) {
+  if (context.op.inputs.empty()) raise<GraphError>("{}: no operands, expected at least one", context.name());
+  Shape shape = context.type(0).shape;
+  const std::size_t axis = axis_of(context.op, shape.size());
+  for (std::size_t i = 1; i < context.op.inputs.size(); ++i) {
+    require_equal_dtypes(context, 0, i);
+    const Shape& next = context.type(i).shape;
+    Shape expected = context.type(0).shape;
+    if (next.size() == expected.size()) expected[axis] = next[axis];
+    if (next != expected) {
+      raise<ShapeError>("{}: shapes differ beside axis {}, got {} and {}, expected equal other extents",
+                        context.name(), axis, describe(context, 0), describe(context, i));
+    }
+    if (__builtin_add_overflow(shape[axis], next[axis], &shape[axis])) {
+      raise<ShapeError>("{}: tensor is too big, got more than 2**63 positions on axis {}", context.name(),
+                        axis);
+    }
+  }
+  return {{{context.type(0).dtype, std::move(shape)}, {}}};
+}
+
+std::vector<ViewPart> concat_parts(const Ir& ir, const Op& op) {
+  std::vector<ViewPart> parts;
+  std::int64_t at = 0;
+  for (const TensorId id : op.inputs) {
+    const Shape& shape = ir.tensor(id).type.shape;
+    ViewPart& part = parts.emplace_back();
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      part.ranges.push_back({0, 1, shape[d]});
+      part.axes.push_back(d);
+    }
+    part.at.assign(shape.size(), 0);
+    const std::size_t axis = axis_of(op, shape.size());
+    part.at[axis] = at;
+    at += shape[axis];
+  }
+  return parts;
+}
+
+BlockKernel eval_concat(const EvalSpec& spec) { return join_kernel(spec, concat_parts(spec.ir, spec.op)); }
+
+void concat_grad(GradContext& g) {
+  const auto axis = static_cast<std::int64_t>(axis_of(g.op(), g.out_type(0).shape.size()));
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
+    const std::int64_t end = at + g.in_type(i).shape[static_cast<std::size_t>(axis)];
+    if (differentiates(g, i)) {
+      using Ints = std::vector<std::int64_t>;
+      g.set(i, g.emit("slice", {g.cotangent(0)},
+                      {{"start", Ints{at}}, {"stop", Ints{end}}, {"step", Ints{1}}, {"axis", Ints{axis}}}));
+    }
+    at = end;
+  }
+}
+
+}  // namespace
+
+std::vector<OpDef> concat_ops() {
+  OpDef concat{.name = "concat",
+               .inputs = {{.name = "ts", .variadic = true}},
+               .attrs = {optional("axis", AttrType::kInt, std::int64_t{0})},
+               .infer = infer_concat,
+               .eval = eval_concat,
+               .grad = concat_grad};
+  OpDef view = concat;
+  view.name = "concat_";
+  view.eval = eval_view;
+  view.view = concat_parts;
+  view.write_back = write_back_view;
+  return {concat, view};
+}
+
+}  // namespace popsr

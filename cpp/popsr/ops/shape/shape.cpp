@@ -1,0 +1,384 @@
+// Ops that move elements: transpose, reshape, flatten, squeeze, slice, detach, and those of them that make
+// views. All keep bits; results but detach's are no shards (their meta shape is empty).
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "popsr/base/error.h"
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/strided.h"
+#include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/shape/view_kernels.h"
+
+namespace popsr {
+
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+std::vector<OutputDef> reshaped(const InferContext& context, Shape shape) {
+  return {{{context.type(0).dtype, std::move(shape)}, {}}};
+}
+
+BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
+
+std::vector<ViewPart> same_order(const Ir&, const Op&) { return {{.same_order = true}}; }
+
+void reshape_grad(GradContext& g) {
+  if (differentiates(g, 0)) g.set(0, g.emit("reshape", {g.cotangent(0)}, {{"shape", g.in_type(0).shape}}));
+}
+
+// ---- transpose
+
+/// The permutation with negative values counted from the end; without one, all dimensions reversed.
+Ints permutation_of(const Op& op, std::size_t rank) {
+  const std::string_view name = op.def->name;
+  auto permutation = op.optional_attr<Ints>("permutation");
+  if (!permutation) {
+    permutation.emplace(rank);
+    std::iota(permutation->rbegin(), permutation->rend(), 0);
+    return *permutation;
+  }
+  if (permutation->size() != rank) {
+    raise<AttributeValueError>("{}: permutation has the wrong length, got {}, expected {} axes", name,
+                               to_string(*permutation), rank);
+  }
+  normalize_axes(name, *permutation, rank);  // Checks range and duplicates.
+  for (std::int64_t& axis : *permutation) axis = normalize_axis(name, axis, rank);
+  return *permutation;
+}
+
+std::vector<OutputDef> infer_transpose(const InferContext& context) {
+  const Shape& from = context.type(0).shape;
+  Shape to;
+  for (const std::int64_t axis : permutation_of(context.op, from.size())) {
+    to.push_back(from[static_cast<std::size_t>(axis)]);
+  }
+  return reshaped(context, std::move(to));
+}
+
+BlockKernel eval_transpose(const EvalSpec& spec) {
+  const Shape& from = spec.inputs[0]->shape;
+  const Shape strides = row_major_strides(from);
+  StridedView view{.shape = spec.outputs[0].shape, .strides = {}};
+  for (const std::int64_t axis : permutation_of(spec.op, from.size())) {
+    view.strides.push_back(strides[static_cast<std::size_t>(axis)]);
+  }
+  return gather_kernel(spec, view);
+}
+
+std::vector<ViewPart> transpose_part(const Ir& ir, const Op& op) {
+  const Shape& from = ir.tensor(op.inputs[0]).type.shape;
+  ViewPart part;
+  for (const std::int64_t extent : from) part.ranges.push_back({0, 1, extent});
+  for (const std::int64_t axis : permutation_of(op, from.size())) {
+    part.axes.push_back(static_cast<std::size_t>(axis));
+  }
+  part.at.assign(from.size(), 0);
+  return {std::move(part)};
+}
+
+void transpose_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  const Ints permutation = permutation_of(g.op(), g.in_type(0).shape.size());
+  Ints inverse(permutation.size());
+  for (std::size_t d = 0; d < permutation.size(); ++d) {
+    inverse[static_cast<std::size_t>(permutation[d])] = static_cast<std::int64_t>(d);
+  }
+  g.set(0, g.emit("transpose", {g.cotangent(0)}, {{"permutation", inverse}}));
+}
+
+// ---- reshape, flatten, squeeze
+
+/// The product of the extents other than -1; AttributeValueError for extents that mean nothing. 0 is an
+/// extent of tensors without elements only.
+std::int64_t known_elements(const InferContext& context, const Shape& shape) {
+  const bool empty = num_elements(context.type(0).shape) == 0;
+  std::int64_t known = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent < -1 || (extent == 0 && !empty)) {
+      raise<AttributeValueError>(
+          "{}: shape holds an extent that is not positive, got {}, expected extents > 0 or -1",
+          context.name(), to_string(shape));
+    }
+    if (extent != -1) known *= extent;
+  }
+  return known;
+}
+
+std::vector<OutputDef> infer_reshape(const InferContext& context) {
+  Shape shape = context.op.attr<Ints>("shape");
+  const std::int64_t known = known_elements(context, shape);
+  const std::int64_t elements = num_elements(context.type(0).shape);
+  const auto inferred = std::ranges::find(shape, -1);
+  if (std::ranges::count(shape, -1) > 1) {
+    raise<AttributeValueError>("{}: more than one extent is to be inferred, got {}, expected at most one -1",
+                               context.name(), to_string(shape));
+  }
+  const bool fits = inferred == shape.end() ? known == elements : known != 0 && elements % known == 0;
+  if (!fits) {
+    raise<ShapeError>("{}: numbers of elements differ, got {} to {}, expected {} elements", context.name(),
+                      describe(context, 0), to_string(shape), elements);
+  }
+  if (inferred != shape.end()) *inferred = elements / known;
+  return reshaped(context, std::move(shape));
+}
+
+std::vector<OutputDef> infer_flatten(const InferContext& context) {
+  return reshaped(context, {num_elements(context.type(0).shape)});
+}
+
+std::vector<OutputDef> infer_squeeze(const InferContext& context) {
+  const Shape& from = context.type(0).shape;
+  const auto given = context.op.optional_attr<Ints>("axes");
+  const Ints axes = normalize_axes(context.name(), given.value_or(Ints{}), from.size());
+  Shape to;
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    const bool named = std::ranges::binary_search(axes, static_cast<std::int64_t>(d));
+    if (named && from[d] != 1) {
+      raise<ShapeError>("{}: axis {} cannot be removed, got {}, expected extent 1", context.name(), d,
+                        describe(context, 0));
+    }
+    if (given ? !named : from[d] != 1) to.push_back(from[d]);
+  }
+  return reshaped(context, std::move(to));
+}
+
+// ---- slice
+
+/// NumPy's rules for one dimension: negative bounds count from the end, then they are clamped.
+Range resolve_range(std::string_view op, std::int64_t start, std::int64_t stop, std::int64_t step,
+                    std::int64_t extent) {
+  const std::int64_t low = step > 0 ? 0 : -1;
+  const auto clamp = [&](std::int64_t bound) {
+    return std::clamp(bound < 0 ? bound + extent : bound, low, low + extent);
+  };
+  const std::int64_t first = clamp(start), last = clamp(stop), down = step > 0 ? 1 : -1;
+  const std::int64_t positions = (last - first) * down;
+  if (positions < 0) {
+    raise<ShapeError>("{}: range is inverted, got {} to {} of extent {}, expected start {} stop", op, start,
+                      stop, extent, step > 0 ? "<=" : ">=");
+  }
+  if (step >= positions || step <= -positions) return {first, down, std::min<std::int64_t>(positions, 1)};
+  const std::int64_t size = step * down;
+  return {.start = first, .step = step, .count = (positions + size - 1) / size};
+}
+
+/// The attribute lists of a slice, all of one length.
+struct SliceLists {
+  Ints start, stop, step, axis;
+};
+
+SliceLists slice_lists(const Op& op) {
+  const std::string_view name = op.def->name;
+  const std::array lists = {op.optional_attr<Ints>("start"), op.optional_attr<Ints>("stop"),
+                            op.optional_attr<Ints>("step"), op.optional_attr<Ints>("axis")};
+  const auto given = std::ranges::find_if(lists, [](const auto& list) { return list.has_value(); });
+  const std::size_t size = given == lists.end() ? 0 : (*given)->size();
+  for (const auto& list : lists) {
+    if (!list || list->size() == size) continue;
+    raise<AttributeValueError>(
+        "{}: start, stop, step and axis differ in length, got {} and {}, expected equal lengths", name, size,
+        list->size());
+  }
+  SliceLists result{.start = {}, .stop = {}, .step = lists[2].value_or(Ints(size, 1)), .axis = {}};
+  constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::int64_t step = result.step[i];
+    if (step == 0) raise<AttributeValueError>("{}: step must not be 0, got 0, expected another int", name);
+    result.start.push_back(lists[0] ? (*lists[0])[i] : step > 0 ? kFirst : kLast);
+    result.stop.push_back(lists[1] ? (*lists[1])[i] : step > 0 ? kLast : kFirst);
+    result.axis.push_back(lists[3] ? (*lists[3])[i] : static_cast<std::int64_t>(i));
+  }
+  return result;
+}
+
+std::vector<Range> slice_ranges(const Op& op, const Shape& shape) {
+  const SliceLists lists = slice_lists(op);
+  normalize_axes(op.def->name, lists.axis, shape.size());  // Checks range and duplicates.
+  std::vector<Range> ranges;
+  for (const std::int64_t extent : shape) ranges.push_back({0, 1, extent});
+  for (std::size_t i = 0; i < lists.axis.size(); ++i) {
+    const auto d = static_cast<std::size_t>(normalize_axis(op.def->name, lists.axis[i], shape.size()));
+    ranges[d] = resolve_range(op.def->name, lists.start[i], lists.stop[i], lists.step[i], shape[d]);
+  }
+  return ranges;
+}
+
+/// The slice of a tensor of that shape.
+StridedView slice_view(const Op& op, const Shape& shape) {
+  const Shape strides = row_major_strides(shape);
+  StridedView view;
+  const std::vector<Range> ranges = slice_ranges(op, shape);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    view.shape.push_back(ranges[d].count);
+    view.strides.push_back(strides[d] * ranges[d].step);
+    view.offset += strides[d] * ranges[d].start;
+  }
+  return view;
+}
+
+std::vector<ViewPart> slice_part(const Ir& ir, const Op& op) {
+  ViewPart part{.ranges = slice_ranges(op, ir.tensor(op.inputs[0]).type.shape)};
+  part.axes.resize(part.ranges.size());
+  std::iota(part.axes.begin(), part.axes.end(), std::size_t{0});
+  part.at.assign(part.ranges.size(), 0);
+  return {std::move(part)};
+}
+
+std::vector<OutputDef> infer_slice(const InferContext& context) {
+  return reshaped(context, slice_view(context.op, context.type(0).shape).shape);
+}
+
+BlockKernel eval_slice(const EvalSpec& spec) {
+  return gather_kernel(spec, slice_view(spec.op, spec.inputs[0]->shape));
+}
+
+void slice_grad(GradContext& g) {
+  if (!differentiates(g, 0)) return;
+  std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(0).shape}};
+  for (const char* const name : {"start", "stop", "step", "axis"})
+    attrs.emplace_back(name, g.op().attribute(name));
+  g.set(0, g.emit("slice_grad", {g.cotangent(0)}, std::move(attrs)));
+}
+
+std::vector<OutputDef> infer_slice_grad(const InferContext& context) {
+  return reshaped(context, context.op.attr<Ints>("shape"));
+}
+
+BlockKernel eval_slice_grad(const EvalSpec& spec) {
+  return embed_kernel(spec, slice_view(spec.op, spec.outputs[0].shape));
+}
+
+// ---- broadcast_to: undoes a sum over axes
+
+std::vector<OutputDef> infer_broadcast_to(const InferContext& context) {
+  const Shape& shape = context.op.attr<Ints>("shape");
+  if (broadcast_shapes(context.name(), context.type(0).shape, shape) != shape) {
+    raise<ShapeError>("{}: shape is too small, got {} to {}, expected a shape it broadcasts to",
+                      context.name(), describe(context, 0), to_string(shape));
+  }
+  return reshaped(context, shape);
+}
+
+BlockKernel eval_broadcast_to(const EvalSpec& spec) {
+  const Shape& shape = spec.outputs[0].shape;
+  return gather_kernel(spec, {.shape = shape, .strides = broadcast_strides(spec.inputs[0]->shape, shape)});
+}
+
+void broadcast_to_grad(GradContext& g) {
+  if (differentiates(g, 0)) g.set(0, g.sum_to(g.cotangent(0), g.in_type(0).shape));
+}
+
+/// Absent lists mean the whole extent (start, stop), 1 (step) and 0, 1, ... (axis). One absent bound inside a
+/// list is written as the least or greatest integer, which is clamped.
+std::vector<OpDef> slice_ops() {
+  const std::vector<AttrDef> lists = {optional("start", AttrType::kInts), optional("stop", AttrType::kInts),
+                                      optional("step", AttrType::kInts), optional("axis", AttrType::kInts)};
+  std::vector<AttrDef> with_shape = lists;
+  with_shape.push_back(required("shape", AttrType::kInts));
+  return {
+      {.name = "slice",
+       .inputs = {{"t"}},
+       .attrs = lists,
+       .infer = infer_slice,
+       .eval = eval_slice,
+       .grad = slice_grad},
+      {.name = "slice_",
+       .inputs = {{"t"}},
+       .attrs = lists,
+       .infer = infer_slice,
+       .eval = eval_view,
+       .no_grad = NoGrad::kThrows,
+       .view = slice_part,
+       .write_back = write_back_view},
+      {.name = "slice_grad",
+       .inputs = {{"dy"}},
+       .attrs = with_shape,
+       .infer = infer_slice_grad,
+       .eval = eval_slice_grad,
+       .internal = true},
+  };
+}
+
+/// Views of the whole operand. Gradients stop there.
+std::vector<OpDef> view_ops() {
+  return {
+      {.name = "transpose_",
+       .inputs = {{"t"}},
+       .attrs = {optional("permutation", AttrType::kInts)},
+       .infer = infer_transpose,
+       .eval = eval_view,
+       .view = transpose_part,
+       .write_back = write_back_view},
+      {.name = "reshape_",
+       .inputs = {{"t"}},
+       .attrs = {required("shape", AttrType::kInts)},
+       .infer = infer_reshape,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
+      {.name = "flatten_",
+       .inputs = {{"t"}},
+       .infer = infer_flatten,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
+      {.name = "detach", .inputs = {{"t"}}, .infer = same_as_input, .eval = eval_copy, .same_bytes = true},
+      {.name = "detach_",
+       .inputs = {{"t"}},
+       .infer = same_as_input,
+       .eval = eval_view,
+       .view = same_order,
+       .write_back = write_back_view},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> shape_ops() {
+  std::vector<OpDef> ops = {
+      {.name = "transpose",
+       .inputs = {{"t"}},
+       .attrs = {optional("permutation", AttrType::kInts)},
+       .infer = infer_transpose,
+       .eval = eval_transpose,
+       .grad = transpose_grad},
+      {.name = "reshape",
+       .inputs = {{"t"}},
+       .attrs = {required("shape", AttrType::kInts)},
+       .infer = infer_reshape,
+       .eval = eval_copy,
+       .grad = reshape_grad,
+       .same_bytes = true},
+      {.name = "flatten",
+       .inputs = {{"t"}},
+       .infer = infer_flatten,
+       .eval = eval_copy,
+       .grad = reshape_grad,
+       .same_bytes = true},
+      {.name = "squeeze",
+       .inputs = {{"t"}},
+       .attrs = {optional("axes", AttrType::kInts)},
+       .infer = infer_squeeze,
+       .eval = eval_copy,
+       .grad = reshape_grad,
+       .same_bytes = true},
+      {.name = "broadcast_to",
+       .inputs = {{"t"}},
+       .attrs = {required("shape", AttrType::kInts)},
+       .infer = infer_broadcast_to,
+       .eval = eval_broadcast_to,
+       .grad = broadcast_to_grad,
+       .internal = true},
+  };
+  for (OpDef& op : slice_ops()) ops.push_back(std::move(op));
+  for (OpDef& op : view_ops()) ops.push_back(std::move(op));
+  return ops;
+}
+
+}  // namespace popsr

@@ -1,0 +1,315 @@
+// var_updates: ops that modify their first input, a variable or accumulator, and return an alias of it.
+//
+// All compute in t's compute type: X of another dtype is converted to that (an fp32 X keeps its precision in
+// a bf16 t) and the result is rounded once. Formulas are sums of rounded products, so they fuse with matrix
+// products.
+#include <algorithm>
+#include <array>
+
+#include "popsr/ops/infer.h"
+#include "popsr/ops/loops/elementwise_walk.h"
+#include "popsr/ops/registry.h"
+#include "popsr/ops/scalar_params.h"
+
+namespace popsr {
+namespace {
+
+using kernels::Ew;
+
+constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor beside t and X.
+
+std::vector<OutputDef> infer_update(const InferContext& context) {
+  require_equal_shapes(context, 0, 1);
+  return {{context.type(0), context.tensor(0).meta_shape}};
+}
+
+// --- accumulate_, accumulate_mean_
+// -------------------------------------------------------------------------------
+
+std::vector<OutputDef> infer_accumulate(const InferContext& context) {
+  check_scalar(context, "f", kFactor, false);
+  return infer_update(context);
+}
+
+/// t = 1*t + f*X; a product with 1 is exact. A constant 0 leaves t alone, whatever X holds.
+BlockKernel accumulate(const EvalSpec& spec) {
+  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  return elementwise_kernel(
+      spec, Ew::kScaledAdd,
+      {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)}});
+}
+
+PartitionId accumulate_partition(const RuleContext& context, std::size_t output) {
+  if (is_zero(context.op, "f")) return context.table.meet(context.inputs[0], context.exec);
+  return meet_of_inputs(context, output);
+}
+
+std::vector<OutputDef> infer_accumulate_mean(const InferContext& context) {
+  check_scalar(context, "step", kFactor, true);
+  return infer_update(context);
+}
+
+/// b = 1 / (step + 1); alpha = 1 - b, beta = b.
+void mean_factors_f32(double* p) {
+  const float b = 1.0F / (static_cast<float>(p[1]) + 1.0F);
+  p[0] = static_cast<double>(1.0F - b);
+  p[1] = static_cast<double>(b);
+}
+void mean_factors_f64(double* p) {
+  p[1] = 1.0 / (p[1] + 1.0);
+  p[0] = 1.0 - p[1];
+}
+using Prepare = void (*)(double*);
+Prepare mean_factors(DType dtype) {
+  return info(dtype).compute == DType::kFloat64 ? mean_factors_f64 : mean_factors_f32;
+}
+
+/// hi = p[0]*in0 + p[1]*in1; with a factor of 0 in0 counts as zeros, so that infinities and NaNs do not stay.
+void mean(const TileArgs& args) {
+  const auto kernel =
+      args.kernels
+          .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(args.compute)];
+  alignas(64) static constexpr std::array<std::byte, kTile * sizeof(double)> kZeros = {};
+  const void* const terms[] = {args.p[0] == 0 ? kZeros.data() : args.in[0], args.in[1]};
+  kernel(args.hi, args.lo, terms, args.n, args.p);
+}
+
+/// t = (1-b)*t + b*X; b is 1 at step 0.
+BlockKernel accumulate_mean(const EvalSpec& spec) {
+  return elementwise_kernel(spec, mean,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, scalar_param(spec, "step", kFactor, 0.0)},
+                             .prepare = mean_factors(spec.outputs[0].dtype),
+                             .residual = true});
+}
+
+/// At step 0 t is overwritten, whatever it held.
+ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
+  const bool is_tensor = kFactor < op.inputs.size() && op.inputs[kFactor] != kNone;
+  return {.ignores = is_tensor ? zeros[kFactor] : is_zero(op, "step")};
+}
+
+/// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
+std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
+                                        bool zero_overwrites = false) {
+  const TensorType& type = spec.outputs[0];
+  const bool wide = is_float(type.dtype) && !is_narrow_float(type.dtype);
+  const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
+  return FoldSink{.product_input = 1,
+                  .target = 0,
+                  .in_registers = wide && spec.inputs[1] == type,
+                  .factors = [&table = spec.kernels, beta, factor_dtype, prepare,
+                              zero_overwrites](const std::byte* const* in) {
+                    double p[2] = {1.0, beta.value};
+                    if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
+                    if (prepare != nullptr) prepare(p);
+                    return FoldFactors{
+                        .alpha = p[0], .beta = p[1], .overwrites = zero_overwrites && p[0] == 0};
+                  }};
+}
+
+std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
+  if (is_zero(spec.op, "f")) return std::nullopt;
+  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 1.0), nullptr);
+}
+std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
+  return accumulate_into(spec, scalar_param(spec, "step", kFactor, 0.0), mean_factors(spec.outputs[0].dtype),
+                         true);
+}
+
+// --- squares and moving averages
+// -------------------------------------------------------------------------------
+
+/// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
+void add_square(const TileArgs& args) {
+  alignas(64) std::array<std::byte, kTile * sizeof(double)> square;
+  const auto kernel = [&args](Ew ew) {
+    return args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)];
+  };
+  const void* const twice[] = {args.in[1], args.in[1]};
+  kernel(Ew::kMul)(square.data(), nullptr, twice, args.n, nullptr);
+  const void* const terms[] = {args.in[0], square.data()};
+  kernel(Ew::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
+}
+
+/// t = t + f*X^2. A constant 0 leaves t alone, whatever X holds.
+BlockKernel accumulate_square(const EvalSpec& spec) {
+  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  return elementwise_kernel(spec, add_square,
+                            {.operands = {0, 1},
+                             .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)},
+                             .residual = true,
+                             .work = 2});
+}
+
+std::vector<OutputDef> infer_moving_average(const InferContext& context) {
+  check_scalar(context, "f", kFactor, true);
+  return infer_update(context);
+}
+
+/// alpha = f, beta = 1 - f.
+void average_factors_f32(double* p) {
+  p[0] = static_cast<double>(static_cast<float>(p[1]));
+  p[1] = static_cast<double>(1.0F - static_cast<float>(p[0]));
+}
+void average_factors_f64(double* p) {
+  p[0] = p[1];
+  p[1] = 1.0 - p[0];
+}
+Prepare average_factors(DType dtype) {
+  return info(dtype).compute == DType::kFloat64 ? average_factors_f64 : average_factors_f32;
+}
+
+/// t = f*t + (1-f)*X.
+BlockKernel moving_average(const EvalSpec& spec) {
+  return elementwise_kernel(spec, Ew::kScaledAdd,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .prepare = average_factors(spec.outputs[0].dtype)});
+}
+
+std::optional<FoldSink> moving_average_sink(const EvalSpec& spec) {
+  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 0.0), average_factors(spec.outputs[0].dtype));
+}
+
+/// t = f*t + (1-f)*X^2.
+BlockKernel moving_average_square(const EvalSpec& spec) {
+  return elementwise_kernel(spec, add_square,
+                            {.operands = {0, 1},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .prepare = average_factors(spec.outputs[0].dtype),
+                             .residual = true,
+                             .work = 2});
+}
+
+// --- accumulator_scale_, accumulator_zero_
+// -----------------------------------------------------------------------
+
+std::vector<OutputDef> infer_scale(const InferContext& context) {
+  check_scalar(context, "f", 1, true);
+  return {{context.type(0), context.tensor(0).meta_shape}};
+}
+
+BlockKernel fill_zeros(const EvalSpec& spec) {
+  const std::size_t bytes = bytes_of(spec.outputs[0]);
+  return [bytes](const BlockRun& run) {
+    for (std::int64_t b = 0; b < run.blocks; ++b) {
+      std::byte* out = run.out[0] + b * run.out_stride[0];
+      std::fill(out, out + bytes, std::byte{0});
+    }
+  };
+}
+
+/// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
+BlockKernel accumulator_scale(const EvalSpec& spec) {
+  if (is_zero(spec.op, "f")) return fill_zeros(spec);
+  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {scalar_param(spec, "f", 1, 1.0)}});
+}
+
+PartitionId scale_partition(const RuleContext& context, std::size_t output) {
+  return is_zero(context.op, "f") ? equal_everywhere(context, output) : meet_of_inputs(context, output);
+}
+
+ZeroFacts scale_zeros(const Op& op, const std::vector<bool>&) {
+  return {.clears = is_zero(op, "f"), .ignores = is_zero(op, "f")};
+}
+
+ZeroFacts always_zeros(const Op&, const std::vector<bool>&) { return {.clears = true, .ignores = true}; }
+
+// --- copy_var_update_
+// --------------------------------------------------------------------------------------------
+
+/// float8 is only copied: a conversion needs a scale.
+std::vector<OutputDef> infer_copy(const InferContext& context) {
+  if (kFloat8.contains(context.type(0).dtype) || kFloat8.contains(context.type(1).dtype)) {
+    require_equal_dtypes(context, 0, 1);
+  }
+  return infer_update(context);
+}
+
+/// t = X; between equal dtypes the bits are kept.
+BlockKernel copy_update(const EvalSpec& spec) { return convert_kernel(spec, 1); }
+
+ZeroFacts copy_zeros(const Op&, const std::vector<bool>& zeros) { return {.clears = zeros[1]}; }
+
+/// Accumulators have to be numbers; factors may be of any of these dtypes.
+InputDef target(DTypeSet dtypes = kNumbers) { return {.name = "t", .dtypes = dtypes}; }
+InputDef source() { return {.name = "X", .dtypes = kNumbers}; }
+
+std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
+
+}  // namespace
+
+std::vector<OpDef> var_update_ops() {
+  return {
+      {.name = "accumulate_",
+       .inputs = {target(), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_accumulate,
+       .eval = accumulate,
+       .partition = accumulate_partition,
+       .partition_says = "meet of inputs; with a constant factor 0 that of t",
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce,
+       .sink = accumulate_sink},
+      {.name = "accumulate_square_",
+       .inputs = {target(), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_accumulate,
+       .eval = accumulate_square,
+       .partition = accumulate_partition,
+       .partition_says = "meet of inputs; with a constant factor 0 that of t",
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
+      {.name = "accumulate_moving_average_",
+       .inputs = {target(kFloating), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_moving_average,
+       .eval = moving_average,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce,
+       .sink = moving_average_sink},
+      {.name = "accumulate_moving_average_square_",
+       .inputs = {target(kFloating), source(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_moving_average,
+       .eval = moving_average_square,
+       .effects = modifies_t(),
+       .rounding = Rounding::kOnce},
+      {.name = "accumulate_mean_",
+       .inputs = {target(kFloating), source(), scalar_input("step")},
+       .attrs = {optional("step", AttrType::kFloat)},
+       .infer = infer_accumulate_mean,
+       .eval = accumulate_mean,
+       .effects = modifies_t(),
+       .zeros = mean_zeros,
+       .rounding = Rounding::kOnce,
+       .sink = accumulate_mean_sink},
+      {.name = "accumulator_scale_",
+       .inputs = {target(), scalar_input("f")},
+       .attrs = {optional("f", AttrType::kFloat)},
+       .infer = infer_scale,
+       .eval = accumulator_scale,
+       .partition = scale_partition,
+       .partition_says = "meet of inputs; with a constant factor 0 equal everywhere",
+       .effects = modifies_t(),
+       .zeros = scale_zeros,
+       .rounding = Rounding::kOnce},
+      {.name = "accumulator_zero_",
+       .inputs = {{.name = "t", .influences = false}},
+       .infer = same_as_input,
+       .eval = fill_zeros,
+       .partition = equal_everywhere,
+       .effects = modifies_t(),
+       .zeros = always_zeros},
+      {.name = "copy_var_update_",
+       .inputs = {{.name = "t", .influences = false}, {"X"}},
+       .infer = infer_copy,
+       .eval = copy_update,
+       .effects = modifies_t(),
+       .zeros = copy_zeros,
+       .rounding = Rounding::kOnce},
+  };
+}
+
+}  // namespace popsr

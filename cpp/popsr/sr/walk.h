@@ -1,0 +1,40 @@
+// Stochastic rounding of arrays: any strides, any number of threads, the same bits. Kernels see contiguous
+// pieces: what is not contiguous goes through a buffer of one tile per thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "popsr/kernels/contract/round.h"
+
+namespace popsr::kernels {
+
+/// Elements of an array in C order; strides in bytes, of any sign, 0 where one element is repeated.
+struct SrArray {
+  std::byte* data = nullptr;
+  SrFormat format = SrFormat::kF32;
+  std::vector<std::int64_t> strides;
+};
+using SrShape = std::vector<std::int64_t>;
+
+/// How many threads `n` elements are worth, at most `threads` (0: default_threads()).
+int parts_for(std::int64_t n, int threads);
+
+/// Calls body(part) for part = 0 .. parts - 1 on the shared pool, on this thread alone while another call has
+/// the pool. Every thread runs in the kernels' floating-point environment.
+void run_parts(int parts, void (*body)(const void* context, int part), const void* context);
+
+/// `call` says op, rounding and scalar; its buffers, formats, n and stream are not looked at. `arrays`: the
+/// output, then the operands, of one shape. The noise of `call.rounding.first` is that of the first element
+/// in C order.
+void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
+
+/// `step` says scalars, keys and first; `arrays`: w, g, m, v of one shape.
+void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
+
+/// `call` says format, key and biased; `arrays`: out, x, y of one shape.
+void sr_run_value(const SrValueAdd& call, const SrShape& shape, const std::vector<SrArray>& arrays,
+                  int threads);
+
+}  // namespace popsr::kernels
