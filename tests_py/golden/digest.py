@@ -6,7 +6,8 @@ dtype, shape and bits of each array; all NaNs are one. A run that ends with an e
 
 No digest depends on the processor, the versions of NumPy and other packages, or the build: inputs are integers scaled
 by powers of two from PCG64; variables that have several values start with such numbers too, other variables as the
-program says. So nothing goes in that NumPy computed with its exp, its sine or its sums.
+program says. No bit comes from NumPy's exp, sine or sums. A program that gives nothing to the host also stores the
+result of its last op.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
 from support.bit_judge import kernels, quiet
 
 import popsr
-from popsr import _core
+from popsr import _core, ops
 from popsr._host_rows import keeps_all_replicas
 
 RUNS, SEED = 2, 5
@@ -61,7 +62,7 @@ ALL = (
 
 
 def configurations() -> list[Configuration]:
-    """Those that this processor can run; on a processor without v3, of its best level."""
+    """``ALL``, with the best level of this processor in place of levels that it lacks."""
     levels = _core.kernel_levels()
     best = popsr.build_info()["instruction set"]
     return list(
@@ -70,9 +71,6 @@ def configurations() -> list[Configuration]:
             for each in ALL
         )
     )
-
-
-# --- what is digested -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -118,9 +116,6 @@ def digests(record: Record, blocks: str = "blocks") -> dict[str, str]:
     }
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
-
-
 def exact(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> Array:
     """Integers scaled by a power of two; 0 and 1 for types that may hold indices, flags or labels."""
     if name in FLOAT8:
@@ -157,10 +152,11 @@ def record_session(
     configuration: Configuration,
     inputs: Callable[[popsr.Session, int], Data],
     writes: Callable[[popsr.Session, int], Data],
+    seed: int = SEED,
 ) -> Record:
-    """Two runs of a session."""
+    """Two runs of a session with that seed."""
     record = Record()
-    options = {"num_threads": configuration.threads, "dedup": configuration.dedup, "seed": SEED}
+    options = {"num_threads": configuration.threads, "dedup": configuration.dedup, "seed": seed}
     with (
         quiet(),
         kernels(configuration.level),
@@ -188,17 +184,22 @@ def record_session(
 def record_ir(build: Callable[[], popsr.Ir], configuration: Configuration) -> Record:
     """Two runs of a program of a file, with data of ``exact``."""
     rng = np.random.default_rng(SEED)
+    ir = build()
+    if not ir.get_all_d2h_streams():
+        with ir.main_graph, popsr.in_sequence():
+            result = ir.main_graph.ops[-1].outputs[0]
+            ops.host_store(popsr.d2h_stream(result.shape, result.dtype, "result"), result)
     return record_session(
-        build(),
+        ir,
         configuration,
         lambda session, run: stream_data(session, rng),
         lambda session, run: start_data(session, rng) if run == 0 else {},
     )
 
 
-def record_random(seed: int, configuration: Configuration) -> Record:
+def record_random(number: int, configuration: Configuration, seed: int = SEED) -> Record:
     """Two runs of a random program; the second gets the same numbers in another order."""
-    program, rng = of_random(seed), np.random.default_rng(SEED)
+    program, rng = of_random(number), np.random.default_rng(SEED)
 
     def inputs(session: popsr.Session, run: int) -> Data:
         used = session.expected_inputs()
@@ -208,7 +209,7 @@ def record_random(seed: int, configuration: Configuration) -> Record:
             if stream in used
         }
 
-    return record_session(program.ir, configuration, inputs, lambda session, run: {})
+    return record_session(program.ir, configuration, inputs, lambda session, run: {}, seed)
 
 
 def record_arrays(name: str, configuration: Configuration) -> Record:
@@ -230,8 +231,9 @@ def record_arrays(name: str, configuration: Configuration) -> Record:
         stack.enter_context(kernels(configuration.level))
         stack.enter_context(stand_ins())
         stack.enter_context(mock.patch.object(sys, "argv", [file, *args]))
-        for op in ("cast", "add_", "axpy_"):
-            stack.enter_context(mock.patch.object(popsr.sr, op, watched(getattr(popsr.sr, op), op)))
+        for name_of_call in ("cast", "add_", "axpy_"):
+            call = getattr(popsr.sr, name_of_call)
+            stack.enter_context(mock.patch.object(popsr.sr, name_of_call, watched(call, name_of_call)))
         runpy.run_path(str(EXAMPLES / file), run_name="__main__")
     return record
 

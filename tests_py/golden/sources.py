@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import math
 import runpy
@@ -31,7 +32,6 @@ from popsr import analysis, compat
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
-RANDOM_PROGRAMS = 40
 
 
 class Built(BaseException):
@@ -173,31 +173,42 @@ def of_training(mode: str) -> popsr.Ir:
 
 
 class ExactProgram(RandomProgram):
-    """A random program whose data is drawn as integers and scaled by a power of two."""
+    """A random program whose data is integers, scaled by a power of two and rounded to the dtype."""
 
     @staticmethod
     def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> Array:
         if name in FLOATS:
-            return (rng.integers(-64, 65, shape) / 32).astype(np_dtype(name))
+            return (rng.integers(-1024, 1025, shape) / 512).astype(np_dtype(name))
         if name in INTS:
             return rng.integers(0, 9, shape).astype(np_dtype(name))
         return RandomProgram.draw(rng, shape, name)
 
 
-def of_random(seed: int) -> ExactProgram:
+def of_random(number: int) -> ExactProgram:
     """The random program of that number."""
-    axes, steps = program_of(seed)
-    program = ExactProgram(axes, seed)
+    axes, steps = program_of(number)
+    program = ExactProgram(axes, number)
     with quiet():
         program.build(steps)
         analysis.analyze(program.ir)
     return program
 
 
-def random_seeds() -> list[int]:
-    """Numbers of the first random programs that round stochastically."""
-    rounding = (seed for seed in range(1000) if program_of(seed)[0].rounding in ("partition", "identical"))
-    return [seed for seed, _ in zip(rounding, range(RANDOM_PROGRAMS), strict=False)]
+def rounds(number: int) -> bool:
+    """True if the random program mostly computes in a format that its mode rounds stochastically."""
+    axes, _ = program_of(number)
+    modes, formats = ("partition", "identical"), ("bfloat16", "float16")
+    return axes.rounding in modes and axes.name in formats and math.prod(axes.shape) > 0
+
+
+def is_plain(number: int) -> bool:
+    """True if the random program does not round stochastically; these have all dtypes and shapes."""
+    return program_of(number)[0].rounding == "off"
+
+
+def first_random(count: int, kind: Callable[[int], bool]) -> dict[str, int]:
+    """The first random programs of a kind, by name."""
+    return {f"random {number}": number for number in itertools.islice(filter(kind, itertools.count()), count)}
 
 
 def _example(name: str, *args: str, session: int = 1) -> Callable[[], popsr.Ir]:
@@ -243,7 +254,10 @@ ARRAYS: dict[str, tuple[str, ...]] = {
 }
 """Examples of popsr.sr, which have no session: file and arguments."""
 
-RANDOM: dict[str, int] = {f"random {seed}": seed for seed in random_seeds()}
-"""Random programs by name."""
+ROUNDING = first_random(40, rounds)
+"""Random programs with stochastic rounding, by name."""
+
+RANDOM = ROUNDING | first_random(20, is_plain)
+"""All random programs."""
 
 NAMES = (*IRS, *ARRAYS, *RANDOM)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import file
-from golden.digest import ALL, Record, all_digests, digest, digests, instructions, record
-from golden.sources import ARRAYS, NAMES, RANDOM
+from golden.digest import ALL, SEED, Record, all_digests, digest, digests, instructions, record, record_random
+from golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -24,17 +24,25 @@ def test_the_file_lists_all_programs_and_no_others() -> None:
     expected = file.read()
     assert tuple(expected) == NAMES
     assert len(NAMES) >= 60
-    assert len(RANDOM) == 40
+    assert len(ROUNDING) == 40
     assert all(tuple(parts) == file.PARTS for parts in expected.values())
 
 
 def test_programs_have_digests_of_their_own() -> None:
-    """Two styles of one program compute the same; otherwise an equal digest means that data was not used."""
     expected = file.read()
     blocks = [parts["blocks"] for name, parts in expected.items() if name in RANDOM]
     outputs = [expected[name]["outputs"] for name in (*RANDOM, *ARRAYS)]
     assert len(set(blocks)) == len(blocks)
     assert len(set(outputs)) == len(outputs)
+
+
+def test_random_programs_round_stochastically() -> None:
+    """With another seed of the session, other bits."""
+    found = {
+        number: [digests(record_random(number, ALL[0], seed)) for seed in (SEED, SEED + 1)]
+        for number in ROUNDING.values()
+    }
+    assert sum(one != other for one, other in found.values()) >= 36
 
 
 @pytest.mark.parametrize("part", ["outputs", "variables"])
