@@ -9,7 +9,7 @@ namespace {
 
 /// What the op really does.
 BlockKernel right_kernel(const EvalSpec& spec) {
-  return default_registry()->at(spec.op.def->name).eval(spec);
+  return default_registry()->at(spec.op.def->name).kernel.eval(spec);
 }
 
 std::ptrdiff_t output_bytes(const EvalSpec& spec) {
