@@ -16,29 +16,10 @@ namespace popsr {
 namespace {
 
 void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats) {
-  const auto count = [&stats](std::string_view name, const Instruction& instruction,
-                              std::uint64_t members = 1) {
-    stats.kernel_calls[std::string(name)] += instruction.executions;
-    stats.blocks[std::string(name)] += instruction.computed * members;
-  };
-  for (const Instruction& instruction : instructions) {
-    if (instruction.kind == Instruction::Kind::kLoop || instruction.kind == Instruction::Kind::kConditional) {
-      add_stats(instruction.body, stats);
-      add_stats(instruction.else_body, stats);
-      continue;
-    }
-    for (const Instruction& part : instruction.body) {
-      if (part.product) count(part.product->def->name, part);
-    }
-    for (const BoundStep& step : instruction.steps) {
-      const std::uint64_t members = instruction.stepped.front().start.size();
-      count(step.op->def->name, instruction, members);
-      count(step.product->def->name, instruction, members);
-    }
-    if (!instruction.steps.empty() && instruction.sink->target) continue;  // the last step is the op
-    count(instruction.op ? instruction.op->def->name : "copy", instruction);
-    if (instruction.steps.empty() && instruction.product) count(instruction.product->def->name, instruction);
-  }
+  count_ops(instructions, [&](std::string_view name, const ExecutionCounts& counts, std::uint64_t members) {
+    stats.kernel_calls[std::string(name)] += counts.executions;
+    stats.blocks[std::string(name)] += counts.blocks * members;
+  });
 }
 
 std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
@@ -214,7 +195,7 @@ std::unique_ptr<Session::Compiled> Session::compile(std::shared_ptr<const Partit
   const SessionOptions& options = state_->options;
   const bool checks = options.check > 0;
   const PlanOptions plan{.dedup = options.dedup && !checks,
-                         .fold = options.check < 1 && !options.check_floats,
+                         .fuse = options.check < 1 && !options.check_floats,
                          .unroll = !checks,
                          .threads = options.num_threads == 0 ? default_threads() : options.num_threads,
                          .clamp_scales = options.clamp_scales,
