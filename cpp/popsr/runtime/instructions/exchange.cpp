@@ -9,7 +9,7 @@ namespace {
 
 /// True where an in-place result would overwrite operands that another block of the op still reads.
 bool overwrites_operands(const PlanBuilder& builder, const LoweredOp& op, PartitionId exec) {
-  if (op.op->def->effects.empty()) return false;
+  if (op.op->def->memory.effects.empty()) return false;
   // A block that holds whole groups reads nothing that others write, since storage is never coarser than
   // blocks. Members are blocks of their own without dedup, where replicas may diverge, and when their seeds
   // differ.
@@ -58,11 +58,11 @@ void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& inst
     work.run.in_stride.push_back(is_given ? static_cast<std::ptrdiff_t>(builder.placement(id).nbytes) : 0);
   }
   bind_outputs(builder, op, exec, work, instruction.copies);
-  work.kernel = op.op->def->exchange(spec);
+  work.kernel = op.op->def->kernel.exchange(spec);
   if (op.exec) work.leaders = builder.leaders(*op.op);
   work.noise = builder.noise_keys(op);
   bind_noise(work.noise, work.run);
-  if (op.op->def->labels) instruction.checks.stray = std::make_unique<StrayLabels>(replicas);
+  if (op.op->def->numerics.labels) instruction.checks.stray = std::make_unique<StrayLabels>(replicas);
   for (const BufferId id : op.out) builder.spread(op, id, exec, instruction.copies);
 }
 

@@ -33,7 +33,7 @@ void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,
   const PartitionId exec = builder.execution(op);
   FusedAccumulation& work = instruction.work.emplace<FusedAccumulation>();
   const Op& product = *fused.steps.back().product.product;
-  work.kernel = product.def->product(builder.spec(product));
+  work.kernel = product.def->kernel.product(builder.spec(product));
   work.divisor = fused.sink.divisor;
   work.ends_in_step = fused.sink.target.has_value();
   instruction.blocks = builder.table().num_blocks(exec);

@@ -36,8 +36,8 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
   work.product = fused.product;
   work.sink = fused.sink;
   work.product_path = fused.path;
-  if (fused.sink.in_registers && fused.product->def->product) {
-    work.kernel = fused.product->def->product(builder.spec(*fused.product));
+  if (fused.sink.in_registers && fused.product->def->kernel.product) {
+    work.kernel = fused.product->def->kernel.product(builder.spec(*fused.product));
   }
   if (!work.kernel) {
     work.tiles =

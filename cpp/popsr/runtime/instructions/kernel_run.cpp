@@ -60,7 +60,7 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   const PartitionId exec = builder.execution(op);
   KernelRun& work = instruction.work.emplace<KernelRun>();
   work.write_back = op.is<lowered::WriteBack>();
-  const EvalFn eval = work.write_back ? op.op->def->write_back : op.op->def->eval;
+  const EvalFn eval = work.write_back ? op.op->def->memory.write_back : op.op->def->kernel.eval;
   POPSR_CHECK(eval != nullptr);
   EvalSpec spec = builder.spec(*op.op);
   spec.clamp_scales = builder.options().clamp_scales;
@@ -71,7 +71,7 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   work.noise = builder.noise_keys(op);
   for (BoundRun& run : work.runs) bind_noise(work.noise, run);
   if (op.exec) work.part = work.runs.front();
-  if (op.op->def->labels) {
+  if (op.op->def->numerics.labels) {
     instruction.checks.stray = std::make_unique<StrayLabels>(builder.table().representatives(exec));
   }
   for (const BufferId id : op.out) builder.spread(op, id, exec, instruction.copies);

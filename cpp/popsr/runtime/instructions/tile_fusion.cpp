@@ -19,7 +19,7 @@ constexpr std::size_t kMaxInputs = 8;
 TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
                        const lowered::FusedProduct& fused, int threads)
     : sink_(fused.sink),
-      rows_kernel_(fused.product->def->product_rows(eval_spec(ir, *fused.product, kernels))) {
+      rows_kernel_(fused.product->def->kernel.rows(eval_spec(ir, *fused.product, kernels))) {
   POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
   const TensorType& product = ir.tensor(fused.product->outputs[0]).type;
   columns_ = product.shape.empty() ? 1 : product.shape.back();
@@ -42,7 +42,7 @@ TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::Kernel
   spec.inputs[sink_.product_input]->shape = shape;
   if (sink_.target) {
     spec.inputs[*sink_.target]->shape = shape;
-    return {op.op->def->eval(spec), nullptr};
+    return {op.op->def->kernel.eval(spec), nullptr};
   }
   // Member m of every group stands at index m of the staging.
   const ReplicaGrouping group = group_of(ir, sink_);
@@ -51,7 +51,7 @@ TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::Kernel
     labels.push_back(static_cast<std::uint32_t>(group.index_in_group(r)));
   }
   ExchangeSpec exchange{spec, {0}, {labels}};
-  return {nullptr, op.op->def->exchange(exchange)};
+  return {nullptr, op.op->def->kernel.exchange(exchange)};
 }
 
 std::size_t TileFusion::staging_bytes() const {

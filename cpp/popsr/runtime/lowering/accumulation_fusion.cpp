@@ -64,7 +64,7 @@ class AccumulationFuser {
     if (op.in[*fused->sink.target] != target || std::ranges::count(op.in, target) != 1) return false;
     if (fused->lhs == target || fused->rhs == target) return false;
     const Op& product = *fused->product;
-    return product.def->product && product.def->product(eval_spec(ir_, product, kernels_));
+    return product.def->kernel.product && product.def->kernel.product(eval_spec(ir_, product, kernels_));
   }
 
   /// True if op i reduces the target of an open chain, at no more products than before, while no other op
@@ -73,8 +73,8 @@ class AccumulationFuser {
     const LoweredOp& op = ops_[i];
     if (!op.is<lowered::Plain>() || op.exec || op.in.size() != 1 || op.out.size() != 1) return false;
     const auto chain = chains_.find(op.in[0]);
-    if (chain == chains_.end() || !op.op->def->sink) return false;
-    const std::optional<FoldSink> sink = op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    if (chain == chains_.end() || !op.op->def->kernel.sink) return false;
+    const std::optional<FoldSink> sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
     if (!sink || sink->target || !sink->in_registers) return false;
     const auto users = users_.find(op.out[0]);
     if (users != users_.end() && users->second.contains(op.in[0])) return false;
@@ -175,7 +175,7 @@ class AccumulationFuser {
     forget(target);
     LoweredOp& op = ops_[last];
     const auto* const own = op.as<lowered::FusedProduct>();
-    FoldSink sink = own ? own->sink : *op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    FoldSink sink = own ? own->sink : *op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
     op.in = {target};
     op.form = lowered::FusedAccumulation{std::move(sink), std::move(steps)};
   }

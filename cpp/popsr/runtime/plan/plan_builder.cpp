@@ -33,7 +33,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
   std::visit(
       Overloaded{
           [&](const lowered::Plain&) {
-            (op.op->def->exchange ? build_exchange : build_kernel_run)(*this, op, instruction);
+            (op.op->def->kernel.exchange ? build_exchange : build_kernel_run)(*this, op, instruction);
           },
           [&](const lowered::WriteBack&) { build_kernel_run(*this, op, instruction); },
           [&](const lowered::Copy&) { build_copy_blocks(*this, op, instruction); },
