@@ -249,10 +249,11 @@ def _length(x: range) -> int:
 
 
 TORCH_BITS = {
-    "torch.bfloat16": "bfloat16",
-    "torch.float8_e4m3fnuz": "float8_143",
-    "torch.float8_e5m2fnuz": "float8_152",
+    f"torch.{kind.as_ml_dtypes().name}": name
+    for name, kind in dtypes.dtype._all.items()
+    if kind.as_ml_dtypes().type.__module__ == "ml_dtypes"
 }
+"""Types of torch that NumPy itself does not have, and popsr's names of them."""
 
 
 def _from_torch(torch: Any, x: Any) -> Array:

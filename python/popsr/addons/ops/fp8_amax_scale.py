@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._float8 import FLOAT8
 from popsr._transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.tensor import Tensor, constant
 
 __all__ = ["fp8_amax_scale"]
-
-_GREATEST = {dtypes.float8_143: 240.0, dtypes.float8_152: 57344.0}
 
 
 @transactional
@@ -31,7 +30,7 @@ def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tens
     to = read_float8(where, dtype)
     greatest = ops.max(finite_magnitudes(read_source(where, src)))
     wide = greatest.dtype
-    exponent = ops.floor(ops.log2(constant(_GREATEST[to], wide) / greatest))
+    exponent = ops.floor(ops.log2(constant(FLOAT8[to].greatest, wide) / greatest))
     exponent = ops.clip(exponent, MIN_SCALE, MAX_SCALE)
     zero = constant(0, wide)
     return ops.cast(ops.where(ops.greater(greatest, zero), exponent, zero), dtypes.int32)
