@@ -16,6 +16,8 @@
 namespace sr_cases {
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
+using popsr::size_of;
 
 inline constexpr FloatFormat kFormats[] = {FloatFormat::kF64,      FloatFormat::kF32,     FloatFormat::kF16,
                                            FloatFormat::kBf16,     FloatFormat::kE4m3fn,  FloatFormat::kE5m2,

@@ -13,6 +13,7 @@
 #include "sr_cases.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include "sr_cases.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 using sr_cases::Case;
 
 namespace {

@@ -12,6 +12,7 @@
 #include "sr_pairs.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "sr_reference.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 TEST_CASE("sr: sums are those of the scalar specification, bit for bit") {
   std::mt19937_64 random(20);
