@@ -4,6 +4,7 @@
 #include <string>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/math/pow2scale.h"
@@ -26,7 +27,7 @@ std::string alternatives(DTypeSet set) {
 }
 
 std::vector<OutputDef> converted(const InferContext& context, DTypeSet accepted) {
-  const auto to = context.op.attr<DType>("data_type");
+  const auto to = context.get(kDataType);
   if (!accepted.contains(to)) {
     raise<DTypeError>("{}: wrong data_type, got {}, expected {}", context.name(), info(to).name,
                       alternatives(accepted));
@@ -54,22 +55,22 @@ BlockKernel eval_from_fp8(const EvalSpec& spec) { return scaled(spec, spec.outpu
 }  // namespace
 
 std::vector<OpDef> fp8_ops() {
-  const std::vector<AttrDef> attrs = {required("data_type", AttrType::kDType)};
+  const std::vector<AttrDef> attrs = {required(kDataType)};
   return {
       {.name = "pow2scale_cast_to_fp8",
        .inputs = {{"t", kFloating}, log2_scale_input()},
        .attrs = attrs,
        .infer = infer_to_fp8,
-       .eval = eval_to_fp8,
-       .no_grad = NoGrad::kThrows,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_to_fp8},
+       .grad = {.missing = NoGrad::kThrows},
+       .numerics = kRoundsOnce},
       {.name = "pow2scale_cast_from_fp8",
        .inputs = {{"t", kFloat8}, log2_scale_input()},
        .attrs = attrs,
        .infer = infer_from_fp8,
-       .eval = eval_from_fp8,
-       .no_grad = NoGrad::kThrows,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_from_fp8},
+       .grad = {.missing = NoGrad::kThrows},
+       .numerics = kRoundsOnce},
   };
 }
 
