@@ -169,6 +169,11 @@ class dtype:  # noqa: N801 - PopXL's spelling
             )
         return found
 
+    @property
+    def _is_foreign(self) -> builtins.bool:
+        """True if NumPy itself has no such type: it is one of ml_dtypes."""
+        return self._plain.type.__module__ == "ml_dtypes"
+
     def as_numpy(self) -> np.dtype[Any]:
         """The NumPy type of host data (bfloat16: that of ml_dtypes; float8: bits in a structure)."""
         return self._numpy

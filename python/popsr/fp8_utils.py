@@ -78,10 +78,10 @@ def host_pow2scale_cast_to_fp8(
 
     Args:
         src: float16, bfloat16, float32 or float64, any shape.
-        dtype: ``float8_143`` (default) or ``float8_152``.
+        dtype: a float8 type. Default: ``float8_143``.
         log2_scale: the exponent of the scale, any int.
-        nan_on_overflow: what is too large becomes NaN, else the largest float8 of its sign. Infinite data is NaN
-            either way.
+        nan_on_overflow: what is too large becomes infinite, or NaN where the type has no infinity; else the largest
+            float8 of its sign. Infinite data becomes so either way.
     Returns:
         Structured array of ``dtype.as_numpy()`` and the shape of ``src``.
     Raises:
@@ -271,7 +271,7 @@ def host_fp8_mse_scale(src: Array, dtype: dtypes.dtype | None = None) -> tuple[f
 
     Args:
         src: float16, bfloat16, float32 or float64. Infinities and NaN are left out.
-        dtype: ``float8_143`` (default) or ``float8_152``.
+        dtype: a float8 type. Default: ``float8_143``.
     Returns:
         The expected mean squared error relative to ``src`` itself, and the scale, from -31 to 31.
     Raises:

@@ -39,7 +39,7 @@ def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tenso
     Args:
         src: what is to become float8: float16, bfloat16, float32 or float64, any shape but an empty one. Infinities and
             NaN are left out.
-        dtype: ``float8_143`` or ``float8_152``.
+        dtype: a float8 type.
     Returns:
         int32 scalar from -31 to 31; 0 where no element is other than 0. For ``ops.pow2scale_cast_to_fp8``; its negative
         undoes it.
