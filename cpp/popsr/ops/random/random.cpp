@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
@@ -126,34 +125,11 @@ class Draws {
 
 /// Distance of the numbers of the dtype around v.
 double spacing(DType dtype, double v) {
-  const auto [precision, place] = [&]() -> std::array<int, 2> {
-    switch (dtype) {
-      case DType::kFloat64:
-        return {53, -1074};
-      case DType::kFloat32:
-        return {24, -149};
-      case DType::kFloat16:
-        return {11, -24};
-      default:
-        return {8, -133};
-    }
-  }();
+  const FloatFormat format = format_of(dtype);
+  const int least = least_exponent(format);
   int exponent = 0;
   std::frexp(v, &exponent);
-  return std::ldexp(1.0, v == 0 ? place : std::max(exponent - precision, place));
-}
-
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::numeric_limits<double>::max();
-    case DType::kFloat32:
-      return static_cast<double>(std::numeric_limits<float>::max());
-    case DType::kFloat16:
-      return 65504.0;
-    default:
-      return 0x1.FEp127;
-  }
+  return std::ldexp(1.0, v == 0 ? least : std::max(exponent - info(format).precision, least));
 }
 
 Law uniform_law(const Op& op, DType dtype) {
@@ -195,7 +171,7 @@ std::vector<OutputDef> infer_uniform(const InferContext& context) {
   const OutputDef output = random_output(context);
   const double low = context.get(kLow), high = context.get(kHigh);
   const DType dtype = output.type.dtype;
-  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > largest(dtype)) {
+  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > greatest(format_of(dtype))) {
     raise<AttributeValueError>(
         "{}: range is not finite in {}, got low={} and high={}, expected finite bounds", context.name(),
         info(dtype).name, low, high);

@@ -1,5 +1,5 @@
 // Reductions over any axes: sum, mean, max, min, prod and those of magnitudes, squares and exponentials.
-#include <limits>
+#include <cmath>
 #include <vector>
 
 #include "popsr/ops/infer.h"
@@ -53,20 +53,13 @@ void l1_grad(GradContext& g) {
   if (differentiates(g, 0)) g.set(0, g.emit("abs_grad", {g.in(0), keep_reduced(g, g.cotangent(0))}));
 }
 
-/// The least positive number of a floating dtype.
-double least_positive(DType dtype) {
-  if (dtype == DType::kFloat64) return std::numeric_limits<double>::denorm_min();
-  if (dtype == DType::kFloat32) return static_cast<double>(std::numeric_limits<float>::denorm_min());
-  return dtype == DType::kFloat16 ? 0x1p-24 : 0x1p-133;
-}
-
 /// dy * t / y; where y is 0 so is t, and t / least is 0.
 void l2_grad(GradContext& g) {
   if (!differentiates(g, 0)) return;
   const TensorType& type = g.out_type(0);
-  const TensorId least =
-      g.emit("broadcast_to", {g.scalar(least_positive(type.dtype), type.dtype)}, {{"shape", type.shape}});
-  const TensorId norm = g.emit("maximum", {g.out(0), least});
+  const double least = std::ldexp(1.0, least_exponent(format_of(type.dtype)));
+  const TensorId leasts = g.emit("broadcast_to", {g.scalar(least, type.dtype)}, {{"shape", type.shape}});
+  const TensorId norm = g.emit("maximum", {g.out(0), leasts});
   const TensorId direction = g.emit("div", {g.in(0), keep_reduced(g, norm)});
   g.set(0, g.emit("mul", {direction, keep_reduced(g, g.cotangent(0))}));
 }
