@@ -12,7 +12,7 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 // ---- add, sub, mul, div
 
@@ -67,31 +67,31 @@ std::vector<OpDef> arithmetic_ops() {
       {.name = "add",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kAdd>,
+       .eval = elementwise<ElementwiseOp::kAdd>,
        .grad = add_grad,
        .rounding = Rounding::kOnce},
       {.name = "add_",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary_inplace,
-       .eval = elementwise<Ew::kAdd>,
+       .eval = elementwise<ElementwiseOp::kAdd>,
        .effects = {{0, 0}},
        .rounding = Rounding::kOnce},
       {.name = "sub",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kSub>,
+       .eval = elementwise<ElementwiseOp::kSub>,
        .grad = sub_grad,
        .rounding = Rounding::kOnce},
       {.name = "mul",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = infer_mul,
-       .eval = elementwise<Ew::kMul>,
+       .eval = elementwise<ElementwiseOp::kMul>,
        .grad = mul_grad,
        .rounding = Rounding::kOnce},
       {.name = "div",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kDiv>,
+       .eval = elementwise<ElementwiseOp::kDiv>,
        .grad = div_grad,
        .rounding = Rounding::kOnce},
   };
@@ -107,7 +107,7 @@ BlockKernel eval_maximum(const EvalSpec& spec) {
     EvalSpec fold = spec;
     fold.inputs = {spec.inputs[0], spec.inputs[i]};
     if (i > 1) fold.inputs[0] = spec.outputs[0];
-    folds.push_back(elementwise_kernel(fold, Ew::kMaximum));
+    folds.push_back(elementwise_kernel(fold, ElementwiseOp::kMaximum));
   }
   return [folds = std::move(folds)](const BlockRun& run) {
     folds[0](run);
@@ -176,18 +176,18 @@ void pow_grad(GradContext& g) {
 }
 
 std::vector<OpDef> function_ops() {
-  const OpDef exp = unary_op("exp", kFloating, elementwise<Ew::kExp>, exp_grad, Rounding::kOnce);
+  const OpDef exp = unary_op("exp", kFloating, elementwise<ElementwiseOp::kExp>, exp_grad, Rounding::kOnce);
   return {
-      unary_op("negate", kNumbers, elementwise<Ew::kNegate>, negate_grad, Rounding::kNone),
-      unary_op("abs", kNumbers, elementwise<Ew::kAbs>, abs_grad, Rounding::kNone),
+      unary_op("negate", kNumbers, elementwise<ElementwiseOp::kNegate>, negate_grad, Rounding::kNone),
+      unary_op("abs", kNumbers, elementwise<ElementwiseOp::kAbs>, abs_grad, Rounding::kNone),
       exp,
       inplace_form(exp, "exp_"),
-      unary_op("log", kFloating, elementwise<Ew::kLog>, log_grad, Rounding::kOnce),
-      unary_op("sqrt", kFloating, elementwise<Ew::kSqrt>, sqrt_grad, Rounding::kOnce),
+      unary_op("log", kFloating, elementwise<ElementwiseOp::kLog>, log_grad, Rounding::kOnce),
+      unary_op("sqrt", kFloating, elementwise<ElementwiseOp::kSqrt>, sqrt_grad, Rounding::kOnce),
       {.name = "pow",
        .inputs = {{"t", kFloating}, {"e", kFloating}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kPow>,
+       .eval = elementwise<ElementwiseOp::kPow>,
        .grad = pow_grad,
        .rounding = Rounding::kOnce},
       {.name = "maximum",
@@ -212,7 +212,7 @@ BlockKernel eval_scaled_add(const EvalSpec& spec) {
     const bool given = input < spec.inputs.size() && spec.inputs[input].has_value();
     return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.attr<double>(name)};
   };
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1}, .params = {factor("a", 2), factor("b", 3)}});
 }
 

@@ -12,7 +12,7 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 // ---- sin, cos, log2, rsqrt
 
@@ -60,7 +60,7 @@ ScalarParam rounded_bound(const EvalSpec& spec, std::string_view name) {
   return {.value = read_scalar(spec.kernels, dtype, bytes.data())};
 }
 
-template <Ew ew>
+template <ElementwiseOp ew>
 BlockKernel eval_clip(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.params = {rounded_bound(spec, "min"), rounded_bound(spec, "max")}});
 }
@@ -103,7 +103,8 @@ std::vector<OutputDef> infer_increment_mod(const InferContext& context) {
 
 BlockKernel eval_increment_mod(const EvalSpec& spec) {
   const auto attr = [&](std::string_view name) { return ScalarParam{.value = spec.op.attr<double>(name)}; };
-  return elementwise_kernel(spec, Ew::kIncrementMod, {.params = {attr("increment"), attr("modulus")}});
+  return elementwise_kernel(spec, ElementwiseOp::kIncrementMod,
+                            {.params = {attr("increment"), attr("modulus")}});
 }
 
 // ---- identity
@@ -125,29 +126,29 @@ std::vector<OpDef> elementary_ops() {
       .eval = eval_increment_mod,
       .rounding = Rounding::kOnce};
   return {
-      unary_op("sin", kFloating, elementwise<Ew::kSin>, sin_grad, Rounding::kOnce),
-      unary_op("cos", kFloating, elementwise<Ew::kCos>, cos_grad, Rounding::kOnce),
-      unary_op("log2", kFloating, elementwise<Ew::kLog2>, log2_grad, Rounding::kOnce),
-      unary_op("rsqrt", kFloating, elementwise<Ew::kRsqrt>, rsqrt_grad, Rounding::kOnce),
-      unary_op("floor", kNumbers, elementwise<Ew::kFloor>, zero_gradient, Rounding::kNone),
-      unary_op("ceil", kNumbers, elementwise<Ew::kCeil>, zero_gradient, Rounding::kNone),
-      unary_op("sign", kNumbers, elementwise<Ew::kSign>, zero_gradient, Rounding::kNone),
+      unary_op("sin", kFloating, elementwise<ElementwiseOp::kSin>, sin_grad, Rounding::kOnce),
+      unary_op("cos", kFloating, elementwise<ElementwiseOp::kCos>, cos_grad, Rounding::kOnce),
+      unary_op("log2", kFloating, elementwise<ElementwiseOp::kLog2>, log2_grad, Rounding::kOnce),
+      unary_op("rsqrt", kFloating, elementwise<ElementwiseOp::kRsqrt>, rsqrt_grad, Rounding::kOnce),
+      unary_op("floor", kNumbers, elementwise<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
+      unary_op("ceil", kNumbers, elementwise<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
+      unary_op("sign", kNumbers, elementwise<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),
       {.name = "clip",
        .inputs = {{"t", kNumbers}},
        .attrs = bounds(),
        .infer = infer_clip,
-       .eval = eval_clip<Ew::kClip>,
+       .eval = eval_clip<ElementwiseOp::kClip>,
        .grad = clip_grad},
       {.name = "clip_grad",
        .inputs = {{"y", kFloating}, {"dy", kFloating}},
        .attrs = bounds(),
        .infer = all_same,
-       .eval = eval_clip<Ew::kClipGrad>,
+       .eval = eval_clip<ElementwiseOp::kClipGrad>,
        .internal = true},
       {.name = "fmod",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kFmod>,
+       .eval = elementwise<ElementwiseOp::kFmod>,
        .grad = fmod_grad},
       increment_mod,
       inplace_form(increment_mod, "increment_mod_"),
