@@ -22,7 +22,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
 constexpr Attr<double> kLow{"low"};
@@ -62,10 +62,9 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
                  const Law& law) {
   const std::int64_t pairs = (n + 1) / 2;
   alignas(64) Doubles radius, angle, cosine, sine;
-  const auto apply = [&](Ew ew, double* to, const double* from) {
+  const auto apply = [&](ElementwiseOp ew, double* to, const double* from) {
     const std::array<const void*, 1> operands = {from};
-    kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(Compute::kF64)](
-        to, nullptr, operands.data(), pairs, nullptr);
+    kernels.elementwise(ew, Compute::kF64)(to, nullptr, operands.data(), pairs, nullptr);
   };
   to_doubles(kernels, radius.data(), bits, 0, 2, 0, pairs);
   to_doubles(kernels, angle.data(), bits, 1, 2, 11, pairs);
@@ -73,11 +72,11 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
     radius[j] = (radius[j] + 1.0) * 0x1p-64;
     angle[j] = angle[j] * 0x1p-53 * 6.28318530717958647692;
   }
-  apply(Ew::kLog, radius.data(), radius.data());
+  apply(ElementwiseOp::kLog, radius.data(), radius.data());
   for (std::int64_t j = 0; j < pairs; ++j) radius[static_cast<std::size_t>(j)] *= -2.0;
-  apply(Ew::kSqrt, radius.data(), radius.data());
-  apply(Ew::kCos, cosine.data(), angle.data());
-  apply(Ew::kSin, sine.data(), angle.data());
+  apply(ElementwiseOp::kSqrt, radius.data(), radius.data());
+  apply(ElementwiseOp::kCos, cosine.data(), angle.data());
+  apply(ElementwiseOp::kSin, sine.data(), angle.data());
   for (std::int64_t i = 0; i < n; ++i) {
     const auto j = static_cast<std::size_t>(i / 2);
     values[i] = law.start + law.factor * (radius[j] * (i % 2 == 0 ? cosine[j] : sine[j]));

@@ -101,16 +101,16 @@ OpDef extreme(std::string_view name, EvalFn eval) {
 
 std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> ops = {
-      over_axes("sum", kNumbers, reduction<Fold::kSum>, sum_grad),
-      over_axes("mean", kNumbers, reduction<Fold::kMean>, mean_grad),
-      extreme("max", reduction<Fold::kMax>),
-      extreme("min", reduction<Fold::kMin>),
-      over_axes("prod", kNumbers, reduction<Fold::kProd>, prod_grad),
-      over_axes("sumsquare", kNumbers, reduction<Fold::kSumSquare>, sumsquare_grad),
-      over_axes("l1", kNumbers, reduction<Fold::kL1>, l1_grad),
-      over_axes("l2", kFloating, reduction<Fold::kL2>, l2_grad),
-      over_axes("logsum", kFloating, reduction<Fold::kLogSum>, logsum_grad),
-      over_axes("logsumexp", kFloating, reduction<Fold::kLogSumExp>, logsumexp_grad),
+      over_axes("sum", kNumbers, reduction<ReductionOp::kSum>, sum_grad),
+      over_axes("mean", kNumbers, reduction<ReductionOp::kMean>, mean_grad),
+      extreme("max", reduction<ReductionOp::kMax>),
+      extreme("min", reduction<ReductionOp::kMin>),
+      over_axes("prod", kNumbers, reduction<ReductionOp::kProd>, prod_grad),
+      over_axes("sumsquare", kNumbers, reduction<ReductionOp::kSumSquare>, sumsquare_grad),
+      over_axes("l1", kNumbers, reduction<ReductionOp::kL1>, l1_grad),
+      over_axes("l2", kFloating, reduction<ReductionOp::kL2>, l2_grad),
+      over_axes("logsum", kFloating, reduction<ReductionOp::kLogSum>, logsum_grad),
+      over_axes("logsumexp", kFloating, reduction<ReductionOp::kLogSumExp>, logsumexp_grad),
   };
   for (const auto family : {softmax_ops, scan_ops, order_ops}) {
     for (OpDef& op : family()) ops.push_back(std::move(op));

@@ -19,7 +19,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::size_t kValues = 1, kIndices = 2, kFactor = 3;
 
@@ -83,8 +83,7 @@ class SparseAccumulate {
         dtype_(spec.outputs[0].dtype),
         value_dtype_(spec.inputs[kValues]->dtype),
         compute_(compute_of(dtype_)),
-        add_(spec.kernels
-                 .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(compute_)]),
+        add_(spec.kernels.elementwise(ElementwiseOp::kScaledAdd, compute_)),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         factor_(scalar_param(spec, "f", kFactor, 1.0)),
         factor_dtype_(factor_.input ? spec.inputs[*factor_.input]->dtype : DType::kFloat64),
@@ -166,7 +165,7 @@ class SparseAccumulate {
   const kernels::KernelTable& kernels_;
   DType dtype_, value_dtype_;
   Compute compute_;
-  kernels::EwFn add_;
+  kernels::ElementwiseFn add_;
   bool stochastic_;
   ScalarParam factor_;
   DType factor_dtype_;

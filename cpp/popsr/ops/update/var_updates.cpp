@@ -14,7 +14,7 @@
 namespace popsr {
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor beside t and X.
 
@@ -35,7 +35,7 @@ std::vector<OutputDef> infer_accumulate(const InferContext& context) {
 BlockKernel accumulate(const EvalSpec& spec) {
   if (is_zero(spec.op, "f")) return copy_kernel(spec);
   return elementwise_kernel(
-      spec, Ew::kScaledAdd,
+      spec, ElementwiseOp::kScaledAdd,
       {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)}});
 }
 
@@ -66,9 +66,7 @@ Prepare mean_factors(DType dtype) {
 
 /// hi = p[0]*in0 + p[1]*in1; with a factor of 0 in0 counts as zeros, so that infinities and NaNs do not stay.
 void mean(const TileArgs& args) {
-  const auto kernel =
-      args.kernels
-          .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(args.compute)];
+  const auto kernel = args.kernels.elementwise(ElementwiseOp::kScaledAdd, args.compute);
   alignas(64) static constexpr std::array<std::byte, kTile * sizeof(double)> kZeros = {};
   const void* const terms[] = {args.p[0] == 0 ? kZeros.data() : args.in[0], args.in[1]};
   kernel(args.hi, args.lo, terms, args.n, args.p);
@@ -123,13 +121,11 @@ std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
 /// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
 void add_square(const TileArgs& args) {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> square;
-  const auto kernel = [&args](Ew ew) {
-    return args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)];
-  };
+  const auto kernel = [&args](ElementwiseOp ew) { return args.kernels.elementwise(ew, args.compute); };
   const void* const twice[] = {args.in[1], args.in[1]};
-  kernel(Ew::kMul)(square.data(), nullptr, twice, args.n, nullptr);
+  kernel(ElementwiseOp::kMul)(square.data(), nullptr, twice, args.n, nullptr);
   const void* const terms[] = {args.in[0], square.data()};
-  kernel(Ew::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
+  kernel(ElementwiseOp::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
 }
 
 /// t = t + f*X^2. A constant 0 leaves t alone, whatever X holds.
@@ -162,7 +158,7 @@ Prepare average_factors(DType dtype) {
 
 /// t = f*t + (1-f)*X.
 BlockKernel moving_average(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1},
                              .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype)});
@@ -203,7 +199,8 @@ BlockKernel fill_zeros(const EvalSpec& spec) {
 /// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
 BlockKernel accumulator_scale(const EvalSpec& spec) {
   if (is_zero(spec.op, "f")) return fill_zeros(spec);
-  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {scalar_param(spec, "f", 1, 1.0)}});
+  return elementwise_kernel(spec, ElementwiseOp::kScale,
+                            {.operands = {0}, .params = {scalar_param(spec, "f", 1, 1.0)}});
 }
 
 PartitionId scale_partition(const RuleContext& context, std::size_t output) {
