@@ -8,6 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 
