@@ -10,7 +10,7 @@
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/verify.h"
 #include "popsr/ir/written_inputs.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 #include "program.h"
 
 using namespace popsr;

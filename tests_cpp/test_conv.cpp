@@ -8,7 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/nn/conv/kernel.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 #include "program.h"
 
 using namespace popsr;

@@ -10,7 +10,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/verify.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 #include "program.h"
 
 using namespace popsr;

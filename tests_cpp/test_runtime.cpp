@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "popsr/base/error.h"
-#include "popsr/runtime/claims.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/check/claims.h"
+#include "popsr/runtime/session/session.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"

@@ -16,7 +16,7 @@
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 
 namespace popsr::test {
 namespace {

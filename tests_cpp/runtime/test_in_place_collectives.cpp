@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "fuzz/bit_judge.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
 

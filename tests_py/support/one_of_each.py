@@ -29,8 +29,8 @@ from popsr.addons.transforms.stash import Restore, Stash
 from popsr.context import _context
 from popsr.fp8_utils import CandidateConfig, FpDef
 from popsr.ops.conv import MultiConvOptions
+from popsr.ops.optimisers import OptimizerValue
 from popsr.ops.pool import ReceptiveAttributes
-from popsr.ops.var_updates_optimisers import OptimizerValue
 from popsr.replicas import CommGroup, CommGroupType, VariableSettings
 
 __all__ = ["World"]

@@ -5,7 +5,7 @@
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/ir/verify.h"
-#include "popsr/runtime/session.h"
+#include "popsr/runtime/session/session.h"
 
 namespace popsr::bindings {
 namespace {

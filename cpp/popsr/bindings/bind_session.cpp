@@ -12,8 +12,8 @@
 #include "popsr/bindings/gil.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/runtime/session.h"
-#include "popsr/runtime/stray_labels.h"
+#include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/session/session.h"
 
 namespace popsr::bindings {
 namespace {

@@ -1,4 +1,4 @@
-"""Activations with kernels of their own. More of them: elementwise.py.
+"""Activations.
 
 Names that end in ``_`` write the result into their argument and return an alias of it.
 """
@@ -9,11 +9,16 @@ from popsr._emit import emit
 from popsr.tensor import Tensor
 
 __all__ = [
+    "gelu",
+    "gelu_",
     "geluerf",
     "geluerf_",
+    "relu",
+    "relu_",
     "sigmoid",
     "swish",
     "swish_",
+    "tanh",
 ]
 
 
@@ -82,3 +87,70 @@ def swish_(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("swish_", {"t": t})
+
+
+def tanh(t: Tensor) -> Tensor:
+    """Hyperbolic tangent.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("tanh", {"t": t})
+
+
+def relu(t: Tensor) -> Tensor:
+    """The operand where it is positive, else 0.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is bool.
+    """
+    return emit("relu", {"t": t})
+
+
+def relu_(t: Tensor) -> Tensor:
+    """``relu`` in place.
+
+    Args:
+        t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is not of a fitting dtype.
+    """
+    return emit("relu_", {"t": t})
+
+
+def gelu(t: Tensor) -> Tensor:
+    """Gaussian error linear unit, in its form with tanh.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("gelu", {"t": t})
+
+
+def gelu_(t: Tensor) -> Tensor:
+    """``gelu`` in place.
+
+    Args:
+        t: what is modified.
+    Returns:
+        An alias of ``t``.
+    Raises:
+        GraphError: ``t`` is a constant.
+        DTypeError: ``t`` is not of a fitting dtype.
+    """
+    return emit("gelu_", {"t": t})

@@ -10,7 +10,7 @@ from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
 from popsr.graph import Graph
 
-__all__ = ["CODE_LOCATION", "code_copy", "remote_code_load"]
+__all__ = ["remote_code_load"]
 
 CODE_LOCATION = Literal["executable", "compute_buffer", "io_buffer"]
 

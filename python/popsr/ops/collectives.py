@@ -12,20 +12,9 @@ from popsr._calls import explain_calls
 from popsr._choices import Choices
 from popsr._emit import emit
 from popsr._suggestions import unknown_attribute
-from popsr.ops.collective_moves import (
-    replica_sharded_slice,
-    replicated_all_to_all,
-    replicated_broadcast,
-    replicated_permute,
-    replicated_slice,
-)
-from popsr.ops.collective_pairs import (
-    all_reduce,
-    all_reduce_identical_grad_inputs,
-    all_reduce_identical_inputs,
-    replicated_all_reduce_identical_grad_inputs,
-    replicated_all_reduce_identical_inputs,
-)
+from popsr.ops import collective_moves, collective_pairs
+from popsr.ops.collective_moves import *
+from popsr.ops.collective_pairs import *
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -34,21 +23,13 @@ __all__ = [
     "CollectiveOps",
     "CommGroup",
     "CommGroupType",
-    "all_reduce",
-    "all_reduce_identical_grad_inputs",
-    "all_reduce_identical_inputs",
-    "replica_sharded_slice",
     "replicated_all_gather",
     "replicated_all_reduce",
     "replicated_all_reduce_",
-    "replicated_all_reduce_identical_grad_inputs",
-    "replicated_all_reduce_identical_inputs",
-    "replicated_all_to_all",
-    "replicated_broadcast",
-    "replicated_permute",
     "replicated_reduce_scatter",
-    "replicated_slice",
     "to_collective_op",
+    *collective_moves.__all__,
+    *collective_pairs.__all__,
 ]
 
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]

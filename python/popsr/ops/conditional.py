@@ -16,7 +16,7 @@ from popsr.ops._sites import Site, require_modifiable
 from popsr.ops.control import _bind_graph
 from popsr.tensor import Tensor, TensorLike
 
-__all__ = ["ConditionalSiteInfo", "conditional", "conditional_with_info"]
+__all__ = ["conditional", "conditional_with_info"]
 
 BranchInputs = Iterable[TensorLike | Iterable[TensorLike]]
 

@@ -1,11 +1,14 @@
-"""Random zeros, by a seed that is a tensor."""
+"""Random zeros, of single elements or of whole slices, by a seed that is a tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from popsr._args import read_shape
 from popsr._emit import emit
 from popsr.tensor import Tensor
 
-__all__ = ["dropout"]
+__all__ = ["dropout", "shaped_dropout"]
 
 
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
@@ -25,3 +28,24 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
         AttributeValueError: ``p`` is out of range.
     """
     return emit("dropout", {"t": t, "seed_tensor": seed_tensor}, p=p)
+
+
+def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
+    """``dropout`` with a mask of another shape, which is broadcast to that of ``t``.
+
+    With ``shape`` that of ``t`` it is ``dropout``.
+
+    Args:
+        t: floating tensor.
+        seed_tensor: the seed, uint32 ``[2]``.
+        shape: shape of the mask.
+        ratio: chance of a zero in the mask, 0 <= ratio < 1. With 0 the result is ``t``.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ShapeError: the mask does not broadcast to ``t``, or the seed is not ``[2]``.
+        DTypeError: ``t`` is not floating or the seed not uint32.
+        AttributeValueError: ``ratio`` is out of range.
+    """
+    mask = read_shape("shaped_dropout", shape)
+    return emit("shaped_dropout", {"t": t, "seed_tensor": seed_tensor}, shape=mask, ratio=ratio)

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic, functions and activations.
+"""Element-wise arithmetic and powers. More functions: functions.py; activations: activations.py.
 
 Binary ops broadcast as NumPy does and require equal dtypes; nothing is promoted. Narrow floats are computed in float32
 and rounded once. Names that end in ``_`` write the result into their first argument and return an alias of it.
@@ -21,20 +21,15 @@ __all__ = [
     "div",
     "exp",
     "exp_",
-    "gelu",
-    "gelu_",
     "log",
     "maximum",
     "mul",
     "negate",
     "pow",
-    "relu",
-    "relu_",
     "scaled_add",
     "scaled_add_",
     "sqrt",
     "sub",
-    "tanh",
 ]
 
 
@@ -225,73 +220,6 @@ def sqrt(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("sqrt", {"t": t})
-
-
-def tanh(t: Tensor) -> Tensor:
-    """Hyperbolic tangent.
-
-    Args:
-        t: the operand.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        DTypeError: ``t`` is not floating.
-    """
-    return emit("tanh", {"t": t})
-
-
-def relu(t: Tensor) -> Tensor:
-    """The operand where it is positive, else 0.
-
-    Args:
-        t: the operand.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        DTypeError: ``t`` is bool.
-    """
-    return emit("relu", {"t": t})
-
-
-def relu_(t: Tensor) -> Tensor:
-    """``relu`` in place.
-
-    Args:
-        t: what is modified.
-    Returns:
-        An alias of ``t``.
-    Raises:
-        GraphError: ``t`` is a constant.
-        DTypeError: ``t`` is not of a fitting dtype.
-    """
-    return emit("relu_", {"t": t})
-
-
-def gelu(t: Tensor) -> Tensor:
-    """Gaussian error linear unit, in its form with tanh.
-
-    Args:
-        t: the operand.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        DTypeError: ``t`` is not floating.
-    """
-    return emit("gelu", {"t": t})
-
-
-def gelu_(t: Tensor) -> Tensor:
-    """``gelu`` in place.
-
-    Args:
-        t: what is modified.
-    Returns:
-        An alias of ``t``.
-    Raises:
-        GraphError: ``t`` is a constant.
-        DTypeError: ``t`` is not of a fitting dtype.
-    """
-    return emit("gelu_", {"t": t})
 
 
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:

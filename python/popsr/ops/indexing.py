@@ -1,4 +1,4 @@
-"""Elements addressed by index tensors along one axis.
+"""Elements addressed by index tensors along one axis, and reductions of those with the same index.
 
 Indices count from 0. The reference leaves an index outside the axis undefined; here it is an error when the program
 runs, before the op writes anything.
@@ -6,27 +6,19 @@ runs, before the op writes anything.
 
 from __future__ import annotations
 
-import builtins
-import itertools
-import math
-from collections.abc import Sequence
 from typing import Literal
 
-from popsr import dtypes
-from popsr._args import is_a, read_choice, read_flag, read_ints, read_items, read_number
+from popsr._args import is_a, read_choice, read_flag
+from popsr._choices import Choices
 from popsr._emit import emit, tensor
 from popsr._shown import shown
-from popsr._transaction import transactional
-from popsr.errors import ArgumentTypeError, AttributeValueError
-from popsr.tensor import Tensor, constant
+from popsr.errors import ArgumentTypeError
+from popsr.tensor import Tensor
 
 __all__ = [
-    "ScatterReductionType",
-    "check_increment",
     "gather",
+    "grouped_scatter_reduce",
     "groupedgather",
-    "histogram",
-    "onehot",
     "scatter",
     "scatter_reduce",
     "tied_gather",
@@ -132,25 +124,6 @@ def groupedgather(
     )
 
 
-def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
-    """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is no class.
-
-    Args:
-        t: integers. Sessions log one that is no class (logger ``popsr``), or refuse it with ``strict={"labels"}``.
-        num_classes: the extent of the new axis: a constant of one element.
-        values: what is off and what is on, shape ``[2]``; differentiable.
-        axis: the place of the new axis in the result.
-    Returns:
-        Tensor of the dtype of ``values``.
-    Raises:
-        GraphError: ``num_classes`` is not constant.
-        AttributeValueError: it is not positive, or there is no such axis.
-        ShapeError: it is not one number, or ``values`` has another shape.
-        DTypeError: ``t`` is not of integers.
-    """
-    return emit("onehot", {"t": t, "num_classes": num_classes, "values": values}, axis=axis)
-
-
 def scatter(
     t: Tensor,
     indices: Tensor,
@@ -235,42 +208,68 @@ def scatter_reduce(
     )
 
 
-@transactional
-def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) -> Tensor:
-    """Count the elements below, between and above levels: bin i counts ``levels[i-1] <= x < levels[i]``.
+class ScatterReduction(Choices):
+    """What becomes of elements that meet."""
+
+    Sum = 0
+    Max = 1
+    Min = 2
+    NoReduction = 3
+
+
+reduction_dict = {
+    "sum": ScatterReduction.Sum,
+    "min": ScatterReduction.Min,
+    "max": ScatterReduction.Max,
+    "none": ScatterReduction.NoReduction,
+}
+
+
+def grouped_scatter_reduce(
+    data: Tensor,
+    indices: Tensor,
+    reduction: ScatterReductionType,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    group_size: int = 1,
+    enable_index_broadcast: bool = True,
+    available_memory_proportion: float | None = None,
+) -> Tensor:
+    """``scatter_reduce`` in each of several groups, which are axis 0 of all operands and of the result.
 
     Args:
-        t: floats. NaN counts as above all levels.
-        levels: ascending numbers.
-        absolute_of_input: count absolute values.
+        data: what is folded, shape ``[group_size, ...]``.
+        indices: integers of the shape of ``data``. A vector a group lies along the axis; other shapes are filled up
+            with extents of 1 at the end; then extents of 1 are repeated.
+        reduction: "sum", "min", "max", or "none": the last element replaces the others.
+        initial_values: what the elements are folded into: the shape of ``data`` but for the axis.
+        axis: the axis of ``data`` that the indices address, not 0.
+        axis_size: extent of that axis in the result. Default: that of ``initial_values``.
+        group_size: number of groups. 1: a plain ``scatter_reduce``, without an axis of groups.
+        enable_index_broadcast: if false, indices must have the shape of ``data``.
+        available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
-        uint32 tensor of shape ``[len(levels) + 1]``.
+        Tensor of the dtype of ``data``: for each group what ``scatter_reduce`` gives.
     Raises:
-        AttributeValueError: the levels do not ascend.
-        DTypeError: ``t`` is not floating.
+        OutOfRangeError: when the program runs: an index is out of range.
+        AttributeValueError: as for ``scatter_reduce``; or the axis is that of the groups, or there is less than one.
+        ShapeError: the shapes do not fit, or axis 0 is not the number of groups.
+        DTypeError: the dtypes of ``data`` and ``initial_values`` differ, or the indices are not integers.
     """
-    if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"histogram: t is not a Tensor, got {shown(t)}, expected a Tensor")
-    numbers = read_ints("histogram", "levels", levels)
-    numbers = tuple(read_number("histogram: an item of levels", each) for each in numbers)
-    check_increment(numbers)
-    # Levels are rounded as elements are: those of narrow floats are compared as float32.
-    kind = dtypes.float64 if t.dtype == dtypes.float64 else dtypes.float32
+    where = "grouped_scatter_reduce"
+    read_choice(where, "reduction", reduction, tuple(reduction_dict))
+    if initial_values is not None and not is_a(initial_values, Tensor):
+        raise ArgumentTypeError(
+            f"{where}: initial_values is not a Tensor, got {shown(initial_values)}, expected a Tensor"
+        )
     return emit(
-        "histogram",
-        {"t": t, "levels": constant(builtins.list(numbers), kind, "levels")},
-        absolute_of_input=absolute_of_input,
+        where,
+        {"data": data, "indices": indices, "initial_values": tensor(initial_values)},
+        reduction=reduction,
+        axis=axis,
+        axis_size=axis_size,
+        group_size=group_size,
+        enable_index_broadcast=read_flag(f"{where}: enable_index_broadcast", enable_index_broadcast),
+        available_memory_proportion=available_memory_proportion,
     )
-
-
-def check_increment(levels: Sequence[float]) -> None:
-    """Check that the levels of a histogram ascend.
-
-    Raises:
-        ValueError: they do not.
-    """
-    numbers = [
-        read_number("histogram: an item of levels", x) for x in read_items("histogram", "levels", levels)
-    ]
-    if not all(a <= b for a, b in itertools.pairwise((*numbers, math.inf))):
-        raise AttributeValueError(f"histogram: levels do not ascend, got {shown(numbers)}")

@@ -9,7 +9,7 @@ from popsr._emit import emit, emit_op
 from popsr._transaction import transactional
 from popsr.tensor import Tensor, _as_operand
 
-__all__ = ["REDUCTION_TYPE", "nll_loss", "nll_loss_with_softmax_grad"]
+__all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
 

@@ -1,4 +1,4 @@
-"""Ops that find elements by their order, and running sums.
+"""Ops that find elements by their order.
 
 Of equal elements the first comes first, and -0 equals +0.
 """
@@ -14,7 +14,7 @@ from popsr._transaction import transactional
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
 
-__all__ = ["argmax", "argmin", "cumsum", "median", "topk"]
+__all__ = ["argmax", "argmin", "median", "topk"]
 
 
 def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
@@ -106,18 +106,3 @@ def topk(
     }
     values, indices = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
     return values, indices
-
-
-def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
-    """Sums of every element and those before it along an axis, in one chain of additions.
-
-    Args:
-        t: the operand, of rank >= 1.
-        dim: the axis; negative ones count from the end.
-    Returns:
-        Tensor of the shape and dtype of ``t``; integers wrap.
-    Raises:
-        ValueError: the axis is out of range.
-        DTypeError: ``t`` is bool.
-    """
-    return emit("cumsum", {"t": t}, dim=dim)

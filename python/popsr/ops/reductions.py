@@ -1,4 +1,4 @@
-"""Reductions over axes, and softmax and its logarithm.
+"""Reductions over axes.
 
 The innermost axis folds in a fixed tree, outer axes in ascending order: the bits depend on nothing else.
 """
@@ -11,20 +11,7 @@ from popsr._args import read_ints
 from popsr._emit import emit
 from popsr.tensor import Tensor
 
-__all__ = [
-    "l1",
-    "l2",
-    "log_softmax",
-    "logsum",
-    "logsumexp",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "softmax",
-    "sum",
-    "sumsquare",
-]
+__all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare"]
 
 
 def _axes(op: str, axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
@@ -198,33 +185,3 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         DTypeError: ``t`` is not floating.
     """
     return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
-
-
-def softmax(t: Tensor, axis: int) -> Tensor:
-    """Exponentials along an axis, scaled to sum 1.
-
-    Args:
-        t: the operand.
-        axis: the axis; negative ones count from the end.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        ValueError: the axis is out of range.
-        DTypeError: ``t`` is not floating.
-    """
-    return emit("softmax", {"t": t}, axis=axis)
-
-
-def log_softmax(t: Tensor, axis: int) -> Tensor:
-    """Logarithm of ``softmax``, precise where probabilities are small. An addition of popsr to PopXL.
-
-    Args:
-        t: the operand.
-        axis: the axis; negative ones count from the end.
-    Returns:
-        Tensor of the shape and dtype of ``t``.
-    Raises:
-        ValueError: the axis is out of range.
-        DTypeError: ``t`` is not floating.
-    """
-    return emit("log_softmax", {"t": t}, axis=axis)

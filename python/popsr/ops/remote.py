@@ -14,7 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, Out
 from popsr.remote_buffer import RemoteBuffer
 from popsr.tensor import Tensor
 
-__all__ = ["multiply_tuple", "remote_load", "remote_load_", "remote_store"]
+__all__ = ["remote_load", "remote_load_", "remote_store"]
 
 
 def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""Other shapes and parts of tensors."""
+"""Other shapes and parts of tensors: values, and views, whose functions end in ``_``.
+
+A view has no memory of its own. Writing it in place, by any op, call or loop that modifies it, changes its operands and
+all other views of the same elements; reading it gives what they hold at that time. Making one reads and writes nothing.
+Gradients pass ``concat_`` alone: they stop at the others, and at ``slice_`` asking for one is an error.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +19,27 @@ from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_ite
 from popsr._emit import emit
 from popsr._shown import shown
 from popsr._transaction import transactional
-from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.errors import AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 
 __all__ = [
-    "INT_MAX",
-    "INT_MIN",
-    "concat",
     "detach",
+    "detach_",
     "flatten",
-    "process_args",
+    "flatten_",
     "reshape",
-    "reshape_handle_negative_axis",
+    "reshape_",
     "slice",
+    "slice_",
     "split",
     "squeeze",
     "transpose",
+    "transpose_",
 ]
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 """Bounds that ``process_args`` puts where one is left out; an op clamps them to the axis."""
+
 
 _FIRST, _LAST = -(2**63), 2**63 - 1  # those of the ops: also beyond the longest axis
 
@@ -153,45 +159,6 @@ def detach(t: Tensor) -> Tensor:
     return emit("detach", {"t": t})
 
 
-@transactional
-def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
-    """Several tensors side by side.
-
-    Args:
-        ts: tensors of one dtype, whose shapes agree but along ``axis``.
-        axis: along which they follow each other.
-    Returns:
-        Tensor of their dtype.
-    Raises:
-        ShapeError: the other extents differ.
-        DTypeError: the dtypes differ.
-        GraphError: there is no operand.
-    """
-    return emit("concat", {"ts": read_tensors("concat", ts)}, axis=axis)
-
-
-@transactional
-def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """The parts of a tensor along an axis, as slices.
-
-    Args:
-        t: the operand.
-        splits: the number of equal parts, or the extent of each.
-        axis: the axis.
-    Returns:
-        The parts, in order.
-    Raises:
-        ShapeError: the number does not divide the axis, or the extents do not sum up to it.
-        AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
-    """
-    read_a("split: t", t, Tensor)
-    axis = read_axis("split", t, axis)
-    extents = _split_extents(t, splits, axis)
-    ends = builtins.list(itertools.accumulate(extents))
-    starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
-    return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]
-
-
 def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[int]:
     extent = t.shape[axis]
     if not is_a(splits, Iterable) or is_a(splits, str):
@@ -213,13 +180,6 @@ def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[in
             f"split: extents do not fill axis {axis}, got {shown(extents)}, expected a sum of {extent}"
         )
     return extents
-
-
-def read_tensors(op: str, ts: Iterable[Tensor]) -> list[Tensor]:
-    """The operands of an op that takes a list of tensors."""
-    if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(f"{op}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors")
-    return builtins.list(read_items(op, "ts", ts, kind="Tensors"))
 
 
 def read_axis(where: str, t: Tensor, axis: Any) -> int:
@@ -301,3 +261,100 @@ def _bounds(given: list[int | None] | None, default: list[int]) -> list[int]:
     if given is None:
         return default
     return [d if each is None else each for each, d in zip(given, default, strict=True)]
+
+
+def slice_(
+    t: Tensor,
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
+    axis: int | Sequence[int] | None = None,
+) -> Tensor:
+    """A view of a range along some axes. Bounds count and are clamped as in NumPy.
+
+    Args:
+        t: the operand.
+        start: first position along each axis. Default: the whole axis.
+        stop: position after the last.
+        step: every how many positions, downwards if negative; not 0. Default: 1.
+        axis: the axes. Default: the first ones.
+    Returns:
+        The part; ``t`` itself when nothing is given.
+    Raises:
+        ValueError: lists of different lengths, an inverted range, or a step 0.
+    """
+    attributes = slice_attributes("slice_", start, stop, step, axis)
+    return t if attributes is None else emit("slice_", {"t": t}, **attributes)
+
+
+def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A view of the same elements in another shape.
+
+    Args:
+        t: the operand.
+        shape: shape of the result; one extent may be -1 and is worked out.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: an extent is 0 or below -1, or the numbers of elements differ.
+    """
+    return emit("reshape_", {"t": t}, shape=read_ints("reshape_", "shape", shape))
+
+
+def flatten_(t: Tensor) -> Tensor:
+    """A view of the same elements in one dimension.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of shape ``(nelms,)`` and the dtype of ``t``.
+    """
+    return emit("flatten_", {"t": t})
+
+
+def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
+    """A view with permuted axes.
+
+    Args:
+        t: the operand.
+        permutation: for each axis of the result, the axis of ``t``. Default: reversed.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Raises:
+        ValueError: not each axis once.
+    """
+    axes = None if permutation is None else read_ints("transpose_", "permutation", permutation)
+    return emit("transpose_", {"t": t}, permutation=axes)
+
+
+def detach_(t: Tensor) -> Tensor:
+    """A view of all of a tensor through which no gradient flows.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    """
+    return emit("detach_", {"t": t})
+
+
+@transactional
+def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """The parts of a tensor along an axis, as slices.
+
+    Args:
+        t: the operand.
+        splits: the number of equal parts, or the extent of each.
+        axis: the axis.
+    Returns:
+        The parts, in order.
+    Raises:
+        ShapeError: the number does not divide the axis, or the extents do not sum up to it.
+        AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
+    """
+    read_a("split: t", t, Tensor)
+    axis = read_axis("split", t, axis)
+    extents = _split_extents(t, splits, axis)
+    ends = builtins.list(itertools.accumulate(extents))
+    starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
+    return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]

@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING
 
 from popsr._calls import explain_calls
 from popsr._emit import emit, number, tensor
-from popsr._shown import shown
 from popsr._suggestions import unknown_attribute
-from popsr.errors import ArgumentTypeError
-from popsr.ops.var_updates_optimisers import (
-    OptimizerValue,
-    adam_updater,
-    adam_var_update,
-    adamax_updater,
-    create_adamupdater,
-    handle_optimizer_value,
-    lamb_updater,
-    weight_decay_is_required,
-)
+from popsr.ops import optimisers, sparse_accumulate
+from popsr.ops.optimisers import *
+from popsr.ops.sparse_accumulate import *
 from popsr.tensor import Tensor
 
 __all__ = [
-    "OptimizerValue",
     "accumulate_",
     "accumulate_mean_",
     "accumulate_moving_average_",
@@ -34,15 +24,9 @@ __all__ = [
     "accumulate_square_",
     "accumulator_scale_",
     "accumulator_zero_",
-    "adam_updater",
-    "adam_var_update",
-    "adamax_updater",
     "copy_var_update_",
-    "create_adamupdater",
-    "handle_optimizer_value",
-    "lamb_updater",
-    "sparse_accumulate_",
-    "weight_decay_is_required",
+    *optimisers.__all__,
+    *sparse_accumulate.__all__,
 ]
 
 
@@ -126,44 +110,6 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
         GraphError: ``t`` is a constant.
     """
     return emit("accumulate_moving_average_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
-
-
-def sparse_accumulate_(
-    t: Tensor,
-    X: Tensor,
-    indices: Tensor,
-    axis: int = 0,
-    f: float | Tensor | None = None,
-    W: Tensor | None = None,
-) -> Tensor:
-    """Add ``f * X`` to the elements of an axis that ``indices`` name, as the gradient of a ``gather`` does.
-
-    What meets at one element is added in ascending order of its position in ``indices``, in the type that ``t``
-    computes in; the result is rounded once. All other elements keep their bits. The number 0 as factor leaves ``t``
-    alone.
-
-    Args:
-        t: what is modified, shape ``[..., n, ...]``.
-        X: what is added: the shape of ``gather(t, indices, axis)``, or that with the indices flattened.
-        indices: integers of any shape.
-        axis: the axis of ``t`` that they address.
-        f: a number or a tensor of one element. Default: 1.
-        W: a weight whose layout ``t`` is to have: accepted for PopXL programs; its value has no effect.
-    Returns:
-        An alias of ``t``.
-    Raises:
-        OutOfRangeError: when the program runs: an index is not one of 0 to n - 1; nothing is written.
-        AttributeValueError: there is no such axis.
-        ShapeError: the shapes do not fit, or the factor has not one element.
-        DTypeError: the indices are not integers.
-        GraphError: ``t`` is a constant.
-    """
-    if W is not None and not isinstance(W, Tensor):
-        raise ArgumentTypeError(
-            f"sparse_accumulate_: W is not a Tensor, got {type(W).__name__} {shown(W)}, expected a Tensor"
-        )
-    inputs = {"t": t, "X": X, "indices": indices, "f": tensor(f), "W": tensor(W)}
-    return emit("sparse_accumulate_", inputs, axis=axis, f=number(f))
 
 
 def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:

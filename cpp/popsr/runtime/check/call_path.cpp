@@ -1,0 +1,56 @@
+#include "popsr/runtime/check/call_path.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "popsr/analysis/explain/explanation.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// Nodes of a path that stand for calls and loops, outermost first.
+std::vector<PathId> calls_on(const Plan& plan, PathId path) {
+  std::vector<PathId> calls;
+  for (PathId at = path; at != 0; at = plan.program().paths[at].parent) calls.push_back(at);
+  std::ranges::reverse(calls);
+  return calls;
+}
+
+/// The call of that number among the calls of the frame's graph.
+const Op& call_at_site(const Dataflow& flow, FrameId frame, std::uint64_t site) {
+  const std::vector<OpId>& ops = flow.graph(frame).ops;
+  const auto is_site = [&](OpId id) {
+    return flow.ir().op(id).def->control != Control::kNone && flow.ir().op(id).site == site;
+  };
+  return flow.ir().op(*std::ranges::find_if(ops, is_site));
+}
+
+}  // namespace
+
+std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
+                                         const std::vector<std::uint64_t>& iterations) {
+  FrameId frame = 0;
+  const Op* conditional = nullptr;  // the next node says which branch it is
+  std::string text;
+  for (const PathId at : calls_on(plan, path)) {
+    const PathNode& node = plan.program().paths[at];
+    if (node.kind == PathNode::Kind::kIteration) {
+      text += fmt::format(", iteration {}", iterations[at]);
+      continue;
+    }
+    const Op& call = conditional ? *conditional : call_at_site(flow, frame, node.component);
+    const bool is_branch = std::exchange(conditional, nullptr) != nullptr;
+    if (call.def->control == Control::kConditional && !is_branch) {
+      conditional = &call;
+      continue;
+    }
+    frame = flow.enter(frame, call.position, is_branch ? static_cast<std::uint32_t>(node.component) : 0);
+    text += fmt::format("{} {} of graph '{}' at {}", text.empty() ? " in" : ",", call.def->name,
+                        flow.graph(frame).name, place_text(flow.ir(), call.location));
+  }
+  return {frame, text};
+}
+
+}  // namespace popsr

@@ -1,0 +1,97 @@
+#include "popsr/runtime/check/claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "popsr/analysis/explain/explanation.h"
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/check/call_path.h"
+#include "popsr/runtime/check/element_bits.h"
+
+namespace popsr {
+namespace {
+
+/// What the claim about output `output` of an op follows from; copies keep what they copy. A conditional's
+/// outputs are followed by what its branches write.
+std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& instruction, std::size_t output) {
+  if (instruction.op == nullptr || instruction.op->def->view) return "a copy equals what it copies";
+  const Op& op = *instruction.op;
+  const std::vector<TensorId> outputs = all_outputs(flow.ir(), op);
+  const TensorId tensor =
+      output < outputs.size()
+          ? outputs[output]
+          : facts_of(flow.ir(), flow.context(frame), op).written[output - outputs.size()].first;
+  return derivation(flow, flow.before(frame, tensor, op.position + 1));
+}
+
+[[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
+                                   const Instruction& instruction, const Claim& claim,
+                                   const std::vector<std::uint64_t>& iterations, Replica r, Replica s,
+                                   std::int64_t element) {
+  const Ir& ir = facts.ir();
+  const Buffer& buffer = plan.program().buffers[claim.buffer];
+  const std::size_t size = size_of(buffer.type.dtype);
+  const std::size_t at = static_cast<std::size_t>(element) * size;
+  const std::string location = instruction.op ? ir.locations().to_string(instruction.op->location) : "";
+  Dataflow flow(facts);
+  const auto [frame, place] = place_of(flow, plan, instruction.path, iterations);
+  raise<ReplicaError>(
+      "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at element "
+      "{}, "
+      "expected equal values in {}, derived from {}",
+      ir.tensor(buffer.tensor).name, r, s, instruction.op ? instruction.op->def->name : "a copy",
+      location.empty() ? "" : " at ", location, place, bits_of(plan.block(claim.buffer, r) + at, size),
+      bits_of(plan.block(claim.buffer, s) + at, size), element, ir.partitions().to_string(claim.fact),
+      derivation_of(flow, frame, instruction, claim.output));
+}
+
+}  // namespace
+
+std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type) {
+  const std::size_t size = size_of(type.dtype);
+  const std::int64_t n = num_elements(type.shape);
+  if (n == 0 || std::memcmp(a, b, static_cast<std::size_t>(n) * size) == 0) return std::nullopt;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::size_t at = static_cast<std::size_t>(i) * size;
+    const std::uint64_t x = bits_of(a + at, size), y = bits_of(b + at, size);
+    if (x != y && !(is_nan(x, type.dtype) && is_nan(y, type.dtype))) return i;
+  }
+  return std::nullopt;
+}
+
+bool Sampler::next() {
+  if (share_ <= 0) return false;
+  if (share_ >= 1) return true;
+  // A bijection that scatters consecutive numbers; its top 53 bits as a number in [0, 1).
+  std::uint64_t mixed = ++asked_ * 0x9E3779B97F4A7C15ULL;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
+  mixed ^= mixed >> 31;
+  return std::ldexp(static_cast<double>(mixed >> 11), -53) < share_;
+}
+
+void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
+                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
+  const PartitionTable& table = facts.ir().partitions();
+  for (const Claim& claim : instruction.claims) {
+    const Buffer& buffer = plan.program().buffers[claim.buffer];
+    std::vector<Replica> firsts(static_cast<std::size_t>(table.num_blocks(claim.fact)), kNone);
+    for (Replica r = 0; r < static_cast<Replica>(table.replicas()); ++r) {
+      if (!active(r)) continue;
+      Replica& first = firsts[table.labels(claim.fact)[r]];
+      if (first == kNone) first = r;
+      if (first == r) continue;
+      const auto element =
+          first_difference(plan.block(claim.buffer, first), plan.block(claim.buffer, r), buffer.type);
+      if (element) raise_difference(facts, plan, instruction, claim, iterations, first, r, *element);
+    }
+  }
+}
+
+}  // namespace popsr

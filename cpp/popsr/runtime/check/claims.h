@@ -1,0 +1,35 @@
+// The dynamic oracle: compares what the analysis proved with what a run without sharing really computed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/runtime/plan/plan.h"
+
+namespace popsr {
+
+/// C-order index of the first element in which two blocks differ. All NaNs of a dtype are one value; -0
+/// differs from +0.
+std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type);
+
+/// Says yes to a share of its questions, to the same ones in every process: neither clocks nor seeds play a
+/// part, and later runs of a session get other answers than earlier ones.
+class Sampler {
+ public:
+  explicit Sampler(double share) : share_(share) {}
+  bool next();
+
+ private:
+  double share_;
+  std::uint64_t asked_ = 0;
+};
+
+/// Throws ReplicaError when a claim of the instruction does not hold among the active replicas. It names the
+/// op, the tensor, the call path and iterations, two replicas, the element and both values, and says what the
+/// claim was derived from.
+void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
+                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active);
+
+}  // namespace popsr

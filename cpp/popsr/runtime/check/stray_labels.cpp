@@ -1,0 +1,42 @@
+#include "popsr/runtime/check/stray_labels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "popsr/analysis/explain/explanation.h"
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// "3", "[1, 3]": the place of an element of the op's labels.
+std::string row_text(const Ir& ir, const Op& op, std::int64_t place) {
+  const Shape& shape = ir.tensor(op.inputs[op.def->labels.value()]).type.shape;
+  if (shape.size() <= 1) return fmt::format("{}", place);
+  Shape index(shape.size());
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    index[d] = place % shape[d];
+    place /= shape[d];
+  }
+  return to_string(index);
+}
+
+}  // namespace
+
+std::string stray_text(const Ir& ir, const Op& op, const StrayLabel& stray) {
+  return fmt::format("label {} in row {} on replica {} is outside the {} classes", stray.label,
+                     row_text(ir, op, stray.place), stray.replica, stray.classes);
+}
+
+void raise_stray(const Ir& ir, const Op& op, const StrayLabel& stray) {
+  const bool may_ignore =
+      std::ranges::find(op.def->attrs, "ignore_index", &AttrDef::name) != op.def->attrs.end();
+  raise<OutOfRangeError>(
+      "{}: label is outside its classes, got {} in row {} on replica {} at {}, expected 0 to {}{}",
+      op.def->name, stray.label, row_text(ir, op, stray.place), stray.replica, place_text(ir, op.location),
+      stray.classes - 1, may_ignore ? " or ignore_index" : "");
+}
+
+}  // namespace popsr

@@ -1,0 +1,104 @@
+#include "popsr/runtime/instructions/tile_fusion.h"
+
+#include <algorithm>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/rewrites.h"
+
+namespace popsr {
+namespace {
+
+// Slices of all members together: stays in a second-level cache.
+constexpr std::int64_t kStagingBytes = std::int64_t{1} << 19;
+// Of a consumer: what it folds into, the product, and factors.
+constexpr std::size_t kMaxInputs = 8;
+
+ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
+  return sink.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
+}
+
+}  // namespace
+
+SliceFold::SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads)
+    : sink_(*op.sink), rows_kernel_(op.product->def->product_rows(eval_spec(ir, *op.product, kernels))) {
+  POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
+  const TensorType& product = ir.tensor(op.product->outputs[0]).type;
+  columns_ = product.shape.empty() ? 1 : product.shape.back();
+  rows_ = columns_ == 0 ? 0 : num_elements(product.shape) / columns_;
+  in_size_ = static_cast<std::ptrdiff_t>(size_of(product.dtype));
+  out_size_ = static_cast<std::ptrdiff_t>(size_of(ir.tensor(op.op->outputs[0]).type.dtype));
+  const std::int64_t members = sink_.target ? 1 : group_of(ir, sink_).group_size();
+  const std::int64_t row_bytes = std::max<std::int64_t>(members * columns_ * in_size_, 1);
+  step_ = std::clamp<std::int64_t>(kStagingBytes / row_bytes, 1, std::max<std::int64_t>(rows_, 1));
+  full_ = consumer_of(ir, kernels, op, step_);
+  if (rows_ % step_ != 0) tail_ = consumer_of(ir, kernels, op, rows_ % step_);
+  for (int i = 0; i < threads; ++i) staging_.emplace_back(static_cast<std::size_t>(row_bytes * step_));
+}
+
+SliceFold::Consumer SliceFold::consumer_of(const Ir& ir, const kernels::KernelTable& kernels,
+                                           const LoweredOp& op, std::int64_t rows) const {
+  EvalSpec spec = eval_spec(ir, *op.op, kernels);
+  const Shape shape = {rows * columns_};
+  spec.outputs[0].shape = shape;
+  spec.inputs[sink_.product_input]->shape = shape;
+  if (sink_.target) {
+    spec.inputs[*sink_.target]->shape = shape;
+    return {op.op->def->eval(spec), nullptr};
+  }
+  // Member m of every group stands at index m of the staging.
+  const ReplicaGrouping group = group_of(ir, sink_);
+  std::vector<std::uint32_t> labels;
+  for (Replica r = 0; r < static_cast<Replica>(ir.replication()); ++r) {
+    labels.push_back(static_cast<std::uint32_t>(group.index_in_group(r)));
+  }
+  ExchangeSpec exchange{spec, {0}, {labels}};
+  return {nullptr, op.op->def->exchange(exchange)};
+}
+
+std::size_t SliceFold::staging_bytes() const {
+  std::size_t bytes = 0;
+  for (const Slab& slab : staging_) bytes += slab.size();
+  return bytes;
+}
+
+void SliceFold::run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io,
+                    ThreadPool& pool) const {
+  const std::int64_t slices = (rows_ + step_ - 1) / step_;
+  const int threads = std::min(pool.threads(), static_cast<int>(staging_.size()));
+  const int parts = static_cast<int>(std::min<std::int64_t>(slices, threads));
+  pool.run(parts, [&](int part) {
+    std::byte* staging = staging_[static_cast<std::size_t>(part)].data();
+    for (std::int64_t s = part; s < slices; s += parts) {
+      slice(bound, s * step_, staging, key, io);
+    }
+  });
+}
+
+void SliceFold::slice(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
+                      const kernels::NoiseKey* key, HostIo& io) const {
+  const std::int64_t end = std::min(begin + step_, rows_);
+  const std::ptrdiff_t member_bytes = (end - begin) * columns_ * in_size_;
+  for (std::size_t m = 0; m < bound.lhs.size(); ++m) {
+    rows_kernel_({static_cast<const std::byte*>(bound.lhs[m]), static_cast<const std::byte*>(bound.rhs[m]),
+                  staging + static_cast<std::ptrdiff_t>(m) * member_bytes, begin, end,
+                  bound.noise.empty() ? nullptr : &bound.noise[m]});
+  }
+  const Consumer& consumer = end - begin == step_ ? full_ : tail_;
+  const auto first = static_cast<std::uint64_t>(begin * columns_);
+  std::byte* out = bound.out + begin * columns_ * out_size_;
+  const std::byte* in[kMaxInputs] = {};
+  std::ptrdiff_t strides[kMaxInputs] = {};
+  std::copy(bound.in.begin(), bound.in.end(), in);
+  in[sink_.product_input] = staging;
+  const std::ptrdiff_t no_stride = 0;
+  if (sink_.target) {
+    in[*sink_.target] = out;
+    consumer.local({in, strides, &out, &no_stride, 1, &key, serial_, first});
+    return;
+  }
+  strides[sink_.product_input] = member_bytes;
+  consumer.exchange({in, strides, &out, &no_stride, &key, io, serial_, first});
+}
+
+}  // namespace popsr

@@ -1,0 +1,55 @@
+// Folds products that cannot fold in registers (narrow types, other reductions): some rows of every member's
+// product are made, rounded as they would be when stored, and handed to the consumer's own kernel while they
+// are in cache.
+#pragma once
+
+#include <vector>
+
+#include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/runtime/lowering/lowering.h"
+#include "popsr/runtime/plan/layout.h"
+
+namespace popsr {
+
+/// One output block of a folded product.
+struct BoundProduct {
+  std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
+  std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
+  std::byte* out = nullptr;
+  Replica replica = 0;                 ///< Smallest of the block.
+  std::vector<Replica> seed_replicas;  ///< Per member: smallest replica of the product's seed block.
+  std::vector<kernels::NoiseKey> noise =
+      {};  ///< Per member, made before each execution; empty without noise.
+};
+
+class SliceFold {
+ public:
+  /// `op` has a sink; staging for `threads` threads is allocated here.
+  SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads);
+
+  /// One output block; `key`: noise of the consumer's output, null when rounded to nearest.
+  void run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io, ThreadPool& pool) const;
+
+  std::size_t staging_bytes() const;
+
+ private:
+  /// The consumer on slices of one size.
+  struct Consumer {
+    BlockKernel local;
+    ExchangeKernel exchange;
+  };
+  Consumer consumer_of(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
+                       std::int64_t rows) const;
+  void slice(const BoundProduct& bound, std::int64_t begin, std::byte* staging, const kernels::NoiseKey* key,
+             HostIo& io) const;
+
+  FoldSink sink_;
+  RowsKernel rows_kernel_;
+  std::int64_t rows_ = 0, columns_ = 0, step_ = 1;
+  std::ptrdiff_t in_size_ = 0, out_size_ = 0;
+  Consumer full_, tail_;
+  std::vector<Slab> staging_;     ///< [members, step, columns] for each thread.
+  mutable ThreadPool serial_{1};  ///< For kernels that run inside a part.
+};
+
+}  // namespace popsr

@@ -1,0 +1,240 @@
+// Gradient accumulation without passes over the accumulators: products wait until their target is read.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/rewrites.h"
+
+namespace popsr {
+namespace {
+
+/// Calls visit(id, is_written) for each operand of the instruction and of its bodies; some are kNone.
+template <class Visit>
+void for_each_access(const LoweredOp& op, const Visit& visit) {
+  for (const BufferId id : op.in) visit(id, false);
+  for (const BufferId id : op.out) visit(id, true);
+  visit(op.lhs, false);
+  visit(op.rhs, false);
+  for (const FoldStep& step : op.steps) {
+    for (const BufferId id : step.in) visit(id, false);
+    visit(step.lhs, false);
+    visit(step.rhs, false);
+  }
+  for (const LoweredOp& inner : op.body) for_each_access(inner, visit);
+  for (const LoweredOp& inner : op.else_body) for_each_access(inner, visit);
+}
+
+/// One list of instructions.
+class StepFolder {
+ public:
+  StepFolder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
+             std::vector<LoweredOp>& ops)
+      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), ops_(ops), dead_(ops.size(), false) {}
+
+  void run() {
+    note_accesses();
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      if (reduces(i)) {
+        close_touched(i, ops_[i].in[0]);
+        finish(ops_[i].in[0], i);
+      } else {
+        const bool accumulates = is_step(ops_[i]);
+        const bool goes_on = accumulates && continues(ops_[i]);
+        close_touched(i, goes_on ? ops_[i].out[0] : kNone);
+        if (accumulates) add(i);
+      }
+    }
+    while (!chains_.empty()) close(chains_.begin()->first);
+    apply();
+  }
+
+ private:
+  /// Positions of the instructions that accumulate into one target, with nothing between that touches it or
+  /// writes what the products are made of.
+  struct Chain {
+    std::vector<std::size_t> at;
+    std::size_t bytes = 0;  ///< Of the products' operands, which live until the last.
+  };
+
+  /// A product that is folded into an accumulator, in registers, on all replicas.
+  bool is_step(const LoweredOp& op) const {
+    if (op.kind != LoweredOp::Kind::kOp || !op.sink || !op.sink->target || !op.sink->in_registers)
+      return false;
+    if (op.exec || op.out.size() != 1) return false;
+    const BufferId target = op.out[0];
+    if (op.in[*op.sink->target] != target || std::ranges::count(op.in, target) != 1) return false;
+    if (op.lhs == target || op.rhs == target) return false;
+    return op.product->def->product && op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  }
+
+  /// Does instruction i reduce the target of an open chain, at no more products than before, while nobody
+  /// else reads what it reduces?
+  bool reduces(std::size_t i) const {
+    const LoweredOp& op = ops_[i];
+    if (op.kind != LoweredOp::Kind::kOp || op.exec || op.sink || op.in.size() != 1 || op.out.size() != 1) {
+      return false;
+    }
+    const auto chain = chains_.find(op.in[0]);
+    if (chain == chains_.end() || !op.op->def->sink) return false;
+    const std::optional<FoldSink> sink = op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    if (!sink || sink->target || !sink->in_registers) return false;
+    const auto users = users_.find(op.out[0]);
+    if (users != users_.end() && users->second.contains(op.in[0])) return false;
+    const std::int64_t group = sink->group ? sink->group->group_size() : ir_.replication();
+    return blocks(op) * group <= blocks(ops_[chain->second.at.back()]) &&
+           (op.out == op.in || is_overwritten(op.in[0], i));
+  }
+
+  /// Is what the buffer holds after instruction i lost before anybody reads it?
+  bool is_overwritten(BufferId id, std::size_t i) const {
+    const std::vector<std::size_t>& at = touches_.at(id);
+    const auto next = std::ranges::upper_bound(at, i);
+    if (next == at.end()) return false;
+    const LoweredOp& op = ops_[*next];
+    if (op.kind != LoweredOp::Kind::kOp || op.exec || op.lhs == id || op.rhs == id) return false;
+    for (std::size_t k = 0; k < op.in.size(); ++k) {
+      if (op.in[k] == id && op.op->def->influences(k)) return false;
+    }
+    return std::ranges::find(op.out, id) != op.out.end();
+  }
+
+  std::int64_t blocks(const LoweredOp& op) const {
+    return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
+  }
+
+  void note_accesses() {
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      for_each_access(ops_[i], [&](BufferId id, bool is_written) {
+        if (id != kNone) touches_[id].push_back(i);
+        if (is_written) writes_[id].push_back(i);
+      });
+    }
+  }
+
+  /// Ends the chains that instruction i must find done; not that of `own`, which it continues or reduces.
+  void close_touched(std::size_t i, BufferId own) {
+    std::set<BufferId> done;
+    for_each_access(ops_[i], [&](BufferId id, bool is_written) {
+      if (id != own && chains_.contains(id)) done.insert(id);
+      const auto users = is_written ? users_.find(id) : users_.end();
+      if (users != users_.end()) done.insert(users->second.begin(), users->second.end());
+    });
+    for (const BufferId id : done) close(id);
+  }
+
+  std::size_t operand_bytes(const LoweredOp& op) const {
+    return bytes_of(program_.buffers[op.lhs].type) + bytes_of(program_.buffers[op.rhs].type);
+  }
+
+  /// Is there a chain of products of the same form, whose operands are small beside the target?
+  bool continues(const LoweredOp& op) const {
+    const auto chain = chains_.find(op.out[0]);
+    if (chain == chains_.end()) return false;
+    const Op& a = *ops_[chain->second.at.back()].product;
+    const Op& b = *op.product;
+    const auto same_type = [this](TensorId x, TensorId y) {
+      return ir_.tensor(x).type == ir_.tensor(y).type;
+    };
+    return a.def == b.def && a.attrs == b.attrs && std::ranges::equal(a.inputs, b.inputs, same_type) &&
+           chain->second.bytes + operand_bytes(op) <= bytes_of(program_.buffers[op.out[0]].type);
+  }
+
+  void add(std::size_t i) {
+    const LoweredOp& op = ops_[i];
+    Chain& chain = chains_[op.out[0]];
+    chain.at.push_back(i);
+    chain.bytes += operand_bytes(op);
+    users_[op.lhs].insert(op.out[0]);
+    users_[op.rhs].insert(op.out[0]);
+  }
+
+  void close(BufferId target) {
+    const std::vector<std::size_t>& at = chains_.at(target).at;
+    at.size() > 1 ? finish(target, at.back()) : forget(target);
+  }
+
+  void forget(BufferId target) {
+    for (const std::size_t i : chains_.at(target).at) {
+      users_[ops_[i].lhs].erase(target);
+      users_[ops_[i].rhs].erase(target);
+    }
+    chains_.erase(target);
+  }
+
+  /// All products of the chain are made by instruction `last`.
+  void finish(BufferId target, std::size_t last) {
+    std::vector<FoldStep> steps;
+    for (const std::size_t i : chains_.at(target).at) {
+      LoweredOp& op = ops_[i];
+      FoldStep step{op.op, op.product, *op.sink, op.in, op.lhs, op.rhs};
+      step.in[*op.sink->target] = kNone;
+      for (BufferId& id : step.in) id = id == kNone ? kNone : held(id, i, last);
+      steps.push_back(std::move(step));
+      dead_[i] = i != last;
+    }
+    forget(target);
+    LoweredOp& op = ops_[last];
+    if (!op.sink) op.sink = op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    op.product = steps.back().product;
+    op.lhs = op.rhs = kNone;
+    op.in = {target};
+    op.steps = std::move(steps);
+  }
+
+  /// A factor as instruction i would read it: a copy where it is written before `last`.
+  BufferId held(BufferId id, std::size_t i, std::size_t last) {
+    const auto found = writes_.find(id);
+    if (found == writes_.end()) return id;
+    const auto next = std::ranges::lower_bound(found->second, i);
+    if (next == found->second.end() || *next >= last) return id;
+    const auto [copy, fresh] = copies_.try_emplace({id, *next}, kNone);
+    if (fresh) {
+      copy->second = static_cast<BufferId>(program_.buffers.size());
+      const PartitionId storage = program_.buffers[id].storage;
+      program_.buffers.push_back({.tensor = program_.buffers[id].tensor, .type = program_.buffers[id].type});
+      LoweredOp op{.kind = LoweredOp::Kind::kCopy, .in = {id}, .out = {copy->second}, .facts = {storage}};
+      op.path = ops_[i].path;
+      inserted_[*next].push_back(std::move(op));
+    }
+    return copy->second;
+  }
+
+  void apply() {
+    std::vector<LoweredOp> ops;
+    ops.reserve(ops_.size());
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      const auto before = inserted_.find(i);
+      if (before != inserted_.end()) std::ranges::move(before->second, std::back_inserter(ops));
+      if (!dead_[i]) ops.push_back(std::move(ops_[i]));
+    }
+    ops_ = std::move(ops);
+  }
+
+  const Ir& ir_;
+  const kernels::KernelTable& kernels_;
+  LoweredProgram& program_;
+  bool dedup_;
+  std::vector<LoweredOp>& ops_;
+  std::vector<bool> dead_;
+  std::map<BufferId, Chain> chains_;                               ///< Open ones, by target.
+  std::map<BufferId, std::set<BufferId>> users_;                   ///< Targets of what is made of it.
+  std::map<BufferId, std::vector<std::size_t>> touches_, writes_;  ///< Ascending positions.
+  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;    ///< Of a buffer before that write.
+  std::map<std::size_t, std::vector<LoweredOp>> inserted_;         ///< Before that position.
+};
+
+}  // namespace
+
+void fold_steps(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+  const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
+    for (LoweredOp& op : ops) {
+      if (op.kind == LoweredOp::Kind::kLoop) self(self, op.body);
+    }
+    StepFolder(ir, kernels, program, dedup, ops).run();
+  };
+  visit(visit, program.ops);
+}
+
+}  // namespace popsr

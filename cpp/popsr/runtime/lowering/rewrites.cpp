@@ -1,0 +1,172 @@
+#include "popsr/runtime/lowering/rewrites.h"
+
+#include <algorithm>
+
+#include "popsr/ir/memory.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/ir/remote_access.h"
+
+namespace popsr {
+namespace {
+
+struct Accesses {
+  int reads = 0;
+  int writes = 0;
+};
+
+/// How often each buffer is read and written in the program's text.
+std::vector<Accesses> count_accesses(const LoweredProgram& program) {
+  std::vector<Accesses> counts(program.buffers.size());
+  for_each_op(program.ops, [&counts](const LoweredOp& op) {
+    for (const BufferId id : op.in) {
+      if (id != kNone) ++counts[id].reads;
+    }
+    for (const BufferId id : op.out) ++counts[id].writes;
+  });
+  return counts;
+}
+
+void replace_buffers(std::vector<LoweredOp>& ops, const std::vector<BufferId>& now) {
+  for_each_op(ops, [&now](LoweredOp& op) {
+    for (BufferId& id : op.in) id = id == kNone ? kNone : now[id];
+    for (BufferId& id : op.out) id = now[id];
+  });
+}
+
+bool contains(const std::vector<BufferId>& ids, BufferId id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+/// Does instruction `op`, or a body of it, write any of the buffers?
+bool writes_any(const LoweredOp& op, const std::vector<BufferId>& buffers) {
+  const auto inside = [&buffers](const LoweredOp& inner) { return writes_any(inner, buffers); };
+  return std::ranges::any_of(op.out, [&buffers](BufferId id) { return contains(buffers, id); }) ||
+         std::ranges::any_of(op.body, inside) || std::ranges::any_of(op.else_body, inside);
+}
+
+bool touches(const LoweredOp& op, BufferId buffer) {
+  const auto inside = [buffer](const LoweredOp& inner) { return touches(inner, buffer); };
+  return contains(op.in, buffer) || contains(op.out, buffer) || std::ranges::any_of(op.body, inside) ||
+         std::ranges::any_of(op.else_body, inside);
+}
+
+/// What reads the buffer when `op` is the next to touch it: the op, or its only part that does.
+LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
+  if (op.kind == LoweredOp::Kind::kOp) return &op;
+  if (op.kind != LoweredOp::Kind::kMerged) return nullptr;
+  const auto touching = [buffer](const LoweredOp& part) { return touches(part, buffer); };
+  if (std::ranges::count_if(op.body, touching) != 1) return nullptr;
+  return &*std::ranges::find_if(op.body, touching);
+}
+
+class Folder {
+ public:
+  Folder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
+      : ir_(ir), kernels_(kernels), dedup_(dedup), counts_(count_accesses(program)) {}
+
+  void fold(std::vector<LoweredOp>& ops) {
+    std::vector<bool> dead(ops.size(), false);
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      fold(ops[i].body);
+      fold(ops[i].else_body);
+      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->product_rows &&
+          ops[i].op->def->product_rows(eval_spec(ir_, *ops[i].op, kernels_))) {
+        dead[i] = fold_into_consumer(ops, i);
+      }
+    }
+    std::size_t at = 0;
+    std::erase_if(ops, [&dead, &at](const LoweredOp&) { return dead[at++]; });
+  }
+
+ private:
+  bool fold_into_consumer(std::vector<LoweredOp>& ops, std::size_t product) {
+    const BufferId value = ops[product].out[0];
+    std::size_t next = product + 1;
+    const std::vector<BufferId> operands = ops[product].in;
+    for (; next < ops.size() && !touches(ops[next], value); ++next) {
+      if (writes_any(ops[next], operands)) return false;
+    }
+    if (next == ops.size()) return false;
+    LoweredOp* const reader = reader_in(ops[next], value);
+    if (reader == nullptr || !reader->op->def->sink || reader->sink) return false;
+    LoweredOp& consumer = *reader;
+    const std::optional<FoldSink> sink = consumer.op->def->sink(eval_spec(ir_, *consumer.op, kernels_));
+    if (!sink || consumer.in[sink->product_input] != value || !reads_only(consumer, value)) return false;
+    if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *sink)) return false;
+    // Overwritten here, or written once and read once: nobody else can see the product.
+    if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
+      return false;
+    consumer.sink = sink;
+    consumer.product = ops[product].op;
+    consumer.product_seeds = ops[product].seeds;
+    consumer.product_path = ops[product].path;
+    consumer.lhs = operands[0];
+    consumer.rhs = operands[1];
+    consumer.in[sink->product_input] = kNone;
+    return true;
+  }
+
+  /// Would folding compute more products than storing them?
+  bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const FoldSink& sink) const {
+    const auto blocks = [this](const LoweredOp& op) {
+      return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
+    };
+    const std::int64_t group = sink.group ? sink.group->group_size() : ir_.replication();
+    return blocks(consumer) * (sink.target ? 1 : group) > blocks(product);
+  }
+
+  static bool reads_only(const LoweredOp& op, BufferId value) {
+    return std::ranges::count(op.in, value) == 1;
+  }
+
+  const Ir& ir_;
+  const kernels::KernelTable& kernels_;
+  bool dedup_;
+  std::vector<Accesses> counts_;
+};
+
+}  // namespace
+
+EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels) {
+  EvalSpec spec{.ir = ir,
+                .op = op,
+                .kernels = kernels,
+                .inputs = {},
+                .outputs = {},
+                .stochastic = op.seeds.has_value()};
+  const std::vector<TensorId> inputs = op.def->view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
+  for (const TensorId id : inputs) {
+    spec.inputs.push_back(id == kNone ? std::nullopt : std::optional(ir.tensor(id).type));
+  }
+  for (const TensorId id : all_outputs(ir, op)) spec.outputs.push_back(ir.tensor(id).type);
+  return spec;
+}
+
+void share_buffers(LoweredProgram& program) {
+  std::vector<Accesses> counts = count_accesses(program);
+  std::vector<BufferId> now(program.buffers.size());
+  for (BufferId id = 0; id < now.size(); ++id) now[id] = id;
+  const auto shareable = [&](const LoweredOp& op) {
+    if (op.kind != LoweredOp::Kind::kOp || !op.op->def->same_bytes || op.op->def->observable) return false;
+    const BufferId from = now[op.in[0]];
+    return program.buffers[from].kind == BufferKind::kActivation && counts[from].writes == 1 &&
+           counts[op.out[0]].writes == 1;
+  };
+  const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
+    std::erase_if(ops, [&](LoweredOp& op) {
+      self(self, op.body);
+      self(self, op.else_body);
+      if (!shareable(op)) return false;
+      now[op.out[0]] = now[op.in[0]];
+      return true;
+    });
+  };
+  visit(visit, program.ops);
+  replace_buffers(program.ops, now);
+}
+
+void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+  Folder(ir, kernels, program, dedup).fold(program.ops);
+}
+
+}  // namespace popsr

@@ -1,0 +1,277 @@
+#include "popsr/runtime/plan/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <new>
+#include <queue>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "popsr/base/no_memory.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::byte* allocate(std::size_t bytes) {
+  void* const data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
+  if (data == nullptr) throw NoMemory("session", bytes);
+  return static_cast<std::byte*>(data);
+}
+
+/// Instructions (numbered in program text) between which a buffer holds a value.
+struct Lifetime {
+  std::size_t first = std::numeric_limits<std::size_t>::max();
+  std::size_t last = 0;
+  bool used() const { return first <= last; }
+};
+
+/// Calls visit(id) for each operand of the instruction itself; some are kNone.
+template <class Visit>
+void for_each_operand(const LoweredOp& op, const Visit& visit) {
+  std::ranges::for_each(op.in, visit);
+  std::ranges::for_each(op.out, visit);
+  visit(op.lhs);
+  visit(op.rhs);
+  for (const FoldStep& step : op.steps) {
+    std::ranges::for_each(step.in, visit);
+    visit(step.lhs);
+    visit(step.rhs);
+  }
+}
+
+class Liveness {
+ public:
+  explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
+
+  std::vector<Lifetime> lifetimes;
+
+ private:
+  void touch(BufferId id) {
+    if (id == kNone) return;
+    lifetimes[id].first = std::min(lifetimes[id].first, clock_);
+    lifetimes[id].last = std::max(lifetimes[id].last, clock_);
+  }
+
+  void touch_operands(const LoweredOp& op) {
+    for_each_operand(op, [this](BufferId id) { touch(id); });
+  }
+
+  void walk(const std::vector<LoweredOp>& ops) {
+    for (const LoweredOp& op : ops) {
+      ++clock_;
+      touch_operands(op);
+      if (op.kind == LoweredOp::Kind::kMerged) {
+        std::ranges::for_each(op.body, [this](const LoweredOp& part) { touch_operands(part); });
+        continue;
+      }
+      const std::size_t begin = clock_;
+      walk(op.body);
+      walk(op.else_body);
+      for (const BufferId id : op.out) touch(id);  // a conditional's claims hold at its end
+      if (op.kind != LoweredOp::Kind::kLoop) continue;
+      const std::size_t end = ++clock_;
+      extend_over_loop(op.body, begin, end);
+    }
+  }
+
+  /// What the body uses but does not define lives through every iteration.
+  void extend_over_loop(const std::vector<LoweredOp>& body, std::size_t begin, std::size_t end) {
+    for_each_op(body, [&](const LoweredOp& op) {
+      for_each_operand(op, [&](BufferId id) {
+        if (id != kNone && lifetimes[id].first <= begin)
+          lifetimes[id].last = std::max(lifetimes[id].last, end);
+      });
+    });
+  }
+
+  std::size_t clock_ = 0;
+};
+
+/// First fit: each buffer gets the lowest addresses that no other one has while it lives. In the order of
+/// their lives, with a cost that hardly depends on how many live at once.
+class Arena {
+ public:
+  std::size_t add(const Lifetime& life, std::size_t bytes) {
+    for (; !live_.empty() && live_.top().last < life.first; live_.pop()) {
+      release(live_.top().offset, live_.top().bytes);
+    }
+    if (bytes == 0) return 0;
+    const std::size_t offset = take(bytes);
+    live_.push({life.last, offset, bytes});
+    return offset;
+  }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Taken {
+    std::size_t last, offset, bytes;
+    bool operator<(const Taken& other) const { return last > other.last; }
+  };
+  using Gaps = std::map<std::size_t, std::size_t>;  // bytes by offset
+
+  static std::size_t class_of(std::size_t bytes) { return static_cast<std::size_t>(std::bit_width(bytes)); }
+
+  void add_gap(std::size_t offset, std::size_t bytes) {
+    gaps_.emplace(offset, bytes);
+    by_class_[class_of(bytes)].insert(offset);
+  }
+  void drop_gap(Gaps::iterator gap) {
+    by_class_[class_of(gap->second)].erase(gap->first);
+    gaps_.erase(gap);
+  }
+
+  std::size_t take(std::size_t bytes) {
+    // Of larger classes every gap is large enough, of its own class some are.
+    std::size_t lowest = free_;
+    for (std::size_t c = by_class_.size() - 1; c > class_of(bytes); --c) {
+      if (!by_class_[c].empty()) lowest = std::min(lowest, *by_class_[c].begin());
+    }
+    for (const std::size_t offset : by_class_[class_of(bytes)]) {
+      if (offset > lowest) break;
+      if (gaps_.at(offset) < bytes) continue;
+      lowest = offset;
+      break;
+    }
+    if (lowest == free_) {
+      free_ += bytes;
+      size_ = std::max(size_, free_);
+      return lowest;
+    }
+    const auto gap = gaps_.find(lowest);
+    const std::size_t rest = gap->second - bytes;
+    drop_gap(gap);
+    if (rest > 0) add_gap(lowest + bytes, rest);
+    return lowest;
+  }
+
+  /// Gaps that touch become one.
+  void release(std::size_t offset, std::size_t bytes) {
+    auto next = gaps_.lower_bound(offset);
+    if (next != gaps_.end() && next->first == offset + bytes) {
+      bytes += next->second;
+      drop_gap(next++);
+    }
+    if (next != gaps_.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        drop_gap(before);
+      }
+    }
+    if (offset + bytes == free_) {
+      free_ = offset;
+    } else {
+      add_gap(offset, bytes);
+    }
+  }
+
+  std::priority_queue<Taken> live_;
+  Gaps gaps_;                                                                ///< Below free_.
+  std::array<std::set<std::size_t>, 1 + 8 * sizeof(std::size_t)> by_class_;  ///< Offsets of gaps.
+  std::size_t free_ = 0;  ///< From here on nothing is taken.
+  std::size_t size_ = 0;
+};
+
+std::size_t slab_bytes(const Ir& ir, const Buffer& buffer) {
+  return static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage) *
+                                  num_elements(buffer.type.shape)) *
+         size_of(buffer.type.dtype);
+}
+
+/// The slab of a buffer, or of several of which it is the largest.
+Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::string_view kind) {
+  try {
+    return Slab(bytes);
+  } catch (const std::bad_alloc&) {
+    const std::int64_t blocks = ir.partitions().num_blocks(buffer.storage);
+    throw NoMemory("session", bytes,
+                   fmt::format(" for {} '{}' {}, stored {} time{}", kind, ir.tensor(buffer.tensor).name,
+                               to_string(buffer.type), blocks, blocks == 1 ? "" : "s"));
+  }
+}
+
+void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
+  const Liveness liveness(program);
+  std::vector<BufferId> order;
+  for (BufferId id = 0; id < program.buffers.size(); ++id) {
+    if (program.buffers[id].kind == BufferKind::kActivation && liveness.lifetimes[id].used())
+      order.push_back(id);
+  }
+  std::ranges::stable_sort(order, {}, [&liveness](BufferId id) { return liveness.lifetimes[id].first; });
+  Arena arena;
+  std::vector<std::size_t> offsets(program.buffers.size(), 0);
+  for (const BufferId id : order) {
+    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(ir, program.buffers[id])));
+  }
+  memory.activations = arena.size();
+  if (order.empty()) return;
+  const auto bytes = [&](BufferId id) { return slab_bytes(ir, program.buffers[id]); };
+  const BufferId largest = *std::ranges::max_element(order, {}, bytes);
+  memory.slabs.push_back(
+      make_slab(ir, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
+  for (const BufferId id : order) memory.placements[id].base = memory.slabs.back().data() + offsets[id];
+}
+
+}  // namespace
+
+Slab::Slab(std::size_t bytes) : size_(bytes), data_(allocate(bytes)) { std::memset(data_.get(), 0, bytes); }
+
+void Slab::Free::operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{kAlignment}); }
+
+void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup) {
+  PartitionTable& table = facts.ir().partitions();
+  for (Buffer& buffer : program.buffers) {
+    buffer.storage = dedup ? table.top() : table.bottom();
+    if (buffer.kind == BufferKind::kVariable) {
+      buffer.storage = table.meet(buffer.storage, facts.variable(buffer.tensor));
+    }
+  }
+  for_each_op(program.ops, [&](LoweredOp& op) {
+    if (op.kind == LoweredOp::Kind::kConditional) return;  // its branches write
+    PartitionId all = table.top();  // an op runs once per block of the meet of its outputs' facts
+    for (const PartitionId fact : op.facts) all = table.meet(all, fact);
+    for (const BufferId id : op.out) {
+      program.buffers[id].storage = table.meet(program.buffers[id].storage, all);
+    }
+  });
+}
+
+Memory place(const Ir& ir, const LoweredProgram& program) {
+  Memory memory;
+  memory.placements.resize(program.buffers.size());
+  for (BufferId id = 0; id < program.buffers.size(); ++id) {
+    const Buffer& buffer = program.buffers[id];
+    Placement& placement = memory.placements[id];
+    placement.nbytes = bytes_of(buffer.type);
+    if (buffer.kind == BufferKind::kActivation) continue;
+    const bool is_variable = buffer.kind == BufferKind::kVariable;
+    memory.slabs.push_back(
+        make_slab(ir, buffer, slab_bytes(ir, buffer), is_variable ? "variable" : "constant"));
+    placement.base = memory.slabs.back().data();
+    (is_variable ? memory.variables : memory.constants) += memory.slabs.back().size();
+    if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
+    const HostBytes& data = *ir.tensor(buffer.tensor).data;
+    for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {
+      std::memcpy(placement.base + static_cast<std::size_t>(b) * placement.nbytes, data.data(),
+                  placement.nbytes);
+    }
+  }
+  place_activations(ir, program, memory);
+  return memory;
+}
+
+}  // namespace popsr

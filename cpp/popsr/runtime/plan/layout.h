@@ -1,0 +1,46 @@
+// Where values live: the storage partition of every buffer and its place in memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "popsr/runtime/lowering/lowering.h"
+
+namespace popsr {
+
+/// Memory aligned to 64 bytes; zeroed.
+class Slab {
+ public:
+  explicit Slab(std::size_t bytes);
+  std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// Placed buffers; block b of a buffer is at base + b * nbytes.
+struct Placement {
+  std::byte* base = nullptr;
+  std::size_t nbytes = 0;  ///< Of one block.
+};
+
+struct Memory {
+  std::vector<Placement> placements;  ///< By BufferId.
+  std::vector<Slab> slabs;
+  std::size_t variables = 0, constants = 0, activations = 0;
+};
+
+/// Sets Buffer::storage: the meet of every fact the buffer holds in its lifetime (bottom for all without
+/// dedup).
+void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
+
+/// Plans activations by liveness in one arena, allocates everything, and fills constants.
+Memory place(const Ir& ir, const LoweredProgram& program);
+
+}  // namespace popsr

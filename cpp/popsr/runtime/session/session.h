@@ -1,0 +1,167 @@
+// Runs a compiled program: device state of variables, streams of one run, statistics.
+//
+// When a run starts it is known which replicas hold the same value of each variable, and in which of the
+// program's groups the rows of small streams are equal as they are fed. prepare() reads both, chooses the
+// plan that was compiled for them, and moves the variables into it; so facts, seeds and bits are a function
+// of program, inputs and seed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/ir/eval.h"
+#include "popsr/ir/ir.h"
+#include "popsr/runtime/execution/run_watch.h"
+#include "popsr/runtime/execution/stream_io.h"
+#include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/session/equal_rows.h"
+#include "popsr/runtime/session/variable_io.h"
+
+namespace popsr {
+
+struct SessionOptions {
+  std::uint64_t seed = 0;
+  bool dedup = true;  ///< False: every replica is stored and computed separately, with the same bits.
+  /// Implies dedup = false when it is not 0: the probability with which the claims of the analysis about an
+  /// op are compared after it ran; 1 compares all, also of products that else are folded into their
+  /// consumers.
+  double check = 0;
+  int num_threads = 0;        ///< 0 = the process default.
+  bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
+  bool strict_labels =
+      false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
+  /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
+  /// next op; products are not folded into their consumers.
+  bool check_floats = false;
+};
+
+/// Elements of one transfer to one replica up to which rows that are equal as fed are taken as equal.
+constexpr std::int64_t kSmallStream = 64;
+
+/// Assumptions of a new session: small streams are fed equal rows, and variables start with their initial
+/// rows, which are compared in the groups of the program.
+Assumptions initial_assumptions(const Ir& ir);
+
+/// Rows of one variable that the host writes.
+struct VariableRows {
+  TensorId variable = kNone;
+  HostRows rows = HostRows::kGroups;
+  const std::byte* data = nullptr;
+};
+
+struct SessionStats {
+  std::uint64_t runs = 0;
+  std::map<std::string, std::uint64_t> kernel_calls;  ///< Per op name: instructions executed.
+  std::map<std::string, std::uint64_t> blocks;        ///< Per op name: blocks computed.
+};
+
+struct SessionMemory {
+  std::size_t variables = 0, constants = 0, activations = 0, streams = 0;
+};
+
+class Session {
+ public:
+  /// `facts`: those of the program as it is now, which was verified, under initial_assumptions(); null: made
+  /// here.
+  Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+          std::shared_ptr<const PartitionAnalysis> facts = nullptr);
+  ~Session();
+
+  const Ir& ir() const { return *ir_; }
+  /// Of the run that was prepared last; of a new session, of a run that is fed equal rows.
+  const Plan& plan() const;
+  std::shared_ptr<const PartitionAnalysis> facts() const;
+  SessionStats stats() const;
+  SessionMemory memory() const;
+
+  /// Streams that the program really uses.
+  std::vector<StreamId> used_streams() const;
+
+  /// Compares what is fed and chooses the plan of the run. Throws before anything runs when the data does not
+  /// fit, or rows differ of a stream that is declared equal.
+  /// Not safe beside other uses of the program's Ir.
+  void prepare(std::span<const StreamBuffer> buffers);
+  /// True when the plan at hand is used for the first time, but for the one that the session was made with.
+  /// approve() ends that.
+  bool is_news() const;
+  void approve();
+  /// Small streams whose rows were equal in more replicas when the run before was prepared.
+  std::vector<RowDifference> broken(std::span<const StreamBuffer> buffers) const;
+  /// Small streams, and the replicas whose rows are taken as equal.
+  std::vector<std::pair<StreamId, PartitionId>> small_streams() const;
+  /// Larger streams whose rows were equal in all runs so far.
+  std::vector<StreamId> large_equal_streams() const;
+
+  /// prepare(), then run_prepared().
+  void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
+           RunWatcher* watcher = nullptr,
+           const std::function<void(const Op&, const StrayLabel&)>& stray = {});
+  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`. `stray` is told
+  /// of the first label of each op that is none of its classes, once a session.
+  /// Variables are as before the run when it throws before the first op ran. An error in mid-run
+  /// (ReplicaError of an exchange that some members of a group skip, or an offset, a scale or a label out of
+  /// range, or a result that is not finite) leaves what was written so far, and so does stop() and what
+  /// `print` and `watcher` throw.
+  void run_prepared(std::span<const StreamBuffer> buffers,
+                    const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
+                    const std::function<void(const Op&, const StrayLabel&)>& stray = {});
+  /// From any thread; as Executor::stop().
+  void stop();
+  /// As in Executor.
+  void forget_stop();
+  std::string stopped_text() const;
+  /// The op that the last run failed at; kNone when it did not, or at none.
+  OpId failed_op() const;
+
+  std::uint64_t step() const { return step_; }
+  void set_step(std::uint64_t step) { step_ = step; }
+
+  /// Device copy <-> rows on the host; see variable_io.h.
+  void read_variable(TensorId id, HostRows rows, std::byte* out) const;
+  void write_variable(TensorId id, HostRows rows, const std::byte* data) {
+    const VariableRows one{id, rows, data};
+    run_copies(prepare_write({&one, 1}));
+  }
+  /// Compares rows and takes up the facts of what run_copies() of the result then writes, which has to follow
+  /// at once: it is equal in the groups in which its rows are. Rows that change no bit change no fact either.
+  /// Not safe beside other uses of the program's Ir.
+  std::vector<RowCopy> prepare_write(std::span<const VariableRows> rows);
+  std::vector<std::span<const std::byte>> row_views(TensorId id) const;
+  std::size_t host_bytes(TensorId id, HostRows rows) const;
+  /// Where members of one group differ, if they do.
+  std::optional<Divergence> divergence(TensorId id) const;
+  /// Does the program ever write the variable?
+  bool is_written(TensorId id) const;
+  /// Partition in which the variable is stored.
+  PartitionId storage(TensorId id) const;
+
+ private:
+  struct Compiled;
+  struct State;
+  struct Key;
+
+  void start(const SessionOptions& options, std::shared_ptr<const PartitionAnalysis> facts);
+  std::unique_ptr<Compiled> compile(std::shared_ptr<const PartitionAnalysis> facts, Key key);
+  Compiled& current() const;
+  void check_transfers(std::span<const StreamBuffer> buffers) const;
+  void compare_large(std::span<const StreamBuffer> buffers);
+  void switch_to(Key key);
+  void forget_plans();
+  PartitionId device_rows(TensorId state, PartitionId known) const;
+  void read_back_facts();
+  std::size_t state_index(TensorId variable) const;
+
+  std::shared_ptr<const Ir> ir_;
+  std::unique_ptr<State> state_;
+  bool strict_labels_ = false;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace popsr

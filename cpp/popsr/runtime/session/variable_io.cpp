@@ -1,0 +1,157 @@
+#include "popsr/runtime/session/variable_io.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "popsr/runtime/check/claims.h"
+
+namespace popsr {
+namespace {
+
+/// The row of each replica.
+PartitionId row_partition(const Ir& ir, TensorId variable, HostRows rows) {
+  PartitionTable& table = ir.partitions();
+  return rows == HostRows::kReplicas ? table.bottom() : ir.tensor(variable).grouping->partition(table);
+}
+
+/// How a row of one variable lies on the replicas: whole, or in parts on consecutive members of the group.
+class RowParts {
+ public:
+  RowParts(const Ir& ir, const Plan& plan, TensorId variable)
+      : grouping_(*ir.tensor(variable).grouping),
+        shard_over_(ir.tensor(variable).shard_over),
+        row_(bytes_of(ir.tensor(variable).type)),
+        part_(bytes_of(plan.program().buffers[plan.variable(variable)].type)) {}
+
+  std::size_t row_bytes() const { return row_; }
+  std::size_t part_bytes() const { return part_; }
+
+  /// Calls visit(member, begin, end): `member` holds bytes begin..end-1 of the row that `replica` sees.
+  template <class Visit>
+  void for_each_part(Replica replica, const Visit& visit) const {
+    const std::span<const Replica> members = grouping_.members(replica);
+    const std::int64_t first = grouping_.index_in_group(replica) / shard_over_ * shard_over_;
+    for (std::int64_t i = 0; i < shard_over_; ++i) {
+      const Replica member = shard_over_ == 1 ? replica : members[static_cast<std::size_t>(first + i)];
+      visit(member, begin_of(i), std::min(begin_of(i) + part_, row_));
+    }
+  }
+
+  /// First byte of the part that `replica` holds.
+  std::size_t begin(Replica replica) const {
+    return begin_of(grouping_.index_in_group(replica) % shard_over_);
+  }
+
+ private:
+  std::size_t begin_of(std::int64_t index) const {
+    return std::min(static_cast<std::size_t>(index) * part_, row_);
+  }
+
+  const ReplicaGrouping& grouping_;
+  std::int64_t shard_over_;
+  std::size_t row_, part_;
+};
+
+/// Elements of part `index` of a variable that are no padding.
+std::int64_t visible_elements(std::int64_t part, std::int64_t index, const Tensor& variable) {
+  return std::clamp<std::int64_t>(num_elements(variable.type.shape) - index * part, 0, part);
+}
+
+}  // namespace
+
+std::size_t host_bytes(const Ir& ir, TensorId variable, HostRows rows) {
+  const std::int64_t count = ir.partitions().num_blocks(row_partition(ir, variable, rows));
+  return static_cast<std::size_t>(count) * bytes_of(ir.tensor(variable).type);
+}
+
+void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out) {
+  const RowParts parts(ir, plan, variable);
+  if (parts.row_bytes() == 0) return;
+  const BufferId buffer = plan.variable(variable);
+  for (const Replica replica : ir.partitions().representatives(row_partition(ir, variable, rows))) {
+    parts.for_each_part(replica, [&](Replica member, std::size_t begin, std::size_t end) {
+      if (begin < end) std::memcpy(out + begin, plan.block(buffer, member), end - begin);
+    });
+    out += parts.row_bytes();
+  }
+}
+
+std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable) {
+  std::vector<std::span<const std::byte>> views;
+  const RowParts parts(ir, plan, variable);
+  const BufferId buffer = plan.variable(variable);
+  for (const Replica replica :
+       ir.partitions().representatives(row_partition(ir, variable, HostRows::kGroups))) {
+    parts.for_each_part(replica, [&](Replica member, std::size_t begin, std::size_t end) {
+      if (begin < end) views.emplace_back(plan.block(buffer, member), end - begin);
+    });
+  }
+  return views;
+}
+
+void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,
+                std::vector<RowCopy>& copies) {
+  const RowParts parts(ir, plan, variable);
+  if (parts.row_bytes() == 0) return;
+  const BufferId buffer = plan.variable(variable);
+  const PartitionId storage = plan.program().buffers[buffer].storage;
+  const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
+  for (const Replica replica : ir.partitions().representatives(storage)) {
+    const std::size_t begin = parts.begin(replica);
+    const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
+    copies.push_back({plan.block(buffer, replica), data + row[replica] * parts.row_bytes() + begin, bytes,
+                      parts.part_bytes() - bytes});
+  }
+}
+
+void run_copies(std::span<const RowCopy> copies) {
+  for (const auto& [block, row, bytes, padding] : copies) {
+    std::memcpy(block, row, bytes);
+    std::memset(block + bytes, 0, padding);
+  }
+}
+
+bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data) {
+  const RowParts parts(ir, plan, variable);
+  if (parts.row_bytes() == 0) return true;
+  const BufferId buffer = plan.variable(variable);
+  const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
+  for (Replica replica = 0; replica < row.size(); ++replica) {
+    const std::size_t begin = parts.begin(replica);
+    const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
+    const std::byte* given = data + row[replica] * parts.row_bytes() + begin;
+    if (std::memcmp(plan.block(buffer, replica), given, bytes) != 0) return false;
+  }
+  return true;
+}
+
+void move_variables(const Ir& ir, const Plan& from, const Plan& to) {
+  const std::vector<Buffer>& buffers = to.program().buffers;
+  for (BufferId id = 0; id < buffers.size() && buffers[id].kind == BufferKind::kVariable; ++id) {
+    const BufferId old = from.variable(buffers[id].tensor);
+    for (const Replica replica : ir.partitions().representatives(buffers[id].storage)) {
+      const std::size_t bytes = to.memory().placements[id].nbytes;
+      if (bytes > 0) std::memcpy(to.block(id, replica), from.block(old, replica), bytes);
+    }
+  }
+}
+
+std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable) {
+  const BufferId buffer = plan.variable(variable);
+  const PartitionId storage = plan.program().buffers[buffer].storage;
+  const TensorType& type = plan.program().buffers[buffer].type;
+  const Tensor& tensor = ir.tensor(variable);
+  for (const Replica replica : ir.partitions().representatives(storage)) {
+    const std::span<const Replica> members = tensor.grouping->members(replica);
+    // The member that the host reads for this replica's part.
+    const std::int64_t index = tensor.grouping->index_in_group(replica) % tensor.shard_over;
+    const Replica first = members[static_cast<std::size_t>(index)];
+    if (first == replica) continue;
+    const TensorType visible{type.dtype, {visible_elements(num_elements(type.shape), index, tensor)}};
+    const auto element = first_difference(plan.block(buffer, first), plan.block(buffer, replica), visible);
+    if (element) return Divergence{first, replica, index * num_elements(type.shape) + *element};
+  }
+  return std::nullopt;
+}
+
+}  // namespace popsr

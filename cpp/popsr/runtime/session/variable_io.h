@@ -1,0 +1,53 @@
+// Variables between the host's rows and the device's blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+#include "popsr/runtime/plan/plan.h"
+
+namespace popsr {
+
+/// What the host has a row of, for one variable.
+enum class HostRows : std::uint8_t {
+  kGroups,    ///< [num_groups, *shape]: the first replica of each group.
+  kReplicas,  ///< [replication, *shape].
+};
+
+/// Two replicas of one group that hold different values.
+struct Divergence {
+  Replica first = 0, second = 0;
+  std::int64_t element = 0;  ///< C-order index, in the variable, of the first element that differs.
+};
+
+std::size_t host_bytes(const Ir& ir, TensorId variable, HostRows rows);
+void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out);
+/// The bytes that read_rows(kGroups) copies, where they are: valid until the program runs or the variable is
+/// written.
+std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
+/// What is to be copied from a row of the host to a block of the device.
+struct RowCopy {
+  std::byte* block = nullptr;
+  const std::byte* row = nullptr;
+  std::size_t bytes = 0;
+  std::size_t padding = 0;  ///< Zeros behind them.
+};
+
+/// Adds the copies that set a variable: replicas that share a stored copy are written once, from the row of
+/// the first of them.
+void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,
+                std::vector<RowCopy>& copies);
+/// Needs neither the program nor its partitions.
+void run_copies(std::span<const RowCopy> copies);
+/// True if the copies of these rows would change no bit.
+bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
+/// Copies the values of all variables, shards and remote entries from one plan of the program to another.
+void move_variables(const Ir& ir, const Plan& from, const Plan& to);
+/// Compares stored copies; free when every group shares one.
+std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable);
+
+}  // namespace popsr

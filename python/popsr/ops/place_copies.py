@@ -1,0 +1,55 @@
+"""Copies between the devices of a replica, and between the two tile sets of a device."""
+
+from __future__ import annotations
+
+from popsr._args import is_a, read_ipu
+from popsr._emit import emit, emit_op
+from popsr._places import find_place
+from popsr._shown import shown
+from popsr.context import _context
+from popsr.errors import GraphError
+from popsr.tensor import Tensor
+
+__all__ = ["io_tile_copy", "ipu_copy"]
+
+
+def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
+    """A copy of a tensor on another device of the replica. Gradients do not cross it.
+
+    Args:
+        t: the operand, any dtype and shape.
+        destination: number of the IPU of the result.
+        source: number of the IPU of ``t``. Default: where it is.
+    Returns:
+        Tensor of the shape and dtype of ``t``, with its bits.
+    Raises:
+        TypeError: ``destination`` or ``source`` is no int.
+        ValueError: no source is given and ``t`` is nowhere yet; a negative number.
+    """
+    destination = read_ipu("ipu_copy", "destination", destination)
+    if source is not None:
+        source = read_ipu("ipu_copy", "source", source)
+    elif is_a(t, Tensor):
+        place = find_place(t)
+        if place is None:
+            raise GraphError(
+                f"ipu_copy: the IPU of the tensor is unknown, got {shown(t)} that no op makes or takes, expected source"
+            )
+        source = place[0]
+    return emit("ipu_copy", {"t": t}, destination=destination, source=source)
+
+
+def io_tile_copy(t: Tensor) -> Tensor:
+    """A copy of a tensor on the other tile set of its device. Gradients do not cross it.
+
+    From io tiles to compute tiles where ``t`` is on io tiles, else from compute tiles to io tiles.
+
+    Args:
+        t: the operand, any dtype and shape. Where it is nowhere yet, it is taken to be on compute tiles of the
+            current IPU.
+    Returns:
+        Tensor of the shape and dtype of ``t``, with its bits.
+    """
+    found = find_place(t) if is_a(t, Tensor) else None
+    ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found
+    return emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1][0]

@@ -1,0 +1,23 @@
+"""Running sums along an axis."""
+
+from __future__ import annotations
+
+from popsr._emit import emit
+from popsr.tensor import Tensor
+
+__all__ = ["cumsum"]
+
+
+def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
+    """Sums of every element and those before it along an axis, in one chain of additions.
+
+    Args:
+        t: the operand, of rank >= 1.
+        dim: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``; integers wrap.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is bool.
+    """
+    return emit("cumsum", {"t": t}, dim=dim)

@@ -1,0 +1,38 @@
+"""Softmax and its logarithm along an axis."""
+
+from __future__ import annotations
+
+from popsr._emit import emit
+from popsr.tensor import Tensor
+
+__all__ = ["log_softmax", "softmax"]
+
+
+def softmax(t: Tensor, axis: int) -> Tensor:
+    """Exponentials along an axis, scaled to sum 1.
+
+    Args:
+        t: the operand.
+        axis: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("softmax", {"t": t}, axis=axis)
+
+
+def log_softmax(t: Tensor, axis: int) -> Tensor:
+    """Logarithm of ``softmax``, precise where probabilities are small. An addition of popsr to PopXL.
+
+    Args:
+        t: the operand.
+        axis: the axis; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: the axis is out of range.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("log_softmax", {"t": t}, axis=axis)
