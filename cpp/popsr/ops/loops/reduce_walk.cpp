@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "popsr/base/error.h"
 #include "popsr/base/loop_nest.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "popsr/base/cost.h"
 #include "popsr/base/error.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
@@ -16,13 +17,10 @@
 namespace popsr {
 namespace {
 
-// Copies below this size are not worth waking the workers.
-constexpr std::size_t kParallelCopy = std::size_t{1} << 18;
-
 void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, ThreadPool& pool) {
   for (const BlockCopy& copy : copies) {
     if (!active(copy.replica)) continue;
-    if (copy.nbytes < kParallelCopy) {
+    if (!worth_threads(kValueBytes, static_cast<std::int64_t>(copy.nbytes))) {
       std::memcpy(copy.to, copy.from, copy.nbytes);
       continue;
     }

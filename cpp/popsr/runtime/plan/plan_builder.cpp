@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "popsr/base/cost.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/lowering/rewrites.h"
 
 namespace popsr {
-
-/// Values below this size share a pass with others.
-constexpr std::size_t kShared = std::size_t{1} << 18;
-/// Less than that is not worth waking the threads.
-constexpr std::size_t kWorthThreads = std::size_t{1} << 17;
 
 void PlanBuilder::add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const {
   if (next.nbytes == 0) return;
@@ -90,11 +86,11 @@ void PlanBuilder::build_merged(const LoweredOp& op, Instruction& instruction) {
     const bool is_collective =
         part.kind == Instruction::Kind::kExchange && !part.op->inputs.empty() && !part.op->outputs.empty();
     const std::size_t bytes = bytes_moved(op.body[p]);
-    if (!is_collective || bytes >= kShared) continue;
+    if (!is_collective || worth_threads(kValueBytes, static_cast<std::int64_t>(bytes))) continue;
     instruction.together.push_back(p);
     shared += bytes;
   }
-  if (shared < kWorthThreads) instruction.together.clear();
+  if (!worth_threads(kMergedBytes, static_cast<std::int64_t>(shared))) instruction.together.clear();
 }
 
 std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
