@@ -100,6 +100,9 @@ using ConvFn = void (*)(const ConvArgs& args);
 using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
                         std::int64_t from_x, std::int64_t k, std::int64_t cols);
 
+/// Dimensions of KernelTable::gather_strided, after adjacent ones are merged.
+inline constexpr std::size_t kMaxGatherRank = 8;
+
 struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
@@ -148,8 +151,8 @@ struct KernelTable {
   void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
                           double scale);
 
-  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
-  /// 4, 8.
+  /// Copies a strided view to a contiguous row-major buffer. `rank` <= kMaxGatherRank, strides in elements,
+  /// sizes 1, 2, 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
                          const std::int64_t* strides, int element_size);
 

@@ -13,6 +13,7 @@
 #include "popsr/base/shape.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"

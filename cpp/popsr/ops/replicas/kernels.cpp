@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/integer_mean.h"
 #include "popsr/ops/replicas/rules.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
@@ -102,7 +103,7 @@ class SparseAccumulate {
     copy_(run);
     Meetings meetings;
     for (std::int64_t b = 0; b < run.blocks; ++b) {
-      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(b), count_);
+      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(Block(run, b)), count_);
       block(run, b, meetings);
     }
   }

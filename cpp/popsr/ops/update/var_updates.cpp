@@ -7,6 +7,7 @@
 #include <array>
 
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
