@@ -99,6 +99,12 @@ std::vector<GradValue> Grad::call_all(std::string_view op, const std::vector<Gra
   return outputs;
 }
 
+std::vector<NamedAttribute> Grad::same(const std::vector<AttrDef>& attrs) const {
+  std::vector<NamedAttribute> named;
+  for (const AttrDef& attr : attrs) named.emplace_back(std::string(attr.name), op_.attribute(attr.name));
+  return named;
+}
+
 GradValue Grad::constant(double value, DType dtype) {
   return {*this, [this, value, dtype] { return scalar(value, dtype); }};
 }

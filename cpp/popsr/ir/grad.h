@@ -90,6 +90,8 @@ class Grad {
   NamedAttribute same(const Handle& attr) const {
     return {std::string(attr.name), op_.attribute(attr.name)};
   }
+  /// The same of several attributes.
+  std::vector<NamedAttribute> same(const std::vector<AttrDef>& attrs) const;
   template <class Handle>
   decltype(auto) get(const Handle& attr) const {
     return op_.get(attr);

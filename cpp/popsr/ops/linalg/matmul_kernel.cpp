@@ -282,7 +282,7 @@ Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs)
           .stochastic = spec.stochastic && is_narrow_float(out)};
 }
 Matmul make_matmul(const EvalSpec& spec) {
-  return make_matmul(spec, spec.op.attr<bool>("transpose_lhs"), spec.op.attr<bool>("transpose_rhs"));
+  return make_matmul(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs));
 }
 
 }  // namespace

@@ -200,8 +200,7 @@ std::vector<OutputDef> infer_parameter_grads(const InferContext& context) {
 }  // namespace
 
 std::vector<OpDef> norm_grad_ops() {
-  const std::vector<AttrDef> attrs = {required("num_groups", AttrType::kInt),
-                                      required("eps", AttrType::kFloat)};
+  const std::vector<AttrDef> attrs = {required(kNumGroups), required(kEps)};
   return {
       {.name = "group_norm_grad",
        .inputs = {{"t", kFloating}, {"weight", kFloating}, {"dy", kFloating}},
