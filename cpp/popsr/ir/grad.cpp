@@ -117,6 +117,12 @@ GradValue Grad::reshape(const GradValue& t, Shape shape) {
   return call("reshape", {t}, {{"shape", std::move(shape)}});
 }
 
+GradValue Grad::reshape_to(const GradValue& t, Shape shape) {
+  return {*this, [this, t, shape = std::move(shape)] {
+            return t.type().shape == shape ? t.tensor() : reshape(t, shape).tensor();
+          }};
+}
+
 GradValue Grad::sum_to_input(std::size_t i, const GradValue& t) { return sum_to(t, in_type(i).shape); }
 
 GradValue Grad::sum_to(const GradValue& t, Shape shape) {

@@ -107,6 +107,8 @@ class Grad {
   GradValue scale(const GradValue& t, double factor);
   GradValue cast(const GradValue& t, DType dtype);
   GradValue reshape(const GradValue& t, Shape shape);
+  /// The same; `t` itself where it has that shape.
+  GradValue reshape_to(const GradValue& t, Shape shape);
   /// Undoes broadcasting: sums `t` to the shape of input i (NumPy rules).
   GradValue sum_to_input(std::size_t i, const GradValue& t);
   GradValue sum_to(const GradValue& t, Shape shape);
