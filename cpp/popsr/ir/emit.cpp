@@ -45,7 +45,7 @@ std::string conversion(const Registry& registry, const OpDef& def, DTypeSet set,
     const std::string op = std::ranges::count(registry.names(), scaled) == 0 ? "" : ", or " + scaled;
     return ": see pow2scale_cast_from_fp8" + op;
   }
-  const bool widens = set.contains(DType::kFloat8_143) && !set.contains(DType::kFloat32);
+  const bool widens = set.intersects(kFloat8) && !set.contains(DType::kFloat32);
   return widens && info(given).kind == DTypeKind::kFloat ? ": see pow2scale_cast_to_fp8" : "";
 }
 

@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/strided.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
@@ -77,13 +79,9 @@ class Box {
       axis_strides_.push_back(strides[axis]);
     }
     elements_ = num_elements(part);
-    const StridedView view = collapse({.shape = part, .strides = strides});
-    shape_ = view.shape;
-    strides_ = view.strides;
-    if (strides_.back() != 1) {
-      shape_.push_back(1);
-      strides_.push_back(1);
-    }
+    nest_ = LoopNest(part, {&strides, 1});
+    // A row is a run of adjacent elements: one element where the innermost dimension is not whole.
+    row_ = nest_.stride(0) == 1 ? nest_.extent(0) : 1;
   }
 
   /// Where the box begins in each block, in bytes; OutOfRangeError for a place outside.
@@ -109,14 +107,10 @@ class Box {
   template <class Visit>
   void rows(const Visit& visit) const {
     if (elements_ == 0) return;
-    const std::int64_t run = shape_.back();
-    for (std::int64_t row = 0; row < elements_ / run; ++row) {
-      std::int64_t at = 0, rest = row;
-      for (std::size_t d = shape_.size() - 1; d-- > 0;) {
-        at += rest % shape_[d] * strides_[d];
-        rest /= shape_[d];
-      }
-      visit(at * size_, row * run * size_, static_cast<std::size_t>(run * size_));
+    NestPosition at(nest_, 0);
+    for (std::int64_t done = 0; done < elements_; done += row_) {
+      visit(at.offset(0) * size_, done * size_, static_cast<std::size_t>(row_ * size_));
+      at.advance(row_);
     }
   }
 
@@ -125,8 +119,8 @@ class Box {
   DType index_dtype_;
   std::int64_t size_;
   Ints axes_, sizes_, extents_ = {}, axis_strides_ = {};
-  std::int64_t elements_ = 0;
-  Shape shape_ = {}, strides_ = {};
+  std::int64_t elements_ = 0, row_ = 1;
+  LoopNest nest_{1};
 };
 
 std::vector<OutputDef> infer_dynamic_slice(const InferContext& context) {

@@ -9,6 +9,7 @@
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 

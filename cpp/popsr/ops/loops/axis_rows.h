@@ -9,6 +9,7 @@
 #include "popsr/ir/eval.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/loops/blocks.h"
 
 namespace popsr {
 
@@ -28,13 +29,6 @@ class AxisRows {
   void operator()(const BlockRun& run) const;
 
  private:
-  /// Operands of one block.
-  struct Block {
-    std::array<const std::byte*, kMaxRowInputs> in;
-    std::byte* out;
-    const kernels::NoiseKey* key;
-  };
-
   std::size_t tile_bytes(std::int64_t columns) const {
     return static_cast<std::size_t>(n_ * columns * wide_size_);
   }

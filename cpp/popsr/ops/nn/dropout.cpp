@@ -10,6 +10,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"
@@ -19,7 +20,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
 constexpr Attr<double> kP{"p"};
@@ -117,12 +118,11 @@ BlockKernel eval_dropout(const EvalSpec& spec) {
 void masked(const TileArgs& args) {
   alignas(64) std::array<double, kTile> scaled;
   alignas(64) static constexpr std::array<double, kTile> kZeros = {};
-  const auto apply = [&](Ew ew, void* to, const std::array<const void*, 3>& in) {
-    args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)](
-        to, nullptr, in.data(), args.n, args.p);
+  const auto apply = [&](ElementwiseOp ew, void* to, const std::array<const void*, 3>& in) {
+    args.kernels.elementwise(ew, args.compute)(to, nullptr, in.data(), args.n, args.p);
   };
-  apply(Ew::kScale, scaled.data(), {args.in[0]});
-  apply(Ew::kSelect, args.hi, {args.in[1], scaled.data(), kZeros.data()});
+  apply(ElementwiseOp::kScale, scaled.data(), {args.in[0]});
+  apply(ElementwiseOp::kSelect, args.hi, {args.in[1], scaled.data(), kZeros.data()});
 }
 
 const Shape& mask_shape(const Op& op) { return op.get(kShape); }

@@ -9,6 +9,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 
@@ -16,7 +17,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 using kernels::NoiseKey;
 
@@ -45,10 +46,9 @@ struct Loss {
   double eps;
   bool stochastic;
 
-  void elementwise(Ew ew, void* out, const void* a, const void* b, std::int64_t n) const {
+  void elementwise(ElementwiseOp ew, void* out, const void* a, const void* b, std::int64_t n) const {
     const void* in[] = {a, b};
-    table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)](out, nullptr, in, n,
-                                                                                       nullptr);
+    table.elementwise(ew, compute)(out, nullptr, in, n, nullptr);
   }
   Target target(std::int64_t label) const {
     if (ignore_index && label == *ignore_index) return Target::kIgnored;
@@ -128,8 +128,8 @@ Outside row_losses(const Loss& loss, const std::byte* probs, const std::byte* la
     values[row] = loss.log_prob || !(p < eps) ? p : eps;
   });
   T floor = eps;
-  loss.elementwise(Ew::kLog, &floor, &floor, nullptr, 1);
-  if (!loss.log_prob) loss.elementwise(Ew::kLog, values, values, nullptr, loss.rows);
+  loss.elementwise(ElementwiseOp::kLog, &floor, &floor, nullptr, 1);
+  if (!loss.log_prob) loss.elementwise(ElementwiseOp::kLog, values, values, nullptr, loss.rows);
   for_each_label(loss, labels, [&](std::int64_t row, std::int64_t label) {
     const Target target = loss.target(label);
     if (target == Target::kOutside) values[row] = floor;
@@ -156,7 +156,7 @@ Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* la
           .reduce[static_cast<std::size_t>(kernels::Reduce::kSum)][static_cast<std::size_t>(loss.compute)];
   sum(&hi, has_lo ? &lo : nullptr, values, 1, loss.rows, loss.rows);
   const T count = static_cast<T>(count_rows(loss, labels));
-  if (loss.reduction == LossReduction::kMean) loss.elementwise(Ew::kDiv, &hi, &hi, &count, 1);
+  if (loss.reduction == LossReduction::kMean) loss.elementwise(ElementwiseOp::kDiv, &hi, &hi, &count, 1);
   const float remainder = static_cast<float>(lo);
   store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &remainder : nullptr, 1, key, 0);
   return outside;
@@ -286,7 +286,7 @@ void softmax_grad_tile(const GradBlock& block, std::int64_t first, std::int64_t 
     if (target == Target::kIgnored) std::fill(values + begin, values + end, T{0});
     std::fill(scales + begin, scales + end, target == Target::kIgnored ? T{0} : block.scale<T>(row));
   }
-  loss.elementwise(Ew::kMul, values, values, scales, n);
+  loss.elementwise(ElementwiseOp::kMul, values, values, scales, n);
   store_tile(loss.table, loss.compute, loss.dtype, block.out + first * loss.element_size(), values, nullptr,
              n, block.key, static_cast<std::uint64_t>(first));
 }

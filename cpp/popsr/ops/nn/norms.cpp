@@ -11,6 +11,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 

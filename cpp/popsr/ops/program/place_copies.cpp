@@ -1,5 +1,6 @@
 // Copies from one place of a replica to another: here they change the device placement alone.
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 

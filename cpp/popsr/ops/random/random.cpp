@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"
@@ -23,7 +23,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
 constexpr Attr<double> kLow{"low"};
@@ -63,10 +63,9 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
                  const Law& law) {
   const std::int64_t pairs = (n + 1) / 2;
   alignas(64) Doubles radius, angle, cosine, sine;
-  const auto apply = [&](Ew ew, double* to, const double* from) {
+  const auto apply = [&](ElementwiseOp ew, double* to, const double* from) {
     const std::array<const void*, 1> operands = {from};
-    kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(Compute::kF64)](
-        to, nullptr, operands.data(), pairs, nullptr);
+    kernels.elementwise(ew, Compute::kF64)(to, nullptr, operands.data(), pairs, nullptr);
   };
   to_doubles(kernels, radius.data(), bits, 0, 2, 0, pairs);
   to_doubles(kernels, angle.data(), bits, 1, 2, 11, pairs);
@@ -74,11 +73,11 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
     radius[j] = (radius[j] + 1.0) * 0x1p-64;
     angle[j] = angle[j] * 0x1p-53 * 6.28318530717958647692;
   }
-  apply(Ew::kLog, radius.data(), radius.data());
+  apply(ElementwiseOp::kLog, radius.data(), radius.data());
   for (std::int64_t j = 0; j < pairs; ++j) radius[static_cast<std::size_t>(j)] *= -2.0;
-  apply(Ew::kSqrt, radius.data(), radius.data());
-  apply(Ew::kCos, cosine.data(), angle.data());
-  apply(Ew::kSin, sine.data(), angle.data());
+  apply(ElementwiseOp::kSqrt, radius.data(), radius.data());
+  apply(ElementwiseOp::kCos, cosine.data(), angle.data());
+  apply(ElementwiseOp::kSin, sine.data(), angle.data());
   for (std::int64_t i = 0; i < n; ++i) {
     const auto j = static_cast<std::size_t>(i / 2);
     values[i] = law.start + law.factor * (radius[j] * (i % 2 == 0 ? cosine[j] : sine[j]));
@@ -126,34 +125,11 @@ class Draws {
 
 /// Distance of the numbers of the dtype around v.
 double spacing(DType dtype, double v) {
-  const auto [precision, place] = [&]() -> std::array<int, 2> {
-    switch (dtype) {
-      case DType::kFloat64:
-        return {53, -1074};
-      case DType::kFloat32:
-        return {24, -149};
-      case DType::kFloat16:
-        return {11, -24};
-      default:
-        return {8, -133};
-    }
-  }();
+  const FloatFormat format = format_of(dtype);
+  const int least = least_exponent(format);
   int exponent = 0;
   std::frexp(v, &exponent);
-  return std::ldexp(1.0, v == 0 ? place : std::max(exponent - precision, place));
-}
-
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::numeric_limits<double>::max();
-    case DType::kFloat32:
-      return static_cast<double>(std::numeric_limits<float>::max());
-    case DType::kFloat16:
-      return 65504.0;
-    default:
-      return 0x1.FEp127;
-  }
+  return std::ldexp(1.0, v == 0 ? least : std::max(exponent - info(format).precision, least));
 }
 
 Law uniform_law(const Op& op, DType dtype) {
@@ -195,7 +171,7 @@ std::vector<OutputDef> infer_uniform(const InferContext& context) {
   const OutputDef output = random_output(context);
   const double low = context.get(kLow), high = context.get(kHigh);
   const DType dtype = output.type.dtype;
-  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > largest(dtype)) {
+  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > greatest(format_of(dtype))) {
     raise<AttributeValueError>(
         "{}: range is not finite in {}, got low={} and high={}, expected finite bounds", context.name(),
         info(dtype).name, low, high);

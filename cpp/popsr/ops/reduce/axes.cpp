@@ -1,8 +1,11 @@
 #include "popsr/ops/reduce/axes.h"
 
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
 
 namespace popsr {

@@ -1,5 +1,5 @@
 // Reductions over any axes: sum, mean, max, min, prod and those of magnitudes, squares and exponentials.
-#include <limits>
+#include <cmath>
 #include <vector>
 
 #include "popsr/ops/attributes.h"
@@ -40,17 +40,11 @@ GradValue sumsquare_grad(Grad& g) {
   return g.x() * keep_reduced(g, twice);
 }
 
-/// The least positive number of a floating dtype.
-double least_positive(DType dtype) {
-  if (dtype == DType::kFloat64) return std::numeric_limits<double>::denorm_min();
-  if (dtype == DType::kFloat32) return static_cast<double>(std::numeric_limits<float>::denorm_min());
-  return dtype == DType::kFloat16 ? 0x1p-24 : 0x1p-133;
-}
-
 /// dy * t / y; where y is 0 so is t, and t / least is 0.
 GradValue l2_grad(Grad& g) {
   const TensorType& type = g.out_type(0);
-  const GradValue number = g.constant(least_positive(type.dtype), type.dtype);
+  const double smallest = std::ldexp(1.0, least_exponent(format_of(type.dtype)));
+  const GradValue number = g.constant(smallest, type.dtype);
   const GradValue least = g.call("broadcast_to", {number}, {kShape(type.shape)}).now();
   const GradValue norm = g.call("maximum", {g.y(), least}).now();
   return g.x() / keep_reduced(g, norm) * keep_reduced(g, g.dy());
@@ -88,20 +82,20 @@ OpDef extreme(std::string_view name, EvalFn eval) {
 
 std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> ops = {
-      over_axes("sum", kNumbers, reduction<Fold::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
-      over_axes("mean", kNumbers, reduction<Fold::kMean>, mean_grad),
-      extreme("max", reduction<Fold::kMax>),
-      extreme("min", reduction<Fold::kMin>),
-      over_axes("prod", kNumbers, reduction<Fold::kProd>, prod_grad),
-      over_axes("sumsquare", kNumbers, reduction<Fold::kSumSquare>, sumsquare_grad),
-      over_axes("l1", kNumbers, reduction<Fold::kL1>,
+      over_axes("sum", kNumbers, reduction<ReductionOp::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
+      over_axes("mean", kNumbers, reduction<ReductionOp::kMean>, mean_grad),
+      extreme("max", reduction<ReductionOp::kMax>),
+      extreme("min", reduction<ReductionOp::kMin>),
+      over_axes("prod", kNumbers, reduction<ReductionOp::kProd>, prod_grad),
+      over_axes("sumsquare", kNumbers, reduction<ReductionOp::kSumSquare>, sumsquare_grad),
+      over_axes("l1", kNumbers, reduction<ReductionOp::kL1>,
                 // dy * sign(t)
                 [](Grad& g) {
                   return g.call("abs_grad", {g.x(), keep_reduced(g, g.dy())});
                 }),
-      over_axes("l2", kFloating, reduction<Fold::kL2>, l2_grad),
-      over_axes("logsum", kFloating, reduction<Fold::kLogSum>, logsum_grad),
-      over_axes("logsumexp", kFloating, reduction<Fold::kLogSumExp>, logsumexp_grad),
+      over_axes("l2", kFloating, reduction<ReductionOp::kL2>, l2_grad),
+      over_axes("logsum", kFloating, reduction<ReductionOp::kLogSum>, logsum_grad),
+      over_axes("logsumexp", kFloating, reduction<ReductionOp::kLogSumExp>, logsumexp_grad),
   };
   for (const auto family : {softmax_ops, scan_ops, order_ops}) {
     for (OpDef& op : family()) ops.push_back(std::move(op));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/integer_mean.h"
 #include "popsr/ops/replicas/rules.h"
@@ -13,8 +14,8 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
-using kernels::EwFn;
+using kernels::ElementwiseFn;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
 constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -46,12 +47,12 @@ Sources sources_of(const ExchangeSpec& spec) {
   return sources;
 }
 
-EwFn step_kernel(const KernelTable& table, CollectiveOp op, Compute compute) {
-  Ew ew = Ew::kAdd;
-  if (op == CollectiveOp::kMul) ew = Ew::kMul;
-  if (op == CollectiveOp::kMin) ew = Ew::kMinimum;
-  if (op == CollectiveOp::kMax) ew = Ew::kMaximum;
-  return table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
+ElementwiseFn step_kernel(const KernelTable& table, CollectiveOp op, Compute compute) {
+  ElementwiseOp ew = ElementwiseOp::kAdd;
+  if (op == CollectiveOp::kMul) ew = ElementwiseOp::kMul;
+  if (op == CollectiveOp::kMin) ew = ElementwiseOp::kMinimum;
+  if (op == CollectiveOp::kMax) ew = ElementwiseOp::kMaximum;
+  return table.elementwise(ew, compute);
 }
 
 void fold_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is_and) {
@@ -67,8 +68,7 @@ void divide_tile(const KernelTable& table, Compute compute, std::byte* acc, std:
   if (compute == Compute::kF32)
     std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(value));
   const void* in[] = {acc, divisors.data()};
-  table.elementwise[static_cast<std::size_t>(Ew::kDiv)][static_cast<std::size_t>(compute)](acc, nullptr, in,
-                                                                                           n, nullptr);
+  table.elementwise(ElementwiseOp::kDiv, compute)(acc, nullptr, in, n, nullptr);
 }
 
 /// Fold of tiles; everything that does not change between runs.
@@ -77,7 +77,7 @@ struct Fold {
   CollectiveOp op;
   DType dtype;
   Compute compute;
-  EwFn step, square;
+  ElementwiseFn step, square;
   bool stochastic;
   std::int64_t in_elements, out_elements;
   std::int64_t group_size;

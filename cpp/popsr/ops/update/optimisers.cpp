@@ -20,7 +20,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::size_t kFirst = 0, kSecond = 1, kWeight = 2, kTimeStep = 3;
 constexpr ScalarOperand kDecay{{"weight_decay"}, 4}, kBeta1{{"beta1"}, 5};
@@ -34,11 +34,10 @@ bool has(const EvalSpec& spec, std::size_t input) {
 }
 
 /// args.hi = a kernel of two operands.
-void apply(const TileArgs& args, Ew ew, void* hi, const void* a, const void* b, const double* p = nullptr,
-           void* lo = nullptr) {
+void apply(const TileArgs& args, ElementwiseOp ew, void* hi, const void* a, const void* b,
+           const double* p = nullptr, void* lo = nullptr) {
   const void* const in[] = {a, b};
-  args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)](hi, lo, in,
-                                                                                                 args.n, p);
+  args.kernels.elementwise(ew, args.compute)(hi, lo, in, args.n, p);
 }
 
 using Tile = std::array<std::byte, kTile * sizeof(double)>;
@@ -58,27 +57,27 @@ void update_tile(const TileArgs& args) {
   const void* m = args.in[0];
   const void* v = args.in[1];
   if (args.p[0] != 1.0) {
-    apply(args, Ew::kDiv, first.data(), m, filled(args, number, args.p[0]));
+    apply(args, ElementwiseOp::kDiv, first.data(), m, filled(args, number, args.p[0]));
     m = first.data();
   }
   if constexpr (kRoot) {
     if (args.p[1] != 1.0) {
-      apply(args, Ew::kDiv, second.data(), v, filled(args, number, args.p[1]));
+      apply(args, ElementwiseOp::kDiv, second.data(), v, filled(args, number, args.p[1]));
       v = second.data();
     }
-    apply(args, Ew::kSqrt, second.data(), v, nullptr);
+    apply(args, ElementwiseOp::kSqrt, second.data(), v, nullptr);
     v = second.data();
   }
-  apply(args, Ew::kAdd, second.data(), v, filled(args, number, args.p[2]));
-  if (args.in.size() < 3) return apply(args, Ew::kDiv, args.hi, m, second.data());
-  apply(args, Ew::kDiv, first.data(), m, second.data());
+  apply(args, ElementwiseOp::kAdd, second.data(), v, filled(args, number, args.p[2]));
+  if (args.in.size() < 3) return apply(args, ElementwiseOp::kDiv, args.hi, m, second.data());
+  apply(args, ElementwiseOp::kDiv, first.data(), m, second.data());
   const double factors[] = {1.0, args.p[3]};
-  apply(args, Ew::kScaledAdd, args.hi, first.data(), args.in[2], factors, args.lo);
+  apply(args, ElementwiseOp::kScaledAdd, args.hi, first.data(), args.in[2], factors, args.lo);
 }
 
 void count_tile(const TileArgs& args) {
   alignas(64) Tile one;
-  apply(args, Ew::kAdd, args.hi, args.in[0], filled(args, one, 1.0));
+  apply(args, ElementwiseOp::kAdd, args.hi, args.in[0], filled(args, one, 1.0));
 }
 
 /// beta^t: by squaring in float64 from the highest bit of a whole t down; other t by the kernel for powers.
@@ -94,8 +93,7 @@ double power(const kernels::KernelTable& kernels, double beta, double t) {
   }
   double result = 0;
   const void* const in[] = {&beta, &t};
-  kernels.elementwise[static_cast<std::size_t>(Ew::kPow)][static_cast<std::size_t>(Compute::kF64)](
-      &result, nullptr, in, 1, nullptr);
+  kernels.elementwise(ElementwiseOp::kPow, Compute::kF64)(&result, nullptr, in, 1, nullptr);
   return result;
 }
 
@@ -260,7 +258,7 @@ BlockKernel eval_var_update(const EvalSpec& spec) {
   } else {
     options.prepare = bounded ? step_factors<float, true> : step_factors<float, false>;
   }
-  return elementwise_kernel(spec, Ew::kScaledAdd, std::move(options));
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd, std::move(options));
 }
 
 /// Without a greatest norm the ratio is 1, whatever the norms are.

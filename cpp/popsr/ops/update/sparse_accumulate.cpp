@@ -12,6 +12,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
@@ -20,7 +21,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::size_t kValues = 1, kIndices = 2;
 constexpr ScalarOperand kF{{"f"}, 3};
@@ -85,8 +86,7 @@ class SparseAccumulate {
         dtype_(spec.outputs[0].dtype),
         value_dtype_(spec.inputs[kValues]->dtype),
         compute_(compute_of(dtype_)),
-        add_(spec.kernels
-                 .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(compute_)]),
+        add_(spec.kernels.elementwise(ElementwiseOp::kScaledAdd, compute_)),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         factor_(scalar_param(spec, kF, 1.0)),
         factor_dtype_(factor_.input ? spec.inputs[*factor_.input]->dtype : DType::kFloat64),
@@ -105,7 +105,7 @@ class SparseAccumulate {
     copy_(run);
     Meetings meetings;
     for (std::int64_t b = 0; b < run.blocks; ++b) {
-      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(b), count_);
+      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(Block(run, b)), count_);
       block(run, b, meetings);
     }
   }
@@ -168,7 +168,7 @@ class SparseAccumulate {
   const kernels::KernelTable& kernels_;
   DType dtype_, value_dtype_;
   Compute compute_;
-  kernels::EwFn add_;
+  kernels::ElementwiseFn add_;
   bool stochastic_;
   ScalarParam factor_;
   DType factor_dtype_;

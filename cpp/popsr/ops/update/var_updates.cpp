@@ -7,6 +7,7 @@
 #include <array>
 
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
@@ -14,7 +15,7 @@
 namespace popsr {
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr ScalarOperand kF{{"f"}, 2};  ///< Factor of X, or of a moving average.
 constexpr ScalarOperand kStep{{"step"}, 2};
@@ -36,7 +37,7 @@ std::vector<OutputDef> infer_accumulate(const InferContext& context) {
 /// t = 1*t + f*X; a product with 1 is exact. A constant 0 leaves t alone, whatever X holds.
 BlockKernel accumulate(const EvalSpec& spec) {
   if (is_zero(spec.op, kF)) return copy_kernel(spec);
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, kF, 1.0)}});
 }
 
@@ -67,9 +68,7 @@ Prepare mean_factors(DType dtype) {
 
 /// hi = p[0]*in0 + p[1]*in1; with a factor of 0 in0 counts as zeros, so that infinities and NaNs do not stay.
 void mean(const TileArgs& args) {
-  const auto kernel =
-      args.kernels
-          .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(args.compute)];
+  const auto kernel = args.kernels.elementwise(ElementwiseOp::kScaledAdd, args.compute);
   alignas(64) static constexpr std::array<std::byte, kTile * sizeof(double)> kZeros = {};
   const void* const terms[] = {args.p[0] == 0 ? kZeros.data() : args.in[0], args.in[1]};
   kernel(args.hi, args.lo, terms, args.n, args.p);
@@ -123,13 +122,11 @@ std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
 /// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
 void add_square(const TileArgs& args) {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> square;
-  const auto kernel = [&args](Ew ew) {
-    return args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)];
-  };
+  const auto kernel = [&args](ElementwiseOp ew) { return args.kernels.elementwise(ew, args.compute); };
   const void* const twice[] = {args.in[1], args.in[1]};
-  kernel(Ew::kMul)(square.data(), nullptr, twice, args.n, nullptr);
+  kernel(ElementwiseOp::kMul)(square.data(), nullptr, twice, args.n, nullptr);
   const void* const terms[] = {args.in[0], square.data()};
-  kernel(Ew::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
+  kernel(ElementwiseOp::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
 }
 
 /// t = t + f*X^2. A constant 0 leaves t alone, whatever X holds.
@@ -162,7 +159,7 @@ Prepare average_factors(DType dtype) {
 
 /// t = f*t + (1-f)*X.
 BlockKernel moving_average(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1},
                              .params = {{.value = 0.0}, scalar_param(spec, kF, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype)});
@@ -203,7 +200,7 @@ BlockKernel fill_zeros(const EvalSpec& spec) {
 /// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
 BlockKernel accumulator_scale(const EvalSpec& spec) {
   if (is_zero(spec.op, kScaleFactor)) return fill_zeros(spec);
-  return elementwise_kernel(spec, Ew::kScale,
+  return elementwise_kernel(spec, ElementwiseOp::kScale,
                             {.operands = {0}, .params = {scalar_param(spec, kScaleFactor, 1.0)}});
 }
 

@@ -21,7 +21,7 @@
 namespace popsr {
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 /// What the bodies of both ops share: the windows, and the lines of a plane that a line of them meets.
 struct Pool {
@@ -138,13 +138,14 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
 
 // ---- max_pool
 
-/// Of floats of the compute type T, through Ew::kMaximum alone: NaN wins, and +0 beats -0.
+/// Of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats -0.
 template <class T>
 class Maxima {
  public:
   Maxima(const kernels::KernelTable& kernels, const Pool& pool, std::byte* scratch)
-      : maximum_(kernels.elementwise[static_cast<std::size_t>(Ew::kMaximum)][static_cast<std::size_t>(
-            std::is_same_v<T, double> ? kernels::Compute::kF64 : kernels::Compute::kF32)]),
+      : maximum_(kernels.elementwise(ElementwiseOp::kMaximum, std::is_same_v<T, double>
+                                                                  ? kernels::Compute::kF64
+                                                                  : kernels::Compute::kF32)),
         pool_(pool),
         line_(reinterpret_cast<T*>(scratch)),
         picked_(line_ + pool.line().in) {}
@@ -184,7 +185,7 @@ class Maxima {
     meet(to + run.first, to + run.first, from, run.count);
   }
 
-  kernels::EwFn maximum_;
+  kernels::ElementwiseFn maximum_;
   const Pool& pool_;
   T* line_;
   T* picked_;

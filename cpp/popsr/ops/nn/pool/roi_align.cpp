@@ -12,6 +12,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/pool/taps.h"
 #include "popsr/ops/registry.h"
