@@ -186,7 +186,7 @@ OPS: list[Bad] = [
         "reduction",
         lambda t: ops.nll_loss(t(2, 3), t(2, kind=popsr.int32), reduction="max"),
         Attr,
-        r"nll_loss: unknown reduction, got 'max', expected mean, sum or none",
+        r"nll_loss: unknown reduction, got 'max', expected one of 'mean', 'sum', 'none'",
     ),
     (
         "loss-grad",
@@ -237,7 +237,7 @@ OPS: list[Bad] = [
         "unknown-op",
         lambda t: collectives.replicated_all_reduce(t(2), "local"),
         Attr,
-        r"replicated_all_reduce: unknown reduction, got 'local', expected add, mean",
+        r"replicated_all_reduce: unknown op, got 'local', expected one of 'add', 'mean'",
     ),
     (
         "and",

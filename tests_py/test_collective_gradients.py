@@ -260,7 +260,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
     ),
     "what": (
         errors.AttributeValueError,
-        "replica_index: unknown what, got 'me', expected index or group",
+        "replica_index: unknown what, got 'me', expected one of 'index', 'group'",
         lambda t, ir: ops.replica_index(what="me"),  # type: ignore[arg-type]
     ),
     "index dtype": (
