@@ -60,9 +60,16 @@ def _members(struct: str) -> list[str]:
     text = _code(CORE / "ir" / "op_def.h")
     body = re.search(rf"struct {struct} \{{\n(.*?)\n\}};", text, re.DOTALL)
     assert body, struct
-    members = re.findall(r"^  [^\s].*?(\w+)(?:\)\([^)]*\))?(?:\s*=\s*[^;]+)?;", body.group(1), re.MULTILINE)
-    functions = re.findall(r"^  .*?(\w+)\([^;{]*\)\s*(?:const\s*)?[;{]", body.group(1), re.MULTILINE)
-    return [member for member in members if member not in functions and member != "const"]
+    declarations = re.sub(r"(?<=[)t]) \{[^{}]*\}", ";", body.group(1))  # functions without their bodies
+    members = []
+    for declaration in re.sub(r"\{[^{}]*\}", "", declarations).split(";"):
+        declared = declaration.split("=")[0].strip()
+        pointer = re.search(r"\(\*(\w+)\)", declared)
+        if pointer:
+            members.append(pointer.group(1))
+        elif declared and "(" not in declared:
+            members.append(declared.split()[-1])
+    return members
 
 
 def _aspects() -> list[str]:
