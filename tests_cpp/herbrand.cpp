@@ -35,7 +35,7 @@ constexpr Mask bit(std::size_t replica) { return Mask{1} << replica; }
 std::uint64_t unsign(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
 bool is_zero_factor(const Op& op) {
-  const auto f = op.optional_attr<double>("f");
+  const auto f = op.find(Attr<double>{"f"});
   return f && *f == 0.0;
 }
 
@@ -124,7 +124,7 @@ void Herbrand::add_bodies(Step& step) {
   std::uint32_t next = conditional ? 1 : 0;
   for (const char* name : {conditional ? "then_branch" : "graph", "else_branch"}) {
     if (step.bodies.size() == (conditional ? 2 : 1)) break;
-    Body body{.graph = step.op->attr<GraphId>(name).value, .first = next, .modified = {}};
+    Body body{.graph = step.op->get(Attr<GraphId>{name}).value, .first = next, .modified = {}};
     next += static_cast<std::uint32_t>(ir_.graph(GraphId{body.graph}).inputs.size());
     for (const std::uint32_t i : step.op->modified) {
       if (i >= body.first && i < next) body.modified.push_back(i - body.first);
@@ -138,14 +138,14 @@ void Herbrand::set_kind(Step& step) {
   const std::string_view name = op.def->name;
   if (name == "call" || name == "repeat" || name == "conditional") {
     step.kind = name == "call" ? Kind::kCall : name == "repeat" ? Kind::kRepeat : Kind::kConditional;
-    if (name == "repeat") step.count = op.attr<std::int64_t>("count");
+    if (name == "repeat") step.count = op.get(Attr<std::int64_t>{"count"});
     return add_bodies(step);
   }
   if (name.starts_with("remote_")) {
     step.kind = name == "remote_store" ? Kind::kRemoteStore : Kind::kRemoteLoad;
-    const auto entry = op.optional_attr<std::int64_t>("entry");
+    const auto entry = op.find(Attr<std::int64_t>{"entry"});
     step.dynamic = !entry;
-    for (const TensorId t : ir_.remote(op.attr<RemoteRef>("remote_buffer").id).entries) {
+    for (const TensorId t : ir_.remote(op.get(Attr<RemoteRef>{"remote_buffer"}).id).entries) {
       if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(ir_.tensor(t).index);
     }
     if (entry) step.entries.erase(step.entries.begin(), step.entries.end() - 1);
@@ -153,11 +153,11 @@ void Herbrand::set_kind(Step& step) {
   }
   if (name == "host_load") {
     step.kind = Kind::kLoad;
-    step.stream = op.attr<StreamRef>("h2d_stream").id;
+    step.stream = op.get(Attr<StreamRef>{"h2d_stream"}).id;
     return;
   }
   if (name == "host_store") step.kind = Kind::kNothing;
-  if (name == "init" && op.attr<std::string>("init_type") == "undef")
+  if (name == "init" && op.get(Attr<std::string>{"init_type"}) == "undef")
     step.kind = Kind::kIndex, step.number = {};
   if (name.starts_with("replica")) set_groups(step);
 }
@@ -172,13 +172,13 @@ void Herbrand::set_groups(Step& step) {
     step.exchanges = true;
     step.groups.assign(replicas_, all_);
     step.number.assign(replicas_, 0);
-    const auto& mapping = op.attr<std::vector<std::int64_t>>("mapping");
+    const auto& mapping = op.get(Attr<std::vector<std::int64_t>>{"mapping"});
     for (std::size_t s = 0; s < replicas_; ++s) {
       if (mapping[s] >= 0) step.number[unsign(mapping[s])] = s + 1;
     }
     return;
   }
-  const auto grouping = op.optional_attr<ReplicaGrouping>("group");
+  const auto grouping = op.find(Attr<ReplicaGrouping>{"group"});
   for (std::size_t r = 0; r < replicas_; ++r) {
     for (std::size_t s = 0; s < replicas_; ++s) {
       if (!grouping || grouping->assignment()[r] == grouping->assignment()[s]) step.groups[r] |= bit(s);
@@ -186,7 +186,7 @@ void Herbrand::set_groups(Step& step) {
   }
   if (name == "replica_index") {
     step.kind = Kind::kIndex;
-    step.own_index = op.attr<std::string>("what") != "group";
+    step.own_index = op.get(Attr<std::string>{"what"}) != "group";
     for (std::size_t r = 0; r < replicas_; ++r) step.number.push_back(std::countr_zero(step.groups[r]));
     return;
   }
@@ -198,7 +198,7 @@ void Herbrand::set_groups(Step& step) {
                    (alone && name != "replicated_all_reduce_identical_inputs");
   if (!name.starts_with("replicated_broadcast")) return;
   step.kind = name == "replicated_broadcast" ? Kind::kRoot : Kind::kRootAlone;
-  step.root = unsign(op.attr<std::int64_t>("root"));
+  step.root = unsign(op.get(Attr<std::int64_t>{"root"}));
 }
 
 // --- running it

@@ -69,7 +69,7 @@ PartitionId root_equals_the_others(const RuleContext& c, std::size_t) {
   const ReplicaGrouping group = group_of(c.ir, c.op);
   Keys keys = sequence_of_replicas(group, c.table.labels(c.inputs[0]));
   for (Replica r = 0; r < keys.size(); ++r) {
-    if (group.index_in_group(r) != c.op.attr<std::int64_t>("root")) keys[r] = 0;
+    if (group.index_in_group(r) != c.op.get(Attr<std::int64_t>{"root"})) keys[r] = 0;
   }
   return of_keys(c, keys);
 }
@@ -78,7 +78,7 @@ PartitionId zeros_are_unequal(const RuleContext& c, std::size_t) {
   const ReplicaGrouping group = group_of(c.ir, c.op);
   Keys keys = sequence_of_replicas(group, c.table.labels(c.inputs[0]));
   for (Replica r = 0; r < keys.size(); ++r) {
-    if (group.index_in_group(r) != c.op.attr<std::int64_t>("root")) keys[r] = 1000 + r;
+    if (group.index_in_group(r) != c.op.get(Attr<std::int64_t>{"root"})) keys[r] = 1000 + r;
   }
   return of_keys(c, keys);
 }
@@ -87,7 +87,7 @@ PartitionId zeros_are_unequal(const RuleContext& c, std::size_t) {
 template <class Empty>
 PartitionId permuted(const RuleContext& c, bool inverse, const Empty& empty) {
   const auto labels = c.table.labels(c.inputs[0]);
-  const auto& mapping = c.op.attr<std::vector<std::int64_t>>("mapping");
+  const auto& mapping = c.op.get(Attr<std::vector<std::int64_t>>{"mapping"});
   Keys keys(labels.size());
   for (Replica r = 0; r < labels.size(); ++r) keys[r] = empty(r);
   for (std::size_t s = 0; s < labels.size(); ++s) {
@@ -108,10 +108,12 @@ PartitionId nothing_is_the_first_block(const RuleContext& c, std::size_t) {
 }
 
 PartitionId index_for_group(const RuleContext& c, std::size_t k) {
-  return c.op.attr<std::string>("what") == "group" ? the_index(c, k) : the_groups(c, k);
+  return c.op.get(Attr<std::string>{"what"}) == "group" ? the_index(c, k) : the_groups(c, k);
 }
 
-StreamMode mode_of(const RuleContext& c) { return c.ir.stream(c.op.attr<StreamRef>("h2d_stream").id).mode; }
+StreamMode mode_of(const RuleContext& c) {
+  return c.ir.stream(c.op.get(Attr<StreamRef>{"h2d_stream"}).id).mode;
+}
 PartitionId position_ignored(const RuleContext& c, std::size_t) {
   return mode_of(c) == StreamMode::kReplicate ? c.table.bottom() : c.exec;
 }

@@ -47,8 +47,8 @@ OpId ProgramCopy::copy(const Op& op) {
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     Attribute value = op.attrs[i];
     const std::string_view name = op.def->attrs[i].name;
-    if (name == "group") value = replicas_.grouping(op.attr<ReplicaGrouping>(name));
-    if (name == "mapping") value = replicas_.mapping(op.attr<std::vector<std::int64_t>>(name));
+    if (name == "group") value = replicas_.grouping(op.get(Attr<ReplicaGrouping>{name}));
+    if (name == "mapping") value = replicas_.mapping(op.get(Attr<std::vector<std::int64_t>>{name}));
     attrs.emplace_back(std::string(name), std::move(value));
   }
   const OpId made = to_.emit(op.def->name, std::move(inputs), std::move(attrs));

@@ -235,8 +235,8 @@ TEST_CASE("autodiff: called graphs are differentiated once, missing gradients ar
   CHECK(roles_of(p.ir, outer.outputs) == "grad x, grad w");
   CHECK(ops_of(p.ir, outer.graph) == "call, init, call, add");
   const std::vector<OpId>& ops = p.ir.graph(outer.graph).ops;
-  CHECK(p.ir.op(ops[0]).attr<GraphId>("graph") == inner.graph);
-  CHECK(p.ir.op(ops[1]).attr<std::string>("init_type") == "zero");
+  CHECK(p.ir.op(ops[0]).get(Attr<GraphId>{"graph"}) == inner.graph);
+  CHECK(p.ir.op(ops[1]).get(Attr<std::string>{"init_type"}) == "zero");
   CHECK(p.ir.op(ops[2]).inputs[1] == p.ir.op(ops[1]).outputs[0]);
 }
 
@@ -372,7 +372,7 @@ std::vector<double> evaluate(const Ir& ir, GraphId graph, const std::vector<doub
     for (const TensorId t : op.inputs) in.push_back(values.at(t));
     const std::string_view name = op.def->name;
     std::vector<double> out;
-    if (name == "call") out = evaluate(ir, op.attr<GraphId>("graph"), in);
+    if (name == "call") out = evaluate(ir, op.get(Attr<GraphId>{"graph"}), in);
     if (name == "add") out = {in[0] + in[1]};
     if (name == "sub") out = {in[0] - in[1]};
     if (name == "mul") out = {in[0] * in[1]};

@@ -133,8 +133,8 @@ TEST_CASE("emit: optional attributes take their default, None stands for it") {
   Program p(2);
   const TensorId a = p.input("a");
   const OpId op = p.emit("replicated_all_reduce", {a}, {{"op", std::monostate()}});
-  CHECK(p.ir.op(op).attr<std::string>("op") == "add");
-  CHECK_FALSE(p.ir.op(op).optional_attr<ReplicaGrouping>("group").has_value());
+  CHECK(p.ir.op(op).get(Attr<std::string>{"op"}) == "add");
+  CHECK_FALSE(p.ir.op(op).find(Attr<ReplicaGrouping>{"group"}).has_value());
   CHECK_THROWS_AS(p.ir.op(op).attribute("axis"), InternalError);
 }
 

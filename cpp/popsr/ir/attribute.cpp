@@ -5,16 +5,6 @@
 
 namespace popsr {
 
-AttrDef required(std::string_view name, AttrType type) { return {name, type}; }
-
-AttrDef optional(std::string_view name, AttrType type, Attribute default_value) {
-  return {name, type, true, std::move(default_value)};
-}
-
-AttrDef internal(std::string_view name, AttrType type, Attribute default_value) {
-  return {name, type, true, std::move(default_value), true};
-}
-
 std::string to_string(const Attribute& value) {
   struct Visitor {
     std::string operator()(std::monostate) const { return "None"; }

@@ -75,14 +75,14 @@ struct Attr {
   NamedAttribute operator()(T value) const { return {std::string(name), std::move(value)}; }
 };
 
-/// A value of an attribute that takes few: its name in programs.
+/// One of the values of a choice attribute, and its name in programs.
 template <class E>
 struct Choice {
   std::string_view name;
   E value;
 };
 
-/// Handle of an attribute that takes few values: a string in programs, the enum E in C++.
+/// Handle of an attribute with named choices: a string in programs, the enum E in C++.
 template <class E>
 struct ChoiceAttr {
   std::string_view name;
@@ -115,10 +115,6 @@ struct AttrDef {
   /// The strings that it takes; empty: any value of its type.
   std::vector<std::string_view> choices = {};
 };
-
-AttrDef required(std::string_view name, AttrType type);
-AttrDef optional(std::string_view name, AttrType type, Attribute default_value = {});
-AttrDef internal(std::string_view name, AttrType type, Attribute default_value = {});
 
 template <class T>
 AttrDef required(const Attr<T>& attr) {

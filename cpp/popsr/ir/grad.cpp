@@ -31,6 +31,16 @@ std::vector<std::byte> scalar_bytes(double value, DType dtype) {
   return bytes;
 }
 
+/// Axes along which a value of `shape` was repeated for a value of shape `from`.
+std::vector<std::int64_t> broadcast_axes(const Shape& from, const Shape& shape) {
+  const std::size_t lead = from.size() - shape.size();
+  std::vector<std::int64_t> axes;
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    if (d < lead || (shape[d - lead] == 1 && from[d] != 1)) axes.push_back(static_cast<std::int64_t>(d));
+  }
+  return axes;
+}
+
 }  // namespace
 
 GradValue::GradValue(Grad& grad, TensorId tensor) {
@@ -75,7 +85,9 @@ GradValue Grad::y(std::size_t i) {
 
 GradValue Grad::dy(std::size_t i) { return {*this, cotangents_[i]}; }
 
-bool Grad::differentiates(std::size_t i) const { return wants(i) && is_float(in_type(i).dtype); }
+bool Grad::differentiates(std::size_t i) const {
+  return i < op_.inputs.size() && op_.inputs[i] != kNone && wanted_[i] && is_float(in_type(i).dtype);
+}
 
 void Grad::set(std::size_t i, const GradValue& gradient) {
   if (differentiates(i)) gradients_[i] = gradient.tensor();
@@ -92,10 +104,13 @@ std::vector<GradValue> Grad::call_all(std::string_view op, const std::vector<Gra
   std::vector<TensorId> operands;
   operands.reserve(inputs.size());
   for (const GradValue& input : inputs) operands.push_back(input.tensor());
+  const OpId id = ir_.emit(graph_, op, std::move(operands),
+                           {.attrs = std::move(attrs),
+                            .location = op_.location,
+                            .place = op_.place,
+                            .allow_stochastic = op_.allow_stochastic});
   std::vector<GradValue> outputs;
-  for (const TensorId output : emit_all(op, std::move(operands), std::move(attrs))) {
-    outputs.emplace_back(*this, output);
-  }
+  for (const TensorId output : ir_.op(id).outputs) outputs.emplace_back(*this, output);
   return outputs;
 }
 
@@ -106,7 +121,11 @@ std::vector<NamedAttribute> Grad::same(const std::vector<AttrDef>& attrs) const 
 }
 
 GradValue Grad::constant(double value, DType dtype) {
-  return {*this, [this, value, dtype] { return scalar(value, dtype); }};
+  if (is_narrow_float(dtype)) return cast(constant(value, DType::kFloat32), dtype);
+  return {*this, [this, value, dtype] {
+            return ir_.add_constant(graph_, "grad_constant", {dtype, {}},
+                                    std::make_shared<const HostBytes>(scalar_bytes(value, dtype)));
+          }};
 }
 
 GradValue Grad::scale(const GradValue& t, double factor) { return call("scale", {t}, {{"factor", factor}}); }
@@ -126,47 +145,19 @@ GradValue Grad::reshape_to(const GradValue& t, Shape shape) {
 GradValue Grad::sum_to_input(std::size_t i, const GradValue& t) { return sum_to(t, in_type(i).shape); }
 
 GradValue Grad::sum_to(const GradValue& t, Shape shape) {
-  return {*this, [this, t, shape = std::move(shape)] { return sum_to(t.tensor(), shape); }};
+  return {*this, [this, t, shape = std::move(shape)] {
+            const Shape from = t.type().shape;
+            if (from == shape) return t.tensor();
+            const std::vector<std::int64_t> axes = broadcast_axes(from, shape);
+            const GradValue sum = axes.empty() ? t : call("sum", {t}, {{"axis", axes}, {"keepdims", true}});
+            return reshape_to(sum, shape).tensor();
+          }};
 }
 
 GradValue Grad::zeros_like_input(std::size_t i) {
   const Tensor& input = ir_.tensor(op_.inputs[i]);
   return call("init", {},
               {{"shape", input.type.shape}, {"dtype", input.type.dtype}, {"meta_shape", input.meta_shape}});
-}
-
-TensorId Grad::emit(std::string_view op, std::vector<TensorId> inputs, std::vector<NamedAttribute> attrs) {
-  return emit_all(op, std::move(inputs), std::move(attrs)).at(0);
-}
-
-std::vector<TensorId> Grad::emit_all(std::string_view op, std::vector<TensorId> inputs,
-                                     std::vector<NamedAttribute> attrs) {
-  const OpId id = ir_.emit(graph_, op, std::move(inputs),
-                           {.attrs = std::move(attrs),
-                            .location = op_.location,
-                            .place = op_.place,
-                            .allow_stochastic = op_.allow_stochastic});
-  return ir_.op(id).outputs;
-}
-
-TensorId Grad::scalar(double value, DType dtype) {
-  if (is_narrow_float(dtype)) {
-    return emit("cast", {scalar(value, DType::kFloat32)}, {{"data_type", dtype}});
-  }
-  return ir_.add_constant(graph_, "grad_constant", {dtype, {}},
-                          std::make_shared<const HostBytes>(scalar_bytes(value, dtype)));
-}
-
-TensorId Grad::sum_to(TensorId t, const Shape& shape) {
-  const Shape from = type(t).shape;
-  if (from == shape) return t;
-  const std::size_t lead = from.size() - shape.size();
-  std::vector<std::int64_t> axes;
-  for (std::size_t d = 0; d < from.size(); ++d) {
-    if (d < lead || (shape[d - lead] == 1 && from[d] != 1)) axes.push_back(static_cast<std::int64_t>(d));
-  }
-  const TensorId sum = axes.empty() ? t : emit("sum", {t}, {{"axis", std::move(axes)}, {"keepdims", true}});
-  return type(sum).shape == shape ? sum : emit("reshape", {sum}, {{"shape", shape}});
 }
 
 }  // namespace popsr

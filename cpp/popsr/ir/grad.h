@@ -115,19 +115,6 @@ class Grad {
   /// Zeros of the type of input i.
   GradValue zeros_like_input(std::size_t i);
 
-  // To be replaced by the above.
-  TensorId in(std::size_t i) { return forward_(op_.inputs[i]); }
-  TensorId out(std::size_t i) { return forward_(op_.outputs[i]); }
-  TensorId cotangent(std::size_t i) const { return cotangents_[i]; }
-  bool wants(std::size_t i) const { return i < op_.inputs.size() && op_.inputs[i] != kNone && wanted_[i]; }
-  void set(std::size_t i, TensorId gradient) { gradients_[i] = gradient; }
-  TensorId emit(std::string_view op, std::vector<TensorId> inputs, std::vector<NamedAttribute> attrs = {});
-  std::vector<TensorId> emit_all(std::string_view op, std::vector<TensorId> inputs,
-                                 std::vector<NamedAttribute> attrs = {});
-  TensorId scalar(double value, DType dtype);
-  TensorId sum_to(TensorId t, const Shape& shape);
-  const TensorType& type(TensorId t) const { return ir_.tensor(t).type; }
-
  private:
   Ir& ir_;
   GraphId graph_;
@@ -137,6 +124,5 @@ class Grad {
   std::function<TensorId(TensorId)> forward_;
   std::vector<TensorId> gradients_;
 };
-using GradContext = Grad;  // To be replaced by Grad.
 
 }  // namespace popsr

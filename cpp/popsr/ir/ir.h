@@ -130,17 +130,7 @@ struct Op {
     return attr.value_of(std::get<std::string>(value));
   }
 
-  /// The attribute of that name; InternalError when the op declares none. T as in Attribute.
-  template <class T>
-  const T& attr(std::string_view name) const {
-    return std::get<T>(attribute(name));
-  }
-  template <class T>
-  std::optional<T> optional_attr(std::string_view name) const {
-    const Attribute& value = attribute(name);
-    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
-    return std::get<T>(value);
-  }
+  /// The attribute of that name; InternalError when the op does not declare it.
   const Attribute& attribute(std::string_view name) const;
 };
 

@@ -1,4 +1,5 @@
-// What an op is: one OpDef, plain data. Analysis, transforms and runtime know ops through this struct alone.
+// OpDef: the definition of an op, plain data in aspects. Analysis, transforms and runtime know ops through
+// this struct alone.
 //
 // Adding an op = one OpDef in cpp/popsr/ops/<family>/, its Python signature in
 // python/popsr/ops/<family>.py and a row in tests_py/op_cases.py. Defaults are the common case: a pure
@@ -97,7 +98,7 @@ struct PopartContext {
   std::vector<bool>
       inputs;  ///< Of Op::inputs: equal on all replicas when the op reads it; true where absent.
 };
-/// Does the reference take that output for equal on all replicas? Its rules, right or wrong.
+/// True if the reference takes the output for equal on all replicas: its rules, right or wrong.
 using PopartFn = bool (*)(const PopartContext&, std::size_t output);
 
 /// The reference's default: equal when all inputs are, also those that cannot influence the value.
@@ -111,7 +112,7 @@ struct ZeroFacts {
 /// `zeros`: the inputs that certainly hold zeros on all replicas.
 using ZerosFn = ZeroFacts (*)(const Op&, const std::vector<bool>& zeros);
 
-/// What output 0, which has no memory of its own, is of each input.
+/// The parts of the inputs that output 0, which has no memory of its own, consists of.
 using ViewFn = std::vector<ViewPart> (*)(const Ir&, const Op&);
 
 /// Sets the gradients of the inputs (Grad::set).
@@ -120,7 +121,7 @@ using GradFn = void (*)(Grad&);
 using InputGradFn = GradValue (*)(Grad&);
 using EachGradFn = GradValue (*)(Grad&, std::size_t input);
 
-/// Where an operand is, by its number among the inputs or the outputs.
+/// Device placement of an operand, by its number among the inputs or the outputs.
 using PlaceFn = Place (*)(const Op&, std::size_t index);
 
 enum class Rounding : std::uint8_t {
@@ -130,16 +131,16 @@ enum class Rounding : std::uint8_t {
 /// With whom a replica exchanges values in an op: they must run it together.
 enum class Peers : std::uint8_t {
   kNone,   ///< Nobody: a replica can run it alone.
-  kGroup,  ///< The group in attribute "group"; all replicas where it is absent.
+  kGroup,  ///< The group in attribute kGroup; all replicas where it is absent.
   kAll
 };
 enum class NoGrad : std::uint8_t { kStops, kThrows };
-/// What the members of a group, attribute "group", make of their values of input 0.
+/// The value that a group, attribute kGroup, makes of its members' values of input 0.
 enum class Collective : std::uint8_t {
   kNone,
   kReduce,     ///< One value of all of theirs, by attribute kReduction.
-  kGather,     ///< Theirs, one after the other.
-  kBroadcast,  ///< That of one of them.
+  kGather,     ///< All values, one after the other.
+  kBroadcast,  ///< The value of one of them.
 };
 /// How a collective reduces the values of its members.
 enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };

@@ -107,8 +107,6 @@ OpDef inplace_form(OpDef def, std::string_view name) {
   return def;
 }
 
-bool differentiates(const GradContext& g, std::size_t input) { return g.differentiates(input); }
-
 GradValue zero_gradient(Grad& g) { return g.zeros_like_input(0); }
 
 }  // namespace popsr

@@ -42,8 +42,6 @@ OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn 
 /// The form of an op that writes its result into input 0; it has no gradient.
 OpDef inplace_form(OpDef def, std::string_view name);
 
-/// Is the gradient of that input needed, and can it have one (floating)?
-bool differentiates(const GradContext& g, std::size_t input);
 /// For ops of one input that are constant almost everywhere: zeros.
 GradValue zero_gradient(Grad& g);
 

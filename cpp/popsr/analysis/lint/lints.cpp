@@ -242,9 +242,10 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
   if (copies < 2 || (broadcasts && copies < size)) return;
   const std::string& tensor = name(flow.ir(), op.inputs[0]);
   const bool reduces = op.def->replicas.collective == Collective::kReduce;
-  const std::string_view how = reduces ? kReduction.name_of(op.get(kReduction)) : "gather";
+  const auto reduction = reduces ? std::optional(op.get(kReduction)) : std::nullopt;
+  const std::string_view how = reduction ? kReduction.name_of(*reduction) : "gather";
   Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.location};
-  if (how == "add" || how == "mul") {
+  if (reduction == CollectiveOp::kAdd || reduction == CollectiveOp::kMul) {
     lint.cost = copies;
     lint.unit = "times";
     lint.text = fmt::format(
