@@ -17,7 +17,7 @@ using Words = std::vector<std::uint16_t>;
 
 std::vector<float> widened(const KernelTable& table, const Words& x) {
   std::vector<float> out(x.size());
-  table.widen_bf16(out.data(), x.data(), static_cast<std::int64_t>(x.size()));
+  table.widen(popsr::FloatFormat::kBf16, out.data(), x.data(), static_cast<std::int64_t>(x.size()));
   return out;
 }
 
@@ -30,7 +30,7 @@ Words by_steps(const KernelTable& table, int op, const Words& a, const Words& b)
   const auto n = static_cast<std::int64_t>(a.size());
   table.elementwise(static_cast<ElementwiseOp>(op), Compute::kF32)(hi.data(), lo.data(), in, n, nullptr);
   const bool sum = op == static_cast<int>(ElementwiseOp::kAdd) || op == static_cast<int>(ElementwiseOp::kSub);
-  table.narrow_bf16(out.data(), hi.data(), sum ? lo.data() : nullptr, n);
+  table.narrow(popsr::FloatFormat::kBf16, out.data(), hi.data(), sum ? lo.data() : nullptr, n);
   return out;
 }
 

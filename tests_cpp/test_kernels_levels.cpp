@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/narrow_stochastically.h"
 #include "popsr/kernels/loader.h"
 
 using namespace popsr::kernels;
@@ -215,10 +216,11 @@ TEST_CASE("narrowing and splitting agree for every tail") {
       const auto* h = reinterpret_cast<const float*>(hi.data()) + offset;
       const auto* l = reinterpret_cast<const float*>(lo.data()) + offset;
       auto* narrow = reinterpret_cast<std::uint16_t*>(out.data()) + offset;
-      if (which == 0) t.narrow_bf16(narrow, h, l, n);
-      if (which == 1) t.narrow_f16(narrow, h, l, n);
-      if (which == 2) t.narrow_sr_bf16(narrow, h, l, n, {3, 4}, 5 + offset);
-      if (which == 3) t.narrow_sr_f16(narrow, h, l, n, {3, 4}, 5 + offset);
+      if (which == 0) t.narrow(popsr::FloatFormat::kBf16, narrow, h, l, n);
+      if (which == 1) t.narrow(popsr::FloatFormat::kF16, narrow, h, l, n);
+      if (which == 2)
+        narrow_stochastically(t, popsr::FloatFormat::kBf16, narrow, h, l, n, {3, 4}, 5 + offset);
+      if (which == 3) narrow_stochastically(t, popsr::FloatFormat::kF16, narrow, h, l, n, {3, 4}, 5 + offset);
       if (which == 4) t.split_f64(&out[0], &out[80], reinterpret_cast<const double*>(f64.data()) + offset, n);
       if (which == 5)
         t.split_i64(&out[0], &out[80], reinterpret_cast<const std::int64_t*>(i64.data()) + offset, n);

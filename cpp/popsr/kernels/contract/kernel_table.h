@@ -100,6 +100,9 @@ using ConvFn = void (*)(const ConvArgs& args);
 using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
                         std::int64_t from_x, std::int64_t k, std::int64_t cols);
 
+/// Dimensions of KernelTable::gather_strided, after adjacent ones are merged.
+inline constexpr std::size_t kMaxGatherRank = 8;
+
 struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
@@ -118,22 +121,13 @@ struct KernelTable {
   NormKernels norm_f32;
   NormKernels norm_f64;
 
-  // Narrow floats. Widening is exact. narrow: hi + lo (lo may be null: 0) rounded once, to nearest even.
-  void (*widen_f16)(float* out, const std::uint16_t* in, std::int64_t n);
-  void (*widen_bf16)(float* out, const std::uint16_t* in, std::int64_t n);
-  void (*narrow_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
-  void (*narrow_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
-  // float8 of 3 or 2 bits of mantissa: NaN, infinity and what is too large become the one NaN, 0x80.
-  // Stochastic narrowing is sr_apply's.
-  void (*widen_f8_143)(float* out, const std::uint8_t* in, std::int64_t n);
-  void (*widen_f8_152)(float* out, const std::uint8_t* in, std::int64_t n);
-  void (*narrow_f8_143)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
-  void (*narrow_f8_152)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
-  // Stochastic: element i of the call draws the noise of element first + i under `key`.
-  void (*narrow_sr_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
-                        std::uint64_t first);
-  void (*narrow_sr_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
-                         std::uint64_t first);
+  // Narrow floats: formats of at most 16 bits.
+  /// n elements as floats, exactly.
+  void (*widen)(FloatFormat format, float* out, const void* in, std::int64_t n);
+  /// hi + lo (lo may be null: 0) rounded once, to nearest even. Where the format has no infinity, infinity
+  /// and what is too large become its NaN. Zero and NaN keep the sign of hi where the format has two of them.
+  /// Stochastic: sr_apply with a residual.
+  void (*narrow)(FloatFormat format, void* out, const float* hi, const float* lo, std::int64_t n);
 
   // x = hi + lo with hi = nearest float; lo is exact or correct in sign and non-zeroness.
   void (*split_f64)(float* hi, float* lo, const double* in, std::int64_t n);
@@ -157,12 +151,12 @@ struct KernelTable {
   void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
                           double scale);
 
-  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
-  /// 4, 8.
+  /// Copies a strided view to a contiguous row-major buffer. `rank` <= kMaxGatherRank, strides in elements,
+  /// sizes 1, 2, 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
                          const std::int64_t* strides, int element_size);
 
-  // Stochastic rounding of contiguous buffers, see sr_call.h.
+  // Stochastic rounding of contiguous buffers, see round.h.
   void (*sr_apply)(const SrCall& call);
   void (*sr_apply_tiles)(const SrCall& call);  ///< The same results, never by a fast kernel: for tests.
   void (*sr_adamw)(const SrAdamw& step);

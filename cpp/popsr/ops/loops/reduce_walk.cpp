@@ -6,6 +6,9 @@
 #include <cstring>
 #include <optional>
 
+#include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
 #include "popsr/ops/reduce/integer_mean.h"
@@ -17,9 +20,6 @@ namespace {
 using kernels::Compute;
 using kernels::ElementwiseOp;
 using kernels::Reduce;
-
-/// Threads get whole multiples of this many outputs.
-constexpr std::int64_t kGrain = 16;
 
 /// What is reduced in place of an element x; m is the shift.
 enum class Map : std::uint8_t {
@@ -98,8 +98,8 @@ class Reduction {
     const float* lo;
   };
 
-  bool merge_blocks(const BlockRun& run, Dims& kept) const;
-  void range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
+  std::optional<LoopNest> flat_nest(const BlockRun& run) const;
+  void range(const LoopNest& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
              const kernels::NoiseKey* key) const;
   Partial fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
                std::int64_t step) const;
@@ -133,7 +133,7 @@ class Reduction {
   std::int64_t count_;
   double divisor_;
   IntegerMean integers_;
-  Dims kept_, reduced_;  ///< `reduced_` without the innermost axis.
+  LoopNest kept_{1}, reduced_{1};  ///< `reduced_` without the axis of the rows.
 };
 
 Reduction::Reduction(const EvalSpec& spec, ReductionOp op, ReductionOptions options)
@@ -163,10 +163,8 @@ Reduction::Reduction(const EvalSpec& spec, ReductionOp op, ReductionOptions opti
     (reduced ? reduced_ : kept_).add_outer(shape[d], strides[d]);
   }
   if (rows_) {
-    length_ = reduced_.extent[0];
-    std::shift_left(reduced_.extent.begin(), reduced_.extent.end(), 1);
-    std::shift_left(reduced_.stride.begin(), reduced_.stride.end(), 1);
-    --reduced_.rank;
+    length_ = reduced_.extent(0);
+    reduced_ = reduced_.outer(1);
   }
 }
 
@@ -323,7 +321,7 @@ void Reduction::shift(const Tiles& tiles, const std::byte* in, std::int64_t n, s
 }
 
 /// Outputs begin..end-1 of one nest of kept dimensions.
-void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin,
+void Reduction::range(const LoopNest& kept, const std::byte* in, std::byte* out, std::int64_t begin,
                       std::int64_t end, const kernels::NoiseKey* key) const {
   constexpr auto kTileBytes = static_cast<std::size_t>(kTile) * sizeof(double);
   const bool staged = rows_ && (narrow_ || pass_.row != Map::kElement);
@@ -331,51 +329,48 @@ void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std
   auto* const scratch = static_cast<std::byte*>(thread_scratch(4 * kTileBytes + row_bytes));
   const Tiles tiles{scratch, scratch + kTileBytes, scratch + 2 * kTileBytes, scratch + 3 * kTileBytes,
                     scratch + 4 * kTileBytes};
-  const std::int64_t run = kept.rank == 0 ? 1 : kept.extent[0];
+  const std::int64_t run = kept.extent(0);
   while (begin < end) {
     const std::int64_t n = std::min({run - begin % run, end - begin, kTile});
     const std::byte* const from = in + kept.offset(begin) * size_;
     std::byte* const to = out + begin * size_;
     begin += n;
     if (row_.finish == Finish::kDivide && !is_float(dtype_)) {
-      integer_means(from, to, n, kept.stride[0]);
+      integer_means(from, to, n, kept.stride(0));
       continue;
     }
     void* const acc = narrow_ ? tiles.acc : to;
-    if (row_.shift != ReductionOp::kNone) shift(tiles, from, n, kept.stride[0]);
+    if (row_.shift != ReductionOp::kNone) shift(tiles, from, n, kept.stride(0));
     const Partial result =
-        finish(row_.finish, fold(pass_, tiles, from, acc, n, kept.stride[0]), tiles, acc, n, divisor_);
+        finish(row_.finish, fold(pass_, tiles, from, acc, n, kept.stride(0)), tiles, acc, n, divisor_);
     store_tile(kernels_, compute_, dtype_, to, result.hi, result.lo, n, key,
                static_cast<std::uint64_t>(begin - n));
   }
 }
 
-/// Tries to make the blocks the outermost kept dimension.
-bool Reduction::merge_blocks(const BlockRun& run, Dims& kept) const {
-  if (run.blocks == 1) return true;
-  if (stochastic_ || kept.rank == Dims::kMaxDims) return false;
-  if (run.out_stride[0] != outputs_ * size_ || run.in_stride[0] % size_ != 0) return false;
-  if (kept.rank == 0 && !rows_) return false;  // One element per block: its stride may be anything.
-  kept.add_outer(run.blocks, run.in_stride[0] / size_);
-  return true;
+/// The kept dimensions of all blocks, where they can run as one flat loop.
+std::optional<LoopNest> Reduction::flat_nest(const BlockRun& run) const {
+  if (kept_.count() == 1 && !rows_)
+    return std::nullopt;  // One element per block: its stride may be anything.
+  const RunInput input{.input = 0, .size = size_};
+  return merge_blocks(run, kept_, {&input, 1}, 0, outputs_ * size_, stochastic_);
 }
 
 void Reduction::operator()(const BlockRun& run) const {
   if (outputs_ == 0 || run.blocks == 0) return;
-  Dims kept = kept_;
-  const bool flat = merge_blocks(run, kept);
-  const std::int64_t total = run.blocks * outputs_;
-  parallel_for(run.pool, total, kGrain, run.blocks * inputs_, [&](std::int64_t begin, std::int64_t end) {
-    if (flat) return range(kept, run.in[0], run.out[0], begin, end, noise_key(run, stochastic_, 0, 0));
-    while (begin < end) {
-      const std::int64_t block = begin / outputs_;
-      const std::int64_t start = begin - block * outputs_;
-      const std::int64_t stop = std::min(outputs_, start + end - begin);
-      range(kept_, run.in[0] + block * run.in_stride[0], run.out[0] + block * run.out_stride[0], start, stop,
-            noise_key(run, stochastic_, 0, block));
-      begin += stop - start;
-    }
-  });
+  const std::optional<LoopNest> merged = run.blocks > 1 ? flat_nest(run) : std::nullopt;
+  if (!merged && run.blocks > 1) {
+    return for_each_range(run, {.units = outputs_, .grain = kRowGrain, .work = inputs_},
+                          [this](const Block& block, std::int64_t begin, std::int64_t end) {
+                            range(kept_, block.in(0), block.out(), begin, end, block.key(stochastic_));
+                          });
+  }
+  const LoopNest& kept = merged ? *merged : kept_;
+  const Block first(run, 0);
+  parallel_for(run.pool, run.blocks * outputs_, kRowGrain, run.blocks * inputs_,
+               [&](std::int64_t begin, std::int64_t end) {
+                 range(kept, first.in(0), first.out(), begin, end, first.key(stochastic_));
+               });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 

@@ -5,6 +5,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/norms.h"
 
@@ -18,8 +19,6 @@ namespace {
 using kernels::Compute;
 using kernels::ElementwiseOp;
 using kernels::NoiseKey;
-
-constexpr std::int64_t kGrain = 16;
 
 /// The gradient with respect to the operand; inputs t, weight, dy.
 class OperandGrad : Normalisation {
@@ -85,14 +84,14 @@ class ParameterGrads : Normalisation {
     parallel_for(run.pool, run.blocks * rows(), 1, run.blocks * elements(),
                  [&](std::int64_t begin, std::int64_t end) { statistics(run, begin, end, stats.data()); });
     // A part of the channels of one block, over all samples.
-    const std::int64_t parts = (channels + kGrain - 1) / kGrain;
+    const std::int64_t parts = (channels + kRowGrain - 1) / kRowGrain;
     parallel_for(run.pool, run.blocks * parts, 1, run.blocks * elements(),
                  [&](std::int64_t begin, std::int64_t end) {
                    while (begin < end) {
                      const std::int64_t block = begin / parts;
                      const std::int64_t stop = std::min(end, (block + 1) * parts);
-                     const std::int64_t first = (begin - block * parts) * kGrain;
-                     const std::int64_t last = std::min(channels, (stop - block * parts) * kGrain);
+                     const std::int64_t first = (begin - block * parts) * kRowGrain;
+                     const std::int64_t last = std::min(channels, (stop - block * parts) * kRowGrain);
                      some_channels(run, block, first, last, stats.data() + block * stride);
                      begin = stop;
                    }
@@ -198,8 +197,7 @@ std::vector<OutputDef> infer_parameter_grads(const InferContext& context) {
 }  // namespace
 
 std::vector<OpDef> norm_grad_ops() {
-  const std::vector<AttrDef> attrs = {required("num_groups", AttrType::kInt),
-                                      required("eps", AttrType::kFloat)};
+  const std::vector<AttrDef> attrs = {required(kNumGroups), required(kEps)};
   return {
       {.name = "group_norm_grad",
        .inputs = {{"t", kFloating}, {"weight", kFloating}, {"dy", kFloating}},

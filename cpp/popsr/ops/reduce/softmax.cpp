@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/tiles.h"
@@ -94,7 +95,7 @@ void log_softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte
 }
 
 std::vector<OutputDef> infer_softmax(const InferContext& context) {
-  normalize_axis(context.name(), context.op.attr<std::int64_t>("axis"), context.type(0).shape.size());
+  normalize_axis(context.name(), context.get(kAxis), context.type(0).shape.size());
   return {{context.type(0), {}}};
 }
 
@@ -106,28 +107,21 @@ BlockKernel eval_log_softmax_grad(const EvalSpec& spec) {
   return AxisRows(spec, log_softmax_grad_row, 2, true);
 }
 
-void softmax_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const auto axis = g.op().attr<std::int64_t>("axis");
-  g.set(0, g.emit("softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
-}
+GradValue softmax_grad(Grad& g) { return g.call("softmax_grad", {g.y(), g.dy()}, {g.same(kAxis)}); }
 
-void log_softmax_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const auto axis = g.op().attr<std::int64_t>("axis");
-  g.set(0, g.emit("log_softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
-}
+GradValue log_softmax_grad(Grad& g) { return g.call("log_softmax_grad", {g.y(), g.dy()}, {g.same(kAxis)}); }
 
 }  // namespace
 
 std::vector<OpDef> softmax_ops() {
-  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval, GradFn grad) {
+  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval,
+                             InputGradFn grad) {
     return OpDef{.name = name,
                  .inputs = std::move(inputs),
-                 .attrs = {required("axis", AttrType::kInt)},
+                 .attrs = {required(kAxis)},
                  .infer = infer_softmax,
                  .kernel = {.eval = eval},
-                 .grad = {.rule = grad},
+                 .grad = grad == nullptr ? GradAspect{} : per_input({grad}),
                  .numerics = kRoundsOnce,
                  .program = {.internal = grad == nullptr}};
   };

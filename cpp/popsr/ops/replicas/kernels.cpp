@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/integer_mean.h"
 #include "popsr/ops/replicas/rules.h"
@@ -187,7 +188,7 @@ void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std
 Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
   const DType dtype = spec.outputs[0].dtype;
   const Compute compute = compute_of(dtype);
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const CollectiveOp op = spec.op.get(kReduction);
   return {.table = spec.kernels,
           .op = op,
           .dtype = dtype,
@@ -203,20 +204,10 @@ Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
 
 }  // namespace
 
-CollectiveOp collective_op_from_name(std::string_view op, std::string_view name) {
-  constexpr std::array<std::string_view, 8> kNames = {"add", "mean", "mul", "min",
-                                                      "max", "and",  "or",  "square_add"};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<CollectiveOp>(i);
-  }
-  raise<AttributeValueError>(
-      "{}: unknown reduction, got '{}', expected add, mean, mul, min, max, and, or or square_add", op, name);
-}
-
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
   Fold fold = fold_of(spec, group_size_of(spec.ir, spec.op));
   if (receive == Receive::kChunk) fold.chunk = fold.out_elements;
-  if (receive == Receive::kRoot) fold.root = spec.op.attr<std::int64_t>("root");
+  if (receive == Receive::kRoot) fold.root = spec.op.get(kRoot);
   fold.sources = sources_of(spec);
   return [fold = std::move(fold)](const ExchangeRun& run) {
     if (fold.out_elements == 0) return;
@@ -252,11 +243,11 @@ BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
 
 std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
   const DType dtype = spec.outputs[0].dtype;
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const CollectiveOp op = spec.op.get(kReduction);
   const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
   const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
   return FoldSink{.product_input = 0,
-                  .group = spec.op.optional_attr<ReplicaGrouping>("group"),
+                  .group = spec.op.find(kGroup),
                   .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
                   .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }
