@@ -23,10 +23,11 @@ using kernels::Reduce;
 
 /// What is reduced in place of an element x; m is the shift.
 enum class Map : std::uint8_t {
-  kElement,          ///< x
-  kMagnitude,        ///< |x|
-  kSquare,           ///< x * x
-  kExpOfDifference,  ///< exp(x - m)
+  kElement,            ///< x
+  kMagnitude,          ///< |x|
+  kSquare,             ///< x * x
+  kSquaredDifference,  ///< (x - m) * (x - m)
+  kExpOfDifference,    ///< exp(x - m)
 };
 /// What is done with the reduced value y.
 enum class Finish : std::uint8_t {
@@ -179,15 +180,16 @@ void Reduction::apply(ElementwiseOp ew, void* to, void* lo, const void* a, const
 void Reduction::map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const {
   if (map == Map::kMagnitude) apply(ElementwiseOp::kAbs, to, nullptr, from, nullptr, n);
   if (map == Map::kSquare) apply(ElementwiseOp::kMul, to, nullptr, from, from, n);
-  if (map != Map::kExpOfDifference) return;
+  if (map != Map::kExpOfDifference && map != Map::kSquaredDifference) return;
   apply(ElementwiseOp::kSub, to, nullptr, from, shift, n);
+  if (map == Map::kSquaredDifference) return apply(ElementwiseOp::kMul, to, nullptr, to, to, n);
   apply(ElementwiseOp::kExp, to, nullptr, to, nullptr, n);
 }
 
 /// In place; `shift` is one number.
 void Reduction::map_row(Map map, std::byte* row, const std::byte* shift) const {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> shifts;
-  if (map == Map::kExpOfDifference) {
+  if (row_.shift != ReductionOp::kNone) {
     std::memcpy(shifts.data(), shift, static_cast<std::size_t>(acc_size_));
     repeat_first(shifts.data(), acc_size_, std::min(kTile, length_));
   }
