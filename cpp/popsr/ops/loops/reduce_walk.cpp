@@ -21,7 +21,7 @@ using kernels::Compute;
 using kernels::ElementwiseOp;
 using kernels::Reduce;
 
-/// What is reduced in place of an element x; m is the shift.
+/// The value that is reduced in place of an element x; m is the shift.
 enum class Map : std::uint8_t {
   kElement,            ///< x
   kMagnitude,          ///< |x|
@@ -29,7 +29,7 @@ enum class Map : std::uint8_t {
   kSquaredDifference,  ///< (x - m) * (x - m)
   kExpOfDifference,    ///< exp(x - m)
 };
-/// What is done with the reduced value y.
+/// The result of a reduced value y.
 enum class Finish : std::uint8_t {
   kNone,
   kDivide,        ///< y / (count - correction)
@@ -93,7 +93,7 @@ class Reduction {
   struct Tiles {
     std::byte *acc, *item, *shift, *lo, *rows;
   };
-  /// `hi`: where the sum is; `lo`: its remainder or null.
+  /// `hi`: where the sum is; `lo`: its residual or null.
   struct Partial {
     const void* hi;
     const float* lo;
@@ -125,7 +125,7 @@ class Reduction {
   Pass pass_;
   bool narrow_;
   bool stochastic_;
-  bool rows_ = false;        ///< Is the innermost axis reduced?
+  bool rows_ = false;        ///< True if the innermost axis is reduced.
   std::int64_t length_ = 1;  ///< Its extent then.
   std::int64_t size_;
   std::int64_t acc_size_;
@@ -224,7 +224,8 @@ void Reduction::reduce_rows(const Pass& pass, const Tiles& tiles, const std::byt
   }
 }
 
-/// What one position of the outer reduced axes adds to `n` outputs: in place at `in`, or written to `to`.
+/// Operands that one position of the outer reduced axes adds to `n` outputs: at `in` itself, or written to
+/// `to`.
 const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                             std::int64_t n, std::int64_t step) const {
   if (rows_) {
