@@ -232,6 +232,20 @@ def _erfc(x: Array) -> Array:
     return np.where(x < 1.5, 1 - 2 / _ROOT_OF_PI * np.exp(-near * near) * total, tail)
 
 
+def erf(t: Array) -> Array:
+    """A series of terms of one sign below 1.5, 1 - erfc from there on."""
+    a = np.abs(t)
+    near = np.where(a < 1.5, a, 0)
+    term = near.copy()
+    total = near.copy()
+    for k in range(1, 60):
+        term = term * 2 * near * near / (2 * k + 1)
+        total = total + term
+    series = 2 / _ROOT_OF_PI * np.exp(-near * near) * total
+    far = 1 - _erfc(np.where(np.isnan(a), 0, a))
+    return np.where(np.isnan(t), t, np.copysign(np.where(a < 1.5, series, far), t))
+
+
 def geluerf(t: Array) -> Array:
     """t / 2 * erfc(-t / sqrt(2)); the limit -0 at -infinity."""
     tail = _erfc(np.abs(np.where(np.isnan(t), 0, t)) * _ROOT_OF_HALF) / 2
@@ -262,6 +276,7 @@ def _functions() -> dict[str, Row]:
         "sin": _trigonometric(np.sin),
         "cos": _trigonometric(np.cos),
         "log2": _function(np.log2, positive((5, 7)), _ulps(0.51, 0.51)),
+        "erf": _function(erf, normal((5, 7), scale=2.0), _ulps(1.5, 1.5)),
         "rsqrt": _function(lambda t: 1 / np.sqrt(t), positive((5, 7)), _ulps(1.5, 1.5)),
         "sigmoid": _function(sigmoid, normal((5, 7), scale=3.0), _ulps(3, 3)),
         "swish": silu,

@@ -270,6 +270,37 @@ def _log_softmax() -> Row:
     )
 
 
+def _var() -> Row:
+    def variance(x: Array, correction: float) -> Any:
+        count = np.asarray(x.size, x.dtype)
+        squares = (x - np.sum(x) / count) ** 2
+        return np.sum(squares) / np.asarray(max(0.0, x.size - correction), x.dtype)
+
+    def oracle(t: Array, axis: Any = None, keepdims: bool = False, correction: float = 0.0) -> Array:
+        return over_axes(lambda x: variance(x, correction))(t, axis, keepdims)
+
+    def bound(t: Array, u: Any, axis: Any = None, keepdims: bool = False, correction: float = 0.0) -> Array:
+        return u * over_axes(lambda x: (x.size + 5) * variance(x, correction))(t, axis, keepdims)
+
+    of_one = ("none", "one")  # whose gradient is 0
+    cases = [
+        Case(
+            normal(shape),
+            oracle,
+            attrs,
+            label,
+            FLOATS,
+            bound=bound,
+            smooth=0 not in shape and label not in of_one,
+        )
+        for label, shape, attrs in (*AXES, *NOTHING)
+    ]
+    sample = {"axis": [0, 2], "correction": 1.0}
+    return Row(
+        (*cases, Case(normal((3, 4, 5)), oracle, sample, "sample", bound=bound, smooth=True)), "finite"
+    )
+
+
 def reduction_rows() -> dict[str, Row]:
     """Rows by op."""
 
@@ -294,6 +325,7 @@ def reduction_rows() -> dict[str, Row]:
         "l2": row(lambda x: np.sqrt(total(x * x)), norm_error, integers=False),
         "logsum": row(lambda x: np.log(total(x)), _log_sum_error, draw=positive, integers=False),
         "logsumexp": row(_log_sum_exp, _log_sum_exp_error, integers=False),
+        "var": _var(),
         "argmax": _arg(np.argmax),
         "argmin": _arg(np.argmin),
         "median": _median(),

@@ -16,7 +16,7 @@ _HEADER = ("op", "dtypes", "gradient", "replicas agree on it", "in place")
 
 _INTRODUCTION = """# The ops
 
-Written by `python -m popsr ops --markdown`; do not edit.
+`python -m popsr ops` prints a table of all ops, `python -m popsr ops --markdown` this page with the table.
 
 - dtypes: of all operands, or of each. *floats* are float16, bfloat16, float32 and float64, *ints* those of 8 to 64 bits
   with and without sign, *numbers* both, *float8* those of 8 bits, *all* these and bool.
@@ -33,7 +33,9 @@ _Schema = dict[str, Any]
 def main(argv: Sequence[str]) -> int:
     """Print the table; returns the exit status."""
     parser = argparse.ArgumentParser("python -m popsr ops", description="Print a table of all ops.")
-    parser.add_argument("--markdown", action="store_true", help="as a page of Markdown: docs/ops.md")
+    parser.add_argument(
+        "--markdown", action="store_true", help="as a page of Markdown: docs/ops.md, and the table"
+    )
     rows = [_HEADER, *op_rows()]
     if parser.parse_args(argv).markdown:
         print(f"{_INTRODUCTION}\n{markdown_table([_marked(row) for row in rows])}")

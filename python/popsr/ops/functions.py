@@ -15,6 +15,7 @@ __all__ = [
     "clamp",
     "clip",
     "cos",
+    "erf",
     "floor",
     "fmod",
     "identity",
@@ -73,6 +74,19 @@ def cos(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("cos", {"t": t})
+
+
+def erf(t: Tensor) -> Tensor:
+    """Error function: the integral of 2 / sqrt(pi) * e^(-x^2) from 0 to ``t``.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``; between -1 and 1, and odd: -0 for -0.
+    Raises:
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("erf", {"t": t})
 
 
 def floor(t: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from popsr._args import read_ints
 from popsr._emit import emit
 from popsr.tensor import Tensor
 
-__all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare"]
+__all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]
 
 
 def _axes(op: str, axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
@@ -185,3 +185,27 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         DTypeError: ``t`` is not floating.
     """
     return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
+
+
+def var(
+    t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False, correction: float = 0.0
+) -> Tensor:
+    """Variance over axes: the sum of the squared distances from the mean, over their number less ``correction``.
+
+    Two passes: the mean, then the squared distances from it, each summed in the order of all reductions.
+
+    Args:
+        t: the operand.
+        axis: an axis or several. Default: all.
+        keepdims: keep the reduced axes with extent 1.
+        correction: 0, as in the array API standard and NumPy, for the variance of all values; 1, PyTorch's default,
+            for an estimate from a sample.
+    Returns:
+        Tensor of the dtype of ``t`` without the reduced axes; NaN where there are no more elements than ``correction``
+        and no distances.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+        AttributeValueError: ``correction`` is not a finite number of at least 0.
+        DTypeError: ``t`` is not floating.
+    """
+    return emit("var", {"t": t}, axis=_axes("var", axis), keepdims=keepdims, correction=correction)

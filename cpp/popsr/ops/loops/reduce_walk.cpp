@@ -21,14 +21,15 @@ using kernels::Compute;
 using kernels::ElementwiseOp;
 using kernels::Reduce;
 
-/// What is reduced in place of an element x; m is the shift.
+/// The value that is reduced in place of an element x; m is the shift.
 enum class Map : std::uint8_t {
-  kElement,          ///< x
-  kMagnitude,        ///< |x|
-  kSquare,           ///< x * x
-  kExpOfDifference,  ///< exp(x - m)
+  kElement,            ///< x
+  kMagnitude,          ///< |x|
+  kSquare,             ///< x * x
+  kSquaredDifference,  ///< (x - m) * (x - m)
+  kExpOfDifference,    ///< exp(x - m)
 };
-/// What is done with the reduced value y.
+/// The result of a reduced value y.
 enum class Finish : std::uint8_t {
   kNone,
   kDivide,        ///< y / (count - correction)
@@ -92,7 +93,7 @@ class Reduction {
   struct Tiles {
     std::byte *acc, *item, *shift, *lo, *rows;
   };
-  /// `hi`: where the sum is; `lo`: its remainder or null.
+  /// `hi`: where the sum is; `lo`: its residual or null.
   struct Partial {
     const void* hi;
     const float* lo;
@@ -124,7 +125,7 @@ class Reduction {
   Pass pass_;
   bool narrow_;
   bool stochastic_;
-  bool rows_ = false;        ///< Is the innermost axis reduced?
+  bool rows_ = false;        ///< True if the innermost axis is reduced.
   std::int64_t length_ = 1;  ///< Its extent then.
   std::int64_t size_;
   std::int64_t acc_size_;
@@ -179,15 +180,16 @@ void Reduction::apply(ElementwiseOp ew, void* to, void* lo, const void* a, const
 void Reduction::map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const {
   if (map == Map::kMagnitude) apply(ElementwiseOp::kAbs, to, nullptr, from, nullptr, n);
   if (map == Map::kSquare) apply(ElementwiseOp::kMul, to, nullptr, from, from, n);
-  if (map != Map::kExpOfDifference) return;
+  if (map != Map::kExpOfDifference && map != Map::kSquaredDifference) return;
   apply(ElementwiseOp::kSub, to, nullptr, from, shift, n);
+  if (map == Map::kSquaredDifference) return apply(ElementwiseOp::kMul, to, nullptr, to, to, n);
   apply(ElementwiseOp::kExp, to, nullptr, to, nullptr, n);
 }
 
 /// In place; `shift` is one number.
 void Reduction::map_row(Map map, std::byte* row, const std::byte* shift) const {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> shifts;
-  if (map == Map::kExpOfDifference) {
+  if (row_.shift != ReductionOp::kNone) {
     std::memcpy(shifts.data(), shift, static_cast<std::size_t>(acc_size_));
     repeat_first(shifts.data(), acc_size_, std::min(kTile, length_));
   }
@@ -222,7 +224,8 @@ void Reduction::reduce_rows(const Pass& pass, const Tiles& tiles, const std::byt
   }
 }
 
-/// What one position of the outer reduced axes adds to `n` outputs: in place at `in`, or written to `to`.
+/// Operands that one position of the outer reduced axes adds to `n` outputs: at `in` itself, or written to
+/// `to`.
 const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                             std::int64_t n, std::int64_t step) const {
   if (rows_) {

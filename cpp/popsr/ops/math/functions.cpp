@@ -16,6 +16,7 @@ namespace {
 using kernels::ElementwiseOp;
 
 constexpr double kLog2E = 1.44269504088896340736;
+constexpr double kTwoOverRootPi = 1.12837916709551257390;
 
 // ---- clip: the bounds are rounded to the dtype, so that the result is exact
 
@@ -108,6 +109,11 @@ std::vector<OpDef> elementary_ops() {
           "rsqrt", kFloating, elementwise<ElementwiseOp::kRsqrt>,
           // -dy y / (2 x)
           [](Grad& g) { return g.scale(g.dy() * g.y() / g.x(), -0.5); }, Rounding::kOnce),
+      unary_op(
+          "erf", kFloating, elementwise<ElementwiseOp::kErf>,
+          // dy * 2 / sqrt(pi) * e^(-x^2)
+          [](Grad& g) { return g.scale(g.dy(), kTwoOverRootPi) * g.call("exp", {-(g.x() * g.x())}); },
+          Rounding::kOnce),
       unary_op("floor", kNumbers, elementwise<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
       unary_op("ceil", kNumbers, elementwise<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
       unary_op("sign", kNumbers, elementwise<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),

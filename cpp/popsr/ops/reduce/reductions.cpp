@@ -1,7 +1,9 @@
 // Reductions over any axes: sum, mean, max, min, prod and those of magnitudes, squares and exponentials.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/reduce_walk.h"
@@ -78,12 +80,46 @@ OpDef extreme(std::string_view name, EvalFn eval) {
   return def;
 }
 
+// ---- var: the divisor is the number of elements less the correction
+
+constexpr Attr<double> kCorrection{"correction"};
+
+std::vector<OutputDef> infer_var(const InferContext& context) {
+  const double correction = context.get(kCorrection);
+  if (!std::isfinite(correction) || correction < 0) {
+    raise<AttributeValueError>(
+        "{}: correction is out of range, got {}, expected a finite number of at least 0", context.name(),
+        correction);
+  }
+  return infer_reduction(context);
+}
+
+BlockKernel eval_var(const EvalSpec& spec) {
+  return reduction_kernel(spec, ReductionOp::kVar, {.correction = spec.op.get(kCorrection)});
+}
+
+/// dy * 2 (t - mean) / divisor
+GradValue var_grad(Grad& g) {
+  const auto count = static_cast<double>(reduced_count(g.in_type(0).shape, axes_of(g)));
+  const double divisor = std::max(0.0, count - g.get(kCorrection));
+  const GradValue mean = g.call("mean", {g.x()}, {kAxes(axes_of(g)), kKeepDims(true)});
+  return (g.x() - mean) * keep_reduced(g, g.scale(g.dy(), 2.0 / divisor));
+}
+
+OpDef variance() {
+  OpDef def = over_axes("var", kFloating, eval_var, var_grad);
+  def.attrs.push_back(optional(kCorrection, 0.0));
+  def.infer = infer_var;
+  return def;
+}
+
 }  // namespace
 
 std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> ops = {
       over_axes("sum", kNumbers, reduction<ReductionOp::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
       over_axes("mean", kNumbers, reduction<ReductionOp::kMean>, mean_grad),
+      variance(),
       extreme("max", reduction<ReductionOp::kMax>),
       extreme("min", reduction<ReductionOp::kMin>),
       over_axes("prod", kNumbers, reduction<ReductionOp::kProd>, prod_grad),

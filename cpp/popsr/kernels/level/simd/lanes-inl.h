@@ -18,7 +18,7 @@ struct Sum {
   T lo;
 };
 
-/// Folds the 16 lanes; lo is the remainder of the last addition.
+/// Folds the 16 lanes; lo is the residual of the last addition.
 template <class T>
 [[gnu::always_inline]] inline Sum<T> fold_lanes(T* lanes) {
   for (int width = kLanes / 2; width > 1; width /= 2) {

@@ -1,0 +1,24 @@
+"""An addition touches few files: what a new op, reduction, collective or dtype is, stands in as few places."""
+
+import pytest
+from repo import touched_files
+
+
+@pytest.fixture(scope="module")
+def additions() -> list[touched_files.Addition]:
+    try:
+        return touched_files.additions()
+    except RuntimeError as error:
+        pytest.skip(f"needs the history: {error}")
+
+
+def test_additions_touch_no_more_files_than_their_goal(additions: list[touched_files.Addition]) -> None:
+    for addition in additions:
+        assert addition.kind in touched_files.GOALS, addition.subject
+        assert len(addition.files) <= touched_files.GOALS[addition.kind], addition
+
+
+def test_files_listed_by_hand_exist() -> None:
+    for files in touched_files.DRY.values():
+        for file in files:
+            assert (touched_files.REPOSITORY / file).is_file(), file
