@@ -15,7 +15,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::int64_t kChunk = 256;  ///< Elements of a run that are folded at a time.
 
@@ -127,8 +127,10 @@ class Take {
 
 // ---- scatter
 
-Ew kernel_of(IndexFold fold) {
-  return fold == IndexFold::kSum ? Ew::kAdd : fold == IndexFold::kMax ? Ew::kMaximum : Ew::kMinimum;
+ElementwiseOp kernel_of(IndexFold fold) {
+  return fold == IndexFold::kSum   ? ElementwiseOp::kAdd
+         : fold == IndexFold::kMax ? ElementwiseOp::kMaximum
+                                   : ElementwiseOp::kMinimum;
 }
 
 class Scatter {
@@ -140,8 +142,7 @@ class Scatter {
         options_(options),
         dtype_(spec.outputs[0].dtype),
         compute_(compute_of(dtype_)),
-        combine_(spec.kernels.elementwise[static_cast<std::size_t>(kernel_of(options.fold))]
-                                         [static_cast<std::size_t>(compute_)]),
+        combine_(spec.kernels.elementwise(kernel_of(options.fold), compute_)),
         widens_(is_narrow_float(dtype_) && options.fold != IndexFold::kLast),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         size_(static_cast<std::int64_t>(size_of(dtype_))),
@@ -225,7 +226,7 @@ class Scatter {
   ScatterOptions options_;
   DType dtype_;
   Compute compute_;
-  kernels::EwFn combine_;
+  kernels::ElementwiseFn combine_;
   bool widens_, stochastic_;
   std::int64_t size_, acc_size_, elements_, values_;
 };

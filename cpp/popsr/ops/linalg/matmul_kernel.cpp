@@ -176,9 +176,7 @@ double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
 void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, std::byte* from, std::int64_t elements,
             const kernels::NoiseKey* key, std::int64_t first, double scale = 1.0) {
   const auto size = static_cast<std::int64_t>(op.element_size());
-  const kernels::EwFn multiply =
-      op.table
-          .elementwise[static_cast<std::size_t>(kernels::Ew::kScale)][static_cast<std::size_t>(op.compute)];
+  const kernels::ElementwiseFn multiply = op.table.elementwise(kernels::ElementwiseOp::kScale, op.compute);
   pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
     std::byte* const piece = from + begin * size;
     const void* const in = piece;
@@ -286,7 +284,7 @@ Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs)
           .stochastic = spec.stochastic && is_narrow_float(out)};
 }
 Matmul make_matmul(const EvalSpec& spec) {
-  return make_matmul(spec, spec.op.attr<bool>("transpose_lhs"), spec.op.attr<bool>("transpose_rhs"));
+  return make_matmul(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs));
 }
 
 }  // namespace

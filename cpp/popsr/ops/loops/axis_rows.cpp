@@ -17,7 +17,8 @@ constexpr std::int64_t kColumns = 16;
 
 }  // namespace
 
-AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual, std::string_view attr)
+AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual,
+                   const Attr<std::int64_t>& axis_attr)
     : kernels_(spec.kernels),
       row_(row),
       num_inputs_(inputs),
@@ -28,7 +29,7 @@ AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool res
       size_(static_cast<std::int64_t>(size_of(dtype_))),
       wide_size_(static_cast<std::int64_t>(size_of(compute_))) {
   const Shape& shape = spec.outputs[0].shape;
-  const auto axis = normalize_axis(spec.op.def->name, spec.op.attr<std::int64_t>(attr), shape.size());
+  const auto axis = normalize_axis(spec.op.def->name, spec.op.get(axis_attr), shape.size());
   n_ = shape[static_cast<std::size_t>(axis)];
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (static_cast<std::int64_t>(d) < axis) outer_ *= shape[d];

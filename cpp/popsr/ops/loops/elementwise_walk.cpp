@@ -51,7 +51,8 @@ DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
 /// Everything that is known when the plan is compiled.
 class Walk {
  public:
-  Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options);
+  Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+       ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
   static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
     return compute_of(options.compute.value_or(output_of(spec, options)));
@@ -66,7 +67,7 @@ class Walk {
   void read_params(const Block& block, double* p) const;
 
   const KernelTable& kernels_;
-  kernels::EwFn ew_;
+  kernels::ElementwiseFn ew_;
   TileFn body_;  ///< Neither: the operand itself is stored.
   Compute compute_;
   DType out_dtype_;
@@ -82,7 +83,8 @@ class Walk {
   LoopNest nest_{0};  ///< Of one block; strides in bytes.
 };
 
-Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options)
+Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+           ElementwiseOptions options)
     : kernels_(spec.kernels),
       ew_(ew),
       body_(body),
@@ -344,61 +346,27 @@ void Walk::operator()(const BlockRun& run) const {
   flat ? run_flat(run, *flat) : run_blocks(run);
 }
 
-/// Rough cost of one element, in additions: decides when threads pay.
-std::int64_t work_of(kernels::Ew ew) {
-  switch (ew) {
-    case kernels::Ew::kExp:
-    case kernels::Ew::kLog:
-    case kernels::Ew::kTanh:
-    case kernels::Ew::kRsqrt:
-      return 4;
-    case kernels::Ew::kGelu:
-    case kernels::Ew::kGeluGrad:
-    case kernels::Ew::kSin:
-    case kernels::Ew::kCos:
-    case kernels::Ew::kLog2:
-    case kernels::Ew::kSigmoid:
-    case kernels::Ew::kSigmoidGrad:
-    case kernels::Ew::kSwish:
-    case kernels::Ew::kSwishGrad:
-      return 8;
-    case kernels::Ew::kGeluErf:
-    case kernels::Ew::kGeluErfGrad:
-    case kernels::Ew::kFmod:
-    case kernels::Ew::kIncrementMod:
-    case kernels::Ew::kPow:
-    case kernels::Ew::kPowGradBase:
-    case kernels::Ew::kPowGradExponent:
-      return 16;
-    default:
-      return 1;
-  }
-}
-
-bool has_residual(kernels::Ew ew) {
-  return ew == kernels::Ew::kAdd || ew == kernels::Ew::kSub || ew == kernels::Ew::kScaledAdd;
-}
-
 /// A kernel that takes and gives bfloat16, or null: it rounds to nearest and takes no parameters.
-kernels::EwFn bf16_kernel(const EvalSpec& spec, kernels::Ew ew, const ElementwiseOptions& options) {
+kernels::ElementwiseFn bf16_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew,
+                                   const ElementwiseOptions& options) {
   bool fits = !spec.stochastic && options.params.empty() && !options.compute && !options.condition;
   fits = fits && spec.outputs[options.output].dtype == DType::kBFloat16;
   for (const auto& input : spec.inputs) fits = fits && input && input->dtype == DType::kBFloat16;
-  return fits ? spec.kernels.elementwise_bf16[static_cast<std::size_t>(ew)] : nullptr;
+  return fits ? spec.kernels.elementwise_bf16(ew) : nullptr;
 }
 
 }  // namespace
 
-BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, ElementwiseOptions options) {
-  options.work = work_of(ew);
-  if (const kernels::EwFn function = bf16_kernel(spec, ew, options)) {
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew, ElementwiseOptions options) {
+  const kernels::ElementwiseRow row = kernels::row_of(ew);
+  options.work = row.work;
+  if (const kernels::ElementwiseFn function = bf16_kernel(spec, ew, options)) {
     options.words = true;
     return Walk(spec, function, nullptr, false, std::move(options));
   }
-  const auto compute = static_cast<std::size_t>(Walk::compute(spec, options));
-  const kernels::EwFn function = spec.kernels.elementwise[static_cast<std::size_t>(ew)][compute];
+  const kernels::ElementwiseFn function = spec.kernels.elementwise(ew, Walk::compute(spec, options));
   POPSR_CHECK(function != nullptr);
-  return Walk(spec, function, nullptr, has_residual(ew), std::move(options));
+  return Walk(spec, function, nullptr, row.residual, std::move(options));
 }
 
 BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options) {

@@ -17,7 +17,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::NoiseKey;
 
 /// The gradient with respect to the operand; inputs t, weight, dy.
@@ -58,17 +58,15 @@ class OperandGrad : Normalisation {
 
   /// g = dy * weight of a row, with the weights from its first channel on.
   void times_weight(std::byte* g, const std::byte* dy, const std::byte* weight) const {
-    const auto kernel = [&](Ew ew) {
-      return kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
-    };
+    const auto kernel = [&](ElementwiseOp ew) { return kernels.elementwise(ew, compute); };
     if (inner == 1) {
       const std::array<const void*, 2> operands = {dy, weight};
-      return kernel(Ew::kMul)(g, nullptr, operands.data(), row(), nullptr);
+      return kernel(ElementwiseOp::kMul)(g, nullptr, operands.data(), row(), nullptr);
     }
     for (std::int64_t c = 0; c < group(); ++c) {
       const double factor = read_scalar(kernels, info(dtype).compute, weight + c * wide);
       const std::array<const void*, 1> operands = {dy + c * inner * wide};
-      kernel(Ew::kScale)(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
+      kernel(ElementwiseOp::kScale)(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
     }
   }
 };
@@ -192,8 +190,7 @@ std::vector<OutputDef> infer_parameter_grads(const InferContext& context) {
 }  // namespace
 
 std::vector<OpDef> norm_grad_ops() {
-  const std::vector<AttrDef> attrs = {required("num_groups", AttrType::kInt),
-                                      required("eps", AttrType::kFloat)};
+  const std::vector<AttrDef> attrs = {required(kNumGroups), required(kEps)};
   return {
       {.name = "group_norm_grad",
        .inputs = {{"t", kFloating}, {"weight", kFloating}, {"dy", kFloating}},
