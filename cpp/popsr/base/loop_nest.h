@@ -11,6 +11,31 @@
 
 namespace popsr {
 
+/// Integers in place, or in memory of their own where they are more than N.
+template <std::size_t N>
+class SmallInts {
+ public:
+  explicit SmallInts(std::size_t size) : size_(size) {
+    if (size > N) more_.resize(size);
+  }
+
+  std::size_t size() const { return size_; }
+  std::int64_t* data() { return size_ <= N ? few_.data() : more_.data(); }
+  const std::int64_t* data() const { return size_ <= N ? few_.data() : more_.data(); }
+  std::int64_t& operator[](std::size_t i) { return data()[i]; }
+  std::int64_t operator[](std::size_t i) const { return data()[i]; }
+  void grow(std::size_t size) {
+    if (size > N && size_ <= N) more_.assign(few_.begin(), few_.begin() + static_cast<std::ptrdiff_t>(size_));
+    if (size > N) more_.resize(size);
+    size_ = size;
+  }
+
+ private:
+  std::size_t size_;
+  std::array<std::int64_t, N> few_ = {};
+  std::vector<std::int64_t> more_;
+};
+
 /// The loops over several arrays of one shape, innermost first. Extents of 1 are dropped, and adjacent
 /// dimensions are one loop where the strides of all arrays allow it. A nest of one element is one loop of
 /// extent 1. Strides are in elements or in bytes, as the user of the nest decides; they may be 0 or negative.
@@ -23,8 +48,6 @@ class LoopNest {
   void add_outer(std::int64_t extent, std::span<const std::int64_t> strides);
   /// For a nest of one array.
   void add_outer(std::int64_t extent, std::int64_t stride) { add_outer(extent, {&stride, 1}); }
-  /// This nest inside one more loop.
-  LoopNest inside(std::int64_t extent, std::span<const std::int64_t> strides) const;
   /// The loops from number `first` on.
   LoopNest outer(std::size_t first) const;
 
@@ -37,27 +60,22 @@ class LoopNest {
   /// Elements.
   std::int64_t count() const;
   /// Offset in one array of element `flat` in C order.
-  std::int64_t offset(std::int64_t flat, std::size_t array = 0) const;
+  std::int64_t offset(std::int64_t flat, std::size_t array = 0) const {
+    if (rank_ == 1) return flat * stride(0, array);
+    return offset_of(flat, array);
+  }
   /// True if the elements of the array are adjacent in C order, `unit` apart.
   bool contiguous(std::size_t array, std::int64_t unit) const;
 
  private:
+  friend class NestPosition;
+
+  std::int64_t offset_of(std::int64_t flat, std::size_t array) const;
+  const std::int64_t* loop(std::size_t number) const { return loops_.data() + number * width_; }
+
   std::size_t rank_ = 1;
-  std::size_t width_;                ///< Of a loop: its extent and the stride of each array.
-  std::vector<std::int64_t> loops_;  ///< [rank][width]
-};
-
-/// A fixed number of integers, in place where they are few.
-class SmallInts {
- public:
-  explicit SmallInts(std::size_t n) : more_(n > kInPlace ? n : 0) {}
-  std::int64_t& operator[](std::size_t i) { return more_.empty() ? few_[i] : more_[i]; }
-  std::int64_t operator[](std::size_t i) const { return more_.empty() ? few_[i] : more_[i]; }
-
- private:
-  static constexpr std::size_t kInPlace = 8;
-  std::array<std::int64_t, kInPlace> few_ = {};
-  std::vector<std::int64_t> more_;
+  std::size_t width_;    ///< Of a loop: its extent and the stride of each array.
+  SmallInts<24> loops_;  ///< [rank][width]
 };
 
 /// An element of a nest: its index in each loop and its offset in each array.
@@ -72,16 +90,18 @@ class NestPosition {
   std::int64_t offset(std::size_t array) const { return offset_[array]; }
   /// Elements from here to the end of the innermost loop.
   std::int64_t left_in_row() const { return nest_.extent(0) - index_[0]; }
+  /// Whole rows from here on, which are one step apart: `most` at most; 0 inside a row.
+  std::int64_t rows_ahead(std::int64_t most) const;
 
   void seek(std::int64_t flat);
-  /// Moves on by at most left_in_row().
-  void advance(std::int64_t count);
-  /// Moves on to element `flat`, which is `count` after this one. For nests of at least two loops.
+  /// Moves on by `count` of a loop, at most to its end.
+  void advance(std::int64_t count, std::size_t loop = 0);
+  /// Moves on to element `flat`, which is `count` after this one.
   void move_to(std::int64_t flat, std::int64_t count);
 
  private:
   const LoopNest& nest_;
-  SmallInts index_, offset_;
+  SmallInts<8> index_, offset_;
 };
 
 /// n elements of `size` bytes from `from`, `from_step` bytes apart, to `to`.
@@ -92,8 +112,12 @@ void copy_elements(std::byte* to, std::int64_t to_step, const std::byte* from, s
 inline constexpr std::size_t kContiguous = ~std::size_t{0};
 
 /// Copies elements begin .. begin + n - 1 of a nest with strides in bytes, of `size` bytes each, from one
-/// array to another: `to` and `from` are element 0 of their array, or the range itself (kContiguous).
+/// array to another: `to` and `from` are element 0 of their array, or the range itself (kContiguous). An
+/// array that is copied from may have strides of 0.
 void copy_range(const LoopNest& nest, std::byte* to, std::size_t to_array, const std::byte* from,
                 std::size_t from_array, std::int64_t size, std::int64_t begin, std::int64_t n);
+/// The same for n elements from a position on.
+void copy_range(const LoopNest& nest, std::byte* to, std::size_t to_array, const std::byte* from,
+                std::size_t from_array, std::int64_t size, const NestPosition& begin, std::int64_t n);
 
 }  // namespace popsr

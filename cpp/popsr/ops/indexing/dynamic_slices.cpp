@@ -87,8 +87,8 @@ class Box {
   /// Where the box begins in each block, in bytes; OutOfRangeError for a place outside.
   Ints places(const BlockRun& run) const {
     Ints places;
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const index = run.in[1] + b * run.in_stride[1];
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const index = block.in(1);
       std::int64_t& place = places.emplace_back(0);
       for (std::size_t i = 0; i < axes_.size(); ++i) {
         const std::int64_t at = read_integer(index + i * size_of(index_dtype_), index_dtype_);
@@ -99,7 +99,7 @@ class Box {
         }
         place += at * axis_strides_[i] * size_;
       }
-    }
+    });
     return places;
   }
 
@@ -130,13 +130,13 @@ std::vector<OutputDef> infer_dynamic_slice(const InferContext& context) {
 BlockKernel eval_dynamic_slice(const EvalSpec& spec) {
   return [box = Box(spec, spec.inputs[0]->shape)](const BlockRun& run) {
     const Ints places = box.places(run);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const from = run.in[0] + b * run.in_stride[0] + places[static_cast<std::size_t>(b)];
-      std::byte* const to = run.out[0] + b * run.out_stride[0];
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const from = block.in(0) + places[static_cast<std::size_t>(block.index())];
+      std::byte* const to = block.out();
       box.rows([&](std::int64_t full, std::int64_t part, std::size_t bytes) {
         std::memcpy(to + part, from + full, bytes);
       });
-    }
+    });
   };
 }
 
@@ -154,13 +154,13 @@ BlockKernel eval_dynamic_update(const EvalSpec& spec) {
   return [copy = copy_kernel(spec), box = Box(spec, spec.outputs[0].shape)](const BlockRun& run) {
     const Ints places = box.places(run);
     copy(run);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const from = run.in[kUpdate] + b * run.in_stride[kUpdate];
-      std::byte* const to = run.out[0] + b * run.out_stride[0] + places[static_cast<std::size_t>(b)];
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const from = block.in(kUpdate);
+      std::byte* const to = block.out() + places[static_cast<std::size_t>(block.index())];
       box.rows([&](std::int64_t full, std::int64_t part, std::size_t bytes) {
         std::memcpy(to + full, from + part, bytes);
       });
-    }
+    });
   };
 }
 
@@ -181,14 +181,15 @@ BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
   const std::size_t all = bytes_of(type);
   return [box = Box(spec, type.shape), all](const BlockRun& run) {
     const Ints places = box.places(run);
-    for (std::int64_t b = 0; b < run.blocks && all > 0; ++b) {
-      const std::byte* const from = run.in[0] + b * run.in_stride[0];
-      std::byte* const out = run.out[0] + b * run.out_stride[0];
+    if (all == 0) return;
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const from = block.in(0);
+      std::byte* const out = block.out();
       std::memset(out, 0, all);
       box.rows([&](std::int64_t full, std::int64_t part, std::size_t bytes) {
-        std::memcpy(out + places[static_cast<std::size_t>(b)] + full, from + part, bytes);
+        std::memcpy(out + places[static_cast<std::size_t>(block.index())] + full, from + part, bytes);
       });
-    }
+    });
   };
 }
 
@@ -197,10 +198,10 @@ BlockKernel eval_dynamic_clear(const EvalSpec& spec) {
   return [copy = copy_kernel(spec), box = Box(spec, spec.outputs[0].shape)](const BlockRun& run) {
     const Ints places = box.places(run);
     copy(run);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      std::byte* const to = run.out[0] + b * run.out_stride[0] + places[static_cast<std::size_t>(b)];
+    for_each_block(run, [&](const Block& block) {
+      std::byte* const to = block.out() + places[static_cast<std::size_t>(block.index())];
       box.rows([&](std::int64_t full, std::int64_t, std::size_t bytes) { std::memset(to + full, 0, bytes); });
-    }
+    });
   };
 }
 

@@ -90,18 +90,19 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
   return [classes = classes_of(spec.op, spec.outputs[0].shape), dtype = spec.inputs[0]->dtype,
           size](const BlockRun& run) {
     const auto bytes = static_cast<std::size_t>(size);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const off = run.in[kValues] + b * run.in_stride[kValues];
-      std::byte* const out = run.out[0] + b * run.out_stride[0];
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const off = block.in(kValues);
+      std::byte* const out = block.out();
       for (std::int64_t i = 0; i < classes.elements(); ++i) std::memcpy(out + i * size, off, bytes);
-      bool told = run.stray == nullptr;
+      StrayLabels* const stray = block.run().stray;
+      bool told = stray == nullptr;
       for_each_on(
-          classes, dtype, run.in[0] + b * run.in_stride[0],
+          classes, dtype, block.in(0),
           [&](std::int64_t at) { std::memcpy(out + at * size, off + size, bytes); },
           [&](std::int64_t i, std::int64_t index) {
-            if (!std::exchange(told, true)) run.stray->add(b, i, index, classes.count);
+            if (!std::exchange(told, true)) stray->add(block.index(), i, index, classes.count);
           });
-    }
+    });
   };
 }
 
@@ -118,19 +119,17 @@ BlockKernel eval_onehot_grad(const EvalSpec& spec) {
           index = spec.inputs[1]->dtype, dtype,
           stochastic = spec.stochastic && is_narrow_float(dtype)](const BlockRun& run) {
     const std::size_t size = size_of(dtype);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const dy = run.in[0] + b * run.in_stride[0];
+    for_each_block(run, [&](const Block& block) {
+      const std::byte* const dy = block.in(0);
       std::vector<bool> on(static_cast<std::size_t>(classes.elements()));
       for_each_on(
-          classes, index, run.in[1] + b * run.in_stride[1],
-          [&](std::int64_t at) { on[static_cast<std::size_t>(at)] = true; },
+          classes, index, block.in(1), [&](std::int64_t at) { on[static_cast<std::size_t>(at)] = true; },
           [](std::int64_t, std::int64_t) {});
       std::array<double, 2> sums = {};
       for (std::size_t i = 0; i < on.size(); ++i)
         sums[on[i] ? 1 : 0] += read_scalar(table, dtype, dy + i * size);
-      store_tile(table, Compute::kF64, dtype, run.out[0] + b * run.out_stride[0], sums.data(), nullptr, 2,
-                 noise_key(run, stochastic, 0, b), 0);
-    }
+      store_tile(table, Compute::kF64, dtype, block.out(), sums.data(), nullptr, 2, block.key(stochastic), 0);
+    });
   };
 }
 
@@ -154,14 +153,13 @@ BlockKernel eval_histogram(const EvalSpec& spec) {
     alignas(64) std::array<double, kTile> tile;
     std::vector<double> bounds(bins - 1);
     std::vector<std::uint32_t> counts(bins);
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      load_tile(table, level_dtype, Compute::kF64, bounds.data(), run.in[1] + b * run.in_stride[1],
+    for_each_block(run, [&](const Block& block) {
+      load_tile(table, level_dtype, Compute::kF64, bounds.data(), block.in(1),
                 static_cast<std::int64_t>(bounds.size()));
       std::ranges::fill(counts, 0U);
       for (std::int64_t first = 0; first < elements; first += kTile) {
         const std::int64_t n = std::min(kTile, elements - first);
-        const std::byte* const from =
-            run.in[0] + b * run.in_stride[0] + first * static_cast<std::int64_t>(size_of(dtype));
+        const std::byte* const from = block.in(0) + first * static_cast<std::int64_t>(size_of(dtype));
         load_tile(table, dtype, Compute::kF64, tile.data(), from, n);
         for (std::int64_t i = 0; i < n; ++i) {
           const double x = tile[static_cast<std::size_t>(i)];
@@ -169,8 +167,8 @@ BlockKernel eval_histogram(const EvalSpec& spec) {
           ++counts[static_cast<std::size_t>(bin - bounds.begin())];
         }
       }
-      std::memcpy(run.out[0] + b * run.out_stride[0], counts.data(), bins * sizeof(counts[0]));
-    }
+      std::memcpy(block.out(), counts.data(), bins * sizeof(counts[0]));
+    });
   };
 }
 

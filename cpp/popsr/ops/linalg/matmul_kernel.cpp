@@ -98,9 +98,9 @@ Place place(const Matmul& op, const BlockRun& run, std::int64_t i) {
   const std::int64_t block = i / op.g.items;
   const std::int64_t item = i % op.g.items;
   const auto at = static_cast<std::size_t>(item);
-  return {run.in[0] + block * run.in_stride[0] + op.g.a_offset[at] * op.in_size(),
-          run.in[1] + block * run.in_stride[1] + op.g.b_offset[at] * op.in_size(),
-          run.out[0] + block * run.out_stride[0] + item * op.g.m * op.g.n * op.out_size(), block, item};
+  return {in_block(run, 0, block) + op.g.a_offset[at] * op.in_size(),
+          in_block(run, 1, block) + op.g.b_offset[at] * op.in_size(),
+          out_block(run, 0, block) + item * op.g.m * op.g.n * op.out_size(), block, item};
 }
 
 /// Blocks are rows of one matrix: rhs is shared, and lhs and output are dense slabs.
@@ -169,7 +169,7 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
 
 /// What the product of a block is multiplied by: in the compute type that is exact.
 double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
-  return op.scaled ? block_scale(run, kMatmulScale, block) : 1.0;
+  return op.scaled ? block_scale(Block(run, block), kMatmulScale) : 1.0;
 }
 
 /// Stores elements first, first + 1, ... of a block. Multiplies them by `scale` where they are.
@@ -210,7 +210,7 @@ void run_stacked(const Matmul& op, const BlockRun& run) {
       const std::int64_t end = std::min((block + 1) * op.g.m, row + rows);
       std::byte* to = run.out[0] + r * op.g.n * op.out_size();
       std::byte* from = at.c + (r - row) * op.g.n * static_cast<std::int64_t>(op.element_size());
-      narrow(op, &run.pool, to, from, (end - r) * op.g.n, noise_key(run, op.stochastic, 0, block),
+      narrow(op, &run.pool, to, from, (end - r) * op.g.n, Block(run, block).key(op.stochastic),
              (r - block * op.g.m) * op.g.n, scale_of(op, run, block));
       r = end;
     }
@@ -224,7 +224,7 @@ void convert_one(const Matmul& op, const BlockRun& run, ThreadPool* pool, std::i
   widen(op, 1, pool, at.b, from.b, op.g.k * op.g.n);
   multiply(op, pool, at, op.g.m);
   const std::int64_t elements = op.g.m * op.g.n;
-  narrow(op, pool, from.c, at.c, elements, noise_key(run, op.stochastic, 0, from.block), from.item * elements,
+  narrow(op, pool, from.c, at.c, elements, Block(run, from.block).key(op.stochastic), from.item * elements,
          scale_of(op, run, from.block));
 }
 

@@ -21,10 +21,12 @@ std::optional<LoopNest> merge_blocks(const BlockRun& run, const LoopNest& nest,
   std::array<std::int64_t, kMaxInputs> strides = {};
   for (std::size_t j = 0; j < inputs.size(); ++j) {
     const auto& [input, size] = inputs[j];
-    if (run.in_stride[input] % size != 0) return std::nullopt;
+    if (size != 1 && run.in_stride[input] % size != 0) return std::nullopt;
     strides[j] = run.in_stride[input] / size;
   }
-  return nest.inside(run.blocks, {strides.data(), inputs.size()});
+  LoopNest merged = nest;
+  merged.add_outer(run.blocks, {strides.data(), inputs.size()});
+  return merged;
 }
 
 BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input, std::size_t output) {

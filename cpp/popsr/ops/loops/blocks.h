@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -34,6 +36,16 @@ void parallel_for(ThreadPool& pool, std::int64_t total, std::int64_t grain, std:
   });
 }
 
+/// Input and output of one block of a BlockRun or an ExchangeRun.
+template <class Run, std::integral Index>
+const std::byte* in_block(const Run& run, std::size_t input, Index block) {
+  return run.in[input] + static_cast<std::ptrdiff_t>(block) * run.in_stride[input];
+}
+template <class Run, std::integral Index>
+std::byte* out_block(const Run& run, std::size_t output, Index block) {
+  return run.out[output] + static_cast<std::ptrdiff_t>(block) * run.out_stride[output];
+}
+
 /// The operands of one block of a run.
 class Block {
  public:
@@ -41,8 +53,8 @@ class Block {
 
   const BlockRun& run() const { return run_; }
   std::int64_t index() const { return index_; }
-  const std::byte* in(std::size_t input) const { return run_.in[input] + index_ * run_.in_stride[input]; }
-  std::byte* out(std::size_t output = 0) const { return run_.out[output] + index_ * run_.out_stride[output]; }
+  const std::byte* in(std::size_t input) const { return in_block(run_, input, index_); }
+  std::byte* out(std::size_t output = 0) const { return out_block(run_, output, index_); }
   /// The key of the output's noise, or null when `stochastic` is false.
   const kernels::NoiseKey* key(bool stochastic, std::size_t output = 0) const {
     return stochastic ? &run_.noise[output][index_] : nullptr;
@@ -63,12 +75,6 @@ void for_each_block(const BlockRun& run, const Body& body) {
 template <class Body>
 BlockKernel per_block(Body body) {
   return [body = std::move(body)](const BlockRun& run) { for_each_block(run, body); };
-}
-
-/// The key of the output's block, or null when `stochastic` is false.
-inline const kernels::NoiseKey* noise_key(const BlockRun& run, bool stochastic, std::size_t output,
-                                          std::int64_t block) {
-  return Block(run, block).key(stochastic, output);
 }
 
 /// How the units of one block, e.g. its elements, rows or tiles, are shared among threads.
@@ -96,7 +102,31 @@ void for_each_range(const BlockRun& run, const BlockUnits& of, const Body& body)
   for_each_range_with(run, of, [&]() -> const Body& { return body; });
 }
 
-/// An array of a nest: an input, and the bytes of one of its elements.
+/// Calls body(block) for the blocks, shared among threads; `work`: of one block.
+template <class Body>
+void share_blocks(const BlockRun& run, std::int64_t work, const Body& body) {
+  for_each_range(run, {.work = work}, [&](const Block& block, std::int64_t, std::int64_t) { body(block); });
+}
+
+/// Calls body(block, first, n) for the tiles of kTile elements of each block, which has `elements` of them.
+template <class Make>
+void for_each_tile_with(const BlockRun& run, std::int64_t elements, std::int64_t work, const Make& make) {
+  const std::int64_t tiles = (elements + kTile - 1) / kTile;
+  for_each_range_with(run, {.units = tiles, .work = work}, [&] {
+    return [elements, body = make()](const Block& block, std::int64_t begin, std::int64_t end) mutable {
+      for (std::int64_t tile = begin; tile < end; ++tile) {
+        const std::int64_t first = tile * kTile;
+        body(block, first, std::min(kTile, elements - first));
+      }
+    };
+  });
+}
+template <class Body>
+void for_each_tile(const BlockRun& run, std::int64_t elements, std::int64_t work, const Body& body) {
+  for_each_tile_with(run, elements, work, [&] { return std::cref(body); });
+}
+
+/// An array of a nest: an input, and the bytes of one of its strides.
 struct RunInput {
   std::size_t input;
   std::int64_t size;

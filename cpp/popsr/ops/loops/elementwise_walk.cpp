@@ -48,24 +48,6 @@ DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
   return has_words(options) ? word_of(dtype) : dtype;
 }
 
-template <class T>
-void fill(void* dst, const void* value, std::int64_t n) {
-  std::fill_n(static_cast<T*>(dst), n, *static_cast<const T*>(value));
-}
-
-void fill_elements(void* dst, const void* value, std::int64_t n, std::int64_t size) {
-  switch (size) {
-    case 1:
-      return fill<std::uint8_t>(dst, value, n);
-    case 2:
-      return fill<std::uint16_t>(dst, value, n);
-    case 4:
-      return fill<std::uint32_t>(dst, value, n);
-    default:
-      return fill<std::uint64_t>(dst, value, n);
-  }
-}
-
 /// Everything that is known when the plan is compiled.
 class Walk {
  public:
@@ -82,7 +64,7 @@ class Walk {
   std::optional<LoopNest> flat_nest(const BlockRun& run) const;
   void run_flat(const BlockRun& run, const LoopNest& nest) const;
   void run_blocks(const BlockRun& run) const;
-  void read_params(const BlockRun& run, std::int64_t block, double* p) const;
+  void read_params(const Block& block, double* p) const;
 
   const KernelTable& kernels_;
   kernels::ElementwiseFn ew_;
@@ -98,7 +80,7 @@ class Walk {
   std::vector<std::pair<ScalarParam, DType>> params_;
   std::function<void(double* p)> prepare_;
   std::size_t output_;
-  LoopNest nest_{0};  ///< Of one block; strides in elements.
+  LoopNest nest_{0};  ///< Of one block; strides in bytes.
 };
 
 Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
@@ -134,6 +116,7 @@ Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool re
     const bool direct = !truth && !is_narrow_float(dtype) && compute_of(dtype) == compute_;
     operands_.push_back({i, dtype, static_cast<std::int64_t>(popsr::size_of(dtype)), direct, truth});
     strides.push_back(broadcast_strides(type.shape, shape));
+    for (std::int64_t& stride : strides.back()) stride *= operands_.back().size;
     long_ranges_ = long_ranges_ && direct;
   }
   long_ranges_ = long_ranges_ && body_ == nullptr && ew_ != nullptr && !is_narrow_float(out_dtype_) &&
@@ -197,7 +180,7 @@ void Pass::rows(const LoopNest& nest, const std::byte* const* in, std::int64_t b
     std::int64_t n = std::min(at.left_in_row(), end - begin);
     if (!long_ranges) n = std::min(n, kTile);
     for (std::size_t j = 0; j < count(); ++j) {
-      const std::byte* src = in[j] + at.offset(j) * walk_.operands_[j].size;
+      const std::byte* src = in[j] + at.offset(j);
       nest.stride(0, j) == 0 ? broadcast(j, src, nest.extent(0)) : load(j, src, n);
     }
     compute(begin, n);
@@ -216,7 +199,7 @@ std::int64_t tile_of(const LoopNest& nest) {
 /// Short rows: tiles of several, into which operands that are not in the output's order are gathered.
 void Pass::gathered(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
   std::array<bool, kMaxOperands> dense = {};
-  for (std::size_t j = 0; j < count(); ++j) dense[j] = nest.contiguous(j, 1);
+  for (std::size_t j = 0; j < count(); ++j) dense[j] = nest.contiguous(j, walk_.operands_[j].size);
   NestPosition at(nest, begin);
   const std::int64_t tile = tile_of(nest);
   for (std::int64_t n = std::min(tile - begin % tile, end - begin); begin < end;) {
@@ -238,29 +221,18 @@ void Pass::gather(std::size_t j, const LoopNest& nest, const std::byte* base, co
   const std::int64_t left = (nest.extent(1) - start.index(1)) * nest.extent(0);
   const bool regular = start.index(0) == 0 && n <= left;  // one step from row to row
   const bool repeats = regular && nest.stride(1, j) == 0;
-  const std::byte* const first = base + start.offset(j) * operand.size;
+  const std::byte* const first = base + start.offset(j);
   if (repeats && filled_[j] == first && filled_size_[j] >= n) return;  // from the tile before
   filled_[j] = repeats ? first : nullptr;
   filled_size_[j] = n;
   if (regular && step == 0 && n % nest.extent(0) == 0) {
     const std::array<std::int64_t, 2> shape = {n / nest.extent(0), nest.extent(0)};
-    const std::array<std::int64_t, 2> strides = {nest.stride(1, j), 0};
+    const std::array<std::int64_t, 2> strides = {nest.stride(1, j) / operand.size, 0};
     walk_.kernels_.gather_strided(staged, first, 2, shape.data(), strides.data(),
                                   static_cast<int>(operand.size));
     return load(j, staged, n);
   }
-  NestPosition at = start;
-  for (std::int64_t i = 0; i < n;) {
-    const std::int64_t run = std::min(at.left_in_row(), n - i);
-    const std::byte* src = base + at.offset(j) * operand.size;
-    if (step == 0) {
-      fill_elements(staged + i * operand.size, src, run, operand.size);
-    } else {
-      std::memcpy(staged + i * operand.size, src, static_cast<std::size_t>(run * operand.size));
-    }
-    i += run;
-    at.advance(run);
-  }
+  copy_range(nest, staged, kContiguous, base, j, operand.size, start, n);
   load(j, staged, n);
 }
 
@@ -311,12 +283,10 @@ void Pass::compute(std::int64_t begin, std::int64_t n) {
              key_, first_ + static_cast<std::uint64_t>(begin));
 }
 
-void Walk::read_params(const BlockRun& run, std::int64_t block, double* p) const {
+void Walk::read_params(const Block& block, double* p) const {
   for (std::size_t k = 0; k < params_.size(); ++k) {
     const auto& [param, dtype] = params_[k];
-    p[k] = param.input
-               ? read_scalar(kernels_, dtype, run.in[*param.input] + block * run.in_stride[*param.input])
-               : param.value;
+    p[k] = param.input ? read_scalar(kernels_, dtype, block.in(*param.input)) : param.value;
   }
   if (prepare_) prepare_(p);
 }
@@ -327,24 +297,27 @@ std::optional<LoopNest> Walk::flat_nest(const BlockRun& run) const {
     if (param.input && run.in_stride[*param.input] != 0) return std::nullopt;
   }
   std::array<RunInput, kMaxOperands> inputs;
-  for (std::size_t j = 0; j < operands_.size(); ++j) inputs[j] = {operands_[j].input, operands_[j].size};
+  for (std::size_t j = 0; j < operands_.size(); ++j) {
+    if (run.in_stride[operands_[j].input] % operands_[j].size != 0) return std::nullopt;
+    inputs[j] = {operands_[j].input, 1};
+  }
   const std::int64_t bytes = elements_ * static_cast<std::int64_t>(popsr::size_of(out_dtype_));
   std::optional<LoopNest> nest =
       merge_blocks(run, nest_, {inputs.data(), operands_.size()}, output_, bytes, stochastic_);
   if (!nest || elements_ > 1) return nest;
   // One element per block: the blocks are the row, whose elements are adjacent or all the same.
   for (std::size_t j = 0; j < operands_.size(); ++j) {
-    if (nest->stride(0, j) != 0 && nest->stride(0, j) != 1) return std::nullopt;
+    if (nest->stride(0, j) != 0 && nest->stride(0, j) != operands_[j].size) return std::nullopt;
   }
   return nest;
 }
 
 void Walk::run_flat(const BlockRun& run, const LoopNest& nest) const {
   std::array<double, kMaxParams> p = {};
-  read_params(run, 0, p.data());
+  read_params(Block(run, 0), p.data());
   std::array<const std::byte*, kMaxOperands> in = {};
   for (std::size_t j = 0; j < operands_.size(); ++j) in[j] = run.in[operands_[j].input];
-  const NoiseKey* const key = noise_key(run, stochastic_, output_, 0);
+  const NoiseKey* const key = Block(run, 0).key(stochastic_, output_);
   const std::int64_t total = run.blocks * elements_;
   parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
     Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
@@ -355,12 +328,12 @@ void Walk::run_flat(const BlockRun& run, const LoopNest& nest) const {
 /// Block by block: the flat range of all blocks is what is split among threads.
 void Walk::run_blocks(const BlockRun& run) const {
   for_each_range_with(run, {.units = elements_, .grain = kTile, .work = elements_ * work_}, [&] {
-    return [this, &run, pass = Pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first)](
+    return [this, pass = Pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first)](
                const Block& block, std::int64_t begin, std::int64_t end) mutable {
       std::array<const std::byte*, kMaxOperands> in = {};
       std::array<double, kMaxParams> p = {};
       for (std::size_t j = 0; j < operands_.size(); ++j) in[j] = block.in(operands_[j].input);
-      read_params(run, block.index(), p.data());
+      read_params(block, p.data());
       pass.run(nest_, in.data(), block.out(output_), begin, end, p.data(), block.key(stochastic_, output_));
     };
   });

@@ -92,7 +92,7 @@ BlockKernel embed_kernel(const EvalSpec& spec, const StridedView& full) {
   return [nest = LoopNest(full.shape, {&strides, 1}), at = full.offset * size, size, elements,
           moved](const BlockRun& run) {
     if (elements == 0) return;
-    for_each_range(run, {.work = elements}, [&](const Block& block, std::int64_t, std::int64_t) {
+    share_blocks(run, elements, [&](const Block& block) {
       std::memset(block.out(), 0, static_cast<std::size_t>(elements * size));
       copy_range(nest, block.out() + at, 0, block.in(0), kContiguous, size, 0, moved);
     });

@@ -14,9 +14,9 @@ namespace {
 constexpr std::int32_t kLeast = -32;
 constexpr std::int32_t kMost = 31;
 
-std::int32_t read_scale(const BlockRun& run, std::size_t input, std::int64_t block) {
+std::int32_t read_scale(const Block& block, std::size_t input) {
   std::int32_t scale = 0;
-  std::memcpy(&scale, run.in[input] + block * run.in_stride[input], sizeof(scale));
+  std::memcpy(&scale, block.in(input), sizeof(scale));
   return scale;
 }
 
@@ -33,12 +33,12 @@ void require_scalar_scale(const InferContext& context, std::size_t input) {
 BlockKernel with_checked_scale(const EvalSpec& spec, std::size_t input, BlockKernel kernel) {
   if (spec.clamp_scales) return kernel;
   return [name = spec.op.def->name, input, kernel = std::move(kernel)](const BlockRun& run) {
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::int32_t scale = read_scale(run, input, b);
-      if (scale >= kLeast && scale <= kMost) continue;
+    for_each_block(run, [&](const Block& block) {
+      const std::int32_t scale = read_scale(block, input);
+      if (scale >= kLeast && scale <= kMost) return;
       raise<AttributeValueError>("{}: log2_scale is out of range, got {}, expected {} to {}", name, scale,
                                  kLeast, kMost);
-    }
+    });
     kernel(run);
   };
 }
@@ -48,8 +48,6 @@ double power_of_scale(double log2_scale) {
                                                              static_cast<double>(kMost))));
 }
 
-double block_scale(const BlockRun& run, std::size_t input, std::int64_t block) {
-  return power_of_scale(read_scale(run, input, block));
-}
+double block_scale(const Block& block, std::size_t input) { return power_of_scale(read_scale(block, input)); }
 
 }  // namespace popsr

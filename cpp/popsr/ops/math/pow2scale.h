@@ -2,6 +2,7 @@
 #pragma once
 
 #include "popsr/ir/op_def.h"
+#include "popsr/ops/loops/blocks.h"
 
 namespace popsr {
 
@@ -16,6 +17,6 @@ BlockKernel with_checked_scale(const EvalSpec& spec, std::size_t input, BlockKer
 /// 2^scale, the scale clamped to [-32, 32).
 double power_of_scale(double log2_scale);
 /// The same of the scale of a block.
-double block_scale(const BlockRun& run, std::size_t input, std::int64_t block);
+double block_scale(const Block& block, std::size_t input);
 
 }  // namespace popsr

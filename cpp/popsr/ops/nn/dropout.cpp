@@ -32,22 +32,20 @@ double ratio_of(const Op& op) { return std::get<double>(op.attrs.back()); }
 /// Elements of masks, by blocks of the op's seed.
 class Masks {
  public:
-  Masks(const KernelTable& kernels, const BlockRun& run, double p)
-      : kernels_(kernels), run_(run), threshold_(static_cast<std::uint64_t>(std::ceil(p * 0x1p64))) {}
+  Masks(const KernelTable& kernels, double p)
+      : kernels_(kernels), threshold_(static_cast<std::uint64_t>(std::ceil(p * 0x1p64))) {}
 
   /// kept[0 .. n-1] = 1 where elements first, first + 1, ... of the block's mask stay, else 0.
-  void draw(std::int64_t block, std::int64_t first, std::int64_t n, std::uint8_t* kept) {
-    if (block != block_) {
-      const std::uint64_t seed = read_seed(run_.in[1] + block * run_.in_stride[1]);
-      key_ = drawn_key(kernels_, seed, Drawn::kMask);
-      block_ = block;
+  void draw(const Block& block, std::int64_t first, std::int64_t n, std::uint8_t* kept) {
+    if (block.index() != block_) {
+      key_ = drawn_key(kernels_, read_seed(block.in(1)), Drawn::kMask);
+      block_ = block.index();
     }
     kernels_.keep_mask(kept, n, key_, static_cast<std::uint64_t>(first), threshold_);
   }
 
  private:
   const KernelTable& kernels_;
-  const BlockRun& run_;
   std::uint64_t threshold_;
   std::int64_t block_ = -1;
   kernels::NoiseKey key_ = {};  ///< Of block_.
@@ -65,23 +63,17 @@ class Dropout {
         stochastic_(spec.stochastic && is_narrow_float(dtype_)) {}
 
   void operator()(const BlockRun& run) const {
-    const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
-    parallel_for(run.pool, run.blocks * tiles, 1, run.blocks * elements_ * 4,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   Masks masks(kernels_, run, p_);
-                   for (std::int64_t i = begin; i < end; ++i) {
-                     const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     tile(run, masks, block, first);
-                   }
-                 });
+    for_each_tile_with(run, elements_, elements_ * 4, [this] {
+      return [this, masks = Masks(kernels_, p_)](const Block& block, std::int64_t first,
+                                                 std::int64_t n) mutable { tile(block, masks, first, n); };
+    });
   }
 
  private:
-  void tile(const BlockRun& run, Masks& masks, std::int64_t block, std::int64_t first) const {
-    const std::int64_t n = std::min(kTile, elements_ - first);
+  void tile(const Block& block, Masks& masks, std::int64_t first, std::int64_t n) const {
     const std::int64_t at = first * static_cast<std::int64_t>(size_of(dtype_));
-    const std::byte* const in = run.in[0] + block * run.in_stride[0] + at;
-    std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
+    const std::byte* const in = block.in(0) + at;
+    std::byte* const out = block.out() + at;
     alignas(64) std::array<std::uint8_t, kTile> kept;
     masks.draw(block, first, n, kept.data());
     const double scale = 1.0 / (1.0 - p_);
@@ -96,8 +88,8 @@ class Dropout {
     alignas(64) std::array<float, kTile> values;
     load_tile(kernels_, dtype_, Compute::kF32, values.data(), in, n);
     kernels_.keep_scaled_f32(values.data(), values.data(), kept.data(), n, static_cast<float>(scale));
-    store_tile(kernels_, Compute::kF32, dtype_, out, values.data(), nullptr, n,
-               noise_key(run, stochastic_, 0, block), static_cast<std::uint64_t>(first));
+    store_tile(kernels_, Compute::kF32, dtype_, out, values.data(), nullptr, n, block.key(stochastic_),
+               static_cast<std::uint64_t>(first));
   }
 
   const KernelTable& kernels_;
@@ -142,16 +134,15 @@ class ShapedDropout {
     const std::int64_t masks = shared ? std::min<std::int64_t>(1, run.blocks) : run.blocks;
     const auto mask =
         std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(masks * elements_));
-    const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
-    parallel_for(run.pool, masks * tiles, 1, masks * elements_ * 4,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   Masks masks(kernels_, run, p_);
-                   for (std::int64_t i = begin; i < end; ++i) {
-                     const std::int64_t block = i / tiles, first = i % tiles * kTile;
-                     masks.draw(block, first, std::min(kTile, elements_ - first),
-                                reinterpret_cast<std::uint8_t*>(mask.get() + block * elements_ + first));
-                   }
-                 });
+    BlockRun drawing = run;
+    drawing.blocks = masks;
+    for_each_tile_with(drawing, elements_, elements_ * 4, [&] {
+      return [this, &mask, masks = Masks(kernels_, p_)](const Block& block, std::int64_t first,
+                                                        std::int64_t n) mutable {
+        std::byte* const kept = mask.get() + block.index() * elements_ + first;
+        masks.draw(block, first, n, reinterpret_cast<std::uint8_t*>(kept));
+      };
+    });
     const std::array<const std::byte*, 2> in = {run.in[0], mask.get()};
     const std::array<std::ptrdiff_t, 2> stride = {run.in_stride[0], shared ? 0 : elements_};
     BlockRun masking = run;

@@ -8,6 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -31,8 +32,7 @@ struct Integers {
   std::size_t input = 0;
 
   std::int64_t at(const ExchangeRun& run, Replica replica, std::int64_t i) const {
-    const std::byte* const data =
-        run.in[input] + static_cast<std::ptrdiff_t>(block[replica]) * run.in_stride[input];
+    const std::byte* const data = in_block(run, input, block[replica]);
     return read_integer(data + static_cast<std::size_t>(i) * size_of(dtype), dtype);
   }
 };

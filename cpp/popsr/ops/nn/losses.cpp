@@ -162,20 +162,20 @@ Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* la
   return outside;
 }
 
-void loss_block(const Loss& loss, const BlockRun& run, std::int64_t b) {
-  const std::byte* probs = run.in[0] + b * run.in_stride[0];
-  const std::byte* labels = run.in[1] + b * run.in_stride[1];
-  std::byte* out = run.out[0] + b * run.out_stride[0];
-  const NoiseKey* key = noise_key(run, loss.stochastic, 0, b);
+void loss_block(const Loss& loss, const Block& block) {
+  const std::byte *probs = block.in(0), *labels = block.in(1);
+  std::byte* out = block.out();
+  const NoiseKey* key = block.key(loss.stochastic);
   const Outside outside = loss.compute == Compute::kF64 ? loss_block<double>(loss, probs, labels, out, key)
                                                         : loss_block<float>(loss, probs, labels, out, key);
-  if (outside.row >= 0 && run.stray != nullptr) run.stray->add(b, outside.row, outside.label, loss.classes);
+  StrayLabels* const stray = block.run().stray;
+  if (outside.row >= 0 && stray != nullptr) {
+    stray->add(block.index(), outside.row, outside.label, loss.classes);
+  }
 }
 
 void loss_blocks(const Loss& loss, const BlockRun& run) {
-  parallel_for(run.pool, run.blocks, 1, run.blocks * loss.rows * 8, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t b = from; b < to; ++b) loss_block(loss, run, b);
-  });
+  share_blocks(run, loss.rows * 8, [&](const Block& block) { loss_block(loss, block); });
 }
 
 BlockKernel nll_loss(const EvalSpec& spec) {
@@ -220,17 +220,15 @@ struct GradBlock {
   }
 };
 
-GradBlock grad_block(const Loss& loss, const BlockRun& run, Incoming incoming, std::size_t output,
-                     std::int64_t b) {
-  const auto in = [&](std::size_t i) { return run.in[i] + b * run.in_stride[i]; };
+GradBlock grad_block(const Loss& loss, const Block& block, Incoming incoming, std::size_t output) {
   return {loss,
           incoming,
-          in(0),
-          in(1),
-          in(incoming.input),
-          run.out[output] + b * run.out_stride[output],
-          noise_key(run, loss.stochastic, output, b),
-          count_rows(loss, in(1))};
+          block.in(0),
+          block.in(1),
+          block.in(incoming.input),
+          block.out(output),
+          block.key(loss.stochastic, output),
+          count_rows(loss, block.in(1))};
 }
 
 /// d[row, label] = -dloss / max(p, eps), all else 0.
@@ -257,12 +255,9 @@ void nll_grad_block(const GradBlock& block) {
 BlockKernel nll_loss_grad(const EvalSpec& spec) {
   const Loss loss = make_loss(spec, spec.op.get(kLogProb));
   return [loss, dloss = incoming(spec, 2)](const BlockRun& run) {
-    const std::int64_t work = run.blocks * loss.rows * loss.classes;
-    parallel_for(run.pool, run.blocks, 1, work, [&](std::int64_t from, std::int64_t to) {
-      for (std::int64_t b = from; b < to; ++b) {
-        const GradBlock block = grad_block(loss, run, dloss, 0, b);
-        loss.compute == Compute::kF64 ? nll_grad_block<double>(block) : nll_grad_block<float>(block);
-      }
+    share_blocks(run, loss.rows * loss.classes, [&](const Block& block) {
+      const GradBlock gradient = grad_block(loss, block, dloss, 0);
+      loss.compute == Compute::kF64 ? nll_grad_block<double>(gradient) : nll_grad_block<float>(gradient);
     });
   };
 }
@@ -305,8 +300,9 @@ void softmax_grad_block(const GradBlock& block, ThreadPool& pool) {
 BlockKernel nll_loss_with_softmax_grad(const EvalSpec& spec) {
   return [loss = make_loss(spec, false), loss_grad = incoming(spec, 2)](const BlockRun& run) {
     loss_blocks(loss, run);
-    for (std::int64_t b = 0; b < run.blocks; ++b)
-      softmax_grad_block(grad_block(loss, run, loss_grad, 1, b), run.pool);
+    for_each_block(run, [&](const Block& block) {
+      softmax_grad_block(grad_block(loss, block, loss_grad, 1), run.pool);
+    });
   };
 }
 

@@ -27,33 +27,31 @@ class OperandGrad : Normalisation {
 
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
-    parallel_for(run.pool, run.blocks * rows(), 1, run.blocks * elements(),
-                 [&](std::int64_t begin, std::int64_t end) { range(run, begin, end); });
+    for_each_range(
+        run, {.units = rows(), .work = elements()},
+        [this](const Block& block, std::int64_t begin, std::int64_t end) { range(block, begin, end); });
   }
 
  private:
-  void range(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
+  void range(const Block& block, std::int64_t begin, std::int64_t end) const {
     const std::int64_t bytes = (narrow ? 2 : 1) * padded(row()) + padded(channels) + 2 * padded(2);
     auto* const g = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     std::byte* const weight = g + padded(row());
     std::byte* const stats = weight + padded(channels);
     std::byte* const sums = stats + padded(2);
     std::byte* const wide_row = sums + padded(2);
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t block = r / rows(), index = r % rows();
-      if (r == begin || index == 0) {
-        load_tile(kernels, dtype, compute, weight, run.in[1] + block * run.in_stride[1], channels);
-      }
+    load_tile(kernels, dtype, compute, weight, block.in(1), channels);
+    for (std::int64_t index = begin; index < end; ++index) {
       const std::int64_t at = index * row() * size;
-      std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
-      const std::byte* const x = widened(run.in[0] + block * run.in_stride[0] + at, row(), wide_row);
-      const std::byte* const dy = widened(run.in[2] + block * run.in_stride[2] + at, row(), g);
+      std::byte* const out = block.out() + at;
+      const std::byte* const x = widened(block.in(0) + at, row(), wide_row);
+      const std::byte* const dy = widened(block.in(2) + at, row(), g);
       times_weight(g, dy, weight + index % groups * group() * wide);
       norm.stats(stats, x, 1, row(), eps);
       norm.sums(sums, x, g, stats, row());
       std::byte* const to = narrow ? g : out;
       norm.slope(to, x, g, stats, sums, row());
-      store_tile(kernels, compute, dtype, out, to, nullptr, row(), noise_key(run, stochastic, 0, block),
+      store_tile(kernels, compute, dtype, out, to, nullptr, row(), block.key(stochastic),
                  static_cast<std::uint64_t>(index * row()));
     }
   }
@@ -81,40 +79,35 @@ class ParameterGrads : Normalisation {
   void operator()(const BlockRun& run) const {
     const std::int64_t stride = 2 * rows() * wide;
     std::vector<std::byte> stats(static_cast<std::size_t>(run.blocks * stride));
-    parallel_for(run.pool, run.blocks * rows(), 1, run.blocks * elements(),
-                 [&](std::int64_t begin, std::int64_t end) { statistics(run, begin, end, stats.data()); });
+    for_each_range(run, {.units = rows(), .work = elements()},
+                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                     statistics(block, begin, end, stats.data() + block.index() * stride);
+                   });
     // A part of the channels of one block, over all samples.
     const std::int64_t parts = (channels + kRowGrain - 1) / kRowGrain;
-    parallel_for(run.pool, run.blocks * parts, 1, run.blocks * elements(),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   while (begin < end) {
-                     const std::int64_t block = begin / parts;
-                     const std::int64_t stop = std::min(end, (block + 1) * parts);
-                     const std::int64_t first = (begin - block * parts) * kRowGrain;
-                     const std::int64_t last = std::min(channels, (stop - block * parts) * kRowGrain);
-                     some_channels(run, block, first, last, stats.data() + block * stride);
-                     begin = stop;
-                   }
-                 });
+    for_each_range(run, {.units = parts, .work = elements()},
+                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                     some_channels(block, begin * kRowGrain, std::min(channels, end * kRowGrain),
+                                   stats.data() + block.index() * stride);
+                   });
   }
 
  private:
   static constexpr std::size_t kTileBytes = kTile * sizeof(double);
 
-  void statistics(const BlockRun& run, std::int64_t begin, std::int64_t end, std::byte* stats) const {
+  void statistics(const Block& block, std::int64_t begin, std::int64_t end, std::byte* stats) const {
     auto* const wide_row =
         static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(narrow ? padded(row()) : 64)));
-    for (std::int64_t r = begin; r < end && elements() > 0;) {
-      const std::int64_t block = r / rows(), index = r - block * rows();
-      const std::int64_t count = narrow ? 1 : std::min(end - r, rows() - index);
-      const std::byte* const from = run.in[0] + block * run.in_stride[0] + index * row() * size;
-      norm.stats(stats + 2 * r * wide, widened(from, row(), wide_row), count, row(), eps);
-      r += count;
+    for (std::int64_t index = begin; index < end && elements() > 0;) {
+      const std::int64_t count = narrow ? 1 : end - index;
+      const std::byte* const from = block.in(0) + index * row() * size;
+      norm.stats(stats + 2 * index * wide, widened(from, row(), wide_row), count, row(), eps);
+      index += count;
     }
   }
 
   /// Channels first..last-1, a tile of them at a time.
-  void some_channels(const BlockRun& run, std::int64_t block, std::int64_t first, std::int64_t last,
+  void some_channels(const Block& block, std::int64_t first, std::int64_t last,
                      const std::byte* stats) const {
     alignas(64) std::array<std::byte, kTileBytes> scale;
     alignas(64) std::array<std::byte, kTileBytes> shift;
@@ -123,22 +116,22 @@ class ParameterGrads : Normalisation {
       scale = {};
       shift = {};
       for (std::int64_t sample = 0; sample < samples && inner > 0; ++sample) {
-        inner == 1 ? add_elements(run, block, sample, c, count, stats, scale.data(), shift.data())
-                   : add_sums(run, block, sample, c, count, stats, scale.data(), shift.data());
+        inner == 1 ? add_elements(block, sample, c, count, stats, scale.data(), shift.data())
+                   : add_sums(block, sample, c, count, stats, scale.data(), shift.data());
       }
-      store(run, 0, block, c, count, scale.data());
-      store(run, 1, block, c, count, shift.data());
+      store(block, 0, c, count, scale.data());
+      store(block, 1, c, count, shift.data());
     }
   }
 
   /// Channels of one element, of one sample.
-  void add_elements(const BlockRun& run, std::int64_t block, std::int64_t sample, std::int64_t c,
-                    std::int64_t count, const std::byte* stats, std::byte* scale, std::byte* shift) const {
+  void add_elements(const Block& block, std::int64_t sample, std::int64_t c, std::int64_t count,
+                    const std::byte* stats, std::byte* scale, std::byte* shift) const {
     alignas(64) std::array<std::byte, kTileBytes> x;
     alignas(64) std::array<std::byte, kTileBytes> dy;
     const std::int64_t at = sample * channels + c;
-    const std::byte* const values = load(run, 0, block, at, count, x.data());
-    const std::byte* const slopes = load(run, 1, block, at, count, dy.data());
+    const std::byte* const values = load(block, 0, at, count, x.data());
+    const std::byte* const slopes = load(block, 1, at, count, dy.data());
     for (std::int64_t i = 0; i < count;) {
       const std::int64_t index = (c + i) / group();
       const std::int64_t end = std::min(count, (index + 1) * group() - c);
@@ -149,14 +142,14 @@ class ParameterGrads : Normalisation {
   }
 
   /// Channels of several elements, of one sample.
-  void add_sums(const BlockRun& run, std::int64_t block, std::int64_t sample, std::int64_t c,
-                std::int64_t count, const std::byte* stats, std::byte* scale, std::byte* shift) const {
+  void add_sums(const Block& block, std::int64_t sample, std::int64_t c, std::int64_t count,
+                const std::byte* stats, std::byte* scale, std::byte* shift) const {
     auto* const scratch =
         static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(narrow ? 2 * padded(inner) : 64)));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = (sample * channels + c + i) * inner;
-      const std::byte* const values = load(run, 0, block, at, inner, scratch);
-      const std::byte* const slopes = load(run, 1, block, at, inner, scratch + (narrow ? padded(inner) : 0));
+      const std::byte* const values = load(block, 0, at, inner, scratch);
+      const std::byte* const slopes = load(block, 1, at, inner, scratch + (narrow ? padded(inner) : 0));
       const std::byte* const row_stats = stats + 2 * (sample * groups + (c + i) / group()) * wide;
       compute == Compute::kF64 ? add_row<double>(values, slopes, row_stats, scale, shift, i)
                                : add_row<float>(values, slopes, row_stats, scale, shift, i);
@@ -173,15 +166,15 @@ class ParameterGrads : Normalisation {
   }
 
   /// Elements of a block, widened into `to` where they are narrow.
-  const std::byte* load(const BlockRun& run, std::size_t input, std::int64_t block, std::int64_t at,
-                        std::int64_t n, std::byte* to) const {
-    return widened(run.in[input] + block * run.in_stride[input] + at * size, n, to);
+  const std::byte* load(const Block& block, std::size_t input, std::int64_t at, std::int64_t n,
+                        std::byte* to) const {
+    return widened(block.in(input) + at * size, n, to);
   }
 
-  void store(const BlockRun& run, std::size_t output, std::int64_t block, std::int64_t c, std::int64_t count,
+  void store(const Block& block, std::size_t output, std::int64_t c, std::int64_t count,
              const std::byte* values) const {
-    store_tile(kernels, compute, dtype, run.out[output] + block * run.out_stride[output] + c * size, values,
-               nullptr, count, noise_key(run, stochastic, output, block), static_cast<std::uint64_t>(c));
+    store_tile(kernels, compute, dtype, block.out(output) + c * size, values, nullptr, count,
+               block.key(stochastic, output), static_cast<std::uint64_t>(c));
   }
 };
 

@@ -66,40 +66,31 @@ class GroupNorm : Normalisation {
 
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
-    parallel_for(run.pool, run.blocks * rows(), kRows, run.blocks * elements(),
-                 [&](std::int64_t begin, std::int64_t end) { range(run, begin, end); });
+    for_each_range(
+        run, {.units = rows(), .grain = kRows, .work = elements()},
+        [this](const Block& block, std::int64_t begin, std::int64_t end) { range(block, begin, end); });
   }
 
  private:
-  void range(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
+  void range(const Block& block, std::int64_t begin, std::int64_t end) const {
     const std::int64_t together = row() > kLongRow ? 1 : kRows;
     const std::int64_t row_bytes = narrow ? together * padded(row()) : 0;
     const std::int64_t bytes = row_bytes + 2 * padded(channels) + padded(2 * kRows);
     auto* const wide_rows = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     std::byte* const parameters = wide_rows + row_bytes;
     std::byte* const stats = parameters + 2 * padded(channels);
-    while (begin < end) {
-      const std::int64_t block = begin / rows();
-      const std::int64_t stop = std::min(end, (block + 1) * rows());
-      const auto vector = [&](std::size_t input, std::byte* to) {
-        return widened(run.in[input] + block * run.in_stride[input], channels, to);
-      };
-      const std::byte* const scale = vector(1, parameters);
-      const std::byte* const shift = vector(2, parameters + padded(channels));
-      for (std::int64_t first = begin; first < stop; first += together) {
-        const std::int64_t count = std::min(together, stop - first);
-        some_rows(run, block, first - block * rows(), count, wide_rows, stats, scale, shift);
-      }
-      begin = stop;
+    const std::byte* const scale = widened(block.in(1), channels, parameters);
+    const std::byte* const shift = widened(block.in(2), channels, parameters + padded(channels));
+    for (std::int64_t first = begin; first < end; first += together) {
+      some_rows(block, first, std::min(together, end - first), wide_rows, stats, scale, shift);
     }
   }
 
-  void some_rows(const BlockRun& run, std::int64_t block, std::int64_t first, std::int64_t count,
-                 std::byte* wide_rows, std::byte* stats, const std::byte* scale,
-                 const std::byte* shift) const {
+  void some_rows(const Block& block, std::int64_t first, std::int64_t count, std::byte* wide_rows,
+                 std::byte* stats, const std::byte* scale, const std::byte* shift) const {
     const std::int64_t at = first * row() * size;
-    const std::byte* const x = widened(run.in[0] + block * run.in_stride[0] + at, count * row(), wide_rows);
-    std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
+    const std::byte* const x = widened(block.in(0) + at, count * row(), wide_rows);
+    std::byte* const out = block.out() + at;
     norm.stats(stats, x, count, row(), eps);
     std::byte* const to = narrow ? wide_rows : out;
     for (std::int64_t r = 0; r < count; ++r) {
@@ -108,7 +99,7 @@ class GroupNorm : Normalisation {
             shift + channel);
     }
     if (!narrow) return;
-    store_tile(kernels, compute, dtype, out, to, nullptr, count * row(), noise_key(run, stochastic, 0, block),
+    store_tile(kernels, compute, dtype, out, to, nullptr, count * row(), block.key(stochastic),
                static_cast<std::uint64_t>(first * row()));
   }
 
@@ -182,40 +173,33 @@ class BatchNorm : Normalisation {
 
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
-    parallel_for(run.pool, run.blocks * rows(), 1, run.blocks * elements(),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   while (begin < end) {
-                     const std::int64_t block = begin / rows();
-                     const std::int64_t stop = std::min(end, (block + 1) * rows());
-                     range(run, block, begin - block * rows(), stop - block * rows());
-                     begin = stop;
-                   }
-                 });
+    for_each_range(
+        run, {.units = rows(), .work = elements()},
+        [this](const Block& block, std::int64_t begin, std::int64_t end) { range(block, begin, end); });
   }
 
  private:
   enum Parameter : std::int64_t { kScale, kBias, kMean, kVariance };
 
   /// Rows begin..end-1 of one block; a row is one channel of one sample.
-  void range(const BlockRun& run, std::int64_t block, std::int64_t begin, std::int64_t end) const {
+  void range(const Block& block, std::int64_t begin, std::int64_t end) const {
     const std::int64_t bytes = 4 * padded(channels) + padded(2 * channels) + (narrow ? padded(inner) : 0);
     auto* const parameters = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     std::byte* const stats = parameters + 4 * padded(channels);
     std::byte* const wide_row = stats + padded(2 * channels);
     for (std::int64_t i = kScale; i <= kVariance; ++i) {
       const auto input = static_cast<std::size_t>(i) + 1;
-      load_tile(kernels, dtype, compute, parameters + i * padded(channels),
-                run.in[input] + block * run.in_stride[input], channels);
+      load_tile(kernels, dtype, compute, parameters + i * padded(channels), block.in(input), channels);
     }
     compute == Compute::kF64 ? statistics<double>(parameters, stats) : statistics<float>(parameters, stats);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t at = r * inner * size, channel = r % channels * wide;
-      const std::byte* const x = widened(run.in[0] + block * run.in_stride[0] + at, inner, wide_row);
-      std::byte* const out = run.out[0] + block * run.out_stride[0] + at;
+      const std::byte* const x = widened(block.in(0) + at, inner, wide_row);
+      std::byte* const out = block.out() + at;
       std::byte* const to = narrow ? wide_row : out;
       norm.all(to, x, stats + 2 * channel, parameters + channel, parameters + padded(channels) + channel,
                inner);
-      store_tile(kernels, compute, dtype, out, to, nullptr, inner, noise_key(run, stochastic, 0, block),
+      store_tile(kernels, compute, dtype, out, to, nullptr, inner, block.key(stochastic),
                  static_cast<std::uint64_t>(r * inner));
     }
   }

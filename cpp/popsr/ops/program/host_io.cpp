@@ -6,6 +6,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/merged.h"
 
@@ -40,12 +41,6 @@ constexpr ChoiceAttr<InitType> kInitType{"init_type", kInitTypes};
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
-std::byte* out_block(const ExchangeRun& run, std::size_t block) {
-  return run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0];
-}
-const std::byte* in_block(const ExchangeRun& run, std::uint32_t block) {
-  return run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
-}
 
 // ---- host_load
 
@@ -78,7 +73,7 @@ ExchangeKernel host_load(const ExchangeSpec& spec) {
   return [stream = spec.op.get(kH2dStream).id, replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
-      if (run.active(replicas[b])) copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
+      if (run.active(replicas[b])) copy_bytes(out_block(run, 0, b), run.io.input(stream, replicas[b]), bytes);
     }
     run.io.advance(stream, run.active);
   };
@@ -104,7 +99,7 @@ ExchangeKernel host_store(const ExchangeSpec& spec) {
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
     for (Replica r = 0; r < labels.size(); ++r) {
-      if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, labels[r]), bytes);
+      if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, 0, labels[r]), bytes);
     }
     run.io.advance(stream, run.active);
   };
@@ -139,7 +134,7 @@ void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
   PrintRequest request{op, type, {}, {}};
   for (Replica r = 0; r < labels.size(); ++r) {
     if (!run.active(r)) continue;
-    const std::byte* data = in_block(run, labels[r]);
+    const std::byte* data = in_block(run, 0, labels[r]);
     const std::string_view bytes(reinterpret_cast<const char*>(data), bytes_of(type));
     const auto [it, is_new] = seen.try_emplace(bytes, request.values.size());
     if (is_new) request.values.push_back(data);
@@ -156,7 +151,7 @@ ExchangeKernel print_tensor(const ExchangeSpec& spec) {
         if (prints) print_values(run, op, type, labels);
         for (std::size_t b = 0; b < replicas.size(); ++b) {
           if (run.active(replicas[b]))
-            copy_bytes(out_block(run, b), in_block(run, labels[replicas[b]]), bytes);
+            copy_bytes(out_block(run, 0, b), in_block(run, 0, labels[replicas[b]]), bytes);
         }
       };
 }
@@ -209,7 +204,7 @@ ExchangeKernel init(const ExchangeSpec& spec) {
     const std::size_t size = size_of(dtype);
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (!run.active(replicas[b])) continue;
-      std::byte* out = out_block(run, b);
+      std::byte* out = out_block(run, 0, b);
       const std::uint64_t word = undefined ? poison(dtype, replicas[b]) : 0;
       for (std::size_t i = 0; undefined && i < bytes; i += size) std::memcpy(out + i, &word, size);
       if (!undefined && bytes > 0) std::memset(out, 0, bytes);

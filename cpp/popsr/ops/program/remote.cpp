@@ -4,6 +4,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/merged.h"
 
@@ -43,18 +44,18 @@ const RemoteBuffer& checked_buffer(const InferContext& context, std::size_t offs
 
 /// Calls visit(block, entry) for each block of a run, after all offsets were found to be in range.
 template <class Visit>
-void for_each_block(const EvalSpec& spec, std::size_t input, const BlockRun& run, const Visit& visit) {
+void for_each_entry(const EvalSpec& spec, std::size_t input, const BlockRun& run, const Visit& visit) {
   const RemoteBuffer& buffer = buffer_of(spec.ir, spec.op);
   const bool known = known_offset(spec.ir, spec.op).has_value();
-  const auto entry = [&](std::int64_t block) {
+  const auto entry = [&](const Block& block) {
     if (known) return std::int64_t{0};  // the only entry among the operands
-    return read_integer(run.in[input] + block * run.in_stride[input], spec.inputs[input]->dtype);
+    return read_integer(block.in(input), spec.inputs[input]->dtype);
   };
-  for (std::int64_t b = 0; b < run.blocks; ++b) {
-    if (known || static_cast<std::uint64_t>(entry(b)) < buffer.entries.size()) continue;
-    raise_out_of_range(spec.op.def->name, entry(b), buffer);
-  }
-  for (std::int64_t b = 0; b < run.blocks; ++b) visit(b, static_cast<std::size_t>(entry(b)));
+  for_each_block(run, [&](const Block& block) {
+    if (known || static_cast<std::uint64_t>(entry(block)) < buffer.entries.size()) return;
+    raise_out_of_range(spec.op.def->name, entry(block), buffer);
+  });
+  for_each_block(run, [&](const Block& block) { visit(block, static_cast<std::size_t>(entry(block))); });
 }
 
 // ---- remote_load
@@ -72,10 +73,9 @@ std::vector<OutputDef> infer_load_inplace(const InferContext& context) {
 /// `input`: where the offset is; entries follow it.
 BlockKernel load_kernel(const EvalSpec& spec, std::size_t input) {
   return [spec, input, bytes = bytes_of(spec.outputs[0])](const BlockRun& run) {
-    for_each_block(spec, input, run, [&](std::int64_t block, std::size_t entry) {
+    for_each_entry(spec, input, run, [&](const Block& block, std::size_t entry) {
       const std::size_t at = input + 1 + entry;
-      if (bytes > 0)
-        std::memcpy(run.out[0] + block * run.out_stride[0], run.in[at] + block * run.in_stride[at], bytes);
+      if (bytes > 0) std::memcpy(block.out(), block.in(at), bytes);
     });
   };
 }
@@ -100,10 +100,8 @@ PartitionId store_partition(const RuleContext& context, std::size_t output) {
 
 BlockKernel store(const EvalSpec& spec) {
   return [spec, bytes = bytes_of(*spec.inputs[0])](const BlockRun& run) {
-    for_each_block(spec, 1, run, [&](std::int64_t block, std::size_t entry) {
-      if (bytes > 0)
-        std::memcpy(run.out[entry] + block * run.out_stride[entry], run.in[0] + block * run.in_stride[0],
-                    bytes);
+    for_each_entry(spec, 1, run, [&](const Block& block, std::size_t entry) {
+      if (bytes > 0) std::memcpy(block.out(entry), block.in(0), bytes);
     });
   };
 }

@@ -94,25 +94,21 @@ class Draws {
         elements_(num_elements(spec.outputs[0].shape)) {}
 
   void operator()(const BlockRun& run) const {
-    const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
-    parallel_for(run.pool, run.blocks * tiles, 1, run.blocks * elements_ * 8,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i) tile(run, i / tiles, i % tiles * kTile);
-                 });
+    for_each_tile(run, elements_, elements_ * 8,
+                  [this](const Block& block, std::int64_t first, std::int64_t n) { tile(block, first, n); });
   }
 
  private:
-  void tile(const BlockRun& run, std::int64_t block, std::int64_t first) const {
-    const std::uint64_t seed = read_seed(run.in[0] + block * run.in_stride[0]);
-    const std::int64_t n = std::min(kTile, elements_ - first);
+  void tile(const Block& block, std::int64_t first, std::int64_t n) const {
+    const std::uint64_t seed = read_seed(block.in(0));
     alignas(64) Bits bits;
     alignas(64) Doubles values;
     kernels_.uniform_bits(bits.data(), n + n % 2, drawn_key(kernels_, seed, law_.drawn),
                           static_cast<std::uint64_t>(first));
     law_.draw(kernels_, values.data(), bits, n, law_);
-    std::byte* const out = run.out[0] + block * run.out_stride[0];
-    store_tile(kernels_, Compute::kF64, dtype_, out + first * static_cast<std::int64_t>(size_of(dtype_)),
-               values.data(), nullptr, n, nullptr, 0);
+    store_tile(kernels_, Compute::kF64, dtype_,
+               block.out() + first * static_cast<std::int64_t>(size_of(dtype_)), values.data(), nullptr, n,
+               nullptr, 0);
   }
 
   const KernelTable& kernels_;

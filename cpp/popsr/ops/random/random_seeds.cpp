@@ -7,6 +7,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"
 
@@ -71,13 +72,9 @@ std::vector<OutputDef> infer_split(const InferContext& context) {
 }
 
 BlockKernel eval_split(const EvalSpec& spec) {
-  return [&kernels = spec.kernels, n = spec.outputs.size()](const BlockRun& run) {
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      for (std::size_t i = 0; i < n; ++i) {
-        write_modified(kernels, run.in[0] + b * run.in_stride[0], i, run.out[i] + b * run.out_stride[i]);
-      }
-    }
-  };
+  return per_block([&kernels = spec.kernels, n = spec.outputs.size()](const Block& block) {
+    for (std::size_t i = 0; i < n; ++i) write_modified(kernels, block.in(0), i, block.out(i));
+  });
 }
 
 std::vector<OutputDef> infer_create(const InferContext& context) {
@@ -90,13 +87,10 @@ std::vector<OutputDef> infer_create(const InferContext& context) {
 }
 
 BlockKernel eval_create(const EvalSpec& spec) {
-  return [&kernels = spec.kernels, dtype = spec.inputs[1]->dtype](const BlockRun& run) {
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::int64_t modifier = read_integer(run.in[1] + b * run.in_stride[1], dtype);
-      write_modified(kernels, run.in[0] + b * run.in_stride[0], static_cast<std::uint64_t>(modifier),
-                     run.out[0] + b * run.out_stride[0]);
-    }
-  };
+  return per_block([&kernels = spec.kernels, dtype = spec.inputs[1]->dtype](const Block& block) {
+    const std::int64_t modifier = read_integer(block.in(1), dtype);
+    write_modified(kernels, block.in(0), static_cast<std::uint64_t>(modifier), block.out());
+  });
 }
 
 }  // namespace

@@ -38,10 +38,10 @@ ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) 
     parallel_for(run.pool, blocks, 1, blocks * elements, [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t b = from; b < to; ++b) {
         if (!run.active(replicas[at(b)])) continue;
-        std::byte* out = run.out[0] + b * run.out_stride[0];
+        std::byte* out = out_block(run, 0, b);
         const auto source = sources[at(b)];
         if (source) {
-          std::memcpy(out, run.in[0] + static_cast<std::ptrdiff_t>(*source) * run.in_stride[0], bytes);
+          std::memcpy(out, in_block(run, 0, *source), bytes);
         } else {
           std::memset(out, 0, bytes);
         }

@@ -151,15 +151,13 @@ bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std:
 void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std::int64_t begin,
                 std::int64_t n, TileBuffers& tile) {
   const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
-  std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0] + begin * size;
+  std::byte* out = out_block(run, 0, block) + begin * size;
   const std::int64_t first = fold.sources.index[block] * fold.chunk + begin;
   const bool receives = !fold.root || *fold.root == fold.sources.index[block];
   const std::int64_t present = receives ? std::clamp<std::int64_t>(fold.in_elements - first, 0, n) : 0;
   if (present > 0) {
     const auto& members = fold.sources.lists[fold.sources.list[block]];
-    const auto source = [&](std::size_t m) {
-      return run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0] + first * size;
-    };
+    const auto source = [&](std::size_t m) { return in_block(run, 0, members[m]) + first * size; };
     const bool has_lo = fold_tile(fold, source, members.size(), present, tile);
     const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
     store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
@@ -169,14 +167,14 @@ void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std
 }
 
 /// Elements [begin, begin+n) of one block of all outputs of fold_tensors_kernel().
-void fold_tensors(const Fold& fold, const BlockRun& run, std::size_t tensors, std::int64_t block,
-                  std::int64_t begin, std::int64_t n, TileBuffers& tile) {
+void fold_tensors(const Fold& fold, const Block& block, std::size_t tensors, std::int64_t begin,
+                  std::int64_t n, TileBuffers& tile) {
   const std::int64_t offset = begin * static_cast<std::int64_t>(size_of(fold.dtype));
-  const auto source = [&](std::size_t t) { return run.in[t] + block * run.in_stride[t] + offset; };
-  const auto out = [&](std::size_t t) { return run.out[t] + block * run.out_stride[t] + offset; };
+  const auto source = [&](std::size_t t) { return block.in(t) + offset; };
+  const auto out = [&](std::size_t t) { return block.out(t) + offset; };
   const bool has_lo = fold_tile(fold, source, tensors, n, tile);
   store_tile(fold.table, fold.compute, fold.dtype, out(0), tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
-             n, noise_key(run, fold.stochastic, 0, block), run.first + static_cast<std::uint64_t>(begin));
+             n, block.key(fold.stochastic), block.run().first + static_cast<std::uint64_t>(begin));
   for (std::size_t t = 1; t < tensors; ++t) std::memcpy(out(t), out(0), at(n) * size_of(fold.dtype));
 }
 
@@ -229,15 +227,11 @@ BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
   const std::size_t tensors = spec.inputs.size();
   return [fold = fold_of(spec, static_cast<std::int64_t>(tensors)), tensors](const BlockRun& run) {
     if (fold.out_elements == 0) return;
-    const std::int64_t tiles = (fold.out_elements + kTile - 1) / kTile;
-    const std::int64_t work = run.blocks * fold.out_elements * fold.group_size;
-    parallel_for(run.pool, run.blocks * tiles, 1, work, [&](std::int64_t from, std::int64_t to) {
-      TileBuffers tile;
-      for (std::int64_t t = from; t < to; ++t) {
-        const std::int64_t begin = t % tiles * kTile;
-        fold_tensors(fold, run, tensors, t / tiles, begin, std::min(kTile, fold.out_elements - begin), tile);
-      }
-    });
+    for_each_tile(run, fold.out_elements, fold.out_elements * fold.group_size,
+                  [&](const Block& block, std::int64_t first, std::int64_t n) {
+                    TileBuffers tile;
+                    fold_tensors(fold, block, tensors, first, n, tile);
+                  });
   };
 }
 
@@ -264,10 +258,10 @@ ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
         if (!run.active(sources.replicas[at(b)])) continue;
         const auto& members = sources.lists[sources.list[at(b)]];
         const auto row = static_cast<std::int64_t>(members.size()) * piece;
-        std::byte* out = run.out[0] + b * run.out_stride[0];
+        std::byte* out = out_block(run, 0, b);
         for (std::size_t m = 0; m < members.size(); ++m) {
           const std::int64_t begin = static_cast<std::int64_t>(m) * piece;
-          const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0];
+          const std::byte* in = in_block(run, 0, members[m]);
           copy_pieces(out + begin, row, in, piece, outer, std::clamp<std::int64_t>(total - begin, 0, piece));
         }
       }
@@ -285,9 +279,9 @@ ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout) 
       for (std::int64_t b = from; b < to; ++b) {
         if (!run.active(sources.replicas[at(b)])) continue;
         const auto& members = sources.lists[sources.list[at(b)]];
-        std::byte* out = run.out[0] + b * run.out_stride[0];
+        std::byte* out = out_block(run, 0, b);
         for (std::size_t m = 0; m < members.size(); ++m) {
-          const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(members[m]) * run.in_stride[0];
+          const std::byte* in = in_block(run, 0, members[m]);
           copy_pieces(out + static_cast<std::int64_t>(m) * piece, row, in + sources.index[at(b)] * piece, row,
                       outer, piece);
         }
@@ -315,8 +309,8 @@ ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout) {
     for (std::size_t b = 0; b < parts.size(); ++b) {
       const auto [replica, block, index] = parts[b];
       if (!run.active(replica)) continue;
-      std::byte* out = run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0];
-      const std::byte* in = run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
+      std::byte* out = out_block(run, 0, b);
+      const std::byte* in = in_block(run, 0, block);
       const std::int64_t present = std::clamp<std::int64_t>(total - index * piece, 0, piece);
       if (present > 0) copy_pieces(out, piece, in + index * piece, row, outer, present);
       if (present < piece) std::memset(out + present, 0, at(piece - present));

@@ -4,6 +4,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/rules.h"
 
@@ -51,8 +52,7 @@ ExchangeKernel replica_index(const ExchangeSpec& spec) {
   return [indices = std::move(indices), replicas = spec.out_replicas](const ExchangeRun& run) {
     for (std::size_t b = 0; b < indices.size(); ++b) {
       if (!run.active(replicas[b])) continue;
-      std::memcpy(run.out[0] + static_cast<std::ptrdiff_t>(b) * run.out_stride[0], &indices[b],
-                  sizeof(indices[b]));
+      std::memcpy(out_block(run, 0, b), &indices[b], sizeof(indices[b]));
     }
   };
 }

@@ -27,24 +27,20 @@ class SquaredNorm {
   void operator()(const BlockRun& run) const {
     const std::int64_t tiles = (elements_ + kTile - 1) / kTile;
     std::vector<double> sums(static_cast<std::size_t>(run.blocks * tiles));
-    parallel_for(run.pool, run.blocks * tiles, 1, run.blocks * elements_,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i) {
-                     sums[static_cast<std::size_t>(i)] =
-                         tile(run.in[0] + i / tiles * run.in_stride[0], i % tiles * kTile);
-                   }
-                 });
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
+    for_each_tile(run, elements_, elements_, [&](const Block& block, std::int64_t first, std::int64_t n) {
+      sums[static_cast<std::size_t>(block.index() * tiles + first / kTile)] = tile(block.in(0), first, n);
+    });
+    for_each_block(run, [&](const Block& block) {
       double total = 0;
-      for (std::int64_t i = 0; i < tiles; ++i) total += sums[static_cast<std::size_t>(b * tiles + i)];
-      store_tile(kernels_, Compute::kF64, DType::kFloat32, run.out[0] + b * run.out_stride[0], &total,
-                 nullptr, 1, nullptr, 0);
-    }
+      for (std::int64_t i = 0; i < tiles; ++i) {
+        total += sums[static_cast<std::size_t>(block.index() * tiles + i)];
+      }
+      store_tile(kernels_, Compute::kF64, DType::kFloat32, block.out(), &total, nullptr, 1, nullptr, 0);
+    });
   }
 
  private:
-  double tile(const std::byte* in, std::int64_t first) const {
-    const std::int64_t n = std::min(kTile, elements_ - first);
+  double tile(const std::byte* in, std::int64_t first, std::int64_t n) const {
     alignas(64) std::array<double, kTile> values;
     load_tile(kernels_, dtype_, Compute::kF64, values.data(),
               in + first * static_cast<std::int64_t>(size_of(dtype_)), n);

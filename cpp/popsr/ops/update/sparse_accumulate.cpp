@@ -104,10 +104,10 @@ class SparseAccumulate {
     const Positions::Loaded positions = positions_.load(run);
     copy_(run);
     Meetings meetings;
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(Block(run, b)), count_);
-      block(run, b, meetings);
-    }
+    for_each_block(run, [&](const Block& block) {
+      if (block.index() == 0 || positions.block_step != 0) meetings.find(positions.of(block), count_);
+      accumulate(block, meetings);
+    });
   }
 
  private:
@@ -115,43 +115,42 @@ class SparseAccumulate {
     return spec.outputs[0].shape[axis_of(spec.op, spec.outputs[0].shape)];
   }
 
-  double factor(const BlockRun& run, std::int64_t b) const {
+  double factor(const Block& block) const {
     if (!factor_.input) return factor_.value;
-    return read_scalar(kernels_, factor_dtype_, run.in[*factor_.input] + b * run.in_stride[*factor_.input]);
+    return read_scalar(kernels_, factor_dtype_, block.in(*factor_.input));
   }
 
   /// Parts write different elements.
-  void block(const BlockRun& run, std::int64_t b, const Meetings& meetings) const {
-    const std::array<double, 2> p = {1.0, factor(run, b)};
+  void accumulate(const Block& block, const Meetings& meetings) const {
+    const std::array<double, 2> p = {1.0, factor(block)};
     const auto targets = static_cast<std::int64_t>(meetings.all.size());
     const std::int64_t work = before_ * count_ * after_;
     if (work == 0) return;
-    const std::byte* values = run.in[kValues] + b * run.in_stride[kValues];
+    const std::byte* values = block.in(kValues);
     std::vector<std::byte> before;
-    if (values == run.out[0] + b * run.out_stride[0]) {  // t is added to itself, as it was
+    if (values == block.out()) {  // t is added to itself, as it was
       before.assign(values, values + work * static_cast<std::int64_t>(size_of(value_dtype_)));
       values = before.data();
     }
-    parallel_for(run.pool, before_ * targets, 1, work, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(block.run().pool, before_ * targets, 1, work, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
         const Meeting& meeting = meetings.all[static_cast<std::size_t>(part % targets)];
         const std::span members =
             std::span(meetings.order).subspan(meeting.begin, meeting.end - meeting.begin);
-        row(run, b, values, part / targets, meeting.target, members, p.data());
+        row(block, values, part / targets, meeting.target, members, p.data());
       }
     });
   }
 
-  void row(const BlockRun& run, std::int64_t b, const std::byte* values, std::int64_t outer,
-           std::int64_t target, std::span<const std::int64_t> members, const double* p) const {
+  void row(const Block& block, const std::byte* values, std::int64_t outer, std::int64_t target,
+           std::span<const std::int64_t> members, const double* p) const {
     alignas(64) std::array<std::byte, kTile * sizeof(double)> sum, value;
     alignas(64) std::array<float, kTile> rest;
     float* const lo = is_narrow_float(dtype_) ? rest.data() : nullptr;
     const std::int64_t first = (outer * extent_ + target) * after_;
     for (std::int64_t i = 0; i < after_; i += kTile) {
       const std::int64_t n = std::min(kTile, after_ - i);
-      std::byte* const to =
-          run.out[0] + b * run.out_stride[0] + (first + i) * static_cast<std::int64_t>(size_of(dtype_));
+      std::byte* const to = block.out() + (first + i) * static_cast<std::int64_t>(size_of(dtype_));
       load_tile(kernels_, dtype_, compute_, sum.data(), to, n);
       for (const std::int64_t member : members) {
         const std::int64_t at = (outer * count_ + member) * after_ + i;
@@ -160,7 +159,7 @@ class SparseAccumulate {
         const void* const terms[] = {sum.data(), value.data()};
         add_(sum.data(), lo, terms, n, p);
       }
-      store_tile(kernels_, compute_, dtype_, to, sum.data(), lo, n, noise_key(run, stochastic_, 0, b),
+      store_tile(kernels_, compute_, dtype_, to, sum.data(), lo, n, block.key(stochastic_),
                  static_cast<std::uint64_t>(first + i));
     }
   }

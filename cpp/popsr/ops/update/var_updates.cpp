@@ -189,12 +189,7 @@ std::vector<OutputDef> infer_scale(const InferContext& context) {
 
 BlockKernel fill_zeros(const EvalSpec& spec) {
   const std::size_t bytes = bytes_of(spec.outputs[0]);
-  return [bytes](const BlockRun& run) {
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      std::byte* out = run.out[0] + b * run.out_stride[0];
-      std::fill(out, out + bytes, std::byte{0});
-    }
-  };
+  return per_block([bytes](const Block& block) { std::fill_n(block.out(), bytes, std::byte{0}); });
 }
 
 /// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.

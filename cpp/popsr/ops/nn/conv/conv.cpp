@@ -100,7 +100,7 @@ using ConvKernelFn = BlockKernel (*)(const EvalSpec&, const ConvShape&, ConvOpti
 
 template <ConvShape (*shape_of)(const Op&, const Shape&, const Shape&), ConvKernelFn kernel>
 BlockKernel eval_scaled(const EvalSpec& spec) {
-  const auto factor = [](const BlockRun& run, std::int64_t block) { return block_scale(run, kScale, block); };
+  const auto factor = [](const Block& block) { return block_scale(block, kScale); };
   const ConvShape shape = shape_of(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape);
   return with_checked_scale(spec, kScale, kernel(spec, shape, {.factor = factor}));
 }

@@ -60,8 +60,9 @@ class Conv {
   void operator()(const BlockRun& run) const {
     if (sweep_.samples * sweep_.groups * sweep_.rows * outputs_ == 0) return;
     std::vector<double> factors;
-    for (std::int64_t b = 0; options_.factor && b < run.blocks; ++b)
-      factors.push_back(options_.factor(run, b));
+    if (options_.factor) {
+      for_each_block(run, [&](const Block& block) { factors.push_back(options_.factor(block)); });
+    }
     // Blocks of one weight share its packed copy.
     const std::int64_t together = run.in_stride[1] == 0 ? run.blocks : 1;
     for (std::int64_t b = 0; b < run.blocks; b += together) some_blocks(run, b, together, factors);
@@ -151,7 +152,7 @@ class Conv {
     const std::int64_t packed = padded<T>(sweep_.groups * group_weights());
     const std::int64_t wide = holds<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
     T* const weights = scratch<T>(packed + wide + own_elements());
-    pack_weights(run.pool, run.in[1] + block * run.in_stride[1], weights, weights + packed);
+    pack_weights(run.pool, Block(run, block).in(1), weights, weights + packed);
     const std::int64_t units = blocks * sweep_.samples * sweep_.groups * sweep_.tiles();
     const std::int64_t work =
         blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.phases[0].count);
@@ -166,21 +167,21 @@ class Conv {
                     const std::vector<double>& factors) const {
     const std::int64_t group = number / sweep_.tiles();  // of all groups of all samples of all blocks
     const std::int64_t in_block = group % (sweep_.samples * sweep_.groups);
-    const std::int64_t b = block + group / (sweep_.samples * sweep_.groups);
+    const Block own(run, block + group / (sweep_.samples * sweep_.groups));
     const auto bytes = [](DType dtype, std::int64_t elements) {
       return elements * static_cast<std::int64_t>(size_of(dtype));
     };
     const std::int64_t origin = number % sweep_.tiles() * sweep_.tile, step = sweep_.out_step[sweep_.axis];
     const std::int64_t element = in_block * sweep_.rows * outputs_;
-    return {run.in[0] + b * run.in_stride[0] + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
+    return {own.in(0) + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
             weights + in_block % sweep_.groups * group_weights(),
-            run.out[0] + b * run.out_stride[0] + bytes(out_dtype_, element),
+            own.out() + bytes(out_dtype_, element),
             origin,
             origin * step,
             std::min((origin + sweep_.tile) * step, sweep_.out[sweep_.axis]),
             element,
-            factors.empty() ? 1.0 : factors[static_cast<std::size_t>(b)],
-            noise_key(run, stochastic_, 0, b)};
+            factors.empty() ? 1.0 : factors[static_cast<std::size_t>(own.index())],
+            own.key(stochastic_)};
   }
 
   /// The image of the unit: the input itself, or a copy.

@@ -14,6 +14,7 @@
 #include <functional>
 
 #include "popsr/ir/eval.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/nn/conv/shape.h"
 
 namespace popsr {
@@ -23,7 +24,7 @@ inline constexpr std::int64_t kWeightBlock = 512;
 struct ConvOptions {
   /// Multiplies the results of a block before they are rounded; called before anything is written, may raise.
   /// Null: 1.
-  std::function<double(const BlockRun&, std::int64_t block)> factor = {};
+  std::function<double(const Block&)> factor = {};
 };
 
 /// out = conv(input 0, input 1).

@@ -44,7 +44,7 @@ class WeightGradient {
 
   void operator()(const BlockRun& run) const {
     if (s_.groups * s_.out_channels * s_.in_channels == 0) return;
-    for (std::int64_t b = 0; b < run.blocks; ++b) one_block(run, b);
+    for_each_block(run, [this](const Block& block) { one_block(block); });
   }
 
  private:
@@ -86,7 +86,7 @@ class WeightGradient {
     return std::max(s_.in_channels * s_.in[2], table_.conv_rows * kWeightBlock);
   }
 
-  void one_block(const BlockRun& run, std::int64_t block) const {
+  void one_block(const Block& block) const {
     const std::int64_t sums = padded<T>(s_.groups * s_.out_channels * num_taps() * lanes());
     const std::int64_t sample = images() + cotangents();
     const std::int64_t most =
@@ -100,22 +100,21 @@ class WeightGradient {
     if (nothing) std::fill(sum, sum + sums, T{0});
     for (std::int64_t first = 0; first < s_.samples && !nothing; first += chunk) {
       const std::int64_t n = std::min(chunk, s_.samples - first);
-      pack_samples(run, block, first, n, packed, mine);
-      multiply(run.pool, packed, n, first == 0, sum);
+      pack_samples(block, first, n, packed, mine);
+      multiply(block.run().pool, packed, n, first == 0, sum);
     }
-    store(run, block, sum, mine, own);
+    store(block, sum, mine, own);
   }
 
   // --- packing
 
-  void pack_samples(const BlockRun& run, std::int64_t block, std::int64_t first, std::int64_t n, T* packed,
-                    T* mine) const {
+  void pack_samples(const Block& block, std::int64_t first, std::int64_t n, T* packed, T* mine) const {
     const std::int64_t sample = images() + cotangents();
     const std::int64_t lines = s_.groups * extent_[0] * extent_[1];
     const std::int64_t pieces = s_.groups * blocks() * tiles_.tiles;
-    const std::byte* const t = run.in[0] + block * run.in_stride[0];
-    const std::byte* const dy = run.in[1] + block * run.in_stride[1];
-    split_work(run.pool, n * (lines + pieces), n * sample, mine, own_elements(),
+    const std::byte* const t = block.in(0);
+    const std::byte* const dy = block.in(1);
+    split_work(block.run().pool, n * (lines + pieces), n * sample, mine, own_elements(),
                [&](std::int64_t begin, std::int64_t end, T* own) {
                  for (std::int64_t u = begin; u < end; ++u) {
                    const std::int64_t i = u / (lines + pieces), unit = u % (lines + pieces);
@@ -204,17 +203,18 @@ class WeightGradient {
   }
 
   /// Rounds the sums, in the order of the weight: [group][row][channel][kernel].
-  void store(const BlockRun& run, std::int64_t block, const T* sum, T* mine, std::int64_t own) const {
+  void store(const Block& block, const T* sum, T* mine, std::int64_t own) const {
     const std::int64_t rows = s_.groups * s_.out_channels, elements = s_.in_channels * kernel_;
     const auto size = static_cast<std::int64_t>(size_of(out_dtype_));
-    std::byte* const out = run.out[0] + block * run.out_stride[0];
-    split_work(run.pool, rows, rows * elements, mine, own, [&](std::int64_t begin, std::int64_t end, T* row) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        gather_row(sum, r / s_.out_channels, r % s_.out_channels, row);
-        store_tile(table_, kComputeOf<T>, out_dtype_, out + r * elements * size, row, nullptr, elements,
-                   noise_key(run, stochastic_, 0, block), static_cast<std::uint64_t>(r * elements));
-      }
-    });
+    std::byte* const out = block.out();
+    split_work(block.run().pool, rows, rows * elements, mine, own,
+               [&](std::int64_t begin, std::int64_t end, T* row) {
+                 for (std::int64_t r = begin; r < end; ++r) {
+                   gather_row(sum, r / s_.out_channels, r % s_.out_channels, row);
+                   store_tile(table_, kComputeOf<T>, out_dtype_, out + r * elements * size, row, nullptr,
+                              elements, block.key(stochastic_), static_cast<std::uint64_t>(r * elements));
+                 }
+               });
   }
 
   void gather_row(const T* sum, std::int64_t g, std::int64_t o, T* row) const {

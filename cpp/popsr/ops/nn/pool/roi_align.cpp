@@ -132,18 +132,19 @@ class RoiAlign {
 
   void operator()(const BlockRun& run) const {
     std::vector<Ints> samples;
-    for (std::int64_t b = 0; b < run.blocks; ++b) samples.push_back(samples_of(run, b));
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::vector<Region<T>> regions = regions_of(run, b, samples[static_cast<std::size_t>(b)]);
+    for_each_block(run, [&](const Block& block) { samples.push_back(samples_of(block)); });
+    for_each_block(run, [&](const Block& block) {
+      const std::vector<Region<T>> regions =
+          regions_of(block, samples[static_cast<std::size_t>(block.index())]);
       const std::int64_t planes = shape_.samples * shape_.channels;
       const std::int64_t work =
           planes * shape_.plane() + shape_.regions * shape_.channels * shape_.bins() * 4;
       parallel_for(run.pool, planes, 1, work, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t plane = begin; plane < end; ++plane) {
-          backward ? plane_grad(run, b, plane, regions) : plane_bins(run, b, plane, regions);
+          backward ? plane_grad(block, plane, regions) : plane_bins(block, plane, regions);
         }
       });
-    }
+    });
   }
 
  private:
@@ -151,14 +152,10 @@ class RoiAlign {
   static kernels::Compute compute() {
     return sizeof(T) == sizeof(double) ? kernels::Compute::kF64 : kernels::Compute::kF32;
   }
-  const std::byte* in(const BlockRun& run, std::size_t j, std::int64_t b) const {
-    return run.in[j] + b * run.in_stride[j];
-  }
-
   /// The samples that regions are in; OutOfRangeError for one that is not there.
-  Ints samples_of(const BlockRun& run, std::int64_t b) const {
+  Ints samples_of(const Block& block) const {
     Ints samples(static_cast<std::size_t>(shape_.regions));
-    load_tile(kernels_, index_dtype_, kernels::Compute::kI64, samples.data(), in(run, 2, b), shape_.regions);
+    load_tile(kernels_, index_dtype_, kernels::Compute::kI64, samples.data(), block.in(2), shape_.regions);
     for (const std::int64_t sample : samples) {
       if (sample >= 0 && sample < shape_.samples) continue;
       raise<OutOfRangeError>("{}: batch_index is out of range, got {}, expected 0 <= batch_index < {}", op_,
@@ -167,9 +164,9 @@ class RoiAlign {
     return samples;
   }
 
-  std::vector<Region<T>> regions_of(const BlockRun& run, std::int64_t b, const Ints& samples) const {
+  std::vector<Region<T>> regions_of(const Block& block, const Ints& samples) const {
     std::vector<double> corners(samples.size() * 4);
-    load_tile(kernels_, dtype_, kernels::Compute::kF64, corners.data(), in(run, 1, b), shape_.regions * 4);
+    load_tile(kernels_, dtype_, kernels::Compute::kF64, corners.data(), block.in(1), shape_.regions * 4);
     std::vector<Region<T>> regions;
     for (std::size_t r = 0; r < samples.size(); ++r) {
       regions.push_back(region_of<T>(shape_, corners.data() + r * 4, samples[r]));
@@ -186,20 +183,19 @@ class RoiAlign {
     return static_cast<T*>(thread_scratch(static_cast<std::size_t>(elements) * sizeof(T)));
   }
 
-  void plane_bins(const BlockRun& run, std::int64_t b, std::int64_t plane,
-                  const std::vector<Region<T>>& regions) const {
+  void plane_bins(const Block& block, std::int64_t plane, const std::vector<Region<T>>& regions) const {
     T *const wide = scratch(), *const line = wide + shape_.plane(), *const bins = line + shape_.width;
     bool loaded = false;
     for (std::size_t r = 0; r < regions.size(); ++r) {
       if (regions[r].sample != plane / shape_.channels) continue;
       if (!std::exchange(loaded, true)) {
-        load_tile(kernels_, dtype_, compute(), wide, in(run, 0, b) + plane * shape_.plane() * size(),
+        load_tile(kernels_, dtype_, compute(), wide, block.in(0) + plane * shape_.plane() * size(),
                   shape_.plane());
       }
       average(regions[r], wide, line, bins);
       const std::int64_t at = bins_at(r, plane % shape_.channels);
-      store_tile(kernels_, compute(), dtype_, run.out[0] + b * run.out_stride[0] + at * size(), bins, nullptr,
-                 shape_.bins(), noise_key(run, stochastic_, 0, b), static_cast<std::uint64_t>(at));
+      store_tile(kernels_, compute(), dtype_, block.out() + at * size(), bins, nullptr, shape_.bins(),
+                 block.key(stochastic_), static_cast<std::uint64_t>(at));
     }
   }
 
@@ -218,19 +214,18 @@ class RoiAlign {
     }
   }
 
-  void plane_grad(const BlockRun& run, std::int64_t b, std::int64_t plane,
-                  const std::vector<Region<T>>& regions) const {
+  void plane_grad(const Block& block, std::int64_t plane, const std::vector<Region<T>>& regions) const {
     T *const wide = scratch(), *const line = wide + shape_.plane(), *const bins = line + shape_.width;
     std::fill_n(wide, shape_.plane(), T{0});
     for (std::size_t r = 0; r < regions.size(); ++r) {
       if (regions[r].sample != plane / shape_.channels || !regions[r].finite) continue;
       const std::int64_t at = bins_at(r, plane % shape_.channels);
-      load_tile(kernels_, dtype_, compute(), bins, in(run, 0, b) + at * size(), shape_.bins());
+      load_tile(kernels_, dtype_, compute(), bins, block.in(0) + at * size(), shape_.bins());
       distribute(regions[r], bins, line, wide);
     }
     const std::int64_t at = plane * shape_.plane();
-    store_tile(kernels_, compute(), dtype_, run.out[0] + b * run.out_stride[0] + at * size(), wide, nullptr,
-               shape_.plane(), noise_key(run, stochastic_, 0, b), static_cast<std::uint64_t>(at));
+    store_tile(kernels_, compute(), dtype_, block.out() + at * size(), wide, nullptr, shape_.plane(),
+               block.key(stochastic_), static_cast<std::uint64_t>(at));
   }
 
   void distribute(const Region<T>& region, T* bins, T* line, T* plane) const {
