@@ -1,5 +1,6 @@
 // Ir::emit: the one way an op comes into a program.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -80,8 +81,8 @@ void check_choice(const OpDef& def, const AttrDef& attr, const Attribute& value)
   if (attr.choices.empty()) return;
   const auto& text = std::get<std::string>(value);
   if (std::ranges::find(attr.choices, text) != attr.choices.end()) return;
-  raise<AttributeValueError>("{}: attribute '{}' must be one of {}, got '{}'", def.name, attr.name,
-                             alternatives(attr.choices), text);
+  raise<AttributeValueError>("{}: unknown {}, got '{}', expected one of '{}'", def.name, attr.name, text,
+                             fmt::join(attr.choices, "', '"));
 }
 
 /// Does `from` call `target`, itself or through the graphs it calls?

@@ -115,19 +115,4 @@ double read_scalar(const KernelTable& kernels, DType dtype, const std::byte* src
   return value;
 }
 
-BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input, std::size_t output) {
-  const auto size = static_cast<std::int64_t>(bytes_of(spec.outputs[output]));
-  return [input, output, size](const BlockRun& run) {
-    if (size == 0) return;
-    const bool merged = run.in_stride[input] == size && run.out_stride[output] == size;
-    const std::int64_t pieces = merged ? 1 : run.blocks;
-    const std::int64_t bytes = merged ? run.blocks * size : size;
-    for (std::int64_t b = 0; b < pieces; ++b) {
-      std::byte* const to = run.out[output] + b * run.out_stride[output];
-      const std::byte* const from = run.in[input] + b * run.in_stride[input];
-      if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    }
-  };
-}
-
 }  // namespace popsr

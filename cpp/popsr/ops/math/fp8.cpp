@@ -42,7 +42,7 @@ std::vector<OutputDef> infer_from_fp8(const InferContext& context) { return conv
 /// t * 2^scale in the compute type of `wide`, stored with one rounding.
 BlockKernel scaled(const EvalSpec& spec, DType wide) {
   return with_checked_scale(spec, kScale,
-                            elementwise_kernel(spec, kernels::Ew::kScale,
+                            elementwise_kernel(spec, kernels::ElementwiseOp::kScale,
                                                {.operands = {0},
                                                 .params = {{.input = kScale}},
                                                 .prepare = [](double* p) { *p = power_of_scale(*p); },

@@ -89,7 +89,7 @@ bool loads_from_host(const Ir& ir, const Op& op) {
 }
 
 bool makes_values(const Ir& ir, const LoweredOp& op) {
-  if (op.kind != LoweredOp::Kind::kOp || op.op->def->memory.view != nullptr) return false;
+  if (!op.is_single() || op.op->def->memory.view != nullptr) return false;
   const bool undefined = op.op->def->memory.undefined != nullptr && op.op->def->memory.undefined(*op.op);
   return !undefined && !loads_from_host(ir, *op.op);
 }
@@ -179,7 +179,7 @@ std::optional<FiniteCheck::Found> FiniteCheck::find(ActiveReplicas active) const
 
 void check_finite(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
-  const FiniteCheck& check = *instruction.finite;
+  const FiniteCheck& check = *instruction.checks.finite;
   const std::optional<FiniteCheck::Found> found = check.find(active);
   if (!found) return;
   const Ir& ir = facts.ir();
