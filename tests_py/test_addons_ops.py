@@ -68,7 +68,7 @@ def test_linear_layout_is_the_identity() -> None:
 
 # --- scales of float8 -----------------------------------------------------------------------------------------------
 
-GREATEST = {"float8_143": 240.0, "float8_152": 57344.0}
+GREATEST = {"float8_143": 240.0, "float8_152": 57344.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 DATA: dict[str, Array] = {
     "normal": RNG.standard_normal(500).astype(np.float32),
     "half": (RNG.standard_normal(300) * 1e-3).astype(np.float16),
@@ -141,7 +141,7 @@ def test_mse_scale_of_any_data(values: list[float], exponent: int, name: str) ->
     _, best = fp8_utils.host_fp8_mse_scale(x, dtype(name))
     if got != best:
         counts, limits = fp8_utils.log_histogram(x, fp8_utils.ieee_fp32_no_denorms)
-        definition = {"float8_143": fp8_utils.float8_143_def, "float8_152": fp8_utils.float8_152_def}[name]
+        definition = fp8_utils._DEFS[dtype(name)]
         candidate = fp8_utils.CandidateConfig(
             dtype(name), fp8_utils.ieee_fp32_no_denorms, definition, np.float32
         )

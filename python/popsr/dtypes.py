@@ -26,6 +26,8 @@ __all__ = [
     "float",
     "float8_143",
     "float8_152",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",
@@ -241,6 +243,8 @@ float32 = dtype._make("float32")
 float64 = dtype._make("float64")
 float8_143 = dtype._make("float8_143")
 float8_152 = dtype._make("float8_152")
+float8_e4m3fn = dtype._make("float8_e4m3fn")
+float8_e5m2 = dtype._make("float8_e5m2")
 np_dtype_float8_143 = float8_143.as_numpy()
 """Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
 ``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""

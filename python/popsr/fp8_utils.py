@@ -3,6 +3,9 @@
 ``float8_143`` and ``float8_152`` are ``float8_e4m3fnuz`` and ``float8_e5m2fnuz`` of ml_dtypes: no infinities, one NaN
 (0x80), no negative zero. Host data of these types are structured arrays; ``data.view(dtype.as_ml_dtypes())`` are
 numbers, and arrays of ml_dtypes are accepted wherever structured ones are.
+
+``float8_e4m3fn`` and ``float8_e5m2`` are OCP's types, with the names and the host data of ml_dtypes: the former has a
+NaN of each sign and no infinity, the latter is an IEEE 754 format.
 """
 
 from __future__ import annotations

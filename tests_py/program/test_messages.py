@@ -192,9 +192,9 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "module 'popsr.ops' has no attribute 'relluu', expected 'relu' or 'relu_'",
     ),
     "dtype": (
-        lambda p: popsr.float8_e4m3fn,
+        lambda p: popsr.float8_e4m3,
         Attribute,
-        "module 'popsr' has no attribute 'float8_e4m3fn', expected 'float8_143'",
+        "module 'popsr' has no attribute 'float8_e4m3', expected 'float8_e4m3fn'",
     ),
     "nothing like it": (lambda p: ops.zzzz, Attribute, "module 'popsr.ops' has no attribute 'zzzz'"),
     "PopXL's module": (

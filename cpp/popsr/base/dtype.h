@@ -28,6 +28,8 @@ enum class DType : std::uint8_t {
   kFloat64,
   kFloat8_143,
   kFloat8_152,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
 };
 
 enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat };
@@ -69,6 +71,8 @@ inline constexpr std::array kDTypes = {
     float_dtype(DType::kFloat64, "float64", "f64", FloatFormat::kF64),
     float_dtype(DType::kFloat8_143, "float8_143", "f8_143", FloatFormat::kE4m3fnuz),
     float_dtype(DType::kFloat8_152, "float8_152", "f8_152", FloatFormat::kE5m2fnuz),
+    float_dtype(DType::kFloat8E4M3FN, "float8_e4m3fn", "f8_e4m3fn", FloatFormat::kE4m3fn),
+    float_dtype(DType::kFloat8E5M2, "float8_e5m2", "f8_e5m2", FloatFormat::kE5m2),
 };
 inline constexpr std::size_t kNumDTypes = kDTypes.size();
 static_assert(
