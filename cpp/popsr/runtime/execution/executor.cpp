@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "popsr/base/cost.h"
 #include "popsr/base/error.h"
 #include "popsr/base/overloaded.h"
 #include "popsr/kernels/float_env.h"

@@ -2,18 +2,16 @@
 
 #include <cstring>
 
+#include "popsr/base/cost.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
 
 namespace popsr {
 
-// Copies below this size are not worth waking the workers.
-constexpr std::size_t kParallelCopy = std::size_t{1} << 18;
-
 void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, ThreadPool& pool) {
   for (const BlockCopy& copy : copies) {
     if (!active(copy.replica)) continue;
-    if (copy.nbytes < kParallelCopy) {
+    if (!worth_threads(kValueBytes, static_cast<std::int64_t>(copy.nbytes))) {
       std::memcpy(copy.to, copy.from, copy.nbytes);
       continue;
     }

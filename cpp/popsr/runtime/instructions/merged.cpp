@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "popsr/base/cost.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
 
 namespace popsr {
 namespace {
-
-/// Values below this size share a pass with others.
-constexpr std::size_t kShared = std::size_t{1} << 18;
-/// Less than that is not worth waking the threads.
-constexpr std::size_t kWorthThreads = std::size_t{1} << 17;
 
 /// The host serves one at a time, so only collectives between replicas can share a pass.
 bool is_between_replicas(const Instruction& part) {
@@ -24,18 +20,19 @@ bool is_between_replicas(const Instruction& part) {
 void build_merged(PlanBuilder& builder, const lowered::Merged& merged, Instruction& instruction) {
   Merged& work = instruction.work.emplace<Merged>();
   work.parts = builder.build(merged.parts);
-  std::size_t shared = 0;
+  std::int64_t shared = 0;
   for (std::size_t p = 0; p < work.parts.size(); ++p) {
     const Instruction& part = work.parts[p];
     instruction.blocks += part.blocks;
     std::vector<Claim>& claims = instruction.checks.claims;
     claims.insert(claims.end(), part.checks.claims.begin(), part.checks.claims.end());
-    const std::size_t bytes = builder.bytes_moved(merged.parts[p]);
-    if (!is_between_replicas(part) || bytes >= kShared) continue;  // big values keep all threads busy alone
+    const auto bytes = static_cast<std::int64_t>(builder.bytes_moved(merged.parts[p]));
+    // Big values keep all threads busy alone.
+    if (!is_between_replicas(part) || worth_threads(kValueBytes, bytes)) continue;
     work.together.push_back(p);
     shared += bytes;
   }
-  if (shared < kWorthThreads) work.together.clear();
+  if (!worth_threads(kMergedBytes, shared)) work.together.clear();
 }
 
 void prepare(Merged& work, const Instruction&, Executor& executor) {

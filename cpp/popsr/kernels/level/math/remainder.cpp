@@ -1,84 +1,9 @@
-// Comparisons, selection, rounding to integers and remainders: operations whose results are exact.
-#pragma once
-
+// Remainders: a - trunc(a / b) * b, which every format holds exactly.
 #include "popsr/kernels/level/math/elementwise-inl.h"
 #include "popsr/kernels/level/simd/double_double-inl.h"
 
 namespace popsr::kernels {
 namespace {
-
-// --- comparisons and classes: 1 or 0 in the compute type
-
-template <class T>
-struct Greater {
-  [[gnu::always_inline]] static T apply(T a, T b) { return a > b ? static_cast<T>(1) : static_cast<T>(0); }
-};
-
-template <class T>
-struct LogicalNot {
-  [[gnu::always_inline]] static T apply(T a) { return a == 0 ? static_cast<T>(1) : static_cast<T>(0); }
-};
-
-template <class T>
-struct IsNan {
-  [[gnu::always_inline]] static T apply(T a) { return a != a ? static_cast<T>(1) : static_cast<T>(0); }
-};
-
-template <class T>
-struct IsInf {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (Traits<T>::kFloat)
-      return magnitude(a) == static_cast<T>(kInfF64) ? static_cast<T>(1) : static_cast<T>(0);
-    else
-      return 0;
-  }
-};
-
-template <class T>
-struct IsFinite {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (Traits<T>::kFloat)
-      return magnitude(a) < static_cast<T>(kInfF64) ? static_cast<T>(1) : static_cast<T>(0);
-    else
-      return 1;
-  }
-};
-
-// --- rounding to integers
-
-template <class T>
-struct Floor {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (!Traits<T>::kFloat)
-      return a;
-    else if constexpr (sizeof(T) == sizeof(float))
-      return __builtin_floorf(a);
-    else
-      return __builtin_floor(a);
-  }
-};
-
-template <class T>
-struct Ceil {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (!Traits<T>::kFloat)
-      return a;
-    else if constexpr (sizeof(T) == sizeof(float))
-      return __builtin_ceilf(a);
-    else
-      return __builtin_ceil(a);
-  }
-};
-
-template <class T>
-struct Sign {
-  [[gnu::always_inline]] static T apply(T a) {
-    const T not_positive = a < 0 ? static_cast<T>(-1) : static_cast<T>(0);
-    return a > 0 ? static_cast<T>(1) : not_positive;
-  }
-};
-
-// --- remainder: a - trunc(a / b) * b, which every format holds
 
 /// How a binary format lays out its bits.
 template <class T>
@@ -200,65 +125,32 @@ void remainder_loop(T* out, const T* x, T increment, const T* y, std::int64_t st
     }
   } else {
     for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = integer_remainder(Add<T>::apply(x[i], increment), y[i * step]);
+      const auto sum = static_cast<T>(static_cast<Word<T>>(x[i]) + static_cast<Word<T>>(increment));
+      out[i] = integer_remainder(sum, y[i * step]);
     }
   }
 }
 
-template <class T>
-void fmod_loop(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
-  const T zero = static_cast<T>(-0.0);  // x + -0 is x, for x = -0 too.
-  remainder_loop(static_cast<T*>(hi), static_cast<const T*>(in[0]), zero, static_cast<const T*>(in[1]), 1, n);
-}
-
-template <class T>
-void increment_mod_loop(void* hi, void*, const void* const* in, std::int64_t n, const double* p) {
-  const T modulus = scalar_as<T>(p[1]);
-  remainder_loop(static_cast<T*>(hi), static_cast<const T*>(in[0]), scalar_as<T>(p[0]), &modulus, 0, n);
-}
-
-// --- selection
-
-template <class T>
-void select_loop(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
-  const T* condition = static_cast<const T*>(in[0]);
-  const T* x = static_cast<const T*>(in[1]);
-  const T* y = static_cast<const T*>(in[2]);
-  T* out = static_cast<T*>(hi);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T a = x[i];
-    const T b = y[i];
-    out[i] = condition[i] != 0 ? a : b;
+struct Fmod {
+  template <class T>
+  static void run(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+    const T zero = static_cast<T>(-0.0);  // x + -0 is x, for x = -0 too.
+    remainder_loop(static_cast<T*>(hi), static_cast<const T*>(in[0]), zero, static_cast<const T*>(in[1]), 1,
+                   n);
   }
-}
+};
 
-template <class T>
-void clip_loop(void* hi, void*, const void* const* in, std::int64_t n, const double* p) {
-  const T* x = static_cast<const T*>(in[0]);
-  T* out = static_cast<T*>(hi);
-  const T low = scalar_as<T>(p[0]);
-  const T high = scalar_as<T>(p[1]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T raised = x[i] < low ? low : x[i];
-    out[i] = raised > high ? high : raised;
+struct IncrementMod {
+  template <class T>
+  static void run(void* hi, void*, const void* const* in, std::int64_t n, const double* p) {
+    const T modulus = scalar_as<T>(p[1]);
+    remainder_loop(static_cast<T*>(hi), static_cast<const T*>(in[0]), scalar_as<T>(p[0]), &modulus, 0, n);
   }
-}
-
-template <class T>
-void clip_grad_loop(void* hi, void*, const void* const* in, std::int64_t n, const double* p) {
-  const T* y = static_cast<const T*>(in[0]);
-  const T* dy = static_cast<const T*>(in[1]);
-  T* out = static_cast<T*>(hi);
-  const T low = scalar_as<T>(p[0]);
-  const T high = scalar_as<T>(p[1]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T gradient = dy[i];
-    out[i] = (y[i] == low) | (y[i] == high) ? static_cast<T>(0) : gradient;
-  }
-}
+};
 
 }  // namespace
+
+constexpr ElementwiseKernels kFmodKernels = kernels_of<Fmod, ElementwiseOp::kFmod>();
+constexpr ElementwiseKernels kIncrementModKernels = kernels_of<IncrementMod, ElementwiseOp::kIncrementMod>();
+
 }  // namespace popsr::kernels

@@ -1,7 +1,7 @@
 // exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
 // every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are those of Cephes
-// (S. L. Moshier, netlib cephes/single). Measured worst errors against a wide reference are in math.h;
-// tests_cpp/test_kernels_math.cpp checks them.
+// (S. L. Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/test_kernels_math.cpp
+// checks them.
 #pragma once
 
 #include "popsr/kernels/level/simd/vector_types-inl.h"

@@ -4,11 +4,11 @@
 // t = (a - K) / (a + K) that stays between 0.5 and 0.64 (Shepherd and Laframboise, "Chebyshev approximation
 // of (1 + 2x) exp(x^2) erfc(x)", 1981); the polynomials interpolate it in Chebyshev points, for a < 40 with a
 // relative error of 2^-55 and for floats, a < 15, of 2^-26. Below 1/2 a polynomial in x^2 gives P.
-// geluerf(-inf) is the limit, -0.
-#include "popsr/kernels/level/math/functions.h"
-#include "popsr/kernels/level/math/math_f32-inl.h"
-#include "popsr/kernels/level/math/math_f64-inl.h"
-#include "popsr/kernels/level/simd/loops-inl.h"
+// geluerf(-inf) is the limit, -0. Worst errors in ulp: 5.43 (bound 6) of float, 4.37 (bound 5) of double;
+// derivative 1.9e-7 (bound 4e-7) and 3.1e-16 (bound 1e-15) absolute.
+#include "popsr/kernels/level/math/elementwise-inl.h"
+#include "popsr/kernels/level/math/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -105,8 +105,8 @@ template <class T>
   return {e.mantissa * (1.0F - 0.5F * rest), e.scale1, e.scale2};
 }
 
-template <class T>
 struct GeluErf {
+  template <class T>
   [[gnu::always_inline]] static T apply(T x) {
     const T a = limited_magnitude(x);
     const auto e = bell(a);
@@ -129,8 +129,8 @@ struct GeluErf {
   return x < 0.0 ? slope : 1.0 - slope;
 }
 
-template <class T>
 struct GeluErfGrad {
+  template <class T>
   [[gnu::always_inline]] static T apply(T x, T dy) {
     return static_cast<T>(static_cast<double>(dy) * derivative(static_cast<double>(x)));
   }
@@ -138,17 +138,7 @@ struct GeluErfGrad {
 
 }  // namespace
 
-void geluerf_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<float, GeluErf<float>>(hi, lo, in, n, p);
-}
-void geluerf_grad_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  binary_loop<float, GeluErfGrad<float>>(hi, lo, in, n, p);
-}
-void geluerf_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  unary_loop<double, GeluErf<double>>(hi, lo, in, n, p);
-}
-void geluerf_grad_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  binary_loop<double, GeluErfGrad<double>>(hi, lo, in, n, p);
-}
+constexpr ElementwiseKernels kGeluErfKernels = kernels_of<GeluErf, ElementwiseOp::kGeluErf>();
+constexpr ElementwiseKernels kGeluErfGradKernels = kernels_of<GeluErfGrad, ElementwiseOp::kGeluErfGrad>();
 
 }  // namespace popsr::kernels

