@@ -17,8 +17,8 @@
 namespace popsr {
 namespace {
 
-/// What the claim about output `output` of an op follows from; copies keep what they copy. A conditional's
-/// outputs are followed by what its branches write.
+/// The derivation of the claim about output `output` of an op; copies keep their value. A conditional's
+/// outputs are followed by the tensors that its branches write.
 std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& instruction, std::size_t output) {
   if (instruction.op == nullptr || instruction.op->def->memory.view) return "a copy equals what it copies";
   const Op& op = *instruction.op;

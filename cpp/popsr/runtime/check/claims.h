@@ -1,4 +1,4 @@
-// The dynamic oracle: compares what the analysis proved with what a run without sharing really computed.
+// The dynamic oracle: compares proved claims with the values that a run without sharing computed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is said of labels that are none of their op's classes.
+// Texts about labels that are not among their op's classes.
 #pragma once
 
 #include <string>

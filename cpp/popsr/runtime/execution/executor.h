@@ -94,7 +94,7 @@ class Executor {
   const Op* failed_ = nullptr;
 };
 
-/// Where stray labels of the instruction are noted; null when its op takes no labels, or the host knows.
+/// The list of stray labels of the instruction; null when its op takes no labels, or the host knows.
 inline StrayLabels* stray_of(const Instruction& instruction) {
   StrayLabels* const stray = instruction.checks.stray.get();
   return stray == nullptr || stray->told ? nullptr : stray;

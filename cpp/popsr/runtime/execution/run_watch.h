@@ -6,7 +6,7 @@
 
 namespace popsr {
 
-/// Who started a run. Called on the thread of the run, between two instructions; what these throw ends the
+/// The starter of a run. Called on the thread of the run, between two instructions; what these throw ends the
 /// run.
 class RunWatcher {
  public:

@@ -63,7 +63,7 @@ void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& inst
   work.noise = builder.noise_keys(op);
   bind_noise(work.noise, work.run);
   if (op.op->def->numerics.labels) instruction.checks.stray = std::make_unique<StrayLabels>(replicas);
-  for (const BufferId id : op.out) builder.spread(op, id, exec, instruction.copies);
+  for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }
 
 void prepare(Exchange& work, const Instruction& instruction, Executor& executor) {

@@ -46,7 +46,7 @@ void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,
     work.blocks.push_back(bind_block(builder, op, fused, replica, members));
   }
   work.factors.resize(work.blocks.front().in.size());
-  builder.spread(op, op.out[0], exec, instruction.copies);
+  builder.fill_storage(op, op.out[0], exec, instruction.copies);
 }
 
 void execute(FusedAccumulation& work, const Instruction&, Executor& executor) {

@@ -54,7 +54,7 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
     const auto members = fused.sink.target ? std::span(&replica, 1) : group.members(replica);
     work.blocks.push_back(bind_block(builder, op, fused, replica, members, noisy));
   }
-  builder.spread(op, op.out[0], exec, instruction.copies);
+  builder.fill_storage(op, op.out[0], exec, instruction.copies);
 }
 
 void prepare(FusedProduct& work, const Instruction& instruction, Executor& executor) {

@@ -74,7 +74,7 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   if (op.op->def->numerics.labels) {
     instruction.checks.stray = std::make_unique<StrayLabels>(builder.table().representatives(exec));
   }
-  for (const BufferId id : op.out) builder.spread(op, id, exec, instruction.copies);
+  for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }
 
 void prepare(KernelRun& work, const Instruction& instruction, Executor& executor) {

@@ -45,7 +45,7 @@ class AccumulationFuser {
 
  private:
   /// Positions of the instructions that accumulate into one target, with nothing between that touches it or
-  /// writes what the products are made of.
+  /// writes the operands of the products.
   struct Chain {
     std::vector<std::size_t> at;
     std::size_t bytes = 0;  ///< Of the products' operands, which live until the last.

@@ -18,8 +18,8 @@ namespace popsr {
 namespace {
 
 /// One inlined graph: the buffers of its tensors, by Tensor::index of their storage. A view has a buffer of
-/// its own, unless its bytes are those of what it views: its elements are copied into it before they are
-/// read, if they may be others than those that it holds, and out of it after they were written.
+/// its own, unless it has the same bytes as the tensor that it views: its elements are copied into it before
+/// they are read, if they may be others than those that it holds, and out of it after they were written.
 struct Frame {
   Frame(const PartitionAnalysis& facts, const Context& context)
       : buffers(facts.ir().graph(context.graph).tensors.size(), kNone), memory(facts.entry_memory(context)) {}
@@ -27,7 +27,7 @@ struct Frame {
 
   std::vector<BufferId> buffers;
   MemoryFacts memory;                    ///< At the op that is lowered.
-  std::unordered_set<TensorId> current;  ///< Views whose buffers hold what their memory holds.
+  std::unordered_set<TensorId> current;  ///< Views whose buffers are up to date with their memory.
 };
 
 class Lowering {

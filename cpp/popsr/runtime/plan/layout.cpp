@@ -234,7 +234,7 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
   });
 }
 
-Memory place(const Ir& ir, const LoweredProgram& program) {
+Memory lay_out(const Ir& ir, const LoweredProgram& program) {
   Memory memory;
   memory.placements.resize(program.buffers.size());
   for (BufferId id = 0; id < program.buffers.size(); ++id) {

@@ -1,4 +1,4 @@
-// Where values live: the storage partition of every buffer and its place in memory.
+// Memory layout: the storage partition of every buffer and its address.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,6 @@ struct Memory {
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
 
 /// Plans activations by liveness in one arena, allocates everything, and fills constants.
-Memory place(const Ir& ir, const LoweredProgram& program);
+Memory lay_out(const Ir& ir, const LoweredProgram& program);
 
 }  // namespace popsr

@@ -84,7 +84,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
     fuse_accumulations(*ir_, kernels, program_, options.dedup);
     choose_storage(facts, program_, options.dedup);
   }
-  memory_ = place(*ir_, program_);
+  memory_ = lay_out(*ir_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
   count_iterations();
 }

@@ -108,8 +108,8 @@ std::vector<BoundRun> PlanBuilder::bind_runs(const LoweredOp& op, PartitionId ex
   return runs;
 }
 
-void PlanBuilder::spread(const LoweredOp& op, BufferId buffer, PartitionId exec,
-                         std::vector<BlockCopy>& copies) const {
+void PlanBuilder::fill_storage(const LoweredOp& op, BufferId buffer, PartitionId exec,
+                               std::vector<BlockCopy>& copies) const {
   const PartitionId stored = storage(buffer);
   if (table_.num_blocks(stored) == table_.num_blocks(exec)) return;
   const std::size_t nbytes = placement(buffer).nbytes;
@@ -122,7 +122,7 @@ void PlanBuilder::spread(const LoweredOp& op, BufferId buffer, PartitionId exec,
 
 void PlanBuilder::add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const {
   if (next.nbytes == 0) return;
-  // Without dedup every replica stands for itself: what is claimed of it is yet to be checked.
+  // Without dedup every replica stands for itself: its claims are yet to be checked.
   const auto together = [&](Replica a, Replica b) {
     return !op.exec || (options_.dedup && table_.labels(*op.exec)[a] == table_.labels(*op.exec)[b]);
   };

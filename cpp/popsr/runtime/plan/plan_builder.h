@@ -33,7 +33,8 @@ class PlanBuilder {
 
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.
-  void spread(const LoweredOp& op, BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
+  void fill_storage(const LoweredOp& op, BufferId buffer, PartitionId exec,
+                    std::vector<BlockCopy>& copies) const;
   /// Appends a copy, merging it with the one before when both sides continue and the same replicas run both.
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
   /// Memory of temporaries of one instruction.

@@ -178,7 +178,7 @@ PartitionId Session::device_rows(TensorId state, PartitionId known) const {
   });
 }
 
-/// After a run that ended in its middle nothing is known but what the device holds.
+/// After a run that ended in its middle only the values on the device are known.
 void Session::read_back_facts() {
   PartitionTable& table = ir_->partitions();
   for (std::size_t i = 0; i < state_->states.size(); ++i) {

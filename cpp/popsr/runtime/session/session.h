@@ -110,7 +110,7 @@ class Session {
   std::vector<RowCopy> prepare_write(std::span<const VariableRows> rows);
   std::vector<std::span<const std::byte>> row_views(TensorId id) const;
   std::size_t host_bytes(TensorId id, HostRows rows) const;
-  /// Where members of one group differ, if they do.
+  /// The first difference between members of one group, if there is one.
   std::optional<Divergence> divergence(TensorId id) const;
   /// True if the program writes the variable.
   bool is_written(TensorId id) const;

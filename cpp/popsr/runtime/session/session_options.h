@@ -11,7 +11,7 @@ struct SessionOptions {
   std::uint64_t seed = 0;
   bool dedup = true;  ///< False: every replica is stored and computed separately, with the same bits.
   /// Implies dedup = false when it is not 0: the probability with which the claims of the analysis about an
-  /// op are compared after it ran; 1 compares all, also of products that else are folded into their
+  /// op are compared after it ran; 1 compares all, also of products that else are fused into their
   /// consumers.
   double check = 0;
   int num_threads = 0;        ///< 0 = the process default.
@@ -19,7 +19,7 @@ struct SessionOptions {
   bool strict_labels =
       false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
   /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
-  /// next op; products are not folded into their consumers.
+  /// next op; products are not fused into their consumers.
   bool check_floats = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace popsr {
 
-/// What the host has a row of, for one variable.
+/// The rows that the host has of one variable.
 enum class HostRows : std::uint8_t {
   kGroups,    ///< [num_groups, *shape]: the first replica of each group.
   kReplicas,  ///< [replication, *shape].
@@ -29,7 +29,7 @@ void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows,
 /// The bytes that read_rows(kGroups) copies, where they are: valid until the program runs or the variable is
 /// written.
 std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
-/// What is to be copied from a row of the host to a block of the device.
+/// A copy from a row of the host to a block of the device.
 struct RowCopy {
   std::byte* block = nullptr;
   const std::byte* row = nullptr;
