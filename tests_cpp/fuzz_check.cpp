@@ -275,7 +275,7 @@ std::vector<Mask> block_masks(std::span<const std::uint32_t> labels) {
 
 bool may_part(const PartitionAnalysis& facts) {
   const Ir& ir = facts.ir();
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const auto groups = exchange_groups(ir, ir.op(id));
     if (!groups) continue;
     for (const ContextId c : facts.contexts(ir.op(id).graph)) {
@@ -310,7 +310,7 @@ namespace {
 std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   PartitionTable& table = ir.partitions();
   std::map<StreamId, PartitionId> rows;
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     if (!ir.stream(id).to_device || ir.stream(id).mode != StreamMode::kReplicate) continue;
     const std::size_t choice = (static_cast<std::size_t>(ir.replication()) + id * 5) % 4;
     if (choice == 0) rows[id] = table.top();

@@ -58,15 +58,15 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
       replicas_(static_cast<std::size_t>(ir.replication())),
       all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
   POPSR_CHECK(replicas_ <= 64);
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     PartitionId fed = ir.partitions().bottom();
     if (ir.stream(id).mode != StreamMode::kReplicate) fed = ir.partitions().top();
     if (const auto found = rows.find(id); found != rows.end()) fed = found->second;
     const std::span<const std::uint32_t> labels = ir.partitions().labels(fed);
     rows_.emplace_back(labels.begin(), labels.end());
   }
-  for (TensorId t = 0; t < ir.num_tensors(); ++t) place_.push_back(t);
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     // By the name, not by Tensor::storage: that an op works in place is part of what is checked.
     if (op.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
@@ -145,7 +145,7 @@ void Herbrand::set_kind(Step& step) {
     step.kind = name == "remote_store" ? Kind::kRemoteStore : Kind::kRemoteLoad;
     const auto entry = op.optional_attr<std::int64_t>("entry");
     step.dynamic = !entry;
-    for (const TensorId t : ir_.remote(op.attr<RemoteRef>("remote_buffer").id).entries) {
+    for (const TensorId t : ir_.remote(op.attr<RemoteId>("remote_buffer")).entries) {
       if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(ir_.tensor(t).index);
     }
     if (entry) step.entries.erase(step.entries.begin(), step.entries.end() - 1);
@@ -153,7 +153,7 @@ void Herbrand::set_kind(Step& step) {
   }
   if (name == "host_load") {
     step.kind = Kind::kLoad;
-    step.stream = op.attr<StreamRef>("h2d_stream").id;
+    step.stream = op.attr<StreamId>("h2d_stream");
     return;
   }
   if (name == "host_store") step.kind = Kind::kNothing;
@@ -299,7 +299,7 @@ bool Herbrand::run(std::uint32_t graph, std::size_t base, PathId path, Mask acti
     const TensorId t = ir_.graph(GraphId{graph}).tensors[c];
     observer_->value({.path = path, .role = Role::kLast, .index = t}, terms(base, c), active);
   }
-  for (StreamId s = 0; s < ir_.num_streams(); ++s) {
+  for (const StreamId s : ids<StreamId>(ir_.num_streams())) {
     observer_->value({.path = path, .role = Role::kPosition, .index = s},
                      std::span(positions_).subspan(s * replicas_, replicas_), active);
   }
@@ -381,7 +381,7 @@ void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask a
 }
 
 PathId Herbrand::path_into(PathId outer, const Step& step, std::uint32_t graph, std::uint32_t branch) {
-  const auto next = static_cast<PathId>(paths_.size());
+  const auto next = PathId(paths_.size());
   const auto [it, fresh] = path_ids_.try_emplace({outer, step.position, branch}, next);
   if (fresh) paths_.push_back({outer, GraphId{graph}, step.position, branch});
   return it->second;

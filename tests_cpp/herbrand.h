@@ -26,7 +26,7 @@ using Mask = std::uint64_t;
 /// A way to a graph: the ops that call it, from the main graph on. Iterations of a loop share it.
 using PathId = std::uint32_t;
 struct Path {
-  PathId outer = 0;
+  PathId outer = {};
   GraphId graph;               ///< Where it leads; the main graph for path 0.
   std::uint32_t position = 0;  ///< Of the calling op in the outer graph.
   std::uint32_t branch = 0;    ///< 1 for the else branch of a conditional.
@@ -40,7 +40,7 @@ enum class Role : std::uint8_t {
   kPosition,  ///< Where stream `index` stands as the graph ends.
 };
 struct Place {
-  PathId path = 0;
+  PathId path = {};
   Role role = Role::kOutput;
   std::uint32_t op = 0;  ///< Position in the graph, for kOutput and kWritten.
   std::uint32_t index = 0;
@@ -110,7 +110,7 @@ class Herbrand {
     std::vector<Mask> groups = {};           ///< Of each replica.
     std::vector<std::uint64_t> number = {};  ///< Of a group, or the source of a permute plus one.
     std::uint64_t root = 0;
-    StreamId stream = 0;
+    StreamId stream = {};
     std::int64_t count = 0;
     std::vector<Body> bodies = {};
   };

@@ -61,7 +61,7 @@ TensorId cast(Program& p, TensorId t, DType dtype) { return p("cast", {t}, {}, {
 StreamId store(Program& p, TensorId t) {
   const StreamId stream =
       p.ir.add_stream("out", {DType::kFloat32, p.ir.tensor(t).type.shape}, false, StreamMode::kReplicate);
-  p.emit("host_store", {cast(p, t, DType::kFloat32)}, {{"d2h_stream", StreamRef{stream}}});
+  p.emit("host_store", {cast(p, t, DType::kFloat32)}, {{"d2h_stream", stream}});
   return stream;
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("a convolution takes operands of two dtypes and multiplies before it r
         store(p, p(op, {cast(p, t, DType::kFloat32), cast(p, weight, DType::kFloat32)}, {}, attrs));
     std::vector<std::vector<float>> data(p.ir.num_streams());
     std::vector<StreamBuffer> buffers(p.ir.num_streams());
-    for (StreamId id = 0; id < p.ir.num_streams(); ++id) {
+    for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
       const Stream& stream = p.ir.stream(id);
       data[id].resize(static_cast<std::size_t>((stream.mode == StreamMode::kBroadcast ? 1 : 2) *
                                                num_elements(stream.type.shape)));

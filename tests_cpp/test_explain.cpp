@@ -65,7 +65,7 @@ TEST_CASE("explain: a store without a rule is a lint for each entry it may reach
   Program p(2, changed("remote_store", [](OpDef& def) { def.partition = meet_of_inputs; }));
   const RemoteId buffer = p.ir.add_remote_buffer(test::kVector, 3);
   const TensorId offset = p.load("offset", StreamMode::kBroadcast, {DType::kInt32, {}});
-  p.emit("remote_store", {p.variable("w"), offset}, {{"remote_buffer", RemoteRef{buffer}}});
+  p.emit("remote_store", {p.variable("w"), offset}, {{"remote_buffer", buffer}});
   const PartitionAnalysis facts(p.ir);
   Explainer explainer(facts);
   const std::vector<Lint> lints = lints_of(explainer, 9);

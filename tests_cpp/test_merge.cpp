@@ -212,10 +212,10 @@ TEST_CASE("merge: streams and remote entries keep their order") {
   const StreamId stream = p.ir.add_stream("s", kVector, true, StreamMode::kReplicate);
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 3);
   const auto load = [&](const char* name) {
-    return p("host_load", {}, name, {{"h2d_stream", StreamRef{stream}}});
+    return p("host_load", {}, name, {{"h2d_stream", stream}});
   };
   const auto entry = [&](std::int64_t e) {
-    return Attrs{{"remote_buffer", RemoteRef{buffer}}, {"entry", e}};
+    return Attrs{{"remote_buffer", buffer}, {"entry", e}};
   };
   const TensorId first = load("first"), second = load("second");  // the same stream: in order
   p.emit("remote_store", {first}, entry(0));
@@ -238,11 +238,11 @@ TEST_CASE("merge: graphs that are called, and prints, are not passed") {
   const GraphId graph = p.ir.create_graph("body");
   p.at = graph;
   const TensorId t = p.input("t");
-  p.emit("remote_store", {t}, {{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}});
+  p.emit("remote_store", {t}, {{"remote_buffer", buffer}, {"entry", std::int64_t{0}}});
   p("replicated_all_reduce", {t}, "a");
   p("replicated_all_reduce", {t}, "b");
   p.at = kMainGraph;
-  const Attrs entry{{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}};
+  const Attrs entry{{"remote_buffer", buffer}, {"entry", std::int64_t{0}}};
   p("remote_load", {}, "before", entry);
   p.emit("call", {x}, {{"graph", graph}});
   p("remote_load", {}, "after", entry);

@@ -106,7 +106,7 @@ void check_consistent(const Ir& ir) {
     check_tensors(ir, ir.graph({g}));
     check_ops(ir, ir.graph({g}), first_uses);
   }
-  for (TensorId t = 0; t < ir.num_tensors(); ++t) {
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
     const auto it = first_uses.find(t);
     CHECK(ir.tensor(t).first_use == (it == first_uses.end() ? kNone : it->second));
   }

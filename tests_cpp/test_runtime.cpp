@@ -26,7 +26,7 @@ std::shared_ptr<const Ir> borrow(const Program& program) {
 struct Streams {
   explicit Streams(const Ir& ir, std::int64_t transfers = 1)
       : data(ir.num_streams()), buffers(ir.num_streams()) {
-    for (StreamId id = 0; id < ir.num_streams(); ++id) {
+    for (const StreamId id : ids<StreamId>(ir.num_streams())) {
       const Stream& stream = ir.stream(id);
       const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir.replication();
       data[id].resize(static_cast<std::size_t>(transfers * rows * num_elements(stream.type.shape)));
@@ -42,7 +42,7 @@ struct Streams {
 StreamId store(Program& program, TensorId t, std::string name) {
   const StreamId stream =
       program.ir.add_stream(name, program.ir.tensor(t).type, false, StreamMode::kReplicate);
-  program.emit("host_store", {t}, {{"d2h_stream", StreamRef{stream}}});
+  program.emit("host_store", {t}, {{"d2h_stream", stream}});
   return stream;
 }
 
@@ -431,8 +431,8 @@ TEST_CASE("a stream that is read more often than there is data is refused before
   const TensorId a = p.load("a");
   p.sequence = SequenceMode::kOrdered;
   p("accumulate_", {v, a}, "v1");
-  const StreamId stream = 0;
-  for (int i = 0; i < 2; ++i) p("host_load", {}, "again", {{"h2d_stream", StreamRef{stream}}});
+  const StreamId stream = {};
+  for (int i = 0; i < 2; ++i) p("host_load", {}, "again", {{"h2d_stream", stream}});
   Session session(borrow(p), {});
   Streams two(p.ir, 2);
   CHECK(test::error_of<ShapeError>([&] { session.run(two.buffers, {}); }).find("run: stream 'a_stream'") ==

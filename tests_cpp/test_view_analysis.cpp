@@ -99,7 +99,7 @@ void load_halves(Views& p, bool merged) {
   const TensorId first = p.half(x, 0, "first"), second = p.half(x, 1, "second");
   const RemoteId equal = p.ir.add_remote_buffer(kHalf, 1), other = p.ir.add_remote_buffer(kHalf, 1);
   const auto entry = [](RemoteId id) {
-    return test::Attrs{{"remote_buffer", RemoteRef{id}}, {"entry", std::int64_t{0}}};
+    return test::Attrs{{"remote_buffer", id}, {"entry", std::int64_t{0}}};
   };
   p.emit("remote_store", {p.load("a", kEqual, kHalf)}, entry(equal));
   p.emit("remote_store", {p.load("b", StreamMode::kReplicate, kHalf)}, entry(other));
@@ -259,7 +259,7 @@ TEST_CASE("view facts: exchanges into one buffer merge where its parts are apart
     p.sequence = SequenceMode::kOrdered;
     for (const TensorId part : {a, b}) {
       p("remote_load_", {part}, {},
-        {{"remote_buffer", RemoteRef{p.ir.add_remote_buffer(kHalf, 1)}}, {"entry", std::int64_t{0}}});
+        {{"remote_buffer", p.ir.add_remote_buffer(kHalf, 1)}, {"entry", std::int64_t{0}}});
     }
     CHECK(merge_exchange(p.ir) == static_cast<std::size_t>(second));
   }

@@ -52,7 +52,7 @@ struct Outcome {
 };
 
 bool has_products(const Ir& ir) {
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const std::string_view name = ir.op(id).def->name;
     if (name.starts_with("matmul") || name.starts_with("conv")) return true;
   }
@@ -113,7 +113,7 @@ class BitJudge {
     while (inputs_.size() <= run) {
       const std::size_t k = inputs_.size();
       std::vector<Bytes>& data = inputs_.emplace_back(ir_.num_streams());
-      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+      for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
         const Stream& stream = ir_.stream(id);
         if (!stream.to_device || reads_[id] == 0) continue;
         data[id].resize(size_of_stream(id));
@@ -170,7 +170,7 @@ class BitJudge {
     outcome.outputs.resize(ir_.num_streams());
     std::vector<StreamBuffer> buffers(ir_.num_streams());
     const std::vector<Bytes>& data = inputs(run);
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
       if (reads_[id] == 0) continue;
       if (ir_.stream(id).to_device) {
         // The runtime reads it only.
@@ -198,7 +198,7 @@ class BitJudge {
     ++verdict_.sessions;
     reads_ = session.plan().stream_reads();
     std::size_t moved = 0;
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) moved += size_of_stream(id);
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) moved += size_of_stream(id);
     verdict_.too_large = moved > kMaxMoved;
     if (verdict_.too_large) return;
     for (int run = 0; run < options_.runs; ++run) {
@@ -227,7 +227,7 @@ class BitJudge {
   }
 
   void compare(const Way& way, std::size_t run, const Outcome& outcome, const Outcome& expected) {
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
       compare(way, run, ir_.stream(id).name, ir_.stream(id).type, outcome.outputs[id], expected.outputs[id]);
     }
     for (std::size_t v = 0; v < variables_.size(); ++v) {
@@ -253,7 +253,7 @@ class BitJudge {
     for (std::size_t run = 0; run < expected_.size(); ++run) {
       const Outcome& outcome = expected_[run];
       if (!outcome.error.empty()) return;
-      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+      for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
         if (ir_.stream(id).to_device || reads_[id] == 0) continue;
         check_stream(run, id, stored.of(id), outcome.outputs[id]);
       }

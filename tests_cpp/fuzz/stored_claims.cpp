@@ -43,7 +43,7 @@ void StoredClaims::walk(ContextId id) {
 }
 
 void StoredClaims::store(const Context& context, const Op& op) {
-  auto& claims = claims_[op.attr<StreamRef>("d2h_stream").id];
+  auto& claims = claims_[op.attr<StreamId>("d2h_stream")];
   if (!claims) return;
   const TensorId storage = flow_.storage_of(op.inputs[0]);
   const std::int32_t time = flow_.time_before(context.graph, op.inputs[0], op.position);
@@ -56,7 +56,7 @@ void StoredClaims::drop(GraphId id) {
     const Op& op = facts_.ir().op(each);
     for (const OpId part : parts_of(op)) {
       if (is_store(facts_.ir().op(part)))
-        claims_[facts_.ir().op(part).attr<StreamRef>("d2h_stream").id].reset();
+        claims_[facts_.ir().op(part).attr<StreamId>("d2h_stream")].reset();
     }
     for (const CalledGraph& called : called_graphs(facts_.ir(), op)) drop(called.graph);
   }

@@ -13,22 +13,10 @@
 
 namespace popsr {
 
-/// Wraps a StreamId so that the variant can tell it from an integer.
-struct StreamRef {
-  StreamId id = 0;
-  bool operator==(const StreamRef&) const = default;
-};
-
-/// Likewise for remote buffers.
-struct RemoteRef {
-  RemoteId id = 0;
-  bool operator==(const RemoteRef&) const = default;
-};
-
 /// std::monostate = absent (only as the value of an optional attribute).
 using Attribute =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
-                 std::vector<double>, DType, GraphId, StreamRef, RemoteRef, ReplicaGrouping>;
+                 std::vector<double>, DType, GraphId, StreamId, RemoteId, ReplicaGrouping>;
 
 enum class AttrType {
   kBool,

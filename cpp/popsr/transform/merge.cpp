@@ -190,7 +190,7 @@ Digest digest_of(const Ir& ir, const Context& context) {
       digest.emplace_back(outputs[k], times[outputs[k]]++, facts.outputs[k]);
     }
     for (const auto& [storage, fact] : facts.written) digest.emplace_back(storage, times[storage]++, fact);
-    digest.emplace_back((std::uint32_t{1} << 31) + op.id, 0, facts.seeds);
+    digest.emplace_back((std::uint32_t{1} << 31) + op.id.value, 0, facts.seeds);
   };
   const std::vector<OpId>& ops = ir.graph(context.graph).ops;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -207,8 +207,8 @@ Digest digest_of(const Ir& ir, const Context& context) {
 struct AllFacts {
   explicit AllFacts(const Ir& ir) {
     const PartitionAnalysis facts(ir);
-    for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
-      for (const ContextId id : facts.contexts(GraphId{g})) {
+    for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
+      for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);
         contexts.emplace_back(g, context.exec, context.inputs, context.last, context.final_remote,
                               digest_of(ir, context));
@@ -225,7 +225,7 @@ std::size_t merge_everywhere(Ir& ir, const KeyOf& key_of) {
   const AllFacts before(ir);
   Transaction transaction(ir);
   std::size_t merged = 0;
-  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) merged += merge_in(ir, GraphId{g}, 0, key_of);
+  for (const GraphId graph : ids<GraphId>(ir.num_graphs())) merged += merge_in(ir, graph, 0, key_of);
   if (merged > 0) POPSR_CHECK(AllFacts(ir).contexts == before.contexts);
   transaction.commit();
   return merged;

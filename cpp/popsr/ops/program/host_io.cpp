@@ -24,7 +24,7 @@ const std::byte* in_block(const ExchangeRun& run, std::uint32_t block) {
 // ---------------------------------------------------------------------------------------------------
 
 const Stream& stream_of(const InferContext& context, std::string_view attr, bool to_device) {
-  const Stream& stream = context.ir.stream(context.op.attr<StreamRef>(attr).id);
+  const Stream& stream = context.ir.stream(context.op.attr<StreamId>(attr));
   if (stream.to_device != to_device) {
     raise<GraphError>("{}: stream '{}' goes the other way, got a {} stream, expected a {} stream",
                       context.name(), stream.name, stream.to_device ? "host-to-device" : "device-to-host",
@@ -45,11 +45,11 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
 }
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
-  return context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id).mode != StreamMode::kReplicate;
+  return context.ir.stream(context.op.attr<StreamId>("h2d_stream")).mode != StreamMode::kReplicate;
 }
 
 ExchangeKernel host_load(const ExchangeSpec& spec) {
-  return [stream = spec.op.attr<StreamRef>("h2d_stream").id, replicas = spec.out_replicas,
+  return [stream = spec.op.attr<StreamId>("h2d_stream"), replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (run.active(replicas[b])) copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
@@ -75,7 +75,7 @@ std::vector<OutputDef> infer_host_store(const InferContext& context) {
 }
 
 ExchangeKernel host_store(const ExchangeSpec& spec) {
-  return [stream = spec.op.attr<StreamRef>("d2h_stream").id,
+  return [stream = spec.op.attr<StreamId>("d2h_stream"),
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
     for (Replica r = 0; r < labels.size(); ++r) {

@@ -10,7 +10,7 @@ namespace popsr {
 namespace {
 
 const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) {
-  return ir.remote(op.attr<RemoteRef>("remote_buffer").id);
+  return ir.remote(op.attr<RemoteId>("remote_buffer"));
 }
 
 [[noreturn]] void raise_out_of_range(std::string_view op, std::int64_t offset, const RemoteBuffer& buffer) {

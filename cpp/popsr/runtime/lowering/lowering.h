@@ -28,7 +28,7 @@ struct Buffer {
   TensorId tensor = kNone;  ///< The tensor it was made for: names, variables, constants.
   TensorType type = {};
   BufferKind kind = BufferKind::kActivation;
-  PartitionId storage = 0;  ///< Set by layout: meet of the facts over its lifetime.
+  PartitionId storage = {};  ///< Set by layout: meet of the facts over its lifetime.
 };
 
 /// Where an instruction stands in calls, loops and branches; the noise key is folded along it.
@@ -67,7 +67,7 @@ struct LoweredOp {
   std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
   std::vector<BufferId> out = {};
   std::vector<PartitionId> facts = {};  ///< Of each output, right after.
-  PartitionId seeds = 0;
+  PartitionId seeds = {};
   PathId path = 0;
   /// Inside conditionals: replicas that certainly run it together.
   std::optional<PartitionId> exec = {};
@@ -81,7 +81,7 @@ struct LoweredOp {
   // Folded product: its inputs replace in[sink->product_input].
   std::optional<FoldSink> sink = {};
   const Op* product = nullptr;
-  PartitionId product_seeds = 0;
+  PartitionId product_seeds = {};
   PathId product_path = 0;
   BufferId lhs = kNone, rhs = kNone;
   /// Products that are accumulated one after another into in[0], of which `op` is the last, or which it then

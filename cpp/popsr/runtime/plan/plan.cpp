@@ -27,10 +27,10 @@ void count_streams(std::span<const Instruction> instructions, std::int64_t times
       std::vector<std::int64_t> other = reads;
       count_streams(instruction.body, times, reads);
       count_streams(instruction.else_body, times, other);
-      for (StreamId id = 0; id < reads.size(); ++id) reads[id] = std::max(reads[id], other[id]);
+      for (const StreamId id : ids<StreamId>(reads.size())) reads[id] = std::max(reads[id], other[id]);
     } else if (instruction.op) {
       for (const Attribute& value : instruction.op->attrs) {
-        if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;
+        if (const auto* stream = std::get_if<StreamId>(&value)) reads[*stream] += times;
       }
     }
   }

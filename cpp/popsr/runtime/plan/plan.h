@@ -50,7 +50,7 @@ struct BlockCopy {
 struct Claim {
   BufferId buffer = kNone;
   std::size_t output = 0;
-  PartitionId fact = 0;
+  PartitionId fact = {};
 };
 
 /// A product that is accumulated on the way, in all blocks.

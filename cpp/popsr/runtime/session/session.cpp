@@ -43,7 +43,7 @@ void add_stats(const std::vector<Instruction>& instructions, SessionStats& stats
 
 std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
   std::vector<std::optional<SeedRule>> rules;
-  for (OpId id = 0; id < ir.num_ops(); ++id) rules.push_back(ir.op(id).seeds);
+  for (const OpId id : ids<OpId>(ir.num_ops())) rules.push_back(ir.op(id).seeds);
   return rules;
 }
 
@@ -151,7 +151,7 @@ std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir>
 Assumptions initial_assumptions(const Ir& ir) {
   Assumptions result;
   const RowGroups groups(ir);
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     const Stream& stream = ir.stream(id);
     if (stream.to_device && stream.mode == StreamMode::kReplicate && is_small(stream)) {
       result.rows[id] = ir.partitions().top();
@@ -190,7 +190,7 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
     state_->start.push_back(facts->start(id));
   }
   state_->home = state_->start;
-  for (StreamId id = 0; id < ir_->num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir_->num_streams())) {
     const Stream& stream = ir_->stream(id);
     if (!stream.to_device || stream.mode != StreamMode::kReplicate) continue;
     (is_small(stream) ? state_->small : state_->large).push_back(id);
@@ -239,7 +239,7 @@ std::shared_ptr<const PartitionAnalysis> Session::facts() const { return current
 
 void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
   const std::vector<std::int64_t>& all = current().reads;
-  for (StreamId id = 0; id < all.size(); ++id) {
+  for (const StreamId id : ids<StreamId>(all.size())) {
     const std::int64_t reads = all[id];
     if (reads == 0) continue;
     POPSR_CHECK(id < buffers.size());
@@ -430,7 +430,7 @@ SessionMemory Session::memory() const {
 
 std::vector<StreamId> Session::used_streams() const {
   std::vector<StreamId> used;
-  for (StreamId id = 0; id < current().reads.size(); ++id) {
+  for (const StreamId id : ids<StreamId>(current().reads.size())) {
     if (current().reads[id] > 0) used.push_back(id);
   }
   return used;
