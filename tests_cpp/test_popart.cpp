@@ -79,7 +79,7 @@ TEST_CASE("popart values: true of what is false already is a disagreement") {
   for (const bool said : {false, true}) values.set(1, 0, said);
   values.set(2, 0, false);
   values.set(2, 1, true);  // another time
-  CHECK(values.disagreements() == std::set<TensorId>{1});
+  CHECK(values.disagreements() == std::set{TensorId(1)});
   values.clear_flags();
   CHECK(values.disagreements().empty());
 }

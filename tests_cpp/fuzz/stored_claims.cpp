@@ -51,12 +51,11 @@ void StoredClaims::store(const Context& context, const Op& op) {
 }
 
 void StoredClaims::drop(GraphId id) {
-  if (!dropped_.insert(id.value).second) return;
+  if (!dropped_.insert(id).second) return;
   for (const OpId each : facts_.ir().graph(id).ops) {
     const Op& op = facts_.ir().op(each);
     for (const OpId part : parts_of(op)) {
-      if (is_store(facts_.ir().op(part)))
-        claims_[facts_.ir().op(part).attr<StreamId>("d2h_stream")].reset();
+      if (is_store(facts_.ir().op(part))) claims_[facts_.ir().op(part).attr<StreamId>("d2h_stream")].reset();
     }
     for (const CalledGraph& called : called_graphs(facts_.ir(), op)) drop(called.graph);
   }

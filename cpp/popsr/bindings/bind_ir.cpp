@@ -95,9 +95,9 @@ py::tuple describe_new(const Ir& ir, TensorId id) {
 }
 
 /// (op, what its outputs are)
-py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inputs,
-               const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
-               int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
+py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inputs, const py::dict& attrs,
+               std::vector<std::string> output_names, LocationId location, int sequence,
+               bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
   const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
@@ -250,9 +250,8 @@ std::vector<GraphId> called_graphs(const Ir& ir, GraphId graph) {
 TensorType read_type(const std::string& dtype, const Shape& shape) { return {dtype_from_name(dtype), shape}; }
 
 /// (graph, op, tensors that are of that graph now)
-py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count,
-                  const std::string& stem, bool carries, LocationId location, std::uint32_t ipu,
-                  bool on_io_tiles) {
+py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count, const std::string& stem,
+                  bool carries, LocationId location, std::uint32_t ipu, bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
   Outlined made = ir.outline(id, first,
@@ -270,8 +269,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            [](Ir& self, const std::string& name) { return self.create_named_graph(name); })
       .def("skip_subgraph_number", &Ir::skip_subgraph_number)
       .def("add_input",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const Shape& meta_shape, bool by_ref) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const Shape& meta_shape, bool by_ref) {
              return self.add_input(checked_graph(self, graph), name, read_type(dtype, shape), meta_shape,
                                    by_ref);
            })
@@ -293,8 +292,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
                  location);
            })
       .def("add_constant",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const py::array& data) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const py::array& data) {
              return self.add_constant(checked_graph(self, graph), name, read_type(dtype, shape),
                                       copy_data(data));
            })
@@ -332,9 +331,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("emit", &emit)
       .def("add_called_input",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const Shape& meta_shape, bool by_ref,
-              const std::vector<std::pair<OpId, TensorId>>& operands) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const Shape& meta_shape, bool by_ref, const std::vector<std::pair<OpId, TensorId>>& operands) {
              std::vector<SiteOperand> checked;
              for (const auto& [op, tensor] : operands) {
                checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
@@ -345,8 +343,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
       .def("outline", &outline)
       .def("mark_modified",
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
-      .def("clear_sequence",
-           [](Ir& self, GraphId graph) { self.clear_sequence(checked_graph(self, graph)); })
+      .def("clear_sequence", [](Ir& self, GraphId graph) { self.clear_sequence(checked_graph(self, graph)); })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }

@@ -173,7 +173,7 @@ class SessionHandle {
   Session session_;
   bool checks_;
   std::vector<UsedStream> streams_;
-  std::vector<StreamBuffer> buffers_;
+  IdVector<StreamId, StreamBuffer> buffers_;
 };
 
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,

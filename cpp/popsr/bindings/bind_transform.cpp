@@ -26,9 +26,9 @@ std::vector<ExpectedConnection> from_pairs(const Ir& ir, const Connections& pair
 }
 
 std::map<GraphId, GradTuple> differentiate(Ir& ir, GraphId forward,
-                                                 std::optional<std::vector<TensorId>> provided,
-                                                 std::optional<std::vector<TensorId>> required,
-                                                 const std::vector<GradTuple>& called) {
+                                           std::optional<std::vector<TensorId>> provided,
+                                           std::optional<std::vector<TensorId>> required,
+                                           const std::vector<GradTuple>& called) {
   const kernels::FloatEnvironment environment;
   AutodiffOptions options{.grads_provided = std::move(provided), .grads_required = std::move(required)};
   for (const auto& [fwd, graph, inputs, outputs] : called) {

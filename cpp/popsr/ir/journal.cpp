@@ -141,7 +141,8 @@ void Journal::keep_first_use(TensorId id) {
 }
 
 void Journal::keep_index(TensorId id) {
-  if (id.index() < begun().tensors) log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
+  if (id.index() < begun().tensors)
+    log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
 }
 
 void Journal::keep_name(TensorId id) {
@@ -239,10 +240,14 @@ void Journal::undo(const Schedule& entry) noexcept {
   ops.insert(ops.end(), entry.ops.begin(), entry.ops.end());
 }
 
-void Journal::undo(Kept<TensorId, Tensor>& entry) noexcept { std::swap(ir_.tensors_[entry.id], *entry.object); }
+void Journal::undo(Kept<TensorId, Tensor>& entry) noexcept {
+  std::swap(ir_.tensors_[entry.id], *entry.object);
+}
 void Journal::undo(Kept<OpId, Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
 void Journal::undo(Kept<GraphId, Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
-void Journal::undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept { std::swap(ir_.remotes_[entry.id], *entry.object); }
+void Journal::undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept {
+  std::swap(ir_.remotes_[entry.id], *entry.object);
+}
 void Journal::undo(Kept<TensorId, Views>& entry) noexcept {
   const auto views = ir_.views_.find(entry.id);
   if (views == ir_.views_.end()) return;

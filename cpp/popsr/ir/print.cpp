@@ -38,8 +38,7 @@ std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool
 
 std::string attr_text(const Ir& ir, const Attribute& value) {
   if (const auto* graph = std::get_if<GraphId>(&value)) return fmt::format("'{}'", ir.graph(*graph).name);
-  if (const auto* stream = std::get_if<StreamId>(&value))
-    return fmt::format("'{}'", ir.stream(*stream).name);
+  if (const auto* stream = std::get_if<StreamId>(&value)) return fmt::format("'{}'", ir.stream(*stream).name);
   return to_string(value);
 }
 

@@ -81,8 +81,8 @@ PartitionId PartitionTable::from_keys(std::span<const std::uint64_t> keys) {
 
 std::size_t PartitionTable::KeyHash::operator()(const RuleKey& key) const {
   std::uint64_t hash = 0;
-  for (const std::uint64_t part : {key.rule, key.groups, static_cast<std::uint64_t>(key.parameter),
-                                   std::uint64_t{key.in.value}}) {
+  for (const std::uint64_t part :
+       {key.rule, key.groups, static_cast<std::uint64_t>(key.parameter), std::uint64_t{key.in.value}}) {
     hash = (hash ^ part) * 0xD6E8FEB86659FD93ULL;
     hash ^= hash >> 29;
   }

@@ -147,8 +147,7 @@ void Autodiff::check_required() const {
 
 void Autodiff::visit(GraphId graph) {
   if (flows_.contains(graph)) return;
-  if (const auto given = options_.called.find(graph);
-      given != options_.called.end() && graph != root_) {
+  if (const auto given = options_.called.find(graph); given != options_.called.end() && graph != root_) {
     flows_.emplace(graph, flow_of(given->second));
     return;
   }
@@ -232,8 +231,7 @@ void Autodiff::build(GraphId graph) {
 std::map<GraphId, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
   check_inlined_size(ir, forward, "autodiff: the graph", "call it less often");
   Transaction transaction(ir);
-  std::map<GraphId, GradGraph> graphs =
-      with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
+  std::map<GraphId, GradGraph> graphs = with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
   transaction.commit();
   return graphs;
 }

@@ -115,7 +115,8 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
   GraphIndex result;
   const std::vector<TensorId>& entry = facts_.entry_tensors(graph.id);
   for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry.emplace(entry[i], i);
-  std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // (Tensor::index, position), ascending positions
+  std::vector<std::pair<std::uint32_t, std::int32_t>>
+      writes;  // (Tensor::index, position), ascending positions
   for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = ir().op(graph.ops[i]);
     if (op.def->program.control != Control::kNone) result.calls.push_back(i);

@@ -162,7 +162,8 @@ const Op* Explainer::parting(const Difference& node, RootKind root) {
   if (root != RootKind::kDivergence) return nullptr;
   // The outermost one around the value; else that which left it.
   const PartitionAnalysis& facts = flow_.facts();
-  for (NarrowingId at = flow_.context(node.value.frame).narrowing; at != kNoNarrowing; at = facts.narrowing(at).outer) {
+  for (NarrowingId at = flow_.context(node.value.frame).narrowing; at != kNoNarrowing;
+       at = facts.narrowing(at).outer) {
     if (separates(facts.narrowing(at).exec, node.r, node.s)) op = &flow_.ir().op(facts.narrowing(at).op);
   }
   return op;

@@ -220,7 +220,8 @@ ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t 
     step.op = flow.call_of(value.frame).id;
   }
   // A buffer's entry was made nowhere: where it is filled.
-  if (step.location == kUnknownLocation && i + 1 < path.size()) step.location = location_of(flow, path[i + 1].value);
+  if (step.location == kUnknownLocation && i + 1 < path.size())
+    step.location = location_of(flow, path[i + 1].value);
   step.text = explanation.root ? step_text(flow, path, i, step.kind) : derivation(flow, value);
   return step;
 }

@@ -19,7 +19,7 @@ ValueKey key_of(const Value& value) { return {value.frame, value.storage, value.
 struct Update {
   Value value;
   const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
-  PartitionId groups = {};      ///< Join of their groups.
+  PartitionId groups = {};     ///< Join of their groups.
 };
 
 class UpdateLint {

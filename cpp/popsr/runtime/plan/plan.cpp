@@ -17,17 +17,17 @@ namespace popsr {
 namespace {
 
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
-                   std::vector<std::int64_t>& reads) {
+                   IdVector<StreamId, std::int64_t>& reads) {
   for (const Instruction& instruction : instructions) {
     if (instruction.kind == Instruction::Kind::kLoop) {
       count_streams(instruction.body, times * instruction.count, reads);
     } else if (instruction.kind == Instruction::Kind::kMerged) {
       count_streams(instruction.body, times, reads);
     } else if (instruction.kind == Instruction::Kind::kConditional) {
-      std::vector<std::int64_t> other = reads;
+      IdVector<StreamId, std::int64_t> other = reads;
       count_streams(instruction.body, times, reads);
       count_streams(instruction.else_body, times, other);
-      for (const StreamId id : ids<StreamId>(reads.size())) reads[id] = std::max(reads[id], other[id]);
+      for (const StreamId id : reads.ids()) reads[id] = std::max(reads[id], other[id]);
     } else if (instruction.op) {
       for (const Attribute& value : instruction.op->attrs) {
         if (const auto* stream = std::get_if<StreamId>(&value)) reads[*stream] += times;
@@ -133,15 +133,15 @@ void Plan::count_iterations() {
     instruction.iterations = 1;
     iterations_ += instruction.count;
   }
-  const std::vector<std::int64_t> reads = stream_reads();
+  const IdVector<StreamId, std::int64_t> reads = stream_reads();
   if (iterations_ > 0 || reads.empty()) return;
-  const auto most = std::ranges::max_element(reads) - reads.begin();
-  iterations_ = reads[static_cast<std::size_t>(most)];
+  const StreamId most(std::ranges::max_element(reads) - reads.begin());
+  iterations_ = reads[most];
   if (iterations_ < 2) return;
   for (Instruction& instruction : instructions_) {
-    std::vector<std::int64_t> moved(reads.size(), 0);
+    IdVector<StreamId, std::int64_t> moved(reads.size(), 0);
     count_streams({&instruction, 1}, 1, moved);
-    instruction.iterations = moved[static_cast<std::size_t>(most)];
+    instruction.iterations = moved[most];
   }
 }
 
@@ -162,8 +162,8 @@ std::byte* Plan::block(BufferId buffer, Replica replica) const {
   return placement.base + label * placement.nbytes;
 }
 
-std::vector<std::int64_t> Plan::stream_reads() const {
-  std::vector<std::int64_t> reads(ir_->num_streams(), 0);
+IdVector<StreamId, std::int64_t> Plan::stream_reads() const {
+  IdVector<StreamId, std::int64_t> reads(ir_->num_streams(), 0);
   count_streams(instructions_, 1, reads);
   return reads;
 }

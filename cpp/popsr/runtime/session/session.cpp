@@ -76,7 +76,7 @@ struct Session::Compiled {
   Key key;
   Plan plan;
   Executor executor;
-  std::vector<std::int64_t> reads;
+  IdVector<StreamId, std::int64_t> reads;
   std::unordered_set<BufferId> written;  ///< Also kNone, where an output is not kept.
   std::vector<PartitionId> entry = {};   ///< Facts of State::states when a run starts: the fixpoint.
   std::vector<PartitionId> last = {};    ///< And when it ends.
@@ -238,12 +238,12 @@ std::shared_ptr<const PartitionAnalysis> Session::facts() const { return current
 // --- which plan
 
 void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
-  const std::vector<std::int64_t>& all = current().reads;
-  for (const StreamId id : ids<StreamId>(all.size())) {
+  const IdVector<StreamId, std::int64_t>& all = current().reads;
+  for (const StreamId id : all.ids()) {
     const std::int64_t reads = all[id];
     if (reads == 0) continue;
-    POPSR_CHECK(id < buffers.size());
-    const std::int64_t transfers = buffers[id].transfers;
+    POPSR_CHECK(id.index() < buffers.size());
+    const std::int64_t transfers = buffers[id.index()].transfers;
     if (transfers < 1 || (reads > transfers && reads % transfers != 0)) {
       raise<ShapeError>(
           "run: stream '{}' moves on {} times in a run, got data for {}, expected num_host_transfers >= {}; "
@@ -251,10 +251,10 @@ void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
           ir_->stream(id).name, reads, transfers, reads, place_text(*ir_, ir_->stream(id).location));
     }
     if (ir_->stream(id).mode != StreamMode::kEqual) continue;
-    const auto found = find_difference(*ir_, id, buffers[id], ir_->partitions().top());
+    const auto found = find_difference(*ir_, id, buffers[id.index()], ir_->partitions().top());
     if (!found) continue;
     raise<ReplicaError>("run: stream '{}' is declared equal, {}, expected equal rows; made at {}",
-                        ir_->stream(id).name, to_string(*ir_, buffers[id], *found),
+                        ir_->stream(id).name, to_string(*ir_, buffers[id.index()], *found),
                         place_text(*ir_, ir_->stream(id).location));
   }
 }
@@ -271,7 +271,7 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
   key.rows.reserve(state_->small.size());
   for (const StreamId id : state_->small) {
     const bool is_used = current().reads[id] > 0;
-    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id], r, s); };
+    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id.index()], r, s); };
     key.rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
   }
   compare_large(buffers);
@@ -283,7 +283,7 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
 void Session::compare_large(std::span<const StreamBuffer> buffers) {
   std::erase_if(state_->large, [&](StreamId id) {
     for (Replica r = 1; r < static_cast<Replica>(ir_->replication()); ++r) {
-      if (!same_rows(*ir_, id, buffers[id], 0, r)) return true;
+      if (!same_rows(*ir_, id, buffers[id.index()], 0, r)) return true;
     }
     return false;
   });
@@ -344,7 +344,8 @@ std::vector<RowDifference> Session::broken(std::span<const StreamBuffer> buffers
   for (std::size_t i = 0; i < state_->told.size(); ++i) {
     if (table.refines(state_->told[i], current().key.rows[i])) continue;
     const StreamId id = state_->small[i];
-    if (const auto found = find_difference(*ir_, id, buffers[id], state_->told[i])) result.push_back(*found);
+    if (const auto found = find_difference(*ir_, id, buffers[id.index()], state_->told[i]))
+      result.push_back(*found);
   }
   return result;
 }
@@ -430,7 +431,7 @@ SessionMemory Session::memory() const {
 
 std::vector<StreamId> Session::used_streams() const {
   std::vector<StreamId> used;
-  for (const StreamId id : ids<StreamId>(current().reads.size())) {
+  for (const StreamId id : current().reads.ids()) {
     if (current().reads[id] > 0) used.push_back(id);
   }
   return used;
