@@ -394,7 +394,7 @@ TEST_CASE("transactions: addresses of what was there stay what they were") {
   Program p(4);
   small_program(p);
   const Op& op = p.ir.op(OpId(0));
-  const OpId* const inputs = p.ir.op(OpId(1)).inputs.data();
+  const TensorId* const inputs = p.ir.op(OpId(1)).inputs.data();
   const char* const name = p.ir.tensor(TensorId(0)).name.data();
   {
     const Transaction transaction(p.ir);

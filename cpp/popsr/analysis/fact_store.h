@@ -23,7 +23,7 @@ using Written = std::pair<TensorId, PartitionId>;
 /// Facts of one op in one context.
 struct OpFacts {
   std::vector<PartitionId> outputs = {};  ///< Of all_outputs(op).
-  PartitionId seeds = {};                  ///< Seed partition; meaningful for ops that round or draw.
+  PartitionId seeds = {};                 ///< Seed partition; meaningful for ops that round or draw.
   ContextId callee = kNone;               ///< Ops that run graphs: the context of the body or then branch.
   ContextId otherwise = kNone;            ///< Conditionals: the context of the else branch.
   /// Calls and loops: tensors that they modify by reference, with their facts afterwards. Conditionals:

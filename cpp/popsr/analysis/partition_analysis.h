@@ -54,7 +54,7 @@ struct Assumptions {
 
 /// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
 struct Narrowing {
-  OpId op = kNone;        ///< kNone: no conditional, all replicas run together.
+  OpId op = kNone;                   ///< kNone: no conditional, all replicas run together.
   NarrowingId outer = kNoNarrowing;  ///< The narrowing at the conditional itself.
   PartitionId exec = {};
   auto operator<=>(const Narrowing&) const = default;
@@ -65,10 +65,10 @@ struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   std::vector<PartitionId>
-      remote;            ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
+      remote;             ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
   PartitionId exec = {};  ///< Replicas that certainly run the graph together.
   NarrowingId narrowing = {};  ///< The conditionals that made it so.
-  FactStore ops;              ///< Parallel to Graph::ops; of merged ops what their parts have.
+  FactStore ops;               ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>

@@ -5,9 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <ranges>
 #include <vector>
 
 namespace popsr {
@@ -18,9 +16,9 @@ struct NoId {
 };
 inline constexpr NoId kNone;
 
-/// The number of a thing of the kind `Tag`. An Id made of nothing is kNone, unless the kind has a natural
-/// zero (the main graph, the partition equal everywhere), which its tag declares: `static constexpr
-/// std::uint32_t kDefault = 0;`.
+/// The number of a thing of the kind `Tag`. A default-constructed Id is kNone, unless the kind has a natural
+/// zero (the main graph, the partition equal everywhere), which its tag declares:
+/// `static constexpr std::uint32_t kDefault = 0;`.
 template <class Tag>
 struct Id {
   std::uint32_t value = initial();
@@ -30,15 +28,6 @@ struct Id {
   constexpr explicit Id(std::integral auto number) : value(static_cast<std::uint32_t>(number)) {}
 
   constexpr std::size_t index() const { return value; }
-  constexpr Id& operator++() {
-    ++value;
-    return *this;
-  }
-  constexpr Id operator++(int) {
-    const Id before = *this;
-    ++value;
-    return before;
-  }
   friend constexpr bool operator==(Id, Id) = default;
   friend constexpr auto operator<=>(Id, Id) = default;
   friend constexpr std::uint32_t format_as(Id id) { return id.value; }  ///< For fmt.
@@ -53,11 +42,30 @@ struct Id {
   }
 };
 
-/// The numbers of `count` things: 0 and on.
+/// The numbers of `count` things, 0 and on: for (const OpId id : ids<OpId>(ir.num_ops())).
 template <class I>
-auto ids(std::size_t count) {
-  return std::views::iota(std::uint32_t{0}, static_cast<std::uint32_t>(count)) |
-         std::views::transform([](std::uint32_t number) { return I(number); });
+class Ids {
+ public:
+  struct Iterator {
+    I id;
+    constexpr I operator*() const { return id; }
+    constexpr Iterator& operator++() {
+      ++id.value;
+      return *this;
+    }
+    constexpr bool operator==(const Iterator&) const = default;
+  };
+
+  constexpr explicit Ids(std::size_t count) : count_(count) {}
+  constexpr Iterator begin() const { return {I(0)}; }
+  constexpr Iterator end() const { return {I(count_)}; }
+
+ private:
+  std::size_t count_;
+};
+template <class I>
+constexpr Ids<I> ids(std::size_t count) {
+  return Ids<I>(count);
 }
 
 /// An array with one element for each number of a kind: indexed by Id alone.
@@ -69,7 +77,7 @@ class IdVector : public Container {
   decltype(auto) operator[](I id) const { return Container::operator[](id.index()); }
   /// The number of the element that is appended next.
   I next() const { return I(Container::size()); }
-  auto ids() const { return popsr::ids<I>(Container::size()); }
+  Ids<I> ids() const { return popsr::ids<I>(Container::size()); }
 };
 
 }  // namespace popsr

@@ -75,7 +75,7 @@ struct Tensor {
   VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
   /// Variables whose device value is a kShard or kRemote tensor, which is their home; they are its resident.
   TensorId home = kNone, resident = kNone;
-  LocationId location = {};      ///< Of variables; op outputs have that of their op.
+  LocationId location = {};     ///< Of variables; op outputs have that of their op.
   std::int64_t shard_over = 1;  ///< Such variables: so many consecutive members of a group hold a part each.
 };
 

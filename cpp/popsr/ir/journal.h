@@ -108,9 +108,9 @@ class Journal {
     std::unique_ptr<T> object;
   };
   using Views = std::vector<TensorId>;
-  using Entry =
-      std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since, Output,
-                   Schedule, Kept<TensorId, Tensor>, Kept<OpId, Op>, Kept<GraphId, Graph>, Kept<RemoteId, RemoteBuffer>, Kept<TensorId, Views>>;
+  using Entry = std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since,
+                             Output, Schedule, Kept<TensorId, Tensor>, Kept<OpId, Op>, Kept<GraphId, Graph>,
+                             Kept<RemoteId, RemoteBuffer>, Kept<TensorId, Views>>;
 
   const Counters& begun() const { return marks_.back().counters; }
   template <class I, class T>

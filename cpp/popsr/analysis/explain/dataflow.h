@@ -160,7 +160,7 @@ class Dataflow {
       shared_facts_;  ///< Parallel to shared_writers_.
   IdVector<FrameId, Frame> frames_;
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
-      entered_;                                            ///< By caller, site, branch.
+      entered_;  ///< By caller, site, branch.
   std::unordered_map<GraphId, GraphIndex> indices_;
   IdVector<ContextId, std::vector<Nearness>>
       nearness_;  ///< By context and position in its graph; empty until asked for.
