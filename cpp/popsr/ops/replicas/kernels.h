@@ -2,16 +2,15 @@
 #pragma once
 
 #include "popsr/ir/eval.h"
+#include "popsr/ir/op_def.h"
 
 namespace popsr {
 
-enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
+/// Index of a member in its group.
+inline constexpr Attr<std::int64_t> kRoot{"root"};
 
-/// AttributeValueError with the accepted names, prefixed with `op`.
-CollectiveOp collective_op_from_name(std::string_view op, std::string_view name);
-
-/// Who receives a reduction: all members; member k its k-th chunk; the member whose index in the group is in
-/// attribute "root", while the others get zeros.
+/// Who receives a reduction: all members; member k its k-th chunk; the member kRoot, while the others get
+/// zeros.
 enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 
 /// Output element i of a replica = fold of the elements offset + i of all members, where offset is 0, or,
