@@ -62,8 +62,8 @@ std::optional<PartitionId> Claims::seeds(PathId path, const Op& op) {
 
 std::optional<PartitionId> Claims::input(const Context& context, std::uint32_t index) {
   if (context.graph != kMainGraph) return context.inputs[index];
-  const auto it = std::ranges::find(state_, index);
-  const PartitionId claimed = facts_.variable(index);
+  const auto it = std::ranges::find(state_, TensorId(index));
+  const PartitionId claimed = facts_.variable(TensorId(index));
   if (it == state_.end()) return claimed;
   return facts_.ir().partitions().join(claimed,
                                        context.inputs[static_cast<std::size_t>(it - state_.begin())]);
@@ -99,14 +99,14 @@ std::optional<PartitionId> Claims::fact(const Place& place) {
                  ? std::optional(context.ops[place.op].outputs[place.index])
                  : std::nullopt;
     case Role::kLast:
-      return last(context, place.index);
+      return last(context, TensorId(place.index));
     case Role::kPosition:
-      return position(context, place.index);
+      return position(context, StreamId(place.index));
     case Role::kWritten:
       break;
   }
   for (const auto& [storage, fact] : context.ops[place.op].written) {
-    if (storage == place.index) return fact;
+    if (storage.value == place.index) return fact;
   }
   return std::nullopt;
 }
@@ -275,7 +275,7 @@ std::vector<Mask> block_masks(std::span<const std::uint32_t> labels) {
 
 bool may_part(const PartitionAnalysis& facts) {
   const Ir& ir = facts.ir();
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const auto groups = exchange_groups(ir, ir.op(id));
     if (!groups) continue;
     for (const ContextId c : facts.contexts(ir.op(id).graph)) {
@@ -310,9 +310,9 @@ namespace {
 std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   PartitionTable& table = ir.partitions();
   std::map<StreamId, PartitionId> rows;
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     if (!ir.stream(id).to_device || ir.stream(id).mode != StreamMode::kReplicate) continue;
-    const std::size_t choice = (static_cast<std::size_t>(ir.replication()) + id * 5) % 4;
+    const std::size_t choice = (static_cast<std::size_t>(ir.replication()) + id.index() * 5) % 4;
     if (choice == 0) rows[id] = table.top();
     if (choice == 1 && ir.replication() % 2 == 0) {
       rows[id] = ReplicaGrouping::from_stride(ir.replication(), 1, 2).partition(table);

@@ -58,15 +58,15 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
       replicas_(static_cast<std::size_t>(ir.replication())),
       all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
   POPSR_CHECK(replicas_ <= 64);
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     PartitionId fed = ir.partitions().bottom();
     if (ir.stream(id).mode != StreamMode::kReplicate) fed = ir.partitions().top();
     if (const auto found = rows.find(id); found != rows.end()) fed = found->second;
     const std::span<const std::uint32_t> labels = ir.partitions().labels(fed);
     rows_.emplace_back(labels.begin(), labels.end());
   }
-  for (TensorId t = 0; t < ir.num_tensors(); ++t) place_.push_back(t);
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     // By the name, not by Tensor::storage: that an op works in place is part of what is checked.
     if (op.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
@@ -77,7 +77,7 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
                           tensor.kind == TensorKind::kRemote;
     if (is_state && tensor.home == kNone) state_.push_back(t);
   }
-  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) compile(ir.graph(GraphId{g}));
+  for (const GraphId id : ids<GraphId>(ir.num_graphs())) compile(ir.graph(id));
 }
 
 std::uint32_t Herbrand::cell(TensorId tensor) const { return ir_.tensor(place_[tensor]).index; }
@@ -124,8 +124,8 @@ void Herbrand::add_bodies(Step& step) {
   std::uint32_t next = conditional ? 1 : 0;
   for (const char* name : {conditional ? "then_branch" : "graph", "else_branch"}) {
     if (step.bodies.size() == (conditional ? 2 : 1)) break;
-    Body body{.graph = step.op->get(Attr<GraphId>{name}).value, .first = next, .modified = {}};
-    next += static_cast<std::uint32_t>(ir_.graph(GraphId{body.graph}).inputs.size());
+    Body body{.graph = step.op->get(Attr<GraphId>{name}), .first = next, .modified = {}};
+    next += static_cast<std::uint32_t>(ir_.graph(body.graph).inputs.size());
     for (const std::uint32_t i : step.op->modified) {
       if (i >= body.first && i < next) body.modified.push_back(i - body.first);
     }
@@ -145,7 +145,7 @@ void Herbrand::set_kind(Step& step) {
     step.kind = name == "remote_store" ? Kind::kRemoteStore : Kind::kRemoteLoad;
     const auto entry = op.find(Attr<std::int64_t>{"entry"});
     step.dynamic = !entry;
-    for (const TensorId t : ir_.remote(op.get(Attr<RemoteRef>{"remote_buffer"}).id).entries) {
+    for (const TensorId t : ir_.remote(op.get(Attr<RemoteId>{"remote_buffer"})).entries) {
       if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(ir_.tensor(t).index);
     }
     if (entry) step.entries.erase(step.entries.begin(), step.entries.end() - 1);
@@ -153,7 +153,7 @@ void Herbrand::set_kind(Step& step) {
   }
   if (name == "host_load") {
     step.kind = Kind::kLoad;
-    step.stream = op.get(Attr<StreamRef>{"h2d_stream"}).id;
+    step.stream = op.get(Attr<StreamId>{"h2d_stream"});
     return;
   }
   if (name == "host_store") step.kind = Kind::kNothing;
@@ -215,7 +215,7 @@ void Herbrand::start() {
     for (std::size_t r = 0; r < replicas_; ++r) {
       Term& term = at(0, home.index)[r];
       if (t == otherwise_) {
-        term = mix(kSource, t, r);
+        term = mix(kSource, t.value, r);
         continue;
       }
       if (source == kNone) {
@@ -226,14 +226,14 @@ void Herbrand::start() {
       const std::vector<std::int64_t>& groups = variable.grouping->assignment();
       const auto before =
           std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
-      term = mix(kSource, source, unsign(groups[r]), unsign(before % variable.shard_over));
+      term = mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.shard_over));
     }
   }
 }
 
 void Herbrand::show_state(Role role) {
   for (const TensorId t : state_) {
-    observer_->value({.role = role, .index = t}, terms(0, ir_.tensor(t).index), all_);
+    observer_->value({.role = role, .index = t.value}, terms(0, ir_.tensor(t).index), all_);
   }
 }
 
@@ -241,13 +241,13 @@ bool Herbrand::session(std::uint64_t seed, int runs, Observer& observer) {
   observer_ = &observer;
   seed_ = mix(kSource, seed);
   top_ = 0;
-  push(code_[kMainGraph.value]);
+  push(code_[kMainGraph]);
   start();
   for (run_ = 0; run_ < unsign(runs); ++run_) {
     positions_.assign(ir_.num_streams() * replicas_, 0);
     observer_->starts(0, all_);
     show_state(Role::kInput);
-    if (!run(kMainGraph.value, 0, 0, all_)) return false;
+    if (!run(kMainGraph, 0, 0, all_)) return false;
     show_state(Role::kLast);
   }
   return true;
@@ -271,7 +271,7 @@ void Herbrand::pop(const Code& code, std::size_t base) {
   top_ = base;
 }
 
-bool Herbrand::run(std::uint32_t graph, std::size_t base, PathId path, Mask active) {
+bool Herbrand::run(GraphId graph, std::size_t base, PathId path, Mask active) {
   const Code& code = code_[graph];
   for (const Step& step : code.steps) {
     if (step.exchanges && diverged(step, path, active)) return false;
@@ -296,12 +296,12 @@ bool Herbrand::run(std::uint32_t graph, std::size_t base, PathId path, Mask acti
     }
   }
   for (const std::uint32_t c : code.rewritten) {
-    const TensorId t = ir_.graph(GraphId{graph}).tensors[c];
-    observer_->value({.path = path, .role = Role::kLast, .index = t}, terms(base, c), active);
+    const TensorId t = ir_.graph(graph).tensors[c];
+    observer_->value({.path = path, .role = Role::kLast, .index = t.value}, terms(base, c), active);
   }
-  for (StreamId s = 0; s < ir_.num_streams(); ++s) {
-    observer_->value({.path = path, .role = Role::kPosition, .index = s},
-                     std::span(positions_).subspan(s * replicas_, replicas_), active);
+  for (const StreamId s : ids<StreamId>(ir_.num_streams())) {
+    observer_->value({.path = path, .role = Role::kPosition, .index = s.value},
+                     std::span(positions_).subspan(s.index() * replicas_, replicas_), active);
   }
   return true;
 }
@@ -318,7 +318,7 @@ bool Herbrand::diverged(const Step& step, PathId path, Mask active) {
 
 /// Of replica `r`: what its result is made of.
 Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
-  Term term = mix(kApplied, step.op->id);
+  Term term = mix(kApplied, step.op->id.value);
   const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
   switch (step.kind) {
     case Kind::kMembers:
@@ -339,8 +339,8 @@ Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
       if (step.number.empty()) return mix(term, r);
       return mix(term, step.own_index ? index() : step.number[r]);
     case Kind::kLoad: {
-      Term& position = positions_[step.stream * replicas_ + r];
-      return mix(kElement, step.stream, run_, position++, rows_[step.stream][r]);
+      Term& position = positions_[step.stream.index() * replicas_ + r];
+      return mix(kElement, step.stream.value, run_, position++, rows_[step.stream][r]);
     }
     case Kind::kRemoteLoad:
       for (const std::uint32_t entry : step.entries) term = mix(term, at(0, entry)[r]);
@@ -372,7 +372,7 @@ void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask a
   for (std::uint32_t k = 0; k < step.entries.size(); ++k) {
     Term* entry = at(0, step.entries[k]);
     each(active, [&](std::size_t r) {
-      const Term stored = mix(kApplied, step.op->id, at(base, step.in[0])[r]);
+      const Term stored = mix(kApplied, step.op->id.value, at(base, step.in[0])[r]);
       entry[r] = step.dynamic ? mix(stored, k, entry[r], at(base, step.in.back())[r]) : stored;
     });
     observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(0, step.entries[k]),
@@ -380,10 +380,10 @@ void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask a
   }
 }
 
-PathId Herbrand::path_into(PathId outer, const Step& step, std::uint32_t graph, std::uint32_t branch) {
-  const auto next = static_cast<PathId>(paths_.size());
+PathId Herbrand::path_into(PathId outer, const Step& step, GraphId graph, std::uint32_t branch) {
+  const auto next = PathId(paths_.size());
   const auto [it, fresh] = path_ids_.try_emplace({outer, step.position, branch}, next);
-  if (fresh) paths_.push_back({outer, GraphId{graph}, step.position, branch});
+  if (fresh) paths_.push_back({outer, graph, step.position, branch});
   return it->second;
 }
 
@@ -467,12 +467,13 @@ void Herbrand::show_results(const Step& step, std::size_t base, PathId path, Mas
   }
   for (const std::uint32_t i : step.op->modified) {
     const TensorId t = place_[step.op->inputs[i]];
-    observer_->value({path, Role::kWritten, step.position, t}, terms(base, ir_.tensor(t).index), active);
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(base, ir_.tensor(t).index),
+                     active);
   }
   if (step.kind != Kind::kConditional) return;
   for (const TensorId t : state_) {
     if (ir_.tensor(t).kind != TensorKind::kRemote) continue;
-    observer_->value({path, Role::kWritten, step.position, t}, terms(0, ir_.tensor(t).index), active);
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(0, ir_.tensor(t).index), active);
   }
 }
 
@@ -488,13 +489,13 @@ std::string Herbrand::to_string(const Place& place) const {
       text = fmt::format("output {} of op {}", place.index, place.op);
       break;
     case Role::kWritten:
-      text = fmt::format("%{} after op {}", ir_.tensor(place.index).name, place.op);
+      text = fmt::format("%{} after op {}", ir_.tensor(TensorId(place.index)).name, place.op);
       break;
     case Role::kLast:
-      text = fmt::format("%{} at the end", ir_.tensor(place.index).name);
+      text = fmt::format("%{} at the end", ir_.tensor(TensorId(place.index)).name);
       break;
     case Role::kPosition:
-      text = fmt::format("position of stream '{}' at the end", ir_.stream(place.index).name);
+      text = fmt::format("position of stream '{}' at the end", ir_.stream(StreamId(place.index)).name);
       break;
   }
   text += fmt::format(" of graph '{}'", graph.name);

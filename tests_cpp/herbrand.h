@@ -26,7 +26,7 @@ using Mask = std::uint64_t;
 /// A way to a graph: the ops that call it, from the main graph on. Iterations of a loop share it.
 using PathId = std::uint32_t;
 struct Path {
-  PathId outer = 0;
+  PathId outer = {};
   GraphId graph;               ///< Where it leads; the main graph for path 0.
   std::uint32_t position = 0;  ///< Of the calling op in the outer graph.
   std::uint32_t branch = 0;    ///< 1 for the else branch of a conditional.
@@ -40,7 +40,7 @@ enum class Role : std::uint8_t {
   kPosition,  ///< Where stream `index` stands as the graph ends.
 };
 struct Place {
-  PathId path = 0;
+  PathId path = {};
   Role role = Role::kOutput;
   std::uint32_t op = 0;  ///< Position in the graph, for kOutput and kWritten.
   std::uint32_t index = 0;
@@ -94,7 +94,7 @@ class Herbrand {
     kConditional
   };
   struct Body {
-    std::uint32_t graph = 0;
+    GraphId graph;
     std::uint32_t first = 0;              ///< The op's input that is the graph's first one.
     std::vector<std::uint32_t> modified;  ///< Inputs of the graph that are given by reference.
   };
@@ -110,7 +110,7 @@ class Herbrand {
     std::vector<Mask> groups = {};           ///< Of each replica.
     std::vector<std::uint64_t> number = {};  ///< Of a group, or the source of a permute plus one.
     std::uint64_t root = 0;
-    StreamId stream = 0;
+    StreamId stream = {};
     std::int64_t count = 0;
     std::vector<Body> bodies = {};
   };
@@ -136,7 +136,7 @@ class Herbrand {
   std::size_t push(const Code& code);
   void pop(const Code& code, std::size_t base);
 
-  bool run(std::uint32_t graph, std::size_t base, PathId path, Mask active);
+  bool run(GraphId graph, std::size_t base, PathId path, Mask active);
   bool diverged(const Step& step, PathId path, Mask active);
   void run_local(const Step& step, std::size_t base, PathId path, Mask active);
   void run_store(const Step& step, std::size_t base, PathId path, Mask active);
@@ -146,16 +146,16 @@ class Herbrand {
   bool run_conditional(const Step& step, std::size_t base, PathId path, Mask active);
   void copy_back(const Step& step, const Body& body, std::size_t base, std::size_t inner, Mask active);
   void show_results(const Step& step, std::size_t base, PathId path, Mask active);
-  PathId path_into(PathId outer, const Step& step, std::uint32_t graph, std::uint32_t branch);
+  PathId path_into(PathId outer, const Step& step, GraphId graph, std::uint32_t branch);
 
   const Ir& ir_;
-  std::vector<std::vector<std::uint32_t>> rows_;  ///< By stream and replica: which row it is fed.
+  IdVector<StreamId, std::vector<std::uint32_t>> rows_;  ///< And by replica: which row it is fed.
   std::size_t replicas_;
   Mask all_;
-  std::vector<std::uint32_t> place_;  ///< By TensorId: the first tensor that lived where it lives.
-  std::vector<Code> code_;            ///< By graph.
-  std::vector<TensorId> state_;       ///< Of the main graph.
-  TensorId otherwise_ = kNone;        ///< Of start_otherwise.
+  IdVector<TensorId, TensorId> place_;  ///< The first tensor that lived where it lives.
+  IdVector<GraphId, Code> code_;
+  std::vector<TensorId> state_;  ///< Of the main graph.
+  TensorId otherwise_ = kNone;   ///< Of start_otherwise.
   std::vector<Path> paths_{1};
   std::map<std::tuple<PathId, std::uint32_t, std::uint32_t>, PathId> path_ids_;
   // Of the present session:

@@ -112,7 +112,7 @@ PartitionId index_for_group(const RuleContext& c, std::size_t k) {
 }
 
 StreamMode mode_of(const RuleContext& c) {
-  return c.ir.stream(c.op.get(Attr<StreamRef>{"h2d_stream"}).id).mode;
+  return c.ir.stream(c.op.get(Attr<StreamId>{"h2d_stream"})).mode;
 }
 PartitionId position_ignored(const RuleContext& c, std::size_t) {
   return mode_of(c) == StreamMode::kReplicate ? c.table.bottom() : c.exec;

@@ -47,7 +47,7 @@ struct Program {
   }
   TensorId load(std::string name, StreamMode mode = StreamMode::kReplicate, TensorType type = kVector) {
     const StreamId stream = ir.add_stream(name + "_stream", std::move(type), true, mode);
-    return (*this)("host_load", {}, std::move(name), {{"h2d_stream", StreamRef{stream}}});
+    return (*this)("host_load", {}, std::move(name), {{"h2d_stream", stream}});
   }
   TensorId variable(std::string_view name, std::optional<ReplicaGrouping> grouping = {},
                     TensorType type = kVector) {
@@ -72,7 +72,7 @@ struct Program {
 
   Ir ir;
   GraphId at = kMainGraph;
-  LocationId location = 0;
+  LocationId location = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
 };
@@ -82,7 +82,7 @@ inline Expect facts_of(const Ir& ir, const PartitionAnalysis& facts, const Expec
   Expect result;
   for (const auto& [name, text] : like) {
     const GraphId graph = [&] {
-      for (TensorId t = 0; t < ir.num_tensors(); ++t) {
+      for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
         if (ir.tensor(t).name == name) return ir.tensor(t).graph;
       }
       return kMainGraph;

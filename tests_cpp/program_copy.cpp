@@ -11,11 +11,11 @@ ProgramCopy::ProgramCopy(const Ir& from, Program& to, Replicas replicas)
   if (!replicas_.mapping)
     replicas_.mapping = [](const std::vector<std::int64_t>& mapping) { return mapping; };
   to_.sequence = SequenceMode::kOrdered;
-  for (StreamId s = 0; s < from.num_streams(); ++s) {
+  for (const StreamId s : ids<StreamId>(from.num_streams())) {
     const Stream& stream = from.stream(s);
     to_.ir.add_stream(stream.name, stream.type, stream.to_device, stream.mode);
   }
-  for (RemoteId b = 0; b < from.num_remotes(); ++b) {
+  for (const RemoteId b : ids<RemoteId>(from.num_remotes())) {
     to_.ir.add_remote_buffer(from.remote(b).type, static_cast<std::int64_t>(from.remote(b).entries.size()));
   }
   for (const TensorId t : from.graph(kMainGraph).tensors) {

@@ -118,7 +118,7 @@ TensorId RandomBuilder::any_vector() {
 TensorId RandomBuilder::keep(TensorId t, Pool pool) {
   frame().pools[pool].push_back(t);
   // By the tensor's number, not by the record: so a program with fewer stores is the same but for these.
-  if (pool == kValues && (t * 2654435761U >> 16 & 7U) < stores_) store(t);
+  if (pool == kValues && (t.value * 2654435761U >> 16 & 7U) < stores_) store(t);
   return t;
 }
 
@@ -138,7 +138,7 @@ bool RandomBuilder::attempt(std::string_view op, const std::vector<TensorId>& in
 void RandomBuilder::store(TensorId t) {
   const StreamId stream = ir().add_stream("out", type_of(t), false, StreamMode::kReplicate);
   const SequenceMode before = std::exchange(p_.sequence, SequenceMode::kUnordered);
-  p_.emit("host_store", {t}, {{"d2h_stream", StreamRef{stream}}});
+  p_.emit("host_store", {t}, {{"d2h_stream", stream}});
   p_.sequence = before;
   stored_.insert(t);
 }
@@ -151,7 +151,7 @@ TensorId RandomBuilder::load(StreamMode mode, const TensorType& type, Pool pool)
     known.push_back(ir().add_stream("stream", type, true, is_equal ? StreamMode::kEqual : mode));
   }
   const StreamId stream = known[below(known.size())];
-  const TensorId t = p_("host_load", {}, {}, {{"h2d_stream", StreamRef{stream}}});
+  const TensorId t = p_("host_load", {}, {}, {{"h2d_stream", stream}});
   if (pool == kValues) loaded_.insert(t);
   return keep(t, pool);
 }

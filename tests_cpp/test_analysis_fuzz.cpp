@@ -67,8 +67,9 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
     const Verdict before = judge(p.ir, recipe.flavour);
     if (!before.failure.empty()) show_failure(recipe);
     parted += before.divergences;
-    for (OpId op = 0; op < p.ir.num_ops(); ++op) ++kinds[p.ir.op(op).def->name];
-    for (StreamId id = 0; id < p.ir.num_streams(); ++id) equal += p.ir.stream(id).mode == StreamMode::kEqual;
+    for (const OpId op : ids<OpId>(p.ir.num_ops())) ++kinds[p.ir.op(op).def->name];
+    for (const StreamId id : ids<StreamId>(p.ir.num_streams()))
+      equal += p.ir.stream(id).mode == StreamMode::kEqual;
     merged += merge_collectives(p.ir) + merge_exchange(p.ir);
     const Verdict after = judge(p.ir, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
@@ -138,7 +139,7 @@ std::string_view cause_of(const Ir& ir, const PartitionAnalysis& facts, const Ju
   if (op.def->program.control == Control::kRepeat) return "result of a loop";
   if (op.graph == kMainGraph) return "later in the main graph";
   bool narrowed = false;
-  for (const ContextId c : facts.contexts(op.graph)) narrowed |= facts.context(c).narrowing != 0;
+  for (const ContextId c : facts.contexts(op.graph)) narrowed |= facts.context(c).narrowing != kNoNarrowing;
   return narrowed ? "inside a branch" : "inside a call or loop";
 }
 

@@ -26,7 +26,7 @@ using test::Program;
 GraphId open(Program& p, std::string_view name) { return p.at = p.ir.create_graph(name); }
 
 GradGraph differentiate(Program& p, GraphId graph, const AutodiffOptions& options = {}) {
-  return autodiff(p.ir, graph, options).at(graph.value);
+  return autodiff(p.ir, graph, options).at(graph);
 }
 
 std::string name_of(const Ir& ir, TensorId t) {
@@ -226,12 +226,12 @@ TEST_CASE("autodiff: called graphs are differentiated once, missing gradients ar
   p.ir.add_output(g, p("add", {p.ir.op(second).outputs[0], p.ir.op(second).outputs[1]}, "out"));
   const auto all = autodiff(p.ir, g);
   CHECK(all.size() == 2);
-  const GradGraph& inner = all.at(f.value);
+  const GradGraph& inner = all.at(f);
   CHECK(roles_of(p.ir, inner.inputs) == "grad y, grad z, z, b, h");
   CHECK(roles_of(p.ir, inner.outputs) == "grad a, grad b");
   // the second call's z and the forward values of both calls became outputs of g
   CHECK(p.ir.op(first).outputs.size() == 3);
-  const GradGraph& outer = all.at(g.value);
+  const GradGraph& outer = all.at(g);
   CHECK(roles_of(p.ir, outer.outputs) == "grad x, grad w");
   CHECK(ops_of(p.ir, outer.graph) == "call, init, call, add");
   const std::vector<OpId>& ops = p.ir.graph(outer.graph).ops;
@@ -248,8 +248,8 @@ TEST_CASE("autodiff: a called graph gives and takes only what its calls need") {
   const TensorId w = p.input("w");
   p.ir.add_output(g, p("call", {x, w}, "out", {{"graph", f}}));
   const auto all = autodiff(p.ir, g, {.grads_required = {{w}}});
-  CHECK(roles_of(p.ir, all.at(f.value).inputs) == "grad y, h");
-  CHECK(roles_of(p.ir, all.at(f.value).outputs) == "grad b");
+  CHECK(roles_of(p.ir, all.at(f).inputs) == "grad y, h");
+  CHECK(roles_of(p.ir, all.at(f).outputs) == "grad b");
 }
 
 TEST_CASE("autodiff: a gradient graph that is given is used") {
@@ -260,10 +260,10 @@ TEST_CASE("autodiff: a gradient graph that is given is used") {
   const TensorId x = p.input("x");
   p.ir.add_output(g, p("call", {x, p.input("w")}, "out", {{"graph", f}}));
   const std::size_t graphs = p.ir.num_graphs();
-  const auto all = autodiff(p.ir, g, {.called = {{f.value, given}}});
+  const auto all = autodiff(p.ir, g, {.called = {{f, given}}});
   CHECK(p.ir.num_graphs() == graphs + 1);
-  CHECK(all.at(f.value).graph == given.graph);
-  CHECK(ops_of(p.ir, all.at(g.value).graph) == "init, call");
+  CHECK(all.at(f).graph == given.graph);
+  CHECK(ops_of(p.ir, all.at(g).graph) == "init, call");
 }
 
 TEST_CASE("autodiff: integer inputs of called graphs take no part") {
@@ -277,7 +277,7 @@ TEST_CASE("autodiff: integer inputs of called graphs take no part") {
   const TensorId labels = p.input("labels", {DType::kInt32, {4}});
   p.ir.add_output(g, p("call", {x, labels}, "out", {{"graph", f}}));
   const auto all = autodiff(p.ir, g, {.grads_required = {{x}}});
-  CHECK(roles_of(p.ir, all.at(f.value).outputs) == "grad a");
+  CHECK(roles_of(p.ir, all.at(f).outputs) == "grad a");
   CHECK(error_of<GraphError>([&] {
           autodiff(p.ir, g);
         }).starts_with("autodiff: unable to provide required gradient of 'g_subgraph(1)/labels' i32[4]"));

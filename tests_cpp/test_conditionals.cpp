@@ -55,9 +55,9 @@ std::vector<float> variable_after(const Program& p, TensorId condition, const st
                                   TensorId v, const SessionOptions& options) {
   Session session(borrow(p), options);
   session.write_variable(condition, HostRows::kGroups, reinterpret_cast<const std::byte*>(rows.data()));
-  std::vector<std::vector<float>> data(p.ir.num_streams());
+  IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
   std::vector<StreamBuffer> buffers;
-  for (StreamId id = 0; id < data.size(); ++id) {
+  for (const StreamId id : data.ids()) {
     const Stream& stream = p.ir.stream(id);
     const std::int64_t rows_of = stream.mode == StreamMode::kBroadcast ? 1 : p.ir.replication();
     for (std::int64_t i = 0; i < rows_of * num_elements(stream.type.shape); ++i) {
@@ -125,7 +125,7 @@ TEST_CASE("analysis: a context knows the conditionals that narrowed it") {
   };
   const Context& before = facts.context(of(unnarrowed).callee);  // an equal condition parts nobody
   CHECK(before.exec == top);
-  CHECK(before.narrowing == 0);
+  CHECK(before.narrowing == kNoNarrowing);
   const Context& halves = facts.context(before.ops[0].callee);
   CHECK(facts.parting(halves, top) == inner);
   CHECK(facts.parting(halves, by_pairs) == kNone);
@@ -148,7 +148,7 @@ TEST_CASE("analysis: places that a branch writes") {
   const TensorId v = p.variable("v"), kept = p.variable("kept");
   const RemoteId buffer = p.ir.add_remote_buffer(test::kVector, 2);
   const auto remote = [buffer](std::int64_t entry) {
-    return test::Attrs{{"remote_buffer", RemoteRef{buffer}}, {"entry", entry}};
+    return test::Attrs{{"remote_buffer", buffer}, {"entry", entry}};
   };
   const GraphId writes = graph_of(p, "writes", [&] {
     const TensorId a = p.input("a"), b = p.input("b");
@@ -252,8 +252,7 @@ TEST_CASE("an offset out of range counts only where it is used") {
     const TensorId offset = p.load("offset", StreamMode::kReplicate, {DType::kInt32, {}});
     const GraphId load = graph_of(p, "load", [&] {
       const TensorId total = p.input("total");
-      p("remote_load_", {total, p.input("offset", {DType::kInt32, {}})}, {},
-        {{"remote_buffer", RemoteRef{buffer}}});
+      p("remote_load_", {total, p.input("offset", {DType::kInt32, {}})}, {}, {{"remote_buffer", buffer}});
     });
     const GraphId nothing = p.ir.create_graph("nothing");
     p.ir.mark_modified(conditional(p, condition, load, nothing, {v, offset}), 1);

@@ -61,7 +61,7 @@ TensorId cast(Program& p, TensorId t, DType dtype) { return p("cast", {t}, {}, {
 StreamId store(Program& p, TensorId t) {
   const StreamId stream =
       p.ir.add_stream("out", {DType::kFloat32, p.ir.tensor(t).type.shape}, false, StreamMode::kReplicate);
-  p.emit("host_store", {cast(p, t, DType::kFloat32)}, {{"d2h_stream", StreamRef{stream}}});
+  p.emit("host_store", {cast(p, t, DType::kFloat32)}, {{"d2h_stream", stream}});
   return stream;
 }
 
@@ -82,18 +82,18 @@ TEST_CASE("a convolution takes operands of two dtypes and multiplies before it r
     const StreamId got = store(p, p("scaled_" + op, {t, weight, scale}, {}, attrs));
     const StreamId exact =
         store(p, p(op, {cast(p, t, DType::kFloat32), cast(p, weight, DType::kFloat32)}, {}, attrs));
-    std::vector<std::vector<float>> data(p.ir.num_streams());
-    std::vector<StreamBuffer> buffers(p.ir.num_streams());
-    for (StreamId id = 0; id < p.ir.num_streams(); ++id) {
+    IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
+    IdVector<StreamId, StreamBuffer> buffers(p.ir.num_streams());
+    for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
       const Stream& stream = p.ir.stream(id);
       data[id].resize(static_cast<std::size_t>((stream.mode == StreamMode::kBroadcast ? 1 : 2) *
                                                num_elements(stream.type.shape)));
       for (std::size_t i = 0; i < data[id].size(); ++i)
-        data[id][i] = 0.37F * static_cast<float>((i * 7 + id * 3) % 23) - 3;
+        data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;
       buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), 1};
     }
-    data[2] = {-2.0F, 3.0F};
-    buffers[2] = {reinterpret_cast<std::byte*>(data[2].data()), 1};
+    data[StreamId(2)] = {-2.0F, 3.0F};
+    buffers[StreamId(2)] = {reinterpret_cast<std::byte*>(data[StreamId(2)].data()), 1};
     Session session({std::shared_ptr<const Ir>(), &p.ir}, {});
     session.run(buffers, {});
     const std::size_t half = data[got].size() / 2;
@@ -104,7 +104,7 @@ TEST_CASE("a convolution takes operands of two dtypes and multiplies before it r
       rounds |= data[got][i] != expect;
     }
     CHECK(rounds);
-    data[2] = {1.0F, 5.0F};
+    data[StreamId(2)] = {1.0F, 5.0F};
     CHECK(test::error_of<OutOfRangeError>([&] { session.run(buffers, {}); }) ==
           "scaled: scale is too large, got 5");
   }

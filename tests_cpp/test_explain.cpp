@@ -28,7 +28,7 @@ std::shared_ptr<const Registry> changed(std::string_view op, const Change& chang
 }
 
 Explanation explain_last(Explainer& explainer, TensorId tensor, Replica r, Replica s) {
-  return explainer.explain(tensor, explainer.flow().last(0, tensor), r, s);
+  return explainer.explain(tensor, explainer.flow().last(kMainFrame, tensor), r, s);
 }
 
 std::vector<Lint> lints_of(Explainer& explainer, int code) {
@@ -65,7 +65,7 @@ TEST_CASE("explain: a store without a rule is a lint for each entry it may reach
   Program p(2, changed("remote_store", [](OpDef& def) { def.replicas.partition = meet_of_inputs; }));
   const RemoteId buffer = p.ir.add_remote_buffer(test::kVector, 3);
   const TensorId offset = p.load("offset", StreamMode::kBroadcast, {DType::kInt32, {}});
-  p.emit("remote_store", {p.variable("w"), offset}, {{"remote_buffer", RemoteRef{buffer}}});
+  p.emit("remote_store", {p.variable("w"), offset}, {{"remote_buffer", buffer}});
   const PartitionAnalysis facts(p.ir);
   Explainer explainer(facts);
   const std::vector<Lint> lints = lints_of(explainer, 9);
@@ -206,7 +206,7 @@ TEST_CASE("explain fuzz: paths end at the first root, are shortest, and distance
     Explainer explainer(facts);
     for (const TensorId tensor : pool) {
       for (const auto& [time, fact] : facts.values(tensor, facts.main_id())) {
-        const Value value{0, explainer.flow().storage_of(tensor), time};
+        const Value value{kMainFrame, explainer.flow().storage_of(tensor), time};
         CHECK(explainer.flow().fact(value) == fact);
         check_value(explainer, value, 0, 1);
         check_value(explainer, value, 2, 5);
@@ -223,14 +223,14 @@ TEST_CASE("explain: a search without one value finds another cause or none, and 
   const PartitionAnalysis facts(p.ir);
   Explainer explainer(facts);
   Dataflow& flow = explainer.flow();
-  const Difference at_x{.value = flow.last(0, x), .r = 0, .s = 1};
-  CHECK(explainer.path(flow.last(0, both), 0, 1)->back().value == at_x.value);
-  CHECK(explainer.path(flow.last(0, both), 0, 1, &at_x)->back().value == flow.last(0, y));
+  const Difference at_x{.value = flow.last(kMainFrame, x), .r = 0, .s = 1};
+  CHECK(explainer.path(flow.last(kMainFrame, both), 0, 1)->back().value == at_x.value);
+  CHECK(explainer.path(flow.last(kMainFrame, both), 0, 1, &at_x)->back().value == flow.last(kMainFrame, y));
   const TensorId twice = p("add", {x, x});
   const PartitionAnalysis later(p.ir);
   Explainer again(later);
-  CHECK(again.path(again.flow().last(0, twice), 0, 1, &at_x)->empty());
-  CHECK_FALSE(again.path(again.flow().last(0, both), 0, 1, &at_x, 1).has_value());
+  CHECK(again.path(again.flow().last(kMainFrame, twice), 0, 1, &at_x)->empty());
+  CHECK_FALSE(again.path(again.flow().last(kMainFrame, both), 0, 1, &at_x, 1).has_value());
 }
 
 // --- L1

@@ -133,7 +133,7 @@ TEST_CASE("herbrand: who skips a load of a stream stays behind") {
   Program p(4);
   const TensorId pairs = p.variable("pairs", p.groups(1, 2), kCondition);
   const StreamId stream = p.ir.add_stream("s", kVector, true, StreamMode::kBroadcast);
-  const auto load = [&] { return p.emit("host_load", {}, {{"h2d_stream", StreamRef{stream}}}); };
+  const auto load = [&] { return p.emit("host_load", {}, {{"h2d_stream", stream}}); };
   const GraphId loads = graph_of(p, load), nothing = p.ir.create_graph("nothing");
   const OpId before = load();
   p.emit("conditional", {pairs}, {{"then_branch", loads}, {"else_branch", nothing}});
@@ -147,7 +147,7 @@ TEST_CASE("herbrand: variables and remote memory are kept between runs") {
   const TensorId a = p.variable("a"), b = p.variable("b", p.groups(1, 2)),
                  c = p.variable("c", p.groups(2, 2));
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 1);
-  const Attrs entry{{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}};
+  const Attrs entry{{"remote_buffer", buffer}, {"entry", std::int64_t{0}}};
   const OpId read_remote = p.emit("remote_load", {}, entry);
   const OpId read = p.emit("relu", {a});
   p("copy_var_update_", {a, b});
@@ -163,8 +163,8 @@ TEST_CASE("herbrand: an offset chooses the entry") {
   p.sequence = SequenceMode::kOrdered;
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 2);
   const TensorId w = p.variable("w"), offset = p.load("offset", StreamMode::kReplicate, {DType::kInt32, {}});
-  const Attrs any{{"remote_buffer", RemoteRef{buffer}}};
-  const Attrs first{{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}};
+  const Attrs any{{"remote_buffer", buffer}};
+  const Attrs first{{"remote_buffer", buffer}, {"entry", std::int64_t{0}}};
   const OpId before = p.emit("remote_load", {}, first), gathered = p.emit("remote_load", {offset}, any);
   p.emit("remote_store", {w, offset}, any);
   const OpId after = p.emit("remote_load", {}, first);

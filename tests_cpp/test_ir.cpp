@@ -61,7 +61,7 @@ TEST_CASE("ir: get_tensor finds by full id, in its graph only") {
   Program p(1);
   p.input("weights");
   const GraphId graph = p.ir.create_graph("f");
-  CHECK(p.ir.find_tensor(kMainGraph, "weights") == 0);
+  CHECK(p.ir.find_tensor(kMainGraph, "weights") == TensorId(0));
   CHECK_THROWS_WITH_AS(p.ir.find_tensor(kMainGraph, "wieghts"), doctest::Contains("'weights'"), NameError);
   CHECK_THROWS_AS(p.ir.find_tensor(graph, "weights"), NameError);
 }
@@ -172,16 +172,16 @@ using After = std::vector<OpId>;
 
 TEST_CASE("in_sequence: ordered ops wait for all since the last, unordered ones for the last ordered one") {
   SequenceState state;
-  CHECK(state.place(0, SequenceMode::kPass) == After{});
-  CHECK(state.place(1, SequenceMode::kOrdered) == After{});
-  CHECK(state.place(2, SequenceMode::kOrdered) == After{1});
-  CHECK(state.place(3, SequenceMode::kUnordered) == After{2});
-  CHECK(state.place(4, SequenceMode::kPass) == After{});
-  CHECK(state.place(5, SequenceMode::kUnordered) == After{2});
-  CHECK(state.place(6, SequenceMode::kOrdered) == After{3, 5});
-  CHECK(state.place(7, SequenceMode::kOrdered) == After{6});
+  CHECK(state.place(OpId(0), SequenceMode::kPass) == After{});
+  CHECK(state.place(OpId(1), SequenceMode::kOrdered) == After{});
+  CHECK(state.place(OpId(2), SequenceMode::kOrdered) == After{OpId(1)});
+  CHECK(state.place(OpId(3), SequenceMode::kUnordered) == After{OpId(2)});
+  CHECK(state.place(OpId(4), SequenceMode::kPass) == After{});
+  CHECK(state.place(OpId(5), SequenceMode::kUnordered) == After{OpId(2)});
+  CHECK(state.place(OpId(6), SequenceMode::kOrdered) == After{OpId(3), OpId(5)});
+  CHECK(state.place(OpId(7), SequenceMode::kOrdered) == After{OpId(6)});
   state.clear();
-  CHECK(state.place(8, SequenceMode::kOrdered) == After{});
+  CHECK(state.place(OpId(8), SequenceMode::kOrdered) == After{});
 }
 
 // --- in-place ambiguity

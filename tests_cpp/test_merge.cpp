@@ -96,7 +96,7 @@ TEST_CASE("merge: ops move behind what they follow") {
   verify(p.ir);
   const PartitionAnalysis facts(p.ir);
   CHECK(facts_of(p.ir, facts, {{"v", "{0,1,2,3}"}, {"w", "{0,1,2,3}"}}).at("v") == "{0,1,2,3}");
-  const auto values = facts.values(v, 0);
+  const auto values = facts.values(v, ContextId(0));
   CHECK(values.back().first == 4);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("merge: in-place reductions keep what they write") {
   CHECK(merge_collectives(p.ir) == 2);
   CHECK(schedule(p.ir) == Names{"multi_replicated_all_reduce 3", "replicated_all_reduce_"});
   const PartitionAnalysis facts(p.ir);
-  const auto values = facts.values(v, 0);
+  const auto values = facts.values(v, ContextId(0));
   CHECK(values.size() == 3);
   CHECK(facts_of(p.ir, facts, {{"v", ""}, {"w", ""}, {"ru", ""}}) ==
         Expect{{"v", "{0,1,2,3}"}, {"w", "{0,2}{1,3}"}, {"ru", "{0,1,2,3}"}});
@@ -211,12 +211,8 @@ TEST_CASE("merge: streams and remote entries keep their order") {
   Program p(2);
   const StreamId stream = p.ir.add_stream("s", kVector, true, StreamMode::kReplicate);
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 3);
-  const auto load = [&](const char* name) {
-    return p("host_load", {}, name, {{"h2d_stream", StreamRef{stream}}});
-  };
-  const auto entry = [&](std::int64_t e) {
-    return Attrs{{"remote_buffer", RemoteRef{buffer}}, {"entry", e}};
-  };
+  const auto load = [&](const char* name) { return p("host_load", {}, name, {{"h2d_stream", stream}}); };
+  const auto entry = [&](std::int64_t e) { return Attrs{{"remote_buffer", buffer}, {"entry", e}}; };
   const TensorId first = load("first"), second = load("second");  // the same stream: in order
   p.emit("remote_store", {first}, entry(0));
   p.emit("remote_store", {second}, entry(1));
@@ -238,11 +234,11 @@ TEST_CASE("merge: graphs that are called, and prints, are not passed") {
   const GraphId graph = p.ir.create_graph("body");
   p.at = graph;
   const TensorId t = p.input("t");
-  p.emit("remote_store", {t}, {{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}});
+  p.emit("remote_store", {t}, {{"remote_buffer", buffer}, {"entry", std::int64_t{0}}});
   p("replicated_all_reduce", {t}, "a");
   p("replicated_all_reduce", {t}, "b");
   p.at = kMainGraph;
-  const Attrs entry{{"remote_buffer", RemoteRef{buffer}}, {"entry", std::int64_t{0}}};
+  const Attrs entry{{"remote_buffer", buffer}, {"entry", std::int64_t{0}}};
   p("remote_load", {}, "before", entry);
   p.emit("call", {x}, {{"graph", graph}});
   p("remote_load", {}, "after", entry);
@@ -278,7 +274,7 @@ TEST_CASE("merge: gradients of merged gathers are those of the gathers") {
     p.at = kMainGraph;
     if (merged) CHECK(merge_collectives(p.ir) == 1);
     const auto grads = autodiff(p.ir, forward, {});
-    return print_graph(p.ir, grads.at(forward.value).graph);
+    return print_graph(p.ir, grads.at(forward).graph);
   };
   CHECK(gradient(true) == gradient(false));
 }

@@ -102,11 +102,11 @@ void check_ops(const Ir& ir, const Graph& graph, std::map<TensorId, OpId>& first
 /// Everything that graphs, tensors and ops say of each other agrees.
 void check_consistent(const Ir& ir) {
   std::map<TensorId, OpId> first_uses;
-  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
-    check_tensors(ir, ir.graph({g}));
-    check_ops(ir, ir.graph({g}), first_uses);
+  for (const GraphId id : ids<GraphId>(ir.num_graphs())) {
+    check_tensors(ir, ir.graph(id));
+    check_ops(ir, ir.graph(id), first_uses);
   }
-  for (TensorId t = 0; t < ir.num_tensors(); ++t) {
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
     const auto it = first_uses.find(t);
     CHECK(ir.tensor(t).first_use == (it == first_uses.end() ? kNone : it->second));
   }

@@ -27,34 +27,36 @@ const TensorType kNarrow{DType::kBFloat16, {4}};
 
 // --- values
 
+constexpr TensorId kA{0}, kB{1}, kC{2};
+
 TEST_CASE("popart values: what is stored is what all said") {
   PopartValues values(2);
-  CHECK_FALSE(values.known(0));
+  CHECK_FALSE(values.known(kA));
   const std::vector<std::pair<bool, bool>> says = {
       {true, true}, {false, false}, {true, false}, {false, false}};
   for (const auto& [said, stored] : says) {
-    values.set(0, 3, said);
-    CHECK(values.at(0, 3) == stored);
+    values.set(kA, 3, said);
+    CHECK(values.at(kA, 3) == stored);
   }
-  CHECK(values.known(0));
-  CHECK_FALSE(values.known(1));
+  CHECK(values.known(kA));
+  CHECK_FALSE(values.known(kB));
 }
 
 TEST_CASE("popart values: times") {
   PopartValues values(1);
-  values.set(0, 4, false);
-  values.set(0, kInitially, true);
-  values.set(0, 7, true);
-  CHECK(values.before(0, 0));
-  CHECK(values.before(0, 4));
-  CHECK_FALSE(values.before(0, 5));
-  CHECK_FALSE(values.before(0, 7));
-  CHECK(values.before(0, 8));
-  CHECK(values.last(0));
-  CHECK(values.of(0).size() == 3);
-  CHECK_THROWS_AS(values.at(0, 5), InternalError);
-  CHECK_THROWS_AS(values.before(0, kInitially), InternalError);
-  CHECK_THROWS_AS(PopartValues(1).last(0), InternalError);
+  values.set(kA, 4, false);
+  values.set(kA, kInitially, true);
+  values.set(kA, 7, true);
+  CHECK(values.before(kA, 0));
+  CHECK(values.before(kA, 4));
+  CHECK_FALSE(values.before(kA, 5));
+  CHECK_FALSE(values.before(kA, 7));
+  CHECK(values.before(kA, 8));
+  CHECK(values.last(kA));
+  CHECK(values.of(kA).size() == 3);
+  CHECK_THROWS_AS(values.at(kA, 5), InternalError);
+  CHECK_THROWS_AS(values.before(kA, kInitially), InternalError);
+  CHECK_THROWS_AS(PopartValues(1).last(kA), InternalError);
 }
 
 TEST_CASE("popart values: a first value and a fall are changes") {
@@ -63,23 +65,23 @@ TEST_CASE("popart values: a first value and a fall are changes") {
   const std::vector<std::pair<bool, bool>> says = {{true, true}, {true, false}, {false, true}, {true, false}};
   for (const auto& [said, changes] : says) {
     values.clear_flags();
-    CHECK(values.set(0, 0, said) == changes);
+    CHECK(values.set(kA, 0, said) == changes);
     CHECK(values.changed() == changes);
   }
   values.clear_flags();
-  CHECK(values.set(0, 1, false));
-  CHECK_FALSE(values.set(0, 1, true));
+  CHECK(values.set(kA, 1, false));
+  CHECK_FALSE(values.set(kA, 1, true));
   CHECK(values.changed());
 }
 
 TEST_CASE("popart values: true of what is false already is a disagreement") {
   PopartValues values(3);
-  for (const bool said : {true, false, false}) values.set(0, 0, said);
+  for (const bool said : {true, false, false}) values.set(kA, 0, said);
   CHECK(values.disagreements().empty());
-  for (const bool said : {false, true}) values.set(1, 0, said);
-  values.set(2, 0, false);
-  values.set(2, 1, true);  // another time
-  CHECK(values.disagreements() == std::set<TensorId>{1});
+  for (const bool said : {false, true}) values.set(kB, 0, said);
+  values.set(kC, 0, false);
+  values.set(kC, 1, true);  // another time
+  CHECK(values.disagreements() == std::set{kB});
   values.clear_flags();
   CHECK(values.disagreements().empty());
 }

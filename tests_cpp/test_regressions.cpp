@@ -42,7 +42,7 @@ TEST_CASE("a constant cannot be passed by reference, and by value it stays what 
     CHECK(message.find("input 0 is modified but constant, got 'c', expected a variable or an activation") !=
           std::string::npos);
     const StreamId stream = p.ir.add_stream("out", test::kVector, false, StreamMode::kReplicate);
-    p.emit("host_store", {c}, {{"d2h_stream", StreamRef{stream}}});
+    p.emit("host_store", {c}, {{"d2h_stream", stream}});
     std::vector<float> out(4, 7.0F);
     const std::vector<StreamBuffer> buffers = {{reinterpret_cast<std::byte*>(out.data()), 1}};
     Session session({std::shared_ptr<const Ir>(), &p.ir}, {});

@@ -19,7 +19,7 @@ using test::kVector;
 using test::Program;
 
 Attrs remote(RemoteId buffer, std::optional<std::int64_t> entry = {}) {
-  Attrs attrs{{"remote_buffer", RemoteRef{buffer}}};
+  Attrs attrs{{"remote_buffer", buffer}};
   if (entry) attrs.emplace_back("entry", *entry);
   return attrs;
 }

@@ -26,23 +26,23 @@ std::shared_ptr<const Ir> borrow(const Program& program) {
 struct Streams {
   explicit Streams(const Ir& ir, std::int64_t transfers = 1)
       : data(ir.num_streams()), buffers(ir.num_streams()) {
-    for (StreamId id = 0; id < ir.num_streams(); ++id) {
+    for (const StreamId id : ids<StreamId>(ir.num_streams())) {
       const Stream& stream = ir.stream(id);
       const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir.replication();
       data[id].resize(static_cast<std::size_t>(transfers * rows * num_elements(stream.type.shape)));
       for (std::size_t i = 0; i < data[id].size(); ++i)
-        data[id][i] = 0.37F * static_cast<float>((i * 7 + id * 3) % 23) - 3;
+        data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;
       buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), transfers};
     }
   }
-  std::vector<std::vector<float>> data;
-  std::vector<StreamBuffer> buffers;
+  IdVector<StreamId, std::vector<float>> data;
+  IdVector<StreamId, StreamBuffer> buffers;
 };
 
 StreamId store(Program& program, TensorId t, std::string name) {
   const StreamId stream =
       program.ir.add_stream(name, program.ir.tensor(t).type, false, StreamMode::kReplicate);
-  program.emit("host_store", {t}, {{"d2h_stream", StreamRef{stream}}});
+  program.emit("host_store", {t}, {{"d2h_stream", stream}});
   return stream;
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a value that is equal everywhere is computed and stored once") {
   CHECK(stats.kernel_calls.at("add") == 1);
   CHECK(session.memory().variables == 4 * sizeof(float));
   for (std::size_t i = 0; i < streams.data[out].size(); ++i)
-    CHECK(streams.data[out][i] == streams.data[0][i] + 1.0F);
+    CHECK(streams.data[out][i] == streams.data[StreamId(0)][i] + 1.0F);
 }
 
 TEST_CASE("folded products give the bits of stored ones, in every grouping and form") {
@@ -228,7 +228,7 @@ TEST_CASE("loops carry values, swap them, and advance streams") {
   session.run(streams.buffers, {});
   // (a, b) <- (b, a + x_t): after four steps a = x0 + x2.
   for (std::size_t i = 0; i < 8; ++i)
-    CHECK(streams.data[out][i] == streams.data[0][i] + streams.data[0][16 + i]);
+    CHECK(streams.data[out][i] == streams.data[StreamId(0)][i] + streams.data[StreamId(0)][16 + i]);
   CHECK(result_of(p, out, {}, 4) == result_of(p, out, {.check = true}, 4));
 }
 
@@ -385,7 +385,7 @@ TEST_CASE("the dynamic oracle names the part of a merged op") {
   const std::string message = test::error_of<ReplicaError>([&] {
     Session session(borrow(p), {.check = 1});
     Streams streams(p.ir);
-    std::ranges::fill(streams.data[0], 0.0F);  // only y differs
+    std::ranges::fill(streams.data[StreamId(0)], 0.0F);  // only y differs
     session.run(streams.buffers, {});
   });
   CHECK(message.find("check: 'b' differs between replicas 0 and 2 after replicated_all_reduce at model.py:4, "
@@ -431,8 +431,8 @@ TEST_CASE("a stream that is read more often than there is data is refused before
   const TensorId a = p.load("a");
   p.sequence = SequenceMode::kOrdered;
   p("accumulate_", {v, a}, "v1");
-  const StreamId stream = 0;
-  for (int i = 0; i < 2; ++i) p("host_load", {}, "again", {{"h2d_stream", StreamRef{stream}}});
+  const StreamId stream = {};
+  for (int i = 0; i < 2; ++i) p("host_load", {}, "again", {{"h2d_stream", stream}});
   Session session(borrow(p), {});
   Streams two(p.ir, 2);
   CHECK(test::error_of<ShapeError>([&] { session.run(two.buffers, {}); }).find("run: stream 'a_stream'") ==

@@ -99,7 +99,7 @@ void load_halves(Views& p, bool merged) {
   const TensorId first = p.half(x, 0, "first"), second = p.half(x, 1, "second");
   const RemoteId equal = p.ir.add_remote_buffer(kHalf, 1), other = p.ir.add_remote_buffer(kHalf, 1);
   const auto entry = [](RemoteId id) {
-    return test::Attrs{{"remote_buffer", RemoteRef{id}}, {"entry", std::int64_t{0}}};
+    return test::Attrs{{"remote_buffer", id}, {"entry", std::int64_t{0}}};
   };
   p.emit("remote_store", {p.load("a", kEqual, kHalf)}, entry(equal));
   p.emit("remote_store", {p.load("b", StreamMode::kReplicate, kHalf)}, entry(other));
@@ -127,7 +127,7 @@ void modify_halves(Views& p) {
   p.at = kMainGraph;
   const TensorId x = p.load("x", kEqual);
   const TensorId first = p.half(x, 0, "first"), second = p.half(x, 1, "second");
-  const OpId call = p.emit("call", {first, second, p.load("y", kEqual, kHalf)}, {{"graph", GraphId{graph}}});
+  const OpId call = p.emit("call", {first, second, p.load("y", kEqual, kHalf)}, {{"graph", graph}});
   p.ir.mark_modified(call, 0);
   p.ir.mark_modified(call, 1);
 }
@@ -147,7 +147,7 @@ TEST_CASE("view facts: what a call is given by reference and leaves alone keeps 
   const TensorId x = p.load("x");
   const TensorId first = p.half(x, 0, "first");
   p("copy_var_update_", {first, p.load("y", kEqual, kHalf)});
-  const OpId call = p.emit("call", {x}, {{"graph", GraphId{graph}}});
+  const OpId call = p.emit("call", {x}, {{"graph", graph}});
   p.ir.mark_modified(call, 0);
   p.check({{"x", kEach}, {"first", kAll}});
 }
@@ -162,7 +162,7 @@ TEST_CASE("view facts: a loop that spoils one half spoils no other") {
   const TensorId x = p.variable("x");
   const TensorId first = p.half(x, 0, "first");
   p.half(x, 1, "second");
-  const OpId loop = p.emit("repeat", {first}, {{"graph", GraphId{graph}}, {"count", std::int64_t{3}}});
+  const OpId loop = p.emit("repeat", {first}, {{"graph", graph}, {"count", std::int64_t{3}}});
   p.ir.mark_modified(loop, 0);
   const PartitionAnalysis facts(p.ir);
   // The variable starts the next run with all that it ended with: one fact.
@@ -241,7 +241,7 @@ TEST_CASE("view facts: memory that a graph gets twice is modified through one in
     const TensorId x = p.variable("x");
     const TensorId second =
         p("slice_", {x}, "second", {{"start", Ints{overlap ? 1 : 2}}, {"stop", Ints{overlap ? 3 : 4}}});
-    const OpId call = p.emit("call", {p.half(x, 0, "first"), second}, {{"graph", GraphId{graph}}});
+    const OpId call = p.emit("call", {p.half(x, 0, "first"), second}, {{"graph", graph}});
     p.ir.mark_modified(call, 0);
     p.ir.mark_modified(call, 1);
     const std::string error = error_of<GraphError>([&p] { verify(p.ir); });
@@ -259,7 +259,7 @@ TEST_CASE("view facts: exchanges into one buffer merge where its parts are apart
     p.sequence = SequenceMode::kOrdered;
     for (const TensorId part : {a, b}) {
       p("remote_load_", {part}, {},
-        {{"remote_buffer", RemoteRef{p.ir.add_remote_buffer(kHalf, 1)}}, {"entry", std::int64_t{0}}});
+        {{"remote_buffer", p.ir.add_remote_buffer(kHalf, 1)}, {"entry", std::int64_t{0}}});
     }
     CHECK(merge_exchange(p.ir) == static_cast<std::size_t>(second));
   }

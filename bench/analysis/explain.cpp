@@ -22,7 +22,7 @@ Question ask(Dataflow& flow, std::mt19937& random) {
   const auto below = [&random](std::size_t end) { return static_cast<std::uint32_t>(random() % end); };
   while (true) {
     const std::vector<TensorId>& tensors = ir.graph(kMainGraph).tensors;
-    const Question question{flow.last(0, tensors[below(tensors.size())]),
+    const Question question{flow.last(kMainFrame, tensors[below(tensors.size())]),
                             below(static_cast<std::size_t>(ir.replication())),
                             below(static_cast<std::size_t>(ir.replication()))};
     const auto labels = ir.partitions().labels(flow.fact(question.value));

@@ -33,7 +33,7 @@ class Builder {
   }
   TensorId load(StreamMode mode) {
     const StreamId stream = ir->add_stream("x", kMatrix, true, mode);
-    return (*this)("host_load", {}, {{"h2d_stream", StreamRef{stream}}});
+    return (*this)("host_load", {}, {{"h2d_stream", stream}});
   }
   ReplicaGrouping groups(std::int64_t stride, std::int64_t size) const {
     return ReplicaGrouping::from_stride(ir->replication(), stride, size);

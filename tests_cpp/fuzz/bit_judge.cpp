@@ -52,7 +52,7 @@ struct Outcome {
 };
 
 bool has_products(const Ir& ir) {
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const std::string_view name = ir.op(id).def->name;
     if (name.starts_with("matmul") || name.starts_with("conv")) return true;
   }
@@ -113,12 +113,12 @@ class BitJudge {
     while (inputs_.size() <= run) {
       const std::size_t k = inputs_.size();
       std::vector<Bytes>& data = inputs_.emplace_back(ir_.num_streams());
-      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
+      for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
         const Stream& stream = ir_.stream(id);
-        if (!stream.to_device || reads_[id] == 0) continue;
-        data[id].resize(size_of_stream(id));
-        fill(data[id], stream.type, mixed(options_.seed, 1000 * k + id), specials_);
-        make_rows_equal(id, k, data[id]);
+        if (!stream.to_device || reads_[id.index()] == 0) continue;
+        data[id.index()].resize(size_of_stream(id));
+        fill(data[id.index()], stream.type, mixed(options_.seed, 1000 * k + id.value), specials_);
+        make_rows_equal(id, k, data[id.index()]);
       }
     }
     return inputs_[run];
@@ -129,8 +129,8 @@ class BitJudge {
   void make_rows_equal(StreamId id, std::size_t run, Bytes& data) const {
     const StreamMode mode = ir_.stream(id).mode;
     if (mode == StreamMode::kBroadcast) return;
-    const std::uint64_t choice = mixed(options_.seed, 13 * id + 5) % 4;
-    const bool breaks = mixed(options_.seed, 31 * run + id) % 3 == 0;
+    const std::uint64_t choice = mixed(options_.seed, 13 * id.value + 5) % 4;
+    const bool breaks = mixed(options_.seed, 31 * run + id.value) % 3 == 0;
     if (mode == StreamMode::kReplicate && (choice < 2 || breaks)) return;
     const auto replicas = static_cast<std::size_t>(ir_.replication());
     const std::size_t size = bytes_of(ir_.stream(id).type);
@@ -144,13 +144,13 @@ class BitJudge {
   std::size_t size_of_stream(StreamId id) const {
     const Stream& stream = ir_.stream(id);
     const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir_.replication();
-    return static_cast<std::size_t>(reads_[id] * rows) * bytes_of(stream.type);
+    return static_cast<std::size_t>(reads_[id.index()] * rows) * bytes_of(stream.type);
   }
 
   /// All variables before the first run, about half of them before others.
   void write_variables(Session& session, std::size_t run) {
     for (const TensorId id : variables_) {
-      const std::uint64_t seed = mixed(options_.seed, 77 * (run + 1) + id);
+      const std::uint64_t seed = mixed(options_.seed, 77 * (run + 1) + id.value);
       if (run > 0 && seed % 2 == 0) continue;
       Bytes rows(session.host_bytes(id, HostRows::kGroups));
       fill(rows, ir_.tensor(id).type, seed, specials_);
@@ -170,14 +170,14 @@ class BitJudge {
     outcome.outputs.resize(ir_.num_streams());
     std::vector<StreamBuffer> buffers(ir_.num_streams());
     const std::vector<Bytes>& data = inputs(run);
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
-      if (reads_[id] == 0) continue;
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
+      if (reads_[id.index()] == 0) continue;
       if (ir_.stream(id).to_device) {
         // The runtime reads it only.
-        buffers[id] = {const_cast<std::byte*>(data[id].data()), reads_[id]};
+        buffers[id.index()] = {const_cast<std::byte*>(data[id.index()].data()), reads_[id.index()]};
       } else {
-        outcome.outputs[id].resize(size_of_stream(id));
-        buffers[id] = {outcome.outputs[id].data(), reads_[id]};
+        outcome.outputs[id.index()].resize(size_of_stream(id));
+        buffers[id.index()] = {outcome.outputs[id.index()].data(), reads_[id.index()]};
       }
     }
     try {
@@ -198,7 +198,7 @@ class BitJudge {
     ++verdict_.sessions;
     reads_ = session.plan().stream_reads();
     std::size_t moved = 0;
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) moved += size_of_stream(id);
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) moved += size_of_stream(id);
     verdict_.too_large = moved > kMaxMoved;
     if (verdict_.too_large) return;
     for (int run = 0; run < options_.runs; ++run) {
@@ -227,8 +227,9 @@ class BitJudge {
   }
 
   void compare(const Way& way, std::size_t run, const Outcome& outcome, const Outcome& expected) {
-    for (StreamId id = 0; id < ir_.num_streams(); ++id) {
-      compare(way, run, ir_.stream(id).name, ir_.stream(id).type, outcome.outputs[id], expected.outputs[id]);
+    for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
+      compare(way, run, ir_.stream(id).name, ir_.stream(id).type, outcome.outputs[id.index()],
+              expected.outputs[id.index()]);
     }
     for (std::size_t v = 0; v < variables_.size(); ++v) {
       const Tensor& variable = ir_.tensor(variables_[v]);
@@ -253,9 +254,9 @@ class BitJudge {
     for (std::size_t run = 0; run < expected_.size(); ++run) {
       const Outcome& outcome = expected_[run];
       if (!outcome.error.empty()) return;
-      for (StreamId id = 0; id < ir_.num_streams(); ++id) {
-        if (ir_.stream(id).to_device || reads_[id] == 0) continue;
-        check_stream(run, id, stored.of(id), outcome.outputs[id]);
+      for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
+        if (ir_.stream(id).to_device || reads_[id.index()] == 0) continue;
+        check_stream(run, id, stored.of(id), outcome.outputs[id.index()]);
       }
       for (std::size_t v = 0; v < variables_.size(); ++v) {
         const Tensor& variable = ir_.tensor(variables_[v]);
@@ -268,11 +269,11 @@ class BitJudge {
   void check_stream(std::size_t run, StreamId id, const std::optional<std::vector<PartitionId>>& claims,
                     const Bytes& output) {
     const Stream& stream = ir_.stream(id);
-    verdict_.values += reads_[id];
+    verdict_.values += reads_[id.index()];
     if (!claims) return;
-    if (static_cast<std::int64_t>(claims->size()) != reads_[id]) {
+    if (static_cast<std::int64_t>(claims->size()) != reads_[id.index()]) {
       return fail(fmt::format("stream '{}': {} stores are known, {} happened", stream.name, claims->size(),
-                              reads_[id]));
+                              reads_[id.index()]));
     }
     const std::size_t size = static_cast<std::size_t>(ir_.replication()) * bytes_of(stream.type);
     for (std::size_t k = 0; k < claims->size(); ++k) {

@@ -135,11 +135,11 @@ void RandomLayers::link_graph(TensorId last) {
 
 void RandomLayers::differentiate(const Callable& callable) {
   const GraphId graph = callable.graph;
-  if (!gradients_.contains(graph.value)) {
+  if (!gradients_.contains(graph)) {
     const std::vector<TensorId> required{ir().graph(graph).inputs[0]};
     gradients_.merge(autodiff(ir(), graph, {.grads_required = required, .called = gradients_}));
   }
-  const GradGraph& grad = gradients_.at(graph.value);
+  const GradGraph& grad = gradients_.at(graph);
   std::vector<TensorId> arguments;
   if (!append_arguments(callable, arguments)) return;
   const OpId forward = p_.emit("call", arguments, {{"graph", graph}});

@@ -63,7 +63,7 @@ RemoteId RandomOps::buffer() {
   if (!buffer_) {
     buffer_ = ir().add_remote_buffer(types_[0], 2);
     for (std::int64_t e = 0; e < 2 && !control_flow_; ++e) {
-      p_.emit("remote_store", {any_vector()}, {{"remote_buffer", RemoteRef{*buffer_}}, {"entry", e}});
+      p_.emit("remote_store", {any_vector()}, {{"remote_buffer", *buffer_}, {"entry", e}});
     }
     if (control_flow_ && below(2) == 1)
       ir().place_variable(p_.variable("home", grouping(), types_[0]), *buffer_, 0, 1);
@@ -73,7 +73,7 @@ RemoteId RandomOps::buffer() {
 
 /// The entry to reach: known, or an offset that is appended to the inputs.
 Attrs RandomOps::entry(std::vector<TensorId>& inputs) {
-  Attrs attrs{{"remote_buffer", RemoteRef{buffer()}}};
+  Attrs attrs{{"remote_buffer", buffer()}};
   if (below(3) == 2) {
     inputs.push_back(offset());
   } else {

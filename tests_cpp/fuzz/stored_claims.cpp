@@ -43,7 +43,7 @@ void StoredClaims::walk(ContextId id) {
 }
 
 void StoredClaims::store(const Context& context, const Op& op) {
-  auto& claims = claims_[op.get(Attr<StreamRef>{"d2h_stream"}).id];
+  auto& claims = claims_[op.get(Attr<StreamId>{"d2h_stream"})];
   if (!claims) return;
   const TensorId storage = flow_.storage_of(op.inputs[0]);
   const std::int32_t time = flow_.time_before(context.graph, op.inputs[0], op.position);
@@ -51,12 +51,12 @@ void StoredClaims::store(const Context& context, const Op& op) {
 }
 
 void StoredClaims::drop(GraphId id) {
-  if (!dropped_.insert(id.value).second) return;
+  if (!dropped_.insert(id).second) return;
   for (const OpId each : facts_.ir().graph(id).ops) {
     const Op& op = facts_.ir().op(each);
     for (const OpId part : parts_of(op)) {
       if (is_store(facts_.ir().op(part)))
-        claims_[facts_.ir().op(part).get(Attr<StreamRef>{"d2h_stream"}).id].reset();
+        claims_[facts_.ir().op(part).get(Attr<StreamId>{"d2h_stream"})].reset();
     }
     for (const CalledGraph& called : called_graphs(facts_.ir(), op)) drop(called.graph);
   }

@@ -26,8 +26,8 @@ class StoredClaims {
 
   const PartitionAnalysis& facts_;
   Dataflow flow_;
-  std::vector<std::optional<std::vector<PartitionId>>> claims_;
-  std::set<std::uint32_t> dropped_;
+  IdVector<StreamId, std::optional<std::vector<PartitionId>>> claims_;
+  std::set<GraphId> dropped_;
 };
 
 }  // namespace popsr::test

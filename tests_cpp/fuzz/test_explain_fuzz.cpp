@@ -19,7 +19,7 @@ using namespace test;
 void explain_value(Explainer& explainer, TensorId tensor, Replica r, Replica s,
                    std::map<RootKind, int>& roots) {
   Dataflow& flow = explainer.flow();
-  const Value value = flow.last(0, tensor);
+  const Value value = flow.last(kMainFrame, tensor);
   const auto labels = flow.ir().partitions().labels(flow.fact(value));
   const Explanation found = explainer.explain(tensor, value, r, s);
   CHECK(found.root.has_value() == (labels[r] != labels[s]));

@@ -130,7 +130,7 @@ const std::vector<Change> kChanges = {
     {"number", small_program, [](Program& p) { p.ir.skip_subgraph_number(); }},
     {"input", [](Program& p) { p.at = p.ir.create_graph("f"); }, [](Program& p) { p.input("input"); }},
     {"output", small_program,
-     [](Program& p) { p.ir.add_output(GraphId{1}, tensor(p, "f_subgraph(0)/a", {1})); }},
+     [](Program& p) { p.ir.add_output(GraphId{1}, tensor(p, "f_subgraph(0)/a", GraphId{1})); }},
     {"no output",
      [](Program& p) {
        p.at = p.ir.create_graph("f");
@@ -146,17 +146,17 @@ const std::vector<Change> kChanges = {
        p.ir.add_remote_buffer(kVector, 5, {2, 2});
      }},
     {"remote entries", [](Program& p) { p.ir.add_remote_buffer(kVector, 2); },
-     [](Program& p) { p.ir.grow_remote_buffer(0, 9); }},
+     [](Program& p) { p.ir.grow_remote_buffer(RemoteId(0), 9); }},
     {"remote shape", [](Program& p) { p.ir.add_remote_buffer(kVector, 2); },
      [](Program& p) {
-       p.ir.set_meta_shape(0, {2, 2});
+       p.ir.set_meta_shape(RemoteId(0), {2, 2});
      }},
     {"remote variable",
      [](Program& p) {
        p.ir.add_remote_buffer(kVector, 2);
        p.variable("v");
      },
-     [](Program& p) { p.ir.place_variable(tensor(p, "v"), 0, 1, 1); }},
+     [](Program& p) { p.ir.place_variable(tensor(p, "v"), RemoteId(0), 1, 1); }},
     {"shard", [](Program& p) { p.variable("v"); },
      [](Program& p) { p.ir.add_shard(tensor(p, "v"), 2, "v"); }},
     {"op", small_program,
@@ -203,7 +203,8 @@ const std::vector<Change> kChanges = {
     {"modified input", small_program, [](Program& p) { p.ir.mark_modified(p.ir.ops_with_graphs()[0], 1); }},
     {"output of a call", small_program,
      [](Program& p) {
-       p.ir.add_call_output(p.ir.ops_with_graphs()[0], tensor(p, "f_subgraph(0)/product", {1}), "called");
+       p.ir.add_call_output(p.ir.ops_with_graphs()[0], tensor(p, "f_subgraph(0)/product", GraphId{1}),
+                            "called");
      }},
     {"input of a called graph", small_program,
      [](Program& p) {
@@ -255,7 +256,7 @@ const std::vector<Change> kChanges = {
     {"autodiff of calls", nested_calls, [](Program& p) { autodiff(p.ir, GraphId{2}, {}); }},
     {"autodiff of a conditional", conditional_graph,
      [](Program& p) {
-       autodiff(p.ir, GraphId{3}, {.grads_required = {{tensor(p, "f_subgraph(2)/x", {3})}}});
+       autodiff(p.ir, GraphId{3}, {.grads_required = {{tensor(p, "f_subgraph(2)/x", GraphId{3})}}});
      }},
 };
 
@@ -392,16 +393,16 @@ TEST_CASE("transactions: facts of what was taken back are never fresh") {
 TEST_CASE("transactions: addresses of what was there stay what they were") {
   Program p(4);
   small_program(p);
-  const Op& op = p.ir.op(0);
-  const OpId* const inputs = p.ir.op(1).inputs.data();
-  const char* const name = p.ir.tensor(0).name.data();
+  const Op& op = p.ir.op(OpId(0));
+  const TensorId* const inputs = p.ir.op(OpId(1)).inputs.data();
+  const char* const name = p.ir.tensor(TensorId(0)).name.data();
   {
     const Transaction transaction(p.ir);
     p.ir.outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
   }
-  CHECK(&op == &p.ir.op(0));
-  CHECK(inputs == p.ir.op(1).inputs.data());
-  CHECK(name == p.ir.tensor(0).name.data());
+  CHECK(&op == &p.ir.op(OpId(0)));
+  CHECK(inputs == p.ir.op(OpId(1)).inputs.data());
+  CHECK(name == p.ir.tensor(TensorId(0)).name.data());
 }
 
 }  // namespace

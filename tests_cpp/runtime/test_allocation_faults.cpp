@@ -45,7 +45,7 @@ std::vector<float> weights_after(const Training& training, Session& session) {
   std::vector<float> input(4 * 16);
   for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i) / 64;
   const StreamId stream = session.used_streams().at(0);
-  std::vector<StreamBuffer> buffers(training.p.ir.num_streams());
+  IdVector<StreamId, StreamBuffer> buffers(training.p.ir.num_streams());
   buffers[stream] = {reinterpret_cast<std::byte*>(input.data()), 1};
   session.run(buffers, {}, {});
   std::vector<float> values(16);

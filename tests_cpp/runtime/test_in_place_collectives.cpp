@@ -49,7 +49,7 @@ Case reduction(SeedRule seeds) {
   const TensorId x = p.load("x", StreamMode::kReplicate, kNarrow);
   const TensorId sum = p("replicated_all_reduce_", {x}, "sum", {{"group", p.groups(1, 2)}});
   const StreamId out = p.ir.add_stream("out", kNarrow, false, StreamMode::kReplicate);
-  p.emit("host_store", {sum}, {{"d2h_stream", StreamRef{out}}});
+  p.emit("host_store", {sum}, {{"d2h_stream", out}});
   assign_seeds(p.ir, seeds);
   return made;
 }
@@ -71,7 +71,7 @@ Case reduction_in_branch(std::int64_t together) {
       p.emit("conditional", {condition, x, x}, {{"then_branch", then_branch}, {"else_branch", else_branch}});
   p.ir.mark_modified(taken, 1);
   const StreamId out = p.ir.add_stream("out", kVector, false, StreamMode::kReplicate);
-  p.emit("host_store", {x}, {{"d2h_stream", StreamRef{out}}});
+  p.emit("host_store", {x}, {{"d2h_stream", out}});
   return made;
 }
 

@@ -13,7 +13,7 @@ void FactStore::reserve(std::size_t ops) {
 
 void FactStore::add(std::span<const PartitionId> outputs, std::optional<PartitionId> seeds) {
   if (seeds) {
-    seeds_.resize(size(), 0);
+    seeds_.resize(size());
     seeds_.push_back(*seeds);
   }
   outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());

@@ -12,7 +12,10 @@
 
 namespace popsr {
 
-using ContextId = std::uint32_t;
+struct ContextTag {
+  static constexpr std::uint32_t kDefault = 0;
+};
+using ContextId = Id<ContextTag>;
 
 /// A tensor that is its own storage, or a remote entry, and the fact that it has after an op.
 using Written = std::pair<TensorId, PartitionId>;
@@ -20,7 +23,7 @@ using Written = std::pair<TensorId, PartitionId>;
 /// Facts of one op in one context.
 struct OpFacts {
   std::vector<PartitionId> outputs = {};  ///< Of all_outputs(op).
-  PartitionId seeds = 0;                  ///< Seed partition; meaningful for ops that round or draw.
+  PartitionId seeds = {};                 ///< Seed partition; meaningful for ops that round or draw.
   ContextId callee = kNone;               ///< Ops that run graphs: the context of the body or then branch.
   ContextId otherwise = kNone;            ///< Conditionals: the context of the else branch.
   /// Calls and loops: tensors that they modify by reference, with their facts afterwards. Conditionals:
@@ -31,7 +34,7 @@ struct OpFacts {
 /// The same, kept elsewhere.
 struct FactView {
   std::span<const PartitionId> outputs = {};
-  PartitionId seeds = 0;
+  PartitionId seeds = {};
   ContextId callee = kNone, otherwise = kNone;
   std::span<const Written> written = {};
 

@@ -23,16 +23,16 @@ std::vector<Box> without(const std::vector<Box>& boxes, const Box& box) {
 }  // namespace
 
 PartId MemoryParts::number(const Region& region) {
-  if (region.whole) return 0;
+  if (region.whole) return kAllOfIt;
   std::vector<std::vector<Box>>& known = parts_[region.root];
   const auto it = std::ranges::find(known, region.part.boxes);
-  const auto at = static_cast<PartId>(it - known.begin());
+  const PartId number(it - known.begin() + 1);
   if (it == known.end()) known.push_back(region.part.boxes);
-  return at + 1;
+  return number;
 }
 
 Region MemoryParts::region(TensorId root, PartId part) const {
-  if (part != 0) return {.root = root, .part = {parts_.at(root)[part - 1]}};
+  if (part != kAllOfIt) return {.root = root, .part = {parts_.at(root)[part.index() - 1]}};
   return {.root = root, .part = {{whole_box(ir_.tensor(root).type.shape)}}, .whole = true};
 }
 

@@ -10,8 +10,12 @@
 
 namespace popsr {
 
-/// A part of the memory of a tensor that views see; 0 is all of it. Numbered for each such tensor.
-using PartId = std::uint32_t;
+/// A part of the memory of a tensor that views see. Numbered for each such tensor.
+struct PartTag {
+  static constexpr std::uint32_t kDefault = 0;
+};
+using PartId = Id<PartTag>;
+inline constexpr PartId kAllOfIt{};
 
 /// Is the tensor's memory seen by views?
 inline bool is_viewed(const Ir& ir, TensorId storage) { return ir.tensor(storage).viewed != Viewed::kNo; }

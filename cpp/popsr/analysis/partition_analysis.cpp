@@ -66,9 +66,9 @@ std::vector<PartitionId> initial_facts(const PartitionAnalysis& analysis,
   return facts;
 }
 
-std::vector<PartitionId> all_rows(const Ir& ir, const Assumptions& assumptions) {
-  std::vector<PartitionId> rows(ir.num_streams());
-  for (StreamId id = 0; id < rows.size(); ++id) {
+IdVector<StreamId, PartitionId> all_rows(const Ir& ir, const Assumptions& assumptions) {
+  IdVector<StreamId, PartitionId> rows(ir.num_streams());
+  for (const StreamId id : rows.ids()) {
     const auto assumed = assumptions.rows.find(id);
     rows[id] = assumed == assumptions.rows.end() ? declared_rows(ir, id) : assumed->second;
   }
@@ -130,11 +130,11 @@ void PartitionAnalysis::solve_runs() {
   for (bool changed = true; changed;) {
     std::vector<PartitionId> hidden = entries_;
     for (const StreamId stream : streams_.of(kMainGraph)) hidden.push_back(rows(stream));  // afresh
-    Context context = ContextSolver(*this, kMainGraph, variables_, hidden, 0).run();
+    Context context = ContextSolver(*this, kMainGraph, variables_, hidden, kNoNarrowing).run();
     changed = fall(table, variables_, context.final_inputs);
     changed |= fall(table, entries_, context.final_remote);
     if (changed) continue;
-    main_ = static_cast<ContextId>(contexts_.size());
+    main_ = contexts_.next();
     contexts_.push_back(std::move(context));
   }
 }
@@ -158,21 +158,19 @@ void PartitionAnalysis::check_fresh() const {
 
 std::string PartitionAnalysis::change() const {
   if (ir_->num_ops() > num_ops_) {
-    const Op& op = ir_->op(static_cast<OpId>(num_ops_));
+    const Op& op = ir_->op(OpId(num_ops_));
     return fmt::format("{} at {}, which is newer", op.def->name,
-                       op.location == 0 ? "?" : ir_->locations().to_string(op.location));
+                       op.location == kUnknownLocation ? "?" : ir_->locations().to_string(op.location));
   }
   return fmt::format("version {}, expected {}", ir_->epoch(), epoch_);
 }
 
 ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,
                                    const std::vector<PartitionId>& remote, NarrowingId narrowing) {
-  std::vector<PartitionId> key{graph.value, narrowing};
-  key.insert(key.end(), inputs.begin(), inputs.end());
-  key.insert(key.end(), remote.begin(), remote.end());
+  Key key{graph, narrowing, inputs, remote};
   if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
   Context context = ContextSolver(*this, graph, inputs, remote, narrowing).run();
-  const auto id = static_cast<ContextId>(contexts_.size());
+  const ContextId id = contexts_.next();
   contexts_.push_back(std::move(context));
   memo_.emplace(std::move(key), id);
   return id;
@@ -181,21 +179,21 @@ ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>
 NarrowingId PartitionAnalysis::narrow(NarrowingId outer, OpId op, PartitionId exec) {
   if (exec == narrowings_[outer].exec) return outer;
   const Narrowing narrowing{op, outer, exec};
-  const auto [it, fresh] = narrowing_ids_.emplace(narrowing, static_cast<NarrowingId>(narrowings_.size()));
+  const auto [it, fresh] = narrowing_ids_.emplace(narrowing, narrowings_.next());
   if (fresh) narrowings_.push_back(narrowing);
   return it->second;
 }
 
 OpId PartitionAnalysis::parting(const Context& context, PartitionId groups) const {
   OpId op = kNone;
-  for (NarrowingId at = context.narrowing; at != 0; at = narrowings_[at].outer) {
+  for (NarrowingId at = context.narrowing; at != kNoNarrowing; at = narrowings_[at].outer) {
     if (ir_->partitions().refines(groups, narrowings_[at].exec)) break;
     op = narrowings_[at].op;
   }
   return op;
 }
 
-void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) const {
+void PartitionAnalysis::mark_reachable(ContextId id, IdVector<ContextId, bool>& seen) const {
   if (seen[id]) return;
   seen[id] = true;
   const FactStore& ops = contexts_[id].ops;
@@ -206,17 +204,17 @@ void PartitionAnalysis::mark_reachable(ContextId id, std::vector<bool>& seen) co
 }
 
 void PartitionAnalysis::list_reachable() {
-  std::vector<bool> seen(contexts_.size(), false);
+  IdVector<ContextId, bool> seen(contexts_.size(), false);
   mark_reachable(main_, seen);
   reachable_.resize(ir_->num_graphs());
-  for (ContextId id = 0; id < contexts_.size(); ++id) {
-    if (seen[id]) reachable_[contexts_[id].graph.value].push_back(id);
+  for (const ContextId id : contexts_.ids()) {
+    if (seen[id]) reachable_[contexts_[id].graph].push_back(id);
   }
 }
 
 const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
   check_fresh();
-  return reachable_[graph.value];
+  return reachable_[graph];
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {

@@ -37,7 +37,11 @@
 
 namespace popsr {
 
-using NarrowingId = std::uint32_t;
+struct NarrowingTag {
+  static constexpr std::uint32_t kDefault = 0;
+};
+using NarrowingId = Id<NarrowingTag>;
+inline constexpr NarrowingId kNoNarrowing{};  ///< All replicas run together.
 
 /// Assumptions about a program's data that its declarations do not make.
 struct Assumptions {
@@ -50,9 +54,9 @@ struct Assumptions {
 
 /// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
 struct Narrowing {
-  OpId op = kNone;        ///< kNone: no conditional, all replicas run together.
-  NarrowingId outer = 0;  ///< The narrowing at the conditional itself; 0 is that of the main graph.
-  PartitionId exec = 0;
+  OpId op = kNone;                   ///< kNone: no conditional, all replicas run together.
+  NarrowingId outer = kNoNarrowing;  ///< The narrowing at the conditional itself.
+  PartitionId exec = {};
   auto operator<=>(const Narrowing&) const = default;
 };
 
@@ -61,10 +65,10 @@ struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   std::vector<PartitionId>
-      remote;            ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
-  PartitionId exec = 0;  ///< Replicas that certainly run the graph together.
-  NarrowingId narrowing = 0;  ///< The conditionals that made it so.
-  FactStore ops;              ///< Parallel to Graph::ops; of merged ops what their parts have.
+      remote;             ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
+  PartitionId exec = {};  ///< Replicas that certainly run the graph together.
+  NarrowingId narrowing = {};  ///< The conditionals that made it so.
+  FactStore ops;               ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
   std::vector<PartitionId>
@@ -142,7 +146,7 @@ class PartitionAnalysis {
   std::optional<PartitionId> remote_after(const FactView& facts, TensorId entry) const;
   /// values() of memory that several tensors share.
   std::vector<std::pair<int, PartitionId>> shared_values(const Tensor& tensor, const Context& context) const;
-  void mark_reachable(ContextId id, std::vector<bool>& seen) const;
+  void mark_reachable(ContextId id, IdVector<ContextId, bool>& seen) const;
   void list_reachable();
 
   const Ir* ir_;
@@ -151,15 +155,20 @@ class PartitionAnalysis {
   RemoteAccess remote_;
   StreamPositions streams_;
   WrittenInputs written_;
-  std::vector<Narrowing> narrowings_{1};
+  IdVector<NarrowingId, Narrowing> narrowings_{Narrowing{}};
   std::map<Narrowing, NarrowingId> narrowing_ids_;
-  std::vector<Context> contexts_;
-  /// Of called graphs. Key: graph, narrowing, inputs, remote.
-  std::map<std::vector<PartitionId>, ContextId> memo_;
-  ContextId main_ = 0;
-  std::vector<std::vector<ContextId>> reachable_;  ///< By graph.
+  IdVector<ContextId, Context> contexts_;
+  struct Key {
+    GraphId graph;
+    NarrowingId narrowing;
+    std::vector<PartitionId> inputs, remote;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, ContextId> memo_;  ///< Of called graphs.
+  ContextId main_ = {};
+  IdVector<GraphId, std::vector<ContextId>> reachable_;
   Assumptions assumptions_;
-  std::vector<PartitionId> rows_;                 ///< By stream.
+  IdVector<StreamId, PartitionId> rows_;
   std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
   std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
 };

@@ -21,7 +21,7 @@ Assumptions assumed_rows(const Ir& ir, const EqualStreams& equal) {
   PartitionTable& table = ir.partitions();
   Assumptions assumptions;
   for (const auto& [stream, grouping] : equal) {
-    POPSR_CHECK(stream < ir.num_streams());
+    POPSR_CHECK(stream.index() < ir.num_streams());
     const PartitionId rows = grouping ? grouping->partition(table) : table.top();
     assumptions.rows[stream] = table.join(rows, declared_rows(ir, stream));
   }
@@ -44,7 +44,7 @@ py::list values(const PartitionAnalysis& facts, TensorId tensor) {
   py::list result;
   for (const auto& [time, fact] : met) {
     py::object op = py::none();
-    if (time >= 0) op = py::int_(graph.ops[static_cast<std::size_t>(time)]);
+    if (time >= 0) op = py::cast(graph.ops[static_cast<std::size_t>(time)]);
     result.append(py::make_tuple(time, op, partition(facts, fact)));
   }
   return result;

@@ -78,15 +78,15 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
       return read_string(value, &text) ? Attribute(dtype_from_name(text)) : Attribute();
     case AttrType::kGraph:
       if (!read_int(value, &integer) || integer < 0) return {};
-      return checked_graph(ir, static_cast<std::uint32_t>(integer));
+      return checked_graph(ir, GraphId(integer));
     case AttrType::kStream:
       if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_streams()))
         return {};
-      return StreamRef{static_cast<StreamId>(integer)};
+      return StreamId(integer);
     case AttrType::kRemote:
       if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_remotes()))
         return {};
-      return RemoteRef{static_cast<RemoteId>(integer)};
+      return RemoteId(integer);
     case AttrType::kGrouping:
       return py::isinstance<ReplicaGrouping>(value) ? Attribute(value.cast<const ReplicaGrouping&>())
                                                     : Attribute();
@@ -145,8 +145,8 @@ py::object to_python(const Attribute& value) {
     py::object operator()(const std::vector<double>& v) const { return py::tuple(py::cast(v)); }
     py::object operator()(DType v) const { return py::str(std::string(info(v).name)); }
     py::object operator()(GraphId v) const { return py::int_(v.value); }
-    py::object operator()(StreamRef v) const { return py::int_(v.id); }
-    py::object operator()(RemoteRef v) const { return py::int_(v.id); }
+    py::object operator()(StreamId v) const { return py::int_(v.value); }
+    py::object operator()(RemoteId v) const { return py::int_(v.value); }
     py::object operator()(const ReplicaGrouping& v) const { return py::cast(v); }
   };
   return std::visit(Visitor{}, value);

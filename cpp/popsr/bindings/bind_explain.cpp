@@ -87,7 +87,7 @@ Partition fact(Explainer& self, TensorId id, std::optional<std::int32_t> time,
 }
 
 /// [(id, call path, partitions of the graph's inputs, replicas that run together)]
-py::list contexts(Explainer& self, std::uint32_t graph) {
+py::list contexts(Explainer& self, GraphId graph) {
   py::list result;
   for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
     const Context& context = self.flow().facts().context(id);
@@ -116,7 +116,7 @@ std::uint32_t branch_into(Explainer& self, const Op& op, GraphId graph) {
 /// The context of the tensor's graph that a path of calls from the main graph leads to.
 ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& calls) {
   self.flow().facts().check_fresh();
-  FrameId frame = 0;
+  FrameId frame = {};
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Op& op = ir_of(self).op(checked_op(ir_of(self), calls[i]));
     const Graph& graph = self.flow().graph(frame);
@@ -136,7 +136,10 @@ ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& 
   return self.flow().frame(frame).context;
 }
 
-py::object optional_id(std::uint32_t id) { return id == kNone ? py::object(py::none()) : py::int_(id); }
+template <class Tag>
+py::object optional_id(Id<Tag> id) {
+  return id == kNone ? py::object(py::none()) : py::cast(id);
+}
 
 /// An explanation whose steps are made when they are asked for.
 class ExplanationHandle {

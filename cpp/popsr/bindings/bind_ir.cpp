@@ -86,7 +86,7 @@ py::handle name_of(DType dtype) {
 py::tuple describe_new(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(id);
   py::tuple result(5);
-  result[0] = py::int_(id);
+  result[0] = py::cast(id);
   result[1] = py::str(tensor.name);
   result[2] = py::reinterpret_borrow<py::object>(name_of(tensor.type.dtype));
   result[3] = to_tuple(tensor.type.shape);
@@ -95,9 +95,9 @@ py::tuple describe_new(const Ir& ir, TensorId id) {
 }
 
 /// (op, what its outputs are)
-py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::list& inputs,
-               const py::dict& attrs, std::vector<std::string> output_names, LocationId location,
-               int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
+py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inputs, const py::dict& attrs,
+               std::vector<std::string> output_names, LocationId location, int sequence,
+               bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
   const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
@@ -142,7 +142,7 @@ py::dict describe_op(const Ir& ir, OpId id) {
   py::object seeds = py::none();
   if (op.seeds) seeds = py::str(std::string(to_string(*op.seeds)));
   using namespace py::literals;
-  return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph.value, "inputs"_a = inputs,
+  return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
                   "location"_a = ir.locations().to_string(op.location), "ipu"_a = op.place.ipu,
                   "tile_set"_a = std::string(to_string(op.place.tiles)), "site"_a = op.site,
@@ -153,8 +153,8 @@ py::dict describe_op(const Ir& ir, OpId id) {
 py::tuple describe_tensor(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   py::object producer = py::none();
-  if (tensor.producer != kNone) producer = py::int_(tensor.producer);
-  return py::make_tuple(tensor.name, tensor.graph.value, std::string(info(tensor.type.dtype).name),
+  if (tensor.producer != kNone) producer = py::cast(tensor.producer);
+  return py::make_tuple(tensor.name, tensor.graph, std::string(info(tensor.type.dtype).name),
                         to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
                         static_cast<int>(tensor.kind), tensor.by_ref, tensor.storage, producer);
 }
@@ -172,7 +172,7 @@ StreamMode read_mode(const std::string& mode) {
 }
 
 py::tuple describe_stream(const Ir& ir, StreamId id) {
-  POPSR_CHECK(id < ir.num_streams());
+  POPSR_CHECK(id.index() < ir.num_streams());
   const Stream& stream = ir.stream(id);
   return py::make_tuple(stream.name, std::string(info(stream.type.dtype).name), to_tuple(stream.type.shape),
                         stream.to_device, static_cast<int>(stream.mode));
@@ -198,7 +198,7 @@ py::object home_of(const Ir& ir, TensorId id) {
 }
 
 RemoteId checked_remote(const Ir& ir, RemoteId id) {
-  POPSR_CHECK(id < ir.num_remotes());
+  POPSR_CHECK(id.index() < ir.num_remotes());
   return id;
 }
 
@@ -226,21 +226,21 @@ py::tuple variable_of(const Ir& ir, TensorId id) {
 /// Streams that an op of any graph loads or stores.
 std::set<StreamId> streams_with_ops(const Ir& ir) {
   std::set<StreamId> streams;
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     for (const Attribute& attr : ir.op(id).attrs) {
-      if (const auto* stream = std::get_if<StreamRef>(&attr)) streams.insert(stream->id);
+      if (const auto* stream = std::get_if<StreamId>(&attr)) streams.insert(*stream);
     }
   }
   return streams;
 }
 
-std::vector<std::uint32_t> called_graphs(const Ir& ir, std::uint32_t graph) {
-  std::vector<std::uint32_t> called;
+std::vector<GraphId> called_graphs(const Ir& ir, GraphId graph) {
+  std::vector<GraphId> called;
   for (const OpId id : ir.graph(checked_graph(ir, graph)).ops) {
     for (const Attribute& attr : ir.op(id).attrs) {
       const auto* callee = std::get_if<GraphId>(&attr);
-      if (callee != nullptr && std::ranges::find(called, callee->value) == called.end()) {
-        called.push_back(callee->value);
+      if (callee != nullptr && std::ranges::find(called, *callee) == called.end()) {
+        called.push_back(*callee);
       }
     }
   }
@@ -250,9 +250,8 @@ std::vector<std::uint32_t> called_graphs(const Ir& ir, std::uint32_t graph) {
 TensorType read_type(const std::string& dtype, const Shape& shape) { return {dtype_from_name(dtype), shape}; }
 
 /// (graph, op, tensors that are of that graph now)
-py::tuple outline(Ir& ir, std::uint32_t graph, std::uint32_t first, std::int64_t count,
-                  const std::string& stem, bool carries, LocationId location, std::uint32_t ipu,
-                  bool on_io_tiles) {
+py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count, const std::string& stem,
+                  bool carries, LocationId location, std::uint32_t ipu, bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
   Outlined made = ir.outline(id, first,
@@ -261,27 +260,27 @@ py::tuple outline(Ir& ir, std::uint32_t graph, std::uint32_t first, std::int64_t
                               .carries = carries,
                               .location = location,
                               .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}});
-  return py::make_tuple(made.body.value, made.op, std::move(made.moved));
+  return py::make_tuple(made.body, made.op, std::move(made.moved));
 }
 
 void bind_building(py::class_<Ir, Handle>& ir) {
-  ir.def("create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem).value; })
+  ir.def("create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem); })
       .def("create_named_graph",
-           [](Ir& self, const std::string& name) { return self.create_named_graph(name).value; })
+           [](Ir& self, const std::string& name) { return self.create_named_graph(name); })
       .def("skip_subgraph_number", &Ir::skip_subgraph_number)
       .def("add_input",
-           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const Shape& meta_shape, bool by_ref) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const Shape& meta_shape, bool by_ref) {
              return self.add_input(checked_graph(self, graph), name, read_type(dtype, shape), meta_shape,
                                    by_ref);
            })
       .def("add_output",
-           [](Ir& self, std::uint32_t graph, TensorId tensor) {
+           [](Ir& self, GraphId graph, TensorId tensor) {
              self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
            })
       .def("is_called",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).called; })
-      .def("remove_output", [](Ir& self, std::uint32_t graph,
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called; })
+      .def("remove_output", [](Ir& self, GraphId graph,
                                std::size_t index) { self.remove_output(checked_graph(self, graph), index); })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
@@ -293,8 +292,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
                  location);
            })
       .def("add_constant",
-           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const py::array& data) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const py::array& data) {
              return self.add_constant(checked_graph(self, graph), name, read_type(dtype, shape),
                                       copy_data(data));
            })
@@ -305,7 +304,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("location_of_stream",
            [](const Ir& self, StreamId id) {
-             POPSR_CHECK(id < self.num_streams());
+             POPSR_CHECK(id.index() < self.num_streams());
              return self.locations().to_string(self.stream(id).location);
            })
       .def("add_remote_buffer",
@@ -332,9 +331,8 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("emit", &emit)
       .def("add_called_input",
-           [](Ir& self, std::uint32_t graph, const std::string& name, const std::string& dtype,
-              const Shape& shape, const Shape& meta_shape, bool by_ref,
-              const std::vector<std::pair<OpId, TensorId>>& operands) {
+           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+              const Shape& meta_shape, bool by_ref, const std::vector<std::pair<OpId, TensorId>>& operands) {
              std::vector<SiteOperand> checked;
              for (const auto& [op, tensor] : operands) {
                checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
@@ -345,8 +343,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
       .def("outline", &outline)
       .def("mark_modified",
            [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
-      .def("clear_sequence",
-           [](Ir& self, std::uint32_t graph) { self.clear_sequence(checked_graph(self, graph)); })
+      .def("clear_sequence", [](Ir& self, GraphId graph) { self.clear_sequence(checked_graph(self, graph)); })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }
@@ -385,15 +382,15 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def_property_readonly("num_ops", &Ir::num_ops)
       .def_property_readonly("num_streams", &Ir::num_streams)
       .def("graph_name",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).name; })
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).name; })
       .def("graph_inputs",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).inputs; })
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).inputs; })
       .def("graph_outputs",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).outputs; })
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).outputs; })
       .def("graph_tensors",
-           [](const Ir& self, std::uint32_t graph) { return tensors_of(self, checked_graph(self, graph)); })
+           [](const Ir& self, GraphId graph) { return tensors_of(self, checked_graph(self, graph)); })
       .def("graph_ops",
-           [](const Ir& self, std::uint32_t graph) { return self.graph(checked_graph(self, graph)).ops; })
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).ops; })
       .def("called_graphs", &called_graphs)
       .def("ops_with_graphs", &Ir::ops_with_graphs)
       .def("tensor", &describe_tensor)
@@ -420,12 +417,12 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
              return self.locations().to_string(self.op(checked_op(self, id)).location);
            })
       .def("find_tensor",
-           [](const Ir& self, std::uint32_t graph, const std::string& name) {
+           [](const Ir& self, GraphId graph, const std::string& name) {
              return self.find_tensor(checked_graph(self, graph), name);
            })
       .def("print_op", [](const Ir& self, OpId id) { return print_op(self, checked_op(self, id)); })
       .def("print_graph",
-           [](const Ir& self, std::uint32_t graph) { return print_graph(self, checked_graph(self, graph)); })
+           [](const Ir& self, GraphId graph) { return print_graph(self, checked_graph(self, graph)); })
       .def("print_ir", [](const Ir& self) { return print_ir(self); })
       .def("print_state", [](const Ir& self) { return print_state(self); })
       .def("verify", [](const Ir& self) { verify(self); })
@@ -434,18 +431,18 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
 
 }  // namespace
 
-GraphId checked_graph(const Ir& ir, std::uint32_t id) {
-  POPSR_CHECK(id < ir.num_graphs());
-  return GraphId{id};
+GraphId checked_graph(const Ir& ir, GraphId id) {
+  POPSR_CHECK(id.index() < ir.num_graphs());
+  return id;
 }
 
 TensorId checked_tensor(const Ir& ir, TensorId id) {
-  POPSR_CHECK(id < ir.num_tensors());
+  POPSR_CHECK(id.index() < ir.num_tensors());
   return id;
 }
 
 OpId checked_op(const Ir& ir, OpId id) {
-  POPSR_CHECK(id < ir.num_ops());
+  POPSR_CHECK(id.index() < ir.num_ops());
   return id;
 }
 

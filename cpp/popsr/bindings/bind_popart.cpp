@@ -15,7 +15,7 @@ py::list values(const PopartAnalysis& facts, TensorId tensor) {
   py::list result;
   for (const auto& [time, equal] : facts.values().of(tensor)) {
     py::object op = py::none();
-    if (time != kInitially) op = py::int_(graph.ops[static_cast<std::size_t>(time)]);
+    if (time != kInitially) op = py::cast(graph.ops[static_cast<std::size_t>(time)]);
     result.append(py::make_tuple(time, op, equal));
   }
   return result;

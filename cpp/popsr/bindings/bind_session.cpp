@@ -173,7 +173,7 @@ class SessionHandle {
   Session session_;
   bool checks_;
   std::vector<UsedStream> streams_;
-  std::vector<StreamBuffer> buffers_;
+  IdVector<StreamId, StreamBuffer> buffers_;
 };
 
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
@@ -249,7 +249,7 @@ Partition to_partition(SessionHandle& self, PartitionId id) {
 py::dict small_streams(SessionHandle& self) {
   py::dict result;
   for (const auto& [stream, rows] : self.session().small_streams()) {
-    result[py::int_(stream)] = to_partition(self, rows);
+    result[py::cast(stream)] = to_partition(self, rows);
   }
   return result;
 }
@@ -297,7 +297,7 @@ void bind_session(py::module_& m) {
       .def_property_readonly("failed_op",
                              [](SessionHandle& self) -> py::object {
                                const OpId op = self.session().failed_op();
-                               return op == kNone ? py::object(py::none()) : py::int_(op);
+                               return op == kNone ? py::object(py::none()) : py::cast(op);
                              })
       .def_property_readonly("iterations",
                              [](SessionHandle& self) { return self.session().plan().iterations(); })

@@ -10,7 +10,7 @@ namespace {
 
 using Connections = std::vector<std::pair<bool, TensorId>>;
 /// (forward graph, gradient graph, inputs, outputs); a connection is (is it a gradient?, forward tensor).
-using GradTuple = std::tuple<std::uint32_t, std::uint32_t, Connections, Connections>;
+using GradTuple = std::tuple<GraphId, GraphId, Connections, Connections>;
 
 Connections to_pairs(const std::vector<ExpectedConnection>& connections) {
   Connections pairs;
@@ -25,19 +25,19 @@ std::vector<ExpectedConnection> from_pairs(const Ir& ir, const Connections& pair
   return connections;
 }
 
-std::map<std::uint32_t, GradTuple> differentiate(Ir& ir, std::uint32_t forward,
-                                                 std::optional<std::vector<TensorId>> provided,
-                                                 std::optional<std::vector<TensorId>> required,
-                                                 const std::vector<GradTuple>& called) {
+std::map<GraphId, GradTuple> differentiate(Ir& ir, GraphId forward,
+                                           std::optional<std::vector<TensorId>> provided,
+                                           std::optional<std::vector<TensorId>> required,
+                                           const std::vector<GradTuple>& called) {
   const kernels::FloatEnvironment environment;
   AutodiffOptions options{.grads_provided = std::move(provided), .grads_required = std::move(required)};
   for (const auto& [fwd, graph, inputs, outputs] : called) {
     options.called[fwd] = {checked_graph(ir, fwd), checked_graph(ir, graph), from_pairs(ir, inputs),
                            from_pairs(ir, outputs)};
   }
-  std::map<std::uint32_t, GradTuple> result;
+  std::map<GraphId, GradTuple> result;
   for (const auto& [fwd, grad] : autodiff(ir, checked_graph(ir, forward), options)) {
-    result.emplace(fwd, GradTuple(fwd, grad.graph.value, to_pairs(grad.inputs), to_pairs(grad.outputs)));
+    result.emplace(fwd, GradTuple(fwd, grad.graph, to_pairs(grad.inputs), to_pairs(grad.outputs)));
   }
   return result;
 }
@@ -57,7 +57,7 @@ void bind_transform(py::module_& m) {
   m.def("clear_seeds", &clear_seeds);
   m.def("merge_collectives", &merge_collectives);
   m.def("merge_exchange", &merge_exchange);
-  m.def("merge_exchange_since", [](Ir& ir, std::uint32_t graph, std::uint32_t first) {
+  m.def("merge_exchange_since", [](Ir& ir, GraphId graph, std::uint32_t first) {
     return merge_exchange_since(ir, checked_graph(ir, graph), first);
   });
   m.def("verify_seeds", &verify_seeds);

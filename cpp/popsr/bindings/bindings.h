@@ -40,8 +40,24 @@ py::tuple to_tuple(const Shape& shape);
 py::array copy_of_bytes(const std::byte* data, std::size_t bytes);
 
 /// Ids come from Python as plain integers: InternalError when they are out of range.
-GraphId checked_graph(const Ir& ir, std::uint32_t id);
+GraphId checked_graph(const Ir& ir, GraphId id);
 TensorId checked_tensor(const Ir& ir, TensorId id);
 OpId checked_op(const Ir& ir, OpId id);
 
 }  // namespace popsr::bindings
+
+/// Ids are ints in Python.
+template <class Tag>
+struct pybind11::detail::type_caster<popsr::Id<Tag>> {
+  using Number = make_caster<std::uint32_t>;
+  PYBIND11_TYPE_CASTER(popsr::Id<Tag>, Number::name);
+  bool load(handle source, bool convert) {
+    Number number;
+    if (!number.load(source, convert)) return false;
+    value = popsr::Id<Tag>(cast_op<std::uint32_t>(number));
+    return true;
+  }
+  static handle cast(popsr::Id<Tag> id, return_value_policy policy, handle parent) {
+    return Number::cast(id.value, policy, parent);
+  }
+};

@@ -20,8 +20,8 @@ std::string to_string(const Attribute& value) {
     }
     std::string operator()(DType v) const { return std::string(info(v).name); }
     std::string operator()(GraphId v) const { return fmt::format("graph {}", v.value); }
-    std::string operator()(StreamRef v) const { return fmt::format("stream {}", v.id); }
-    std::string operator()(RemoteRef v) const { return fmt::format("buffer {}", v.id + 1); }
+    std::string operator()(StreamId v) const { return fmt::format("stream {}", v); }
+    std::string operator()(RemoteId v) const { return fmt::format("buffer {}", v.value + 1); }
     std::string operator()(const ReplicaGrouping& v) const { return v.to_string(); }
   };
   return std::visit(Visitor{}, value);

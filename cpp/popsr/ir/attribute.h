@@ -17,22 +17,10 @@
 
 namespace popsr {
 
-/// Wraps a StreamId so that the variant can tell it from an integer.
-struct StreamRef {
-  StreamId id = 0;
-  bool operator==(const StreamRef&) const = default;
-};
-
-/// Likewise for remote buffers.
-struct RemoteRef {
-  RemoteId id = 0;
-  bool operator==(const RemoteRef&) const = default;
-};
-
 /// std::monostate = absent (only as the value of an optional attribute).
 using Attribute =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
-                 std::vector<double>, DType, GraphId, StreamRef, RemoteRef, ReplicaGrouping>;
+                 std::vector<double>, DType, GraphId, StreamId, RemoteId, ReplicaGrouping>;
 
 enum class AttrType {
   kBool,
@@ -59,8 +47,8 @@ consteval AttrType attr_type() {
   if constexpr (std::is_same_v<T, std::vector<double>>) return AttrType::kFloats;
   if constexpr (std::is_same_v<T, DType>) return AttrType::kDType;
   if constexpr (std::is_same_v<T, GraphId>) return AttrType::kGraph;
-  if constexpr (std::is_same_v<T, StreamRef>) return AttrType::kStream;
-  if constexpr (std::is_same_v<T, RemoteRef>) return AttrType::kRemote;
+  if constexpr (std::is_same_v<T, StreamId>) return AttrType::kStream;
+  if constexpr (std::is_same_v<T, RemoteId>) return AttrType::kRemote;
   if constexpr (std::is_same_v<T, ReplicaGrouping>) return AttrType::kGrouping;
 }
 

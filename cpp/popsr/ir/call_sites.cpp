@@ -42,7 +42,7 @@ void Ir::check_site_operand(const Op& op, std::string_view input, const TensorTy
                             const Tensor& tensor) const {
   if (tensor.graph != op.graph) {
     raise<GraphError>("{}: input '{}' is of another graph, got '{}' of {}, expected {}", op.def->name, input,
-                      tensor.name, in_words(graphs_[tensor.graph.value]), in_words(graphs_[op.graph.value]));
+                      tensor.name, in_words(graphs_[tensor.graph]), in_words(graphs_[op.graph]));
   }
   if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
     raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",
@@ -83,7 +83,7 @@ TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType t
     const auto it = given.find(id);
     if (it == given.end()) {
       raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
-                        op.def->name, locations_.to_string(op.location), name, graphs_[graph.value].name);
+                        op.def->name, locations_.to_string(op.location), name, graphs_[graph].name);
     }
     check_site_operand(op, name, type, tensors_[it->second]);
     if (by_ref) check_writable(op.def->name, name, tensors_[it->second]);
@@ -100,7 +100,7 @@ TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType t
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
   tensors_[id].by_ref = by_ref;
-  graphs_[graph.value].inputs.push_back(id);
+  graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;
 }

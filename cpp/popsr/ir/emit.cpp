@@ -68,9 +68,9 @@ bool matches(const Attribute& value, AttrType type) {
     case AttrType::kGraph:
       return std::holds_alternative<GraphId>(value);
     case AttrType::kStream:
-      return std::holds_alternative<StreamRef>(value);
+      return std::holds_alternative<StreamId>(value);
     case AttrType::kRemote:
-      return std::holds_alternative<RemoteRef>(value);
+      return std::holds_alternative<RemoteId>(value);
     case AttrType::kGrouping:
       return std::holds_alternative<ReplicaGrouping>(value);
   }
@@ -88,14 +88,14 @@ void check_choice(const OpDef& def, const AttrDef& attr, const Attribute& value)
 /// Does `from` call `target`, itself or through the graphs it calls?
 bool calls(const Ir& ir, GraphId from, GraphId target) {
   std::vector<GraphId> stack{from};
-  std::set<std::uint32_t> seen{from.value};
+  std::set<GraphId> seen{from};
   while (!stack.empty()) {
     const GraphId graph = stack.back();
     stack.pop_back();
     if (graph == target) return true;
     for (const OpId id : ir.graph(graph).ops) {
       for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
-        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+        if (seen.insert(called.graph).second) stack.push_back(called.graph);
       }
     }
   }
@@ -130,8 +130,8 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
     const InputDef& expected = def.input(i);
     if (tensor.graph != graph) {
       raise<GraphError>("{}: input {} is of another graph, got '{}' of {}, expected {}", def.name,
-                        expected.name, tensor.name, in_words(graphs_[tensor.graph.value]),
-                        in_words(graphs_[graph.value]));
+                        expected.name, tensor.name, in_words(graphs_[tensor.graph]),
+                        in_words(graphs_[graph]));
     }
     if (tensor.kind == TensorKind::kRemote) {
       raise<GraphError>(
@@ -214,7 +214,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   const OpDef& def = registry_->at(name);
   check_inputs(def, graph, inputs);
   Op op;
-  op.id = static_cast<OpId>(ops_.size());
+  op.id = OpId(ops_.size());
   op.def = &def;
   op.graph = graph;
   op.attrs = bind_attributes(def, args.attrs);
@@ -260,7 +260,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   ops_.push_back(std::move(op));
   changed();
   transaction.commit();
-  return static_cast<OpId>(ops_.size() - 1);
+  return OpId(ops_.size() - 1);
 }
 
 }  // namespace popsr

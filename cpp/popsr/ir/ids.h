@@ -1,23 +1,19 @@
-// Handles into an Ir. Plain integers: they stay valid for the life of the Ir.
+// Handles into an Ir: they stay valid for the life of the Ir.
 #pragma once
 
-#include <cstdint>
-#include <limits>
+#include "popsr/base/id.h"
 
 namespace popsr {
 
-using TensorId = std::uint32_t;
-using OpId = std::uint32_t;
-using StreamId = std::uint32_t;
-using RemoteId = std::uint32_t;
-
-/// A struct of its own, so that an attribute can hold a graph.
-struct GraphId {
-  std::uint32_t value = 0;
-  bool operator==(const GraphId&) const = default;
+struct GraphTag {
+  static constexpr std::uint32_t kDefault = 0;  ///< The main graph.
 };
+using TensorId = Id<struct TensorTag>;
+using OpId = Id<struct OpTag>;
+using GraphId = Id<GraphTag>;
+using StreamId = Id<struct StreamTag>;
+using RemoteId = Id<struct RemoteTag>;
 
-inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 inline constexpr GraphId kMainGraph{0};
 
 }  // namespace popsr

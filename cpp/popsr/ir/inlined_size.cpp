@@ -30,13 +30,13 @@ class InlinedSize {
 
   /// The graph whose own ops are most of all, and how often it is inlined.
   std::pair<GraphId, std::uint64_t> most_inlined() const {
-    std::unordered_map<std::uint32_t, std::uint64_t> times{{root_.value, 1}};
+    std::unordered_map<GraphId, std::uint64_t> times{{root_, 1}};
     std::pair<GraphId, std::uint64_t> most{root_, 1};
     std::uint64_t most_ops = 0;
     for (auto it = callees_first_.rbegin(); it != callees_first_.rend(); ++it) {
-      const Size& size = sizes_.at(it->value);
-      const std::uint64_t here = times[it->value];
-      for (const GraphId called : size.called) times[called.value] = plus(times[called.value], here);
+      const Size& size = sizes_.at(*it);
+      const std::uint64_t here = times[*it];
+      for (const GraphId called : size.called) times[called] = plus(times[called], here);
       const std::uint64_t own = std::max<std::uint64_t>(size.own, 1);
       const std::uint64_t ops = here > kCountless / own ? kCountless : here * own;
       if (ops < most_ops) continue;
@@ -54,7 +54,7 @@ class InlinedSize {
 
   /// As deep as calls nest.
   std::uint64_t visit(GraphId id) {
-    if (const auto it = sizes_.find(id.value); it != sizes_.end()) return it->second.inlined;
+    if (const auto it = sizes_.find(id); it != sizes_.end()) return it->second.inlined;
     Size size;
     for (const OpId op_id : ir_.graph(id).ops) {
       const Op& op = ir_.op(op_id);
@@ -64,12 +64,12 @@ class InlinedSize {
     size.inlined = size.own;
     for (const GraphId called : size.called) size.inlined = plus(size.inlined, visit(called));
     callees_first_.push_back(id);
-    return sizes_.emplace(id.value, std::move(size)).first->second.inlined;
+    return sizes_.emplace(id, std::move(size)).first->second.inlined;
   }
 
   const Ir& ir_;
   GraphId root_;
-  std::unordered_map<std::uint32_t, Size> sizes_;
+  std::unordered_map<GraphId, Size> sizes_;
   std::vector<GraphId> callees_first_;
   std::uint64_t all_;
 };

@@ -65,7 +65,7 @@ Op& Ir::edit_op(OpId id) {
 
 Graph& Ir::edit_graph(GraphId id) {
   journal_->keep_graph(id);
-  return graphs_[id.value];
+  return graphs_[id];
 }
 
 RemoteBuffer& Ir::edit_remote(RemoteId id) {
@@ -80,7 +80,7 @@ std::vector<TensorId>& Ir::edit_views(TensorId root) {
 
 Graph& Ir::extend_graph(GraphId id) {
   journal_->keep_graph_tail(id);
-  return graphs_[id.value];
+  return graphs_[id];
 }
 
 Op& Ir::extend_op(OpId id) {
@@ -150,13 +150,13 @@ void Ir::skip_subgraph_number() {
 
 void Ir::clear_sequence(GraphId id) {
   Transaction transaction(*this);
-  if (!graphs_[id.value].sequence.since().empty()) journal_->keep_since(id);
+  if (!graphs_[id].sequence.since().empty()) journal_->keep_since(id);
   extend_graph(id).sequence.clear();
   transaction.commit();
 }
 
 std::string Ir::unique_name(GraphId graph, std::string_view name) {
-  const std::string& prefix = graphs_[graph.value].name;
+  const std::string& prefix = graphs_[graph].name;
   const std::string base = prefix.empty() ? std::string(name) : fmt::format("{}/{}", prefix, name);
   std::string unique = base;
   while (tensors_by_name_.contains(unique)) unique = fmt::format("{}__t{}", base, next_collision_++);
@@ -187,7 +187,7 @@ void Ir::check_size(std::string_view where, const TensorType& type) const {
 TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
   Graph& owner = extend_graph(graph);
   Tensor tensor;
-  const auto id = static_cast<TensorId>(tensors_.size());
+  const auto id = TensorId(tensors_.size());
   tensor.id = id;
   tensor.graph = graph;
   tensor.name = unique_name(graph, name);
@@ -205,16 +205,16 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
 
 TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape, bool by_ref) {
   check_size("graph_input", type);
-  if (graphs_[graph.value].called) {
+  if (graphs_[graph].called) {
     raise<GraphError>(
         "graph_input: the graph is called already, got input '{}' of graph '{}', expected it before", name,
-        graphs_[graph.value].name);
+        graphs_[graph].name);
   }
   Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
   tensors_[id].by_ref = by_ref;
-  graphs_[graph.value].inputs.push_back(id);
+  graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;
 }
@@ -222,7 +222,7 @@ TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Sh
 void Ir::add_output(GraphId graph, TensorId tensor) {
   if (tensors_[tensor].graph != graph) {
     raise<GraphError>("graph_output: tensor of another graph, got '{}', expected one of {}",
-                      tensors_[tensor].name, in_words(graphs_[graph.value]));
+                      tensors_[tensor].name, in_words(graphs_[graph]));
   }
   POPSR_CHECK(tensors_[tensor].kind != TensorKind::kRemote);
   Transaction transaction(*this);
@@ -232,7 +232,7 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
 }
 
 void Ir::remove_output(GraphId graph, std::size_t index) {
-  Graph& g = graphs_[graph.value];
+  Graph& g = graphs_[graph];
   if (g.called) {
     raise<GraphError>(
         "graph_output: an output of a graph that is called, got graph '{}', expected one that is not",
@@ -281,7 +281,7 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
                         LocationId location) {
   check_size("stream", type);
   Transaction transaction(*this);
-  const auto id = static_cast<StreamId>(streams_.size());
+  const auto id = StreamId(streams_.size());
   std::string unique(name);
   const auto taken = [this, &unique](const Stream& stream) { return stream.name == unique; };
   while (std::ranges::any_of(streams_, taken)) unique = fmt::format("{}__t{}", name, next_collision_++);
@@ -338,7 +338,7 @@ TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {
     return it->second;
   }
   std::vector<std::string_view> known;
-  for (const TensorId id : graphs_[graph.value].tensors) {
+  for (const TensorId id : graphs_[graph].tensors) {
     if (tensors_[id].kind != TensorKind::kRemote) known.push_back(tensors_[id].name);
   }
   raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name,

@@ -75,7 +75,7 @@ struct Tensor {
   VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
   /// Variables whose device value is a kShard or kRemote tensor, which is their home; they are its resident.
   TensorId home = kNone, resident = kNone;
-  LocationId location = 0;      ///< Of variables; op outputs have that of their op.
+  LocationId location = {};     ///< Of variables; op outputs have that of their op.
   std::int64_t shard_over = 1;  ///< Such variables: so many consecutive members of a group hold a part each.
 };
 
@@ -93,7 +93,7 @@ struct Op {
   std::vector<TensorId> inputs;  ///< kNone where an optional input is absent.
   std::vector<TensorId> outputs;
   std::vector<Attribute> attrs;  ///< In the order of def->attrs.
-  LocationId location = 0;
+  LocationId location = {};
   Place place = {};              ///< Of its operands, unless its definition says otherwise.
   std::uint32_t site = 0;        ///< Number among the graph's ops that round or draw, or among its calls.
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
@@ -140,7 +140,7 @@ struct Stream {
   TensorType type;
   bool to_device = true;
   StreamMode mode = StreamMode::kReplicate;
-  LocationId location = 0;
+  LocationId location = {};
 };
 
 /// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
@@ -183,7 +183,7 @@ struct OutlineArgs {
   std::int64_t count = 1;      ///< How often the ops run; at least 1.
   std::string_view stem = {};  ///< Of the new graph's name.
   bool carries = false;        ///< Outputs of the graph become its inputs in the next iteration.
-  LocationId location = 0;
+  LocationId location = {};
   Place place = {};
 };
 /// What it made.
@@ -204,7 +204,7 @@ struct Counters {
 struct EmitArgs {
   std::vector<NamedAttribute> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
-  LocationId location = 0;
+  LocationId location = {};
   Place place = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
@@ -252,7 +252,7 @@ class Ir {
   void remove_output(GraphId graph, std::size_t index);
   /// `location`: where it was made, for messages only.
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
-                        ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location = 0);
+                        ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location = {});
   TensorId add_constant(GraphId graph, std::string_view name, TensorType type,
                         std::shared_ptr<const HostBytes> data);
   /// ShapeError unless entries >= 1.
@@ -267,7 +267,7 @@ class Ir {
   /// graph.
   TensorId add_shard(TensorId variable, std::int64_t shard_over, std::string_view name);
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
-                      LocationId location = 0);
+                      LocationId location = {});
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
@@ -294,7 +294,7 @@ class Ir {
   /// Gives a tensor another name in its graph, with a suffix when that is taken.
   void rename(TensorId tensor, std::string_view name);
 
-  const Graph& graph(GraphId id) const { return graphs_[id.value]; }
+  const Graph& graph(GraphId id) const { return graphs_[id]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
   /// Tensor::index of the tensor's storage; kNone for remote entries.
@@ -362,13 +362,13 @@ class Ir {
   std::shared_ptr<const Registry> registry_;
   std::shared_ptr<PartitionTable> partitions_;
   LocationTable locations_;
-  std::deque<Graph> graphs_;
-  StableVector<Tensor> tensors_;
-  StableVector<Op> ops_;
-  std::vector<std::uint32_t> storage_indices_;
+  IdVector<GraphId, Graph, std::deque<Graph>> graphs_;
+  IdVector<TensorId, Tensor, StableVector<Tensor>> tensors_;
+  IdVector<OpId, Op, StableVector<Op>> ops_;
+  IdVector<TensorId, std::uint32_t> storage_indices_;
   std::vector<OpId> ops_with_graphs_;
-  std::deque<Stream> streams_;
-  std::deque<RemoteBuffer> remotes_;
+  IdVector<StreamId, Stream, std::deque<Stream>> streams_;
+  IdVector<RemoteId, RemoteBuffer, std::deque<RemoteBuffer>> remotes_;
   using Names = std::unordered_map<std::string, TensorId>;
   Names tensors_by_name_;
   std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.

@@ -54,9 +54,10 @@ void Journal::roll_back(std::size_t level) noexcept {
 
 /// Takes the names of tensors that were made since out of the table.
 void Journal::free_new_names(const Mark& mark) noexcept {
-  for (std::size_t id = ir_.tensors_.size(); id > mark.counters.tensors; --id) {
-    const auto named = ir_.tensors_by_name_.find(ir_.tensors_[id - 1].name);
-    if (named != ir_.tensors_by_name_.end() && named->second == id - 1) ir_.tensors_by_name_.erase(named);
+  for (std::size_t size = ir_.tensors_.size(); size > mark.counters.tensors; --size) {
+    const TensorId id(size - 1);
+    const auto named = ir_.tensors_by_name_.find(ir_.tensors_[id].name);
+    if (named != ir_.tensors_by_name_.end() && named->second == id) ir_.tensors_by_name_.erase(named);
   }
 }
 
@@ -79,38 +80,38 @@ void Journal::drop_new(const Mark& mark) noexcept {
 
 // Objects made since the innermost transaction began have no entries: they are dropped.
 
-template <class T>
-void Journal::keep(std::uint32_t id, T& object) {
+template <class I, class T>
+void Journal::keep(I id, T& object) {
   static_assert(std::is_nothrow_swappable_v<T>);
   auto copy = std::make_unique<T>(object);
-  log_.push_back(Kept<T>{id, std::move(copy)});
-  std::swap(object, *std::get<Kept<T>>(log_.back()).object);
+  log_.push_back(Kept<I, T>{id, std::move(copy)});
+  std::swap(object, *std::get<Kept<I, T>>(log_.back()).object);
 }
 
 void Journal::keep_tensor(TensorId id) {
-  if (id < begun().tensors) keep(id, ir_.tensors_[id]);
+  if (id.index() < begun().tensors) keep(id, ir_.tensors_[id]);
 }
 
 void Journal::keep_op(OpId id) {
-  if (id < begun().ops) keep(id, ir_.ops_[id]);
+  if (id.index() < begun().ops) keep(id, ir_.ops_[id]);
 }
 
 void Journal::keep_graph(GraphId id) {
-  if (id.value < begun().graphs) keep(id.value, ir_.graphs_[id.value]);
+  if (id.index() < begun().graphs) keep(id, ir_.graphs_[id]);
 }
 
 void Journal::keep_remote(RemoteId id) {
-  if (id < begun().remotes) keep(id, ir_.remotes_[id]);
+  if (id.index() < begun().remotes) keep(id, ir_.remotes_[id]);
 }
 
 void Journal::keep_views(TensorId root) {
   const auto views = ir_.views_.find(root);
-  if (root < begun().tensors && views != ir_.views_.end()) keep(root, views->second);
+  if (root.index() < begun().tensors && views != ir_.views_.end()) keep(root, views->second);
 }
 
 void Journal::keep_graph_tail(GraphId id) {
-  if (id.value >= begun().graphs || marks_.back().tail_of == id.value) return;
-  const Graph& graph = ir_.graphs_[id.value];
+  if (id.index() >= begun().graphs || marks_.back().tail_of == id) return;
+  const Graph& graph = ir_.graphs_[id];
   log_.push_back(GraphTail{.graph = id,
                            .inputs = size_of_list(graph.inputs),
                            .outputs = size_of_list(graph.outputs),
@@ -123,11 +124,11 @@ void Journal::keep_graph_tail(GraphId id) {
                            .first_call = graph.first_call,
                            .has_views = graph.has_views,
                            .called = graph.called});
-  if (marks_.back().tail_of == kNone) marks_.back().tail_of = id.value;
+  if (marks_.back().tail_of == kNone) marks_.back().tail_of = id;
 }
 
 void Journal::keep_op_tail(OpId id) {
-  if (id >= begun().ops) return;
+  if (id.index() >= begun().ops) return;
   log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].modified)});
 }
 
@@ -136,15 +137,16 @@ void Journal::keep_views_tail(TensorId root) {
 }
 
 void Journal::keep_first_use(TensorId id) {
-  if (id < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].first_use});
+  if (id.index() < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].first_use});
 }
 
 void Journal::keep_index(TensorId id) {
-  if (id < begun().tensors) log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
+  if (id.index() < begun().tensors)
+    log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
 }
 
 void Journal::keep_name(TensorId id) {
-  if (id >= begun().tensors) {
+  if (id.index() >= begun().tensors) {
     ir_.tensors_by_name_.erase(ir_.tensors_[id].name);
     return;
   }
@@ -153,26 +155,26 @@ void Journal::keep_name(TensorId id) {
 }
 
 void Journal::keep_position(OpId id) {
-  if (id < begun().ops) log_.push_back(Position{id, ir_.ops_[id].position});
+  if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].position});
 }
 
 void Journal::keep_seeds(OpId id) {
-  if (id < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].seeds});
+  if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].seeds});
 }
 
 void Journal::keep_since(GraphId id) {
-  if (id.value >= begun().graphs) return;
-  log_.push_back(Since{id, ir_.graphs_[id.value].sequence.since()});
+  if (id.index() >= begun().graphs) return;
+  log_.push_back(Since{id, ir_.graphs_[id].sequence.since()});
 }
 
 void Journal::keep_output(GraphId id, std::size_t index) {
-  if (id.value >= begun().graphs) return;
-  log_.push_back(Output{id, static_cast<std::uint32_t>(index), ir_.graphs_[id.value].outputs[index]});
+  if (id.index() >= begun().graphs) return;
+  log_.push_back(Output{id, static_cast<std::uint32_t>(index), ir_.graphs_[id].outputs[index]});
 }
 
 void Journal::keep_schedule(GraphId id, std::uint32_t first) {
-  if (id.value >= begun().graphs) return;
-  const std::vector<OpId>& ops = ir_.graphs_[id.value].ops;
+  if (id.index() >= begun().graphs) return;
+  const std::vector<OpId>& ops = ir_.graphs_[id].ops;
   log_.push_back(Schedule{id, first, {ops.begin() + first, ops.end()}});
 }
 
@@ -195,7 +197,7 @@ void Journal::undo(const Position& entry) noexcept { ir_.ops_[entry.op].position
 void Journal::undo(const Seeds& entry) noexcept { ir_.ops_[entry.op].seeds = entry.seeds; }
 
 void Journal::undo(const GraphTail& entry) noexcept {
-  Graph& graph = ir_.graphs_[entry.graph.value];
+  Graph& graph = ir_.graphs_[entry.graph];
   shrink(graph.inputs, entry.inputs);
   shrink(graph.outputs, entry.outputs);
   shrink(graph.tensors, entry.tensors);
@@ -222,27 +224,31 @@ void Journal::undo(const ViewsTail& entry) noexcept {
 }
 
 void Journal::undo(Since& entry) noexcept {
-  ir_.graphs_[entry.graph.value].sequence.restore_since(std::move(entry.ops));
+  ir_.graphs_[entry.graph].sequence.restore_since(std::move(entry.ops));
 }
 
 /// The list held as many before, so nothing is allocated.
 void Journal::undo(const Output& entry) noexcept {
-  std::vector<TensorId>& outputs = ir_.graphs_[entry.graph.value].outputs;
+  std::vector<TensorId>& outputs = ir_.graphs_[entry.graph].outputs;
   outputs.insert(outputs.begin() + entry.index, entry.tensor);
 }
 
 /// Likewise.
 void Journal::undo(const Schedule& entry) noexcept {
-  std::vector<OpId>& ops = ir_.graphs_[entry.graph.value].ops;
+  std::vector<OpId>& ops = ir_.graphs_[entry.graph].ops;
   shrink(ops, entry.first);
   ops.insert(ops.end(), entry.ops.begin(), entry.ops.end());
 }
 
-void Journal::undo(Kept<Tensor>& entry) noexcept { std::swap(ir_.tensors_[entry.id], *entry.object); }
-void Journal::undo(Kept<Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
-void Journal::undo(Kept<Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
-void Journal::undo(Kept<RemoteBuffer>& entry) noexcept { std::swap(ir_.remotes_[entry.id], *entry.object); }
-void Journal::undo(Kept<Views>& entry) noexcept {
+void Journal::undo(Kept<TensorId, Tensor>& entry) noexcept {
+  std::swap(ir_.tensors_[entry.id], *entry.object);
+}
+void Journal::undo(Kept<OpId, Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
+void Journal::undo(Kept<GraphId, Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
+void Journal::undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept {
+  std::swap(ir_.remotes_[entry.id], *entry.object);
+}
+void Journal::undo(Kept<TensorId, Views>& entry) noexcept {
   const auto views = ir_.views_.find(entry.id);
   if (views == ir_.views_.end()) return;
   std::swap(views->second, *entry.object);

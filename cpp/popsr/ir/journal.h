@@ -49,7 +49,7 @@ class Journal {
     std::size_t log = 0;
     Counters counters = {};
     std::uint64_t epoch = 0, seeds_epoch = 0;
-    std::uint32_t tail_of = kNone;  ///< A graph whose tail was kept since: once is enough.
+    GraphId tail_of = kNone;  ///< A graph whose tail was kept since: once is enough.
   };
 
   struct FirstUse {
@@ -102,19 +102,19 @@ class Journal {
     std::uint32_t first;
     std::vector<OpId> ops;
   };
-  template <class T>
+  template <class I, class T>
   struct Kept {
-    std::uint32_t id;
+    I id;
     std::unique_ptr<T> object;
   };
   using Views = std::vector<TensorId>;
-  using Entry =
-      std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since, Output,
-                   Schedule, Kept<Tensor>, Kept<Op>, Kept<Graph>, Kept<RemoteBuffer>, Kept<Views>>;
+  using Entry = std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since,
+                             Output, Schedule, Kept<TensorId, Tensor>, Kept<OpId, Op>, Kept<GraphId, Graph>,
+                             Kept<RemoteId, RemoteBuffer>, Kept<TensorId, Views>>;
 
   const Counters& begun() const { return marks_.back().counters; }
-  template <class T>
-  void keep(std::uint32_t id, T& object);
+  template <class I, class T>
+  void keep(I id, T& object);
   void free_new_names(const Mark& mark) noexcept;
   void drop_new(const Mark& mark) noexcept;
 
@@ -129,11 +129,11 @@ class Journal {
   void undo(Since& entry) noexcept;
   void undo(const Output& entry) noexcept;
   void undo(const Schedule& entry) noexcept;
-  void undo(Kept<Tensor>& entry) noexcept;
-  void undo(Kept<Op>& entry) noexcept;
-  void undo(Kept<Graph>& entry) noexcept;
-  void undo(Kept<RemoteBuffer>& entry) noexcept;
-  void undo(Kept<Views>& entry) noexcept;
+  void undo(Kept<TensorId, Tensor>& entry) noexcept;
+  void undo(Kept<OpId, Op>& entry) noexcept;
+  void undo(Kept<GraphId, Graph>& entry) noexcept;
+  void undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept;
+  void undo(Kept<TensorId, Views>& entry) noexcept;
 
   Ir& ir_;
   std::vector<Mark> marks_;  ///< Of the open transactions.

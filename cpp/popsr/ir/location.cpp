@@ -11,13 +11,13 @@ LocationId LocationTable::intern(const std::string& file, int line) {
   if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
   // In this order: when memory runs out between the two, the place is not known yet.
   locations_.push_back({file, line});
-  const auto id = static_cast<LocationId>(locations_.size() - 1);
+  const auto id = LocationId(locations_.size() - 1);
   ids_.emplace(std::move(text), id);
   return id;
 }
 
 std::string LocationTable::to_string(LocationId id) const {
-  return id == 0 ? "" : fmt::format("{}:{}", locations_[id].file, locations_[id].line);
+  return id == kUnknownLocation ? "" : fmt::format("{}:{}", locations_[id].file, locations_[id].line);
 }
 
 }  // namespace popsr

@@ -6,9 +6,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "popsr/base/id.h"
+
 namespace popsr {
 
-using LocationId = std::uint32_t;  ///< 0 = unknown.
+struct LocationTag {
+  static constexpr std::uint32_t kDefault = 0;
+};
+using LocationId = Id<LocationTag>;
+inline constexpr LocationId kUnknownLocation{};
 
 struct Location {
   std::string file;
@@ -24,7 +30,7 @@ class LocationTable {
   std::string to_string(LocationId id) const;
 
  private:
-  std::vector<Location> locations_{Location{}};
+  IdVector<LocationId, Location> locations_{Location{}};
   std::unordered_map<std::string, LocationId> ids_;
 };
 

@@ -247,7 +247,7 @@ struct OpDef {
 inline constexpr Attr<ReplicaGrouping> kGroup{"group"};
 inline constexpr Attr<GraphId> kGraph{"graph"};       ///< Run by a call or a repeat.
 inline constexpr Attr<std::int64_t> kCount{"count"};  ///< Iterations of a repeat.
-inline constexpr Attr<RemoteRef> kRemoteBuffer{"remote_buffer"};
+inline constexpr Attr<RemoteId> kRemoteBuffer{"remote_buffer"};
 inline constexpr Attr<std::int64_t> kEntry{"entry"};
 
 inline constexpr Choice<CollectiveOp> kCollectiveOps[] = {

@@ -14,8 +14,8 @@ namespace {
 
 /// Something that ops read and write: a tensor's memory, a stream, the text that is printed.
 using Resource = std::uint64_t;
-constexpr Resource memory(TensorId root) { return root; }
-constexpr Resource stream(StreamId id) { return (Resource{1} << 32) | id; }
+constexpr Resource memory(TensorId root) { return root.value; }
+constexpr Resource stream(StreamId id) { return (Resource{1} << 32) | id.value; }
 constexpr Resource kPrinted = Resource{2} << 32;
 
 /// A use of memory that views see in parts.
@@ -65,8 +65,8 @@ class Collector {
     for (const OpId part : op.parts) result.merge(outside(ir_.op(part)));
     bool on_stream = !op.parts.empty();
     for (const Attribute& attr : op.attrs) {
-      if (const auto* id = std::get_if<StreamRef>(&attr)) {
-        result.insert(stream(id->id));
+      if (const auto* id = std::get_if<StreamId>(&attr)) {
+        result.insert(stream(*id));
         on_stream = true;
       } else if (const auto* graph = std::get_if<GraphId>(&attr)) {
         const std::set<Resource>& inner = outside(*graph);
@@ -79,16 +79,16 @@ class Collector {
   }
 
   const std::set<Resource>& outside(GraphId graph) {
-    if (const auto it = memo_.find(graph.value); it != memo_.end()) return it->second;
+    if (const auto it = memo_.find(graph); it != memo_.end()) return it->second;
     std::set<Resource> result;
     for (const TensorId entry : remote_.of(graph)) result.insert(memory(entry));
     for (const OpId id : ir_.graph(graph).ops) result.merge(outside(ir_.op(id)));
-    return memo_[graph.value] = std::move(result);
+    return memo_[graph] = std::move(result);
   }
 
   const Ir& ir_;
   RemoteAccess remote_;
-  std::map<std::uint32_t, std::set<Resource>> memo_;
+  std::map<GraphId, std::set<Resource>> memo_;
 };
 
 /// Since when a resource holds what it holds.

@@ -44,12 +44,12 @@ class Ir::Outliner {
   }
 
  private:
-  Graph& from() { return ir_.graphs_[graph_.value]; }
-  Graph& body() { return ir_.graphs_[body_.value]; }
+  Graph& from() { return ir_.graphs_[graph_]; }
+  Graph& body() { return ir_.graphs_[body_]; }
   bool is_moved(OpId id) const { return ops_.contains(id); }
   bool is_made(TensorId id) const { return made_.contains(id); }
   std::string local_name(TensorId id) const {
-    const std::string& prefix = ir_.graphs_[graph_.value].name;
+    const std::string& prefix = ir_.graphs_[graph_].name;
     return ir_.tensors_[id].name.substr(prefix.empty() ? 0 : prefix.size() + 1);
   }
   std::int64_t made_at(TensorId id) const {
@@ -105,7 +105,7 @@ void Ir::Outliner::find_moved() {
 }
 
 void Ir::Outliner::check_outputs() const {
-  const Graph& graph = ir_.graphs_[graph_.value];
+  const Graph& graph = ir_.graphs_[graph_];
   if (args_.carries && graph.inputs.size() < graph.outputs.size()) {
     raise<GraphError>(
         "repeat: graph '{}' has fewer inputs than outputs, got {} and {}, expected an input per output",
@@ -123,7 +123,7 @@ void Ir::Outliner::check_outputs() const {
 }
 
 void Ir::Outliner::check_carried(std::size_t output) const {
-  const Graph& graph = ir_.graphs_[graph_.value];
+  const Graph& graph = ir_.graphs_[graph_];
   const Tensor& made = ir_.tensors_[graph.outputs[output]];
   const Tensor& carried = ir_.tensors_[graph.inputs[output]];
   if (made.type.dtype != carried.type.dtype) {
@@ -179,7 +179,7 @@ void Ir::Outliner::check_depth() {
   std::uint32_t depth = 0;
   for (const OpId id : singles_) {
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
-      depth = std::max(depth, ir_.graphs_[called.graph.value].depth + 1);
+      depth = std::max(depth, ir_.graphs_[called.graph].depth + 1);
     }
   }
   popsr::check_depth("repeat", from().name, depth);
@@ -269,7 +269,7 @@ void Ir::Outliner::move_ops() {
   for (const OpId id : made) {
     ir_.number_site(ir_.ops_[id]);  // which was kept as it moved
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
-      body().depth = std::max(body().depth, ir_.graphs_[called.graph.value].depth + 1);
+      body().depth = std::max(body().depth, ir_.graphs_[called.graph].depth + 1);
     }
   }
 }
@@ -326,7 +326,7 @@ void Ir::Outliner::emit_loop() {
     for (const TensorId t : from().outputs) {
       body().outputs.push_back(is_made(t) ? t : inside(t));
       args.output_names.push_back(
-          ir_.tensors_[t].name.substr(ir_.graphs_[ir_.tensors_[t].graph.value].name.size() + 1));
+          ir_.tensors_[t].name.substr(ir_.graphs_[ir_.tensors_[t].graph].name.size() + 1));
     }
   }
   std::vector<TensorId> operands;

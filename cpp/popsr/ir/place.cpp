@@ -61,8 +61,8 @@ class Finder {
   std::optional<Place> of_use(const Tensor& tensor) {
     if (tensor.first_use == kNone) return std::nullopt;
     if (const auto place = of_use_by(ir_.op(tensor.first_use), tensor.id)) return place;
-    for (OpId id = tensor.first_use + 1; id < ir_.num_ops(); ++id) {
-      const Op& op = ir_.op(id);
+    for (std::size_t next = tensor.first_use.index() + 1; next < ir_.num_ops(); ++next) {
+      const Op& op = ir_.op(OpId(next));
       if (op.graph != tensor.graph || !op.parts.empty()) continue;
       if (const auto place = of_use_by(op, tensor.id)) return place;
     }

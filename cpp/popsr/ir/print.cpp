@@ -38,8 +38,7 @@ std::string tensor_list(const Ir& ir, const std::vector<TensorId>& tensors, bool
 
 std::string attr_text(const Ir& ir, const Attribute& value) {
   if (const auto* graph = std::get_if<GraphId>(&value)) return fmt::format("'{}'", ir.graph(*graph).name);
-  if (const auto* stream = std::get_if<StreamRef>(&value))
-    return fmt::format("'{}'", ir.stream(stream->id).name);
+  if (const auto* stream = std::get_if<StreamId>(&value)) return fmt::format("'{}'", ir.stream(*stream).name);
   return to_string(value);
 }
 
@@ -57,7 +56,7 @@ std::string op_text(const Ir& ir, OpId id, std::string_view graph) {
   text += ")";
   if (op.place.ipu != 0) text += fmt::format(" on IPU {}", op.place.ipu);
   if (op.place.tiles == TileSet::kIo) text += " on io tiles";
-  if (op.location != 0) text += "  # " + ir.locations().to_string(op.location);
+  if (op.location != kUnknownLocation) text += "  # " + ir.locations().to_string(op.location);
   return text;
 }
 
@@ -66,7 +65,7 @@ std::string state_of(const Graph& graph) {
   return fmt::format(
       "graph {} '{}' inputs {} outputs {} tensors {} ops {} sites {} {} flags {}{} calls {} depth {} "
       "sequence {} {}\n",
-      graph.id.value, graph.name, graph.inputs, graph.outputs, graph.tensors, graph.ops, graph.num_rounding,
+      graph.id, graph.name, graph.inputs, graph.outputs, graph.tensors, graph.ops, graph.num_rounding,
       graph.num_calls, graph.has_views, graph.called, graph.first_call, graph.depth, sequence.last_ordered,
       graph.sequence.since());
 }
@@ -75,7 +74,7 @@ std::string state_of(const Ir& ir, const Tensor& t) {
   std::string text = fmt::format(
       "tensor {} '{}' graph {} {} {} kind {} by {} use {} at {} storage {} {} viewed {}{} home {} {} over {} "
       "views {}",
-      t.id, t.name, t.graph.value, to_string(t.type), t.meta_shape, static_cast<int>(t.kind), t.producer,
+      t.id, t.name, t.graph, to_string(t.type), t.meta_shape, static_cast<int>(t.kind), t.producer,
       t.first_use, t.index, t.storage, ir.storage_index(t.id), static_cast<int>(t.viewed), t.by_ref, t.home,
       t.resident, t.shard_over, ir.views(t.id));
   if (t.data) text += fmt::format(" data {}", fmt::ptr(t.data->data()));
@@ -88,7 +87,7 @@ std::string state_of(const Ir& ir, const Op& op) {
   return fmt::format(
       "op {} graph {} {} inputs {} outputs {} site {} stochastic {} seeds {} after {} modified {} "
       "position {} parts {} of {}\n",
-      op.id, op.graph.value, print_op(ir, op.id), op.inputs, op.outputs, op.site, op.allow_stochastic,
+      op.id, op.graph, print_op(ir, op.id), op.inputs, op.outputs, op.site, op.allow_stochastic,
       op.seeds ? static_cast<int>(*op.seeds) : -1, op.after, op.modified, op.position, op.parts, op.part_of);
 }
 
@@ -121,7 +120,7 @@ std::string print_graph(const Ir& ir, GraphId id) {
 
 std::string print_ir(const Ir& ir) {
   std::string text;
-  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) text += print_graph(ir, GraphId{g});
+  for (const GraphId id : ids<GraphId>(ir.num_graphs())) text += print_graph(ir, id);
   return text;
 }
 
@@ -132,15 +131,15 @@ std::string print_state(const Ir& ir) {
       "{}\n",
       next.graphs, next.tensors, next.ops, next.streams, next.remotes, next.ops_with_graphs, next.names,
       next.viewed, next.next_subgraph, next.next_collision);
-  for (std::uint32_t id = 0; id < next.graphs; ++id) text += state_of(ir.graph(GraphId{id}));
-  for (TensorId id = 0; id < next.tensors; ++id) text += state_of(ir, ir.tensor(id));
-  for (OpId id = 0; id < next.ops; ++id) text += state_of(ir, ir.op(id));
-  for (StreamId id = 0; id < next.streams; ++id) {
+  for (const GraphId id : ids<GraphId>(next.graphs)) text += state_of(ir.graph(id));
+  for (const TensorId id : ids<TensorId>(next.tensors)) text += state_of(ir, ir.tensor(id));
+  for (const OpId id : ids<OpId>(next.ops)) text += state_of(ir, ir.op(id));
+  for (const StreamId id : ids<StreamId>(next.streams)) {
     const Stream& stream = ir.stream(id);
     text += fmt::format("stream {} '{}' {} {} {}\n", id, stream.name, to_string(stream.type),
                         stream.to_device, static_cast<int>(stream.mode));
   }
-  for (RemoteId id = 0; id < next.remotes; ++id) {
+  for (const RemoteId id : ids<RemoteId>(next.remotes)) {
     const RemoteBuffer& buffer = ir.remote(id);
     text +=
         fmt::format("remote {} {} {} {}\n", id, to_string(buffer.type), buffer.meta_shape, buffer.entries);

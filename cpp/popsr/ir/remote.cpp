@@ -33,7 +33,7 @@ RemoteId Ir::add_remote_buffer(TensorType type, std::int64_t entries, Shape meta
   check_size("remote_buffer", type);
   check_entries(entries);
   Transaction transaction(*this);
-  const auto id = static_cast<RemoteId>(remotes_.size());
+  const auto id = RemoteId(remotes_.size());
   remotes_.push_back(
       RemoteBuffer{.id = id, .type = std::move(type), .meta_shape = std::move(meta_shape), .entries = {}});
   grow_remote_buffer(id, entries);
@@ -46,12 +46,12 @@ void Ir::grow_remote_buffer(RemoteId id, std::int64_t entries) {
   check_entries(entries);
   if (entries < before) {
     raise<AttributeValueError>("remote_buffer: buffer {} cannot shrink, got {} entries, expected {} or more",
-                               id + 1, entries, before);
+                               id.value + 1, entries, before);
   }
   Transaction transaction(*this);
   RemoteBuffer& buffer = edit_remote(id);
   for (std::int64_t e = before; e < entries; ++e) {
-    buffer.entries.push_back(add_tensor(kMainGraph, fmt::format("remote_buffer_{}/{}", id + 1, e),
+    buffer.entries.push_back(add_tensor(kMainGraph, fmt::format("remote_buffer_{}/{}", id.value + 1, e),
                                         buffer.type, TensorKind::kRemote));
   }
   transaction.commit();
@@ -69,13 +69,13 @@ void Ir::place_variable(TensorId variable, RemoteId id, std::int64_t entry, std:
   if (entry < 0 || entry >= static_cast<std::int64_t>(buffer.entries.size())) {
     raise<OutOfRangeError>(
         "remote_variable: no such entry for '{}', got offset {}, expected 0 to {} of buffer {}", tensor.name,
-        entry, buffer.entries.size() - 1, id + 1);
+        entry, buffer.entries.size() - 1, id.value + 1);
   }
   const TensorId home = buffer.entries[static_cast<std::size_t>(entry)];
   if (tensors_[home].resident != kNone) {
     raise<GraphError>(
         "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}'", entry,
-        id + 1, tensor.name, tensors_[tensors_[home].resident].name);
+        id.value + 1, tensor.name, tensors_[tensors_[home].resident].name);
   }
   settle(variable, home, shard_over);
 }

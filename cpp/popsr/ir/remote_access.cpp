@@ -46,7 +46,7 @@ std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
   if (!op.parts.empty()) return of_parts(ir, op, remote_entries);
   if (op.def->program.remote == Remote::kNone) return {};
-  const RemoteBuffer& buffer = ir.remote(op.get(kRemoteBuffer).id);
+  const RemoteBuffer& buffer = ir.remote(op.get(kRemoteBuffer));
   const std::optional<std::int64_t> offset = known_offset(ir, op);
   if (!offset) return buffer.entries;
   return {buffer.entries[static_cast<std::size_t>(*offset)]};
@@ -78,15 +78,15 @@ const std::vector<TensorId>& RemoteAccess::stored(GraphId graph) const {
 }
 
 const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only, Memo& memo) const {
-  if (const auto it = memo.find(id.value); it != memo.end()) return it->second;
-  if (ir_.num_remotes() == 0) return memo[id.value];
-  return memo[id.value] = with_deep_stack([&] { return find(id, stores_only, memo); });
+  if (const auto it = memo.find(id); it != memo.end()) return it->second;
+  if (ir_.num_remotes() == 0) return memo[id];
+  return memo[id] = with_deep_stack([&] { return find(id, stores_only, memo); });
 }
 
 std::vector<TensorId> RemoteAccess::find(GraphId id, bool stores_only, Memo& memo) const {
   std::set<TensorId> all;
   if (id == kMainGraph && !stores_only) {
-    for (RemoteId b = 0; b < ir_.num_remotes(); ++b) {
+    for (const RemoteId b : ids<RemoteId>(ir_.num_remotes())) {
       all.insert(ir_.remote(b).entries.begin(), ir_.remote(b).entries.end());
     }
   }

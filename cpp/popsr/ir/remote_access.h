@@ -35,7 +35,7 @@ class RemoteAccess {
   const std::vector<TensorId>& stored(GraphId graph) const;
 
  private:
-  using Memo = std::map<std::uint32_t, std::vector<TensorId>>;
+  using Memo = std::map<GraphId, std::vector<TensorId>>;
   const std::vector<TensorId>& reached(GraphId graph, bool stores_only, Memo& memo) const;
   std::vector<TensorId> find(GraphId graph, bool stores_only, Memo& memo) const;
 

@@ -58,7 +58,7 @@ std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
 
 OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
   Op merged;
-  merged.id = static_cast<OpId>(ops_.size());
+  merged.id = OpId(ops_.size());
   merged.def = &registry_->at(slot.merged);
   merged.graph = graph;
   for (const OpId id : slot.ops) {
@@ -90,7 +90,7 @@ void Ir::replace_schedule(GraphId graph, std::uint32_t first, const std::vector<
   check_schedule(*this, graph, first, slots_of(*this, graph, first, schedule));
   Transaction transaction(*this);
   journal_->keep_schedule(graph, first);
-  std::vector<OpId>& ops = graphs_[graph.value].ops;
+  std::vector<OpId>& ops = graphs_[graph].ops;
   ops.resize(first);  // in its place: what undoes it must find room
   for (const ScheduleSlot& slot : schedule) {
     const auto position = static_cast<std::uint32_t>(ops.size());

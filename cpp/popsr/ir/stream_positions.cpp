@@ -11,8 +11,8 @@ namespace popsr {
 
 std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) {
   for (const Attribute& attribute : op.attrs) {
-    const auto* stream = std::get_if<StreamRef>(&attribute);
-    if (stream != nullptr && ir.stream(stream->id).to_device) return stream->id;
+    const auto* stream = std::get_if<StreamId>(&attribute);
+    if (stream != nullptr && ir.stream(*stream).to_device) return *stream;
   }
   return std::nullopt;
 }
@@ -31,7 +31,7 @@ StreamPositions::StreamPositions(const Ir& ir) : ir_(ir) {
 
 std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
   std::set<StreamId> streams;
-  std::set<std::uint32_t> seen{graph.value};
+  std::set<GraphId> seen{graph};
   std::vector<GraphId> stack{graph};
   while (!stack.empty()) {
     const std::vector<OpId> ops = single_ops(ir_, stack.back());
@@ -39,7 +39,7 @@ std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
     for (const OpId id : ops) {
       if (const auto stream = loaded_stream(ir_, ir_.op(id))) streams.insert(*stream);
       for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) {
-        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+        if (seen.insert(called.graph).second) stack.push_back(called.graph);
       }
     }
   }
@@ -48,10 +48,10 @@ std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
 
 const std::vector<StreamId>& StreamPositions::of(GraphId graph) const {
   if (parting_.empty() || graph == kMainGraph) return parting_;
-  if (const auto it = memo_.find(graph.value); it != memo_.end()) return it->second;
+  if (const auto it = memo_.find(graph); it != memo_.end()) return it->second;
   std::vector<StreamId> streams = reached(graph);
   std::erase_if(streams, [this](StreamId id) { return !std::ranges::binary_search(parting_, id); });
-  return memo_[graph.value] = std::move(streams);
+  return memo_[graph] = std::move(streams);
 }
 
 }  // namespace popsr

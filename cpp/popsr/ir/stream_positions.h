@@ -29,7 +29,7 @@ class StreamPositions {
 
   const Ir& ir_;
   std::vector<StreamId> parting_;
-  mutable std::map<std::uint32_t, std::vector<StreamId>> memo_;
+  mutable std::map<GraphId, std::vector<StreamId>> memo_;
 };
 
 }  // namespace popsr

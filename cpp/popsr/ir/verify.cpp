@@ -221,14 +221,14 @@ void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, Writte
 template <class VisitGraph>
 void for_each_reached(const Ir& ir, const VisitGraph& visit) {
   std::vector<GraphId> stack{kMainGraph};
-  std::unordered_set<std::uint32_t> seen{kMainGraph.value};
+  std::unordered_set<GraphId> seen{kMainGraph};
   while (!stack.empty()) {
     const Graph& graph = ir.graph(stack.back());
     stack.pop_back();
     visit(graph);
     for (const OpId id : graph.ops) {
       for (const CalledGraph& called : called_graphs(ir, ir.op(id))) {
-        if (seen.insert(called.graph.value).second) stack.push_back(called.graph);
+        if (seen.insert(called.graph).second) stack.push_back(called.graph);
       }
     }
   }

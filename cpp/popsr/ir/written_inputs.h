@@ -22,7 +22,7 @@ class WrittenInputs {
   std::vector<bool> find(GraphId graph);
 
   const Ir& ir_;
-  std::map<std::uint32_t, std::vector<bool>> memo_;
+  std::map<GraphId, std::vector<bool>> memo_;
 };
 
 }  // namespace popsr

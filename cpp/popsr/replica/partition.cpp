@@ -61,7 +61,7 @@ PartitionId PartitionTable::intern(std::vector<std::uint32_t> canonical, std::in
       entry.representatives.push_back(static_cast<Replica>(r));
   }
   entry.labels = std::move(canonical);
-  const auto id = static_cast<PartitionId>(entries_.size());
+  const auto id = PartitionId(entries_.size());
   entries_.push_back(std::move(entry));
   try {
     by_hash_.emplace(hash, id);
@@ -81,8 +81,8 @@ PartitionId PartitionTable::from_keys(std::span<const std::uint64_t> keys) {
 
 std::size_t PartitionTable::KeyHash::operator()(const RuleKey& key) const {
   std::uint64_t hash = 0;
-  for (const std::uint64_t part : {key.rule, key.groups, static_cast<std::uint64_t>(key.parameter),
-                                   static_cast<std::uint64_t>(key.in)}) {
+  for (const std::uint64_t part :
+       {key.rule, key.groups, static_cast<std::uint64_t>(key.parameter), std::uint64_t{key.in.value}}) {
     hash = (hash ^ part) * 0xD6E8FEB86659FD93ULL;
     hash ^= hash >> 29;
   }
@@ -90,7 +90,7 @@ std::size_t PartitionTable::KeyHash::operator()(const RuleKey& key) const {
 }
 
 PartitionId PartitionTable::meet_of_others(PartitionId a, PartitionId b) {
-  const std::uint64_t memo = (static_cast<std::uint64_t>(std::min(a, b)) << 32) | std::max(a, b);
+  const std::uint64_t memo = (std::uint64_t{std::min(a, b).value} << 32) | std::max(a, b).value;
   if (const auto it = meets_.find(memo); it != meets_.end()) return it->second;
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(replicas_));
   for (std::size_t r = 0; r < keys.size(); ++r) {

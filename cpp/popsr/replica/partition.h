@@ -8,19 +8,24 @@
 #include <unordered_map>
 #include <vector>
 
+#include "popsr/base/id.h"
+
 namespace popsr {
 
 using Replica = std::uint32_t;
 
-/// Index of an interned partition. 0 is always "equal everywhere", see PartitionTable.
-using PartitionId = std::uint32_t;
+/// Number of an interned partition, see PartitionTable.
+struct PartitionTag {
+  static constexpr std::uint32_t kDefault = 0;  ///< Equal everywhere.
+};
+using PartitionId = Id<PartitionTag>;
 
 /// A function of a partition and of groups of replicas.
 struct RuleKey {
   std::uint64_t rule = 0;    ///< Which function, by its address; 0: that partition itself.
   std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
   std::int64_t parameter = 0;
-  PartitionId in = 0;
+  PartitionId in = {};
   bool operator==(const RuleKey&) const = default;
 };
 
@@ -36,7 +41,7 @@ class PartitionTable {
   explicit PartitionTable(std::int64_t replicas);
 
   std::int64_t replicas() const { return replicas_; }
-  PartitionId top() const { return 0; }
+  PartitionId top() const { return {}; }
   PartitionId bottom() const { return bottom_; }
 
   /// The partition that groups replicas of equal key; any key values. keys.size() must be replicas().
@@ -81,15 +86,15 @@ class PartitionTable {
     std::size_t operator()(const RuleKey& key) const;
   };
   struct Remembered {
-    PartitionId result = 0;
+    PartitionId result = {};
     std::shared_ptr<const void> keep_alive;
   };
   PartitionId meet_of_others(PartitionId a, PartitionId b);
   PartitionId intern(std::vector<std::uint32_t> canonical, std::int64_t num_blocks);
 
   std::int64_t replicas_;
-  PartitionId bottom_ = 0;
-  std::vector<Entry> entries_;
+  PartitionId bottom_ = {};
+  IdVector<PartitionId, Entry> entries_;
   std::unordered_multimap<std::uint64_t, PartitionId> by_hash_;
   std::unordered_map<std::uint64_t, PartitionId> meets_;
   std::unordered_map<RuleKey, Remembered, KeyHash> remembered_;

@@ -41,7 +41,7 @@ class Autodiff {
   Autodiff(Ir& ir, GraphId root, const AutodiffOptions& options)
       : ir_(ir), root_(root), options_(options), results_(options.called) {}
 
-  std::map<std::uint32_t, GradGraph> run() {
+  std::map<GraphId, GradGraph> run() {
     resolve_options();
     check_not_modifying(root_);
     visit(root_);
@@ -66,7 +66,7 @@ class Autodiff {
   CallFlow flow_of(GraphId graph) const;
   CallFlow flow_of(const GradGraph& given) const;
   bool is_asked(GraphId graph) const {
-    const auto it = demands_.find(graph.value);
+    const auto it = demands_.find(graph);
     return it != demands_.end() && !it->second.required.empty() &&
            (graph == root_ || !it->second.provided.empty());
   }
@@ -79,9 +79,9 @@ class Autodiff {
   const AutodiffOptions& options_;
   std::vector<GraphId> order_;  ///< Graphs to differentiate, callee first.
   CallFlows flows_;
-  std::map<std::uint32_t, Demand> demands_;
-  std::map<std::uint32_t, Activity> activities_;
-  std::map<std::uint32_t, GradGraph> results_;
+  std::map<GraphId, Demand> demands_;
+  std::map<GraphId, Activity> activities_;
+  std::map<GraphId, GradGraph> results_;
 };
 
 void Autodiff::check_graph_of(const std::vector<TensorId>& tensors, std::string_view what) const {
@@ -102,7 +102,7 @@ void Autodiff::resolve_options() {
     raise<GraphError>("autodiff: no gradients are required, got [], expected at least one tensor of {}",
                       in_words(graph));
   }
-  demands_.emplace(root_.value, std::move(demand));
+  demands_.emplace(root_, std::move(demand));
 }
 
 void Autodiff::check_not_modifying(GraphId graph) const {
@@ -121,7 +121,7 @@ void Autodiff::check_no_throwing(GraphId graph) const {
     const bool has_grad =
         op.def->grad.exists() && !(op.def->grad.refuses != nullptr && op.def->grad.refuses(op));
     if (is_call(op) || has_grad) continue;
-    if (!is_active(ir_, op, activities_.at(graph.value))) continue;
+    if (!is_active(ir_, op, activities_.at(graph))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
                       op.def->name, ir_.tensor(op.outputs[0]).name, ir_.locations().to_string(op.location));
   }
@@ -139,24 +139,23 @@ void Autodiff::raise_missing(TensorId required) const {
 }
 
 void Autodiff::check_required() const {
-  const Activity& activity = activities_.at(root_.value);
-  for (const TensorId t : demands_.at(root_.value).required) {
+  const Activity& activity = activities_.at(root_);
+  for (const TensorId t : demands_.at(root_).required) {
     if (!activity.depends_on_required(ir_, t) || !activity.reaches_provided(ir_, t)) raise_missing(t);
   }
 }
 
 void Autodiff::visit(GraphId graph) {
-  if (flows_.contains(graph.value)) return;
-  if (const auto given = options_.called.find(graph.value);
-      given != options_.called.end() && graph != root_) {
-    flows_.emplace(graph.value, flow_of(given->second));
+  if (flows_.contains(graph)) return;
+  if (const auto given = options_.called.find(graph); given != options_.called.end() && graph != root_) {
+    flows_.emplace(graph, flow_of(given->second));
     return;
   }
   for (const OpId id : single_ops(ir_, graph)) {
     if (!is_call(ir_.op(id))) continue;
     for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) visit(called.graph);
   }
-  flows_.emplace(graph.value, flow_of(graph));
+  flows_.emplace(graph, flow_of(graph));
   order_.push_back(graph);
 }
 
@@ -182,10 +181,10 @@ CallFlow Autodiff::flow_of(const GradGraph& given) const {
 
 /// Finds what takes part in one graph, and what its calls ask of the graphs they call.
 void Autodiff::plan(GraphId graph) {
-  const Demand& demand = demands_.at(graph.value);
+  const Demand& demand = demands_.at(graph);
   check_not_modifying(graph);
   const Activity& activity =
-      activities_.emplace(graph.value, find_activity(ir_, graph, demand.provided, demand.required, flows_))
+      activities_.emplace(graph, find_activity(ir_, graph, demand.provided, demand.required, flows_))
           .first->second;
   check_no_throwing(graph);
   for (const OpId id : single_ops(ir_, graph)) {
@@ -197,10 +196,10 @@ void Autodiff::plan(GraphId graph) {
 
 /// One gradient graph serves all calls: it takes and gives what any of them needs, in the callee's order.
 void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& activity) {
-  if (options_.called.contains(called.graph.value)) return;
+  if (options_.called.contains(called.graph)) return;
   const Graph& callee = ir_.graph(called.graph);
-  const CallFlow& flow = flows_.at(called.graph.value);
-  Demand& demand = demands_[called.graph.value];
+  const CallFlow& flow = flows_.at(called.graph);
+  Demand& demand = demands_[called.graph];
   const auto merge = [](const std::vector<TensorId>& all, const std::vector<TensorId>& old, auto&& asked) {
     std::vector<TensorId> merged;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -217,23 +216,22 @@ void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& ac
 }
 
 void Autodiff::build(GraphId graph) {
-  const Demand& demand = demands_.at(graph.value);
-  GradGraphBuilder builder(ir_, graph, activities_.at(graph.value), results_);
+  const Demand& demand = demands_.at(graph);
+  GradGraphBuilder builder(ir_, graph, activities_.at(graph), results_);
   GradGraph result = builder.build(demand.provided, demand.required);
   for (std::size_t i = 0; graph == root_ && i < demand.required.size(); ++i) {
     const bool has = i < result.outputs.size() && result.outputs[i].fwd_tensor == demand.required[i];
     if (!has) raise_missing(demand.required[i]);
   }
-  results_.insert_or_assign(graph.value, std::move(result));
+  results_.insert_or_assign(graph, std::move(result));
 }
 
 }  // namespace
 
-std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
+std::map<GraphId, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options) {
   check_inlined_size(ir, forward, "autodiff: the graph", "call it less often");
   Transaction transaction(ir);
-  std::map<std::uint32_t, GradGraph> graphs =
-      with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
+  std::map<GraphId, GradGraph> graphs = with_deep_stack([&] { return Autodiff(ir, forward, options).run(); });
   transaction.commit();
   return graphs;
 }

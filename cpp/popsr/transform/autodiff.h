@@ -24,7 +24,7 @@ struct GradGraph {
 struct AutodiffOptions {
   std::optional<std::vector<TensorId>> grads_provided = {};  ///< Default: all outputs.
   std::optional<std::vector<TensorId>> grads_required = {};  ///< Default: all inputs.
-  std::map<std::uint32_t, GradGraph> called = {};  ///< By forward graph: used instead of differentiating it.
+  std::map<GraphId, GradGraph> called = {};  ///< By forward graph: used instead of differentiating it.
 };
 
 /// Builds the gradient graph "<forward>_bwd" and those of the graphs that `forward` calls; all are returned,
@@ -40,6 +40,6 @@ struct AutodiffOptions {
 ///
 /// Throws GraphError: a modifying op, an op whose gradient throws, a required gradient that does not exist,
 /// tensors of other graphs.
-std::map<std::uint32_t, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options = {});
+std::map<GraphId, GradGraph> autodiff(Ir& ir, GraphId forward, const AutodiffOptions& options = {});
 
 }  // namespace popsr

@@ -17,7 +17,7 @@ std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flo
   if (!is_call(op)) return std::nullopt;
   CallFlow flow{std::vector<bool>(op.inputs.size()), std::vector<bool>(op.outputs.size())};
   for (const CalledGraph& called : called_graphs(ir, op)) {
-    const CallFlow& callee = flows.at(called.graph.value);
+    const CallFlow& callee = flows.at(called.graph);
     std::copy(callee.inputs.begin(), callee.inputs.end(), flow.inputs.begin() + called.first);
     for (std::size_t k = 0; k < std::min(flow.outputs.size(), callee.outputs.size()); ++k) {
       flow.outputs[k] = flow.outputs[k] || callee.outputs[k];

@@ -17,7 +17,7 @@ struct CallFlow {
   std::vector<bool> inputs;
   std::vector<bool> outputs;
 };
-using CallFlows = std::map<std::uint32_t, CallFlow>;  ///< By called graph.
+using CallFlows = std::map<GraphId, CallFlow>;  ///< By called graph.
 
 /// Flags of one graph's tensors, by Tensor::index. Only floating tensors take part.
 struct Activity {

@@ -12,7 +12,7 @@
 namespace popsr {
 
 GradGraphBuilder::GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
-                                   const std::map<std::uint32_t, GradGraph>& called)
+                                   const std::map<GraphId, GradGraph>& called)
     : ir_(ir),
       forward_(forward),
       graph_(ir.create_named_graph(ir.graph(forward).name + "_bwd")),
@@ -25,7 +25,7 @@ GradGraphBuilder::GradGraphBuilder(Ir& ir, GraphId forward, const Activity& acti
 }
 
 void GradGraphBuilder::find_call_sites() {
-  for (OpId id = 0; id < ir_.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir_.num_ops())) {
     const Op& op = ir_.op(id);
     const std::vector<CalledGraph> called = called_graphs(ir_, op);
     if (std::ranges::find(called, forward_, &CalledGraph::graph) == called.end()) continue;
@@ -123,7 +123,7 @@ std::vector<std::size_t> GradGraphBuilder::inputs_of_outputs(const GradGraph& ca
 
 std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::vector<TensorId>& cotangents) {
   std::vector<TensorId> gradients(op.inputs.size(), kNone);
-  const auto it = called_.find(op.get(kGraph).value);
+  const auto it = called_.find(op.get(kGraph));
   if (it == called_.end()) return gradients;
   const GradGraph& callee = it->second;
   const std::vector<std::size_t> targets = inputs_of_outputs(callee);
@@ -266,13 +266,13 @@ namespace {
 
 /// An op, or one of the graphs that it calls, that acts on streams or remote memory: running it twice is not
 /// running it once.
-const Op* find_outside_access(const Ir& ir, const Op& op, std::set<std::uint32_t>& seen) {
+const Op* find_outside_access(const Ir& ir, const Op& op, std::set<GraphId>& seen) {
   const auto is_stream = [](const AttrDef& attr) { return attr.type == AttrType::kStream; };
   if (op.def->program.remote != Remote::kNone || op.def->program.observable ||
       std::ranges::any_of(op.def->attrs, is_stream))
     return &op;
   for (const CalledGraph& called : called_graphs(ir, op)) {
-    if (!seen.insert(called.graph.value).second) continue;
+    if (!seen.insert(called.graph).second) continue;
     for (const OpId inner : single_ops(ir, called.graph)) {
       if (const Op* found = find_outside_access(ir, ir.op(inner), seen)) return found;
     }
@@ -284,7 +284,7 @@ const Op* find_outside_access(const Ir& ir, const Op& op, std::set<std::uint32_t
 
 void GradGraphBuilder::clone(const Op& op) {
   EmitArgs args{.location = op.location, .place = op.place, .allow_stochastic = op.allow_stochastic};
-  std::set<std::uint32_t> seen;
+  std::set<GraphId> seen;
   if (const Op* outside = find_outside_access(ir_, op, seen)) {
     raise<GraphError>("autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of {}",
                       ir_.tensor(op.outputs[0]).name, outside->def->name,

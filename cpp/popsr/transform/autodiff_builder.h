@@ -19,7 +19,7 @@ class GradGraphBuilder {
  public:
   /// `called` holds the gradient graphs of the graphs that active calls of `forward` call.
   GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
-                   const std::map<std::uint32_t, GradGraph>& called);
+                   const std::map<GraphId, GradGraph>& called);
 
   /// Outputs are the gradients of those `required` tensors that get one.
   GradGraph build(const std::vector<TensorId>& provided, const std::vector<TensorId>& required);
@@ -27,12 +27,12 @@ class GradGraphBuilder {
  private:
   struct Sum {
     std::vector<TensorId> terms;
-    LocationId location = 0;
+    LocationId location = {};
   };
 
   /// What new ops take from the forward op that they are for.
   struct Where {
-    LocationId location = 0;
+    LocationId location = {};
     Place place = {};
   };
   static Where where(const Op& op) { return {op.location, op.place}; }
@@ -73,7 +73,7 @@ class GradGraphBuilder {
   GraphId forward_;
   GraphId graph_;
   const Activity& activity_;
-  const std::map<std::uint32_t, GradGraph>& called_;
+  const std::map<GraphId, GradGraph>& called_;
   std::vector<OpId> calls_;  ///< Calls of the forward graph, anywhere.
   /// Of the forward graph's calls, each of which gets outputs for them: they multiply from level to level.
   static constexpr std::size_t kMaxValuesOfCalls = std::size_t{1} << 18;

@@ -19,7 +19,7 @@ namespace popsr {
 std::vector<TensorId> GradGraphBuilder::targets_of_conditional(const Op& op) const {
   std::vector<TensorId> targets;
   for (const CalledGraph& branch : called_graphs(ir_, op)) {
-    const auto it = called_.find(branch.graph.value);
+    const auto it = called_.find(branch.graph);
     if (it == called_.end()) continue;
     for (const std::size_t i : inputs_of_outputs(it->second)) {
       if (branch.first + i >= branch.end) continue;
@@ -38,7 +38,7 @@ std::vector<TensorId> GradGraphBuilder::grad_of_conditional(const Op& op,
   std::vector<TensorId> inputs{value(op.inputs[0])};
   std::vector<GraphId> branches;
   for (const CalledGraph& branch : called_graphs(ir_, op)) {
-    const auto it = called_.find(branch.graph.value);
+    const auto it = called_.find(branch.graph);
     const GradGraph* const callee = it == called_.end() ? nullptr : &it->second;
     branches.push_back(gradient_branch(op, branch.first, callee, branch.graph, targets));
     if (callee == nullptr) continue;

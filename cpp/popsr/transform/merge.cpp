@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
@@ -168,9 +169,9 @@ std::size_t merge_in(Ir& ir, GraphId graph, std::uint32_t first, const KeyOf& ke
 
 // ---- facts before and after
 
-using Digest = std::vector<std::tuple<std::uint32_t, std::uint32_t, PartitionId>>;
+using Digest = std::vector<std::tuple<std::variant<TensorId, OpId>, std::uint32_t, PartitionId>>;
 
-/// Facts and seeds of all that one context's ops make: (0 + tensor or 2^31 + op, n-th time, partition).
+/// Facts of the tensors and seeds of the ops of one context: (tensor or op, n-th time, partition).
 Digest digest_of(const Ir& ir, const Context& context) {
   Digest digest;
   std::map<TensorId, std::uint32_t> times;
@@ -180,7 +181,7 @@ Digest digest_of(const Ir& ir, const Context& context) {
       digest.emplace_back(outputs[k], times[outputs[k]]++, facts.outputs[k]);
     }
     for (const auto& [storage, fact] : facts.written) digest.emplace_back(storage, times[storage]++, fact);
-    digest.emplace_back((std::uint32_t{1} << 31) + op.id, 0, facts.seeds);
+    digest.emplace_back(op.id, 0, facts.seeds);
   };
   const std::vector<OpId>& ops = ir.graph(context.graph).ops;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -197,17 +198,17 @@ Digest digest_of(const Ir& ir, const Context& context) {
 struct AllFacts {
   explicit AllFacts(const Ir& ir) {
     const PartitionAnalysis facts(ir);
-    for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
-      for (const ContextId id : facts.contexts(GraphId{g})) {
+    for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
+      for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);
-        contexts.emplace_back(g, context.exec, context.inputs, context.last, context.final_remote,
+        contexts.emplace_back(graph, context.exec, context.inputs, context.last, context.final_remote,
                               digest_of(ir, context));
       }
     }
     std::ranges::sort(contexts);
   }
   using Facts = std::vector<PartitionId>;
-  std::vector<std::tuple<std::uint32_t, PartitionId, Facts, Facts, Facts, Digest>> contexts;
+  std::vector<std::tuple<GraphId, PartitionId, Facts, Facts, Facts, Digest>> contexts;
 };
 
 std::size_t merge_everywhere(Ir& ir, const KeyOf& key_of) {
@@ -215,7 +216,7 @@ std::size_t merge_everywhere(Ir& ir, const KeyOf& key_of) {
   const AllFacts before(ir);
   Transaction transaction(ir);
   std::size_t merged = 0;
-  for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) merged += merge_in(ir, GraphId{g}, 0, key_of);
+  for (const GraphId graph : ids<GraphId>(ir.num_graphs())) merged += merge_in(ir, graph, 0, key_of);
   if (merged > 0) POPSR_CHECK(AllFacts(ir).contexts == before.contexts);
   transaction.commit();
   return merged;

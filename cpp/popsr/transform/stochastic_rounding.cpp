@@ -18,7 +18,7 @@ bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(i
 
 void assign_seeds(Ir& ir, SeedRule rule) {
   Transaction transaction(ir);
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     if (takes_part(ir, id)) ir.set_seeds(id, rule);
   }
   transaction.commit();
@@ -27,7 +27,7 @@ void assign_seeds(Ir& ir, SeedRule rule) {
 void assign_popart_seeds(Ir& ir) {
   const PopartAnalysis facts(ir);
   std::vector<std::pair<OpId, SeedRule>> rules;
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     if (!takes_part(ir, id)) continue;
     const OpId whole = ir.op(id).part_of == kNone ? id : ir.op(id).part_of;
     rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
@@ -39,12 +39,12 @@ void assign_popart_seeds(Ir& ir) {
 
 void clear_seeds(Ir& ir) {
   Transaction transaction(ir);
-  for (OpId id = 0; id < ir.num_ops(); ++id) ir.set_seeds(id, std::nullopt);
+  for (const OpId id : ids<OpId>(ir.num_ops())) ir.set_seeds(id, std::nullopt);
   transaction.commit();
 }
 
 void verify_seeds(const Ir& ir, bool enabled) {
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     const bool expected = enabled && takes_part(ir, id);
     if (op.seeds.has_value() == expected) continue;

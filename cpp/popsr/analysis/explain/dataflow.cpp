@@ -48,7 +48,7 @@ FrameId Dataflow::enter(FrameId caller, std::uint32_t site, std::uint32_t branch
 }
 
 FrameId Dataflow::add_frame(const Frame& frame) {
-  const auto id = static_cast<FrameId>(frames_.size());
+  const FrameId id = frames_.next();
   frames_.push_back(frame);
   entered_.emplace(std::tuple(frame.caller, frame.site, frame.branch), id);
   return id;
@@ -115,7 +115,8 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
   GraphIndex result;
   const std::vector<TensorId>& entry = facts_.entry_tensors(graph.id);
   for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry.emplace(entry[i], i);
-  std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // (tensor, position), ascending positions
+  std::vector<std::pair<std::uint32_t, std::int32_t>>
+      writes;  // (Tensor::index, position), ascending positions
   for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = ir().op(graph.ops[i]);
     if (op.def->program.control != Control::kNone) result.calls.push_back(i);
@@ -141,9 +142,9 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
 }
 
 const Dataflow::GraphIndex& Dataflow::index(GraphId graph) {
-  if (const auto it = indices_.find(graph.value); it != indices_.end()) return it->second;
+  if (const auto it = indices_.find(graph); it != indices_.end()) return it->second;
   GraphIndex made = make_index(ir().graph(graph));
-  return indices_.emplace(graph.value, std::move(made)).first->second;
+  return indices_.emplace(graph, std::move(made)).first->second;
 }
 
 std::span<const std::int32_t> Dataflow::writers(GraphId graph, TensorId storage) {
@@ -353,7 +354,7 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
   if (is_viewed(ir(), value.storage)) {
     untouched = rest(value, left);
   } else if (left.empty()) {
-    untouched = 0;
+    untouched = kAllOfIt;
   }
   if (untouched) {
     result.push_back({before(value.frame, value.storage, op.position, *untouched), Link::kUntouched, branch});
@@ -380,7 +381,7 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
     const auto end = static_cast<std::uint32_t>(graph(value.frame).ops.size());
     const Value left = before(value.frame, value.storage, end, value.part);
     if (left.time >= 0) result.push_back({left, link});
-    if (value.part == 0) return;
+    if (value.part == kAllOfIt) return;
     const Value whole = before(value.frame, value.storage, end);
     if (whole.time >= 0) result.push_back({whole, link});
   };
@@ -465,7 +466,7 @@ Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::
 }
 
 const std::vector<Nearness>& Dataflow::all_nearness(ContextId id) {
-  if (id >= nearness_.size()) nearness_.resize(id + 1);
+  if (id.index() >= nearness_.size()) nearness_.resize(id.index() + 1);
   if (!nearness_[id].empty()) return nearness_[id];
   const Context& context = facts_.context(id);
   const std::vector<OpId>& ops = ir().graph(context.graph).ops;

@@ -20,11 +20,15 @@
 
 namespace popsr {
 
-using FrameId = std::uint32_t;  ///< 0 is the main graph.
+struct FrameTag {
+  static constexpr std::uint32_t kDefault = 0;
+};
+using FrameId = Id<FrameTag>;
+inline constexpr FrameId kMainFrame{};
 
 /// A graph on one call path.
 struct Frame {
-  ContextId context = 0;
+  ContextId context = {};
   FrameId caller = kNone;
   std::uint32_t site = 0;    ///< Position of the call among the caller's ops.
   std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/called_graphs.h).
@@ -33,10 +37,10 @@ struct Frame {
 /// What an allocation holds after the op at position `time` of the frame's graph; -1: when the graph starts.
 /// Of a view, what it shows.
 struct Value {
-  FrameId frame = 0;
+  FrameId frame = {};
   TensorId storage = kNone;
   std::int32_t time = -1;
-  PartId part = 0;  ///< Of memory that views see.
+  PartId part = {};  ///< Of memory that views see.
   bool operator==(const Value&) const = default;
 };
 
@@ -66,7 +70,7 @@ struct Nearness {
   std::uint32_t input = kNone;
   TensorId storage = kNone;
   std::int32_t time = -1;
-  PartitionId fact = 0;
+  PartitionId fact = {};
 };
 
 class Dataflow {
@@ -90,15 +94,15 @@ class Dataflow {
   std::vector<OpId> call_path(FrameId frame) const;
 
   /// The value that the op at position `op` finds in a tensor, and the last one of the graph.
-  Value before(FrameId frame, TensorId tensor, std::uint32_t op, PartId part = 0);
+  Value before(FrameId frame, TensorId tensor, std::uint32_t op, PartId part = {});
   Value last(FrameId frame, TensorId tensor);
   /// As `before`, of a graph whatever its context: position of the last op that wrote the tensor, or -1.
-  std::int32_t time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part = 0);
+  std::int32_t time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part = {});
 
   PartitionId fact(const Value& value) {
     return fact(context(value.frame), value.storage, value.time, value.part);
   }
-  PartitionId fact(const Context& context, TensorId storage, std::int32_t time, PartId part = 0);
+  PartitionId fact(const Context& context, TensorId storage, std::int32_t time, PartId part = {});
   /// The op that wrote the value, of a merged op that part; nullptr for what a graph starts with. Of a view
   /// the op that made it.
   const Op* writer(const Value& value) const;
@@ -154,11 +158,11 @@ class Dataflow {
   std::map<std::pair<TensorId, PartId>, std::vector<std::int32_t>> shared_writers_;
   std::map<std::tuple<const Context*, TensorId, PartId>, std::vector<PartitionId>>
       shared_facts_;  ///< Parallel to shared_writers_.
-  std::vector<Frame> frames_;
+  IdVector<FrameId, Frame> frames_;
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
-      entered_;                                            ///< By caller, site, branch.
-  std::unordered_map<std::uint32_t, GraphIndex> indices_;  ///< By graph.
-  std::vector<std::vector<Nearness>>
+      entered_;  ///< By caller, site, branch.
+  std::unordered_map<GraphId, GraphIndex> indices_;
+  IdVector<ContextId, std::vector<Nearness>>
       nearness_;  ///< By context and position in its graph; empty until asked for.
   std::unordered_map<ContextId, FrameId> first_frames_;
 };

@@ -14,7 +14,7 @@ namespace {
 std::vector<TensorId> variable_states(const PartitionAnalysis& facts) {
   const Ir& ir = facts.ir();
   std::vector<TensorId> states = facts.entry_tensors(kMainGraph);
-  for (RemoteId b = 0; b < ir.num_remotes(); ++b) {
+  for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {
     for (const TensorId entry : ir.remote(b).entries) {
       if (ir.tensor(entry).resident != kNone) states.push_back(entry);
     }
@@ -64,7 +64,7 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
     if (ir.partitions().refines(declared, kept)) continue;
     if (reads == nullptr) reads = std::make_unique<StateReads>(ir, flow.facts().entry_tensors(kMainGraph));
     const TensorId resident = ir.tensor(state).resident;
-    const Value last = flow.last(0, state);
+    const Value last = flow.last(kMainFrame, state);
     drifts.push_back({.state = state,
                       .variable = resident == kNone ? state : resident,
                       .declared = declared,
@@ -84,7 +84,7 @@ std::vector<Drift> find_drifts(Dataflow& flow) {
 
 Explanation explain_drift(Explainer& explainer, const Drift& drift) {
   const auto [r, s] = pair_of(explainer, drift);
-  return explainer.explain(drift.variable, explainer.flow().last(0, drift.state), r, s);
+  return explainer.explain(drift.variable, explainer.flow().last(kMainFrame, drift.state), r, s);
 }
 
 Lint drift_lint(Explainer& explainer, const Drift& drift) {

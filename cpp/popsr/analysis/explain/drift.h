@@ -12,10 +12,10 @@ namespace popsr {
 struct Drift {
   TensorId state = kNone;     ///< The variable, or the shard or remote entry that it lives in.
   TensorId variable = kNone;  ///< What the user made.
-  PartitionId declared = 0;   ///< Replicas that start with the same value.
-  PartitionId kept = 0;       ///< Replicas that still hold the same value when a run ends.
+  PartitionId declared = {};  ///< Replicas that start with the same value.
+  PartitionId kept = {};      ///< Replicas that still hold the same value when a run ends.
   OpId op = kNone;            ///< The last op of a run that writes it; may be a call.
-  LocationId location = 0;    ///< Of that op.
+  LocationId location = {};   ///< Of that op.
   bool overwritten = false;   ///< By every run, before it reads what the run before left: harmless.
 };
 

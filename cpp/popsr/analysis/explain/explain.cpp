@@ -13,10 +13,10 @@ namespace {
 
 struct NodeHash {
   std::size_t operator()(const Difference& node) const {
-    std::uint64_t hash = node.value.frame;
+    std::uint64_t hash = node.value.frame.value;
     for (const std::uint64_t part :
-         {std::uint64_t{node.value.storage}, static_cast<std::uint64_t>(node.value.time),
-          std::uint64_t{node.value.part}, std::uint64_t{node.r} << 32 | node.s}) {
+         {std::uint64_t{node.value.storage.value}, static_cast<std::uint64_t>(node.value.time),
+          std::uint64_t{node.value.part.value}, std::uint64_t{node.r} << 32 | node.s}) {
       hash = (hash ^ part) * 0x9E3779B97F4A7C15ULL;
       hash ^= hash >> 29;
     }
@@ -51,7 +51,7 @@ struct Candidate {
 RootKind own_root(const Op& op) {
   if (!op.def->has_rule()) return RootKind::kUndeclared;
   if (op.def->memory.undefined != nullptr && op.def->memory.undefined(op)) return RootKind::kUninitialised;
-  const auto is_stream = [](const Attribute& attr) { return std::holds_alternative<StreamRef>(attr); };
+  const auto is_stream = [](const Attribute& attr) { return std::holds_alternative<StreamId>(attr); };
   if (std::ranges::any_of(op.attrs, is_stream)) return RootKind::kStream;
   if (op.def->replicas.zero_fill) return RootKind::kZeros;
   return op.inputs.empty() ? RootKind::kOwnValue : RootKind::kPart;
@@ -76,7 +76,7 @@ std::optional<std::pair<Replica, Replica>> Explainer::split(PartitionId block, P
 /// For each partition of the program: does it separate the two?
 std::vector<bool> Explainer::facts_between(Replica r, Replica s) const {
   std::vector<bool> result(flow_.ir().partitions().size());
-  for (PartitionId id = 0; id < result.size(); ++id) result[id] = separates(id, r, s);
+  for (const PartitionId id : ids<PartitionId>(result.size())) result[id.index()] = separates(id, r, s);
   return result;
 }
 
@@ -95,7 +95,7 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
   if (separates(flow_.context(value.frame).exec, r, s)) return RootKind::kDivergence;
   const Op* op = flow_.writer(value);
   if (op == nullptr) {
-    if (value.frame != 0) return std::nullopt;
+    if (value.frame != kMainFrame) return std::nullopt;
     const PartitionId start = flow_.facts().start(value.storage);
     return separates(start, r, s) ? std::optional(RootKind::kVariable) : std::nullopt;
   }
@@ -157,12 +157,13 @@ const Op* Explainer::parting(const Difference& node, RootKind root) {
   const Op* op = flow_.writer(node.value);
   if (root == RootKind::kPosition) {
     std::set<ContextId> seen;
-    return parting_load(0, *loaded_stream(flow_.ir(), *op), node.r, node.s, seen);
+    return parting_load(kMainFrame, *loaded_stream(flow_.ir(), *op), node.r, node.s, seen);
   }
   if (root != RootKind::kDivergence) return nullptr;
   // The outermost one around the value; else that which left it.
   const PartitionAnalysis& facts = flow_.facts();
-  for (NarrowingId at = flow_.context(node.value.frame).narrowing; at != 0; at = facts.narrowing(at).outer) {
+  for (NarrowingId at = flow_.context(node.value.frame).narrowing; at != kNoNarrowing;
+       at = facts.narrowing(at).outer) {
     if (separates(facts.narrowing(at).exec, node.r, node.s)) op = &flow_.ir().op(facts.narrowing(at).op);
   }
   return op;

@@ -27,7 +27,7 @@ std::string block_text(const std::vector<Replica>& block) {
 }
 
 StepKind entry_kind(const std::vector<Difference>& path, std::size_t i) {
-  if (i + 1 == path.size()) return path[i].value.frame == 0 ? StepKind::kStart : StepKind::kArgument;
+  if (i + 1 == path.size()) return path[i].value.frame == kMainFrame ? StepKind::kStart : StepKind::kArgument;
   switch (path[i + 1].link) {
     case Link::kRun:
       return StepKind::kRun;
@@ -146,7 +146,7 @@ std::string groups_text(const Ir& ir, const Op& op) {
 
 std::string stream_name(const Ir& ir, const Op& op) {
   for (const Attribute& attr : op.attrs) {
-    if (const auto* stream = std::get_if<StreamRef>(&attr)) return ir.stream(stream->id).name;
+    if (const auto* stream = std::get_if<StreamId>(&attr)) return ir.stream(*stream).name;
   }
   return "";
 }
@@ -192,14 +192,14 @@ std::string call_text(const Ir& ir, const Op& op) {
 }
 
 std::string place_text(const Ir& ir, LocationId location) {
-  return location == 0 ? "?" : ir.locations().to_string(location);
+  return location == kUnknownLocation ? "?" : ir.locations().to_string(location);
 }
 
 LocationId location_of(const Dataflow& flow, const Value& value) {
   const Op* op = flow.writer(value);
-  if (op != nullptr && op->location != 0) return op->location;
-  for (FrameId frame = value.frame; frame != 0; frame = flow.frame(frame).caller) {
-    if (const LocationId found = flow.call_of(frame).location; found != 0) return found;
+  if (op != nullptr && op->location != kUnknownLocation) return op->location;
+  for (FrameId frame = value.frame; frame != kMainFrame; frame = flow.frame(frame).caller) {
+    if (const LocationId found = flow.call_of(frame).location; found != kUnknownLocation) return found;
   }
   const Tensor& tensor = flow.ir().tensor(value.storage);
   return tensor.resident == kNone ? tensor.location : flow.ir().tensor(tensor.resident).location;
@@ -216,11 +216,12 @@ ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t 
                    .fact = flow.fact(value)};
   if (const Op* op = flow.writer(value)) {
     step.op = op->id;
-  } else if (value.frame != 0) {
+  } else if (value.frame != kMainFrame) {
     step.op = flow.call_of(value.frame).id;
   }
   // A buffer's entry was made nowhere: where it is filled.
-  if (step.location == 0 && i + 1 < path.size()) step.location = location_of(flow, path[i + 1].value);
+  if (step.location == kUnknownLocation && i + 1 < path.size())
+    step.location = location_of(flow, path[i + 1].value);
   step.text = explanation.root ? step_text(flow, path, i, step.kind) : derivation(flow, value);
   return step;
 }
@@ -298,7 +299,7 @@ std::string derivation(Dataflow& flow, const Value& value) {
     const std::string& tensor = name(ir, value.storage);
     if (ir.tensor(value.storage).kind == TensorKind::kConstant)
       return fmt::format("'{}' is a constant", tensor);
-    if (value.frame != 0) return fmt::format("{}: {}", argument_text(flow, path, 0), sources);
+    if (value.frame != kMainFrame) return fmt::format("{}: {}", argument_text(flow, path, 0), sources);
     const std::string declared = equal_inside(ir.partitions(), flow.facts().start(value.storage));
     return sources.empty() ? fmt::format("'{}' starts {} and is never written", tensor, declared)
                            : fmt::format("'{}' starts {}, and a run leaves {}", tensor, declared, sources);

@@ -42,9 +42,9 @@ struct ExplainStep {
   StepKind kind = StepKind::kOp;
   TensorId tensor = kNone;
   OpId op = kNone;  ///< That wrote or passes it; kNone for variables between runs.
-  LocationId location = 0;
+  LocationId location = {};
   Replica r = 0, s = 0;
-  PartitionId fact = 0;
+  PartitionId fact = {};
   std::string text = {};
 };
 
@@ -60,10 +60,10 @@ struct Difference {
 struct Explanation {
   TensorId tensor = kNone;
   Replica r = 0, s = 0;
-  PartitionId fact = 0;
+  PartitionId fact = {};
   std::vector<Difference> path;       ///< From the value to the root; the value alone when they are equal.
   std::optional<RootKind> root = {};  ///< Nothing when they are equal.
-  LocationId root_location = 0;
+  LocationId root_location = {};
   const Op* conditional = nullptr;  ///< That parts them, at roots of kind kDivergence and kPosition.
   std::string root_text = {}, suggestion = {};
 };

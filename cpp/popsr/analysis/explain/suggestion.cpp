@@ -69,7 +69,7 @@ std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Diffe
   std::size_t found = 0;
   for (std::size_t i = 0; i + 1 < path.size(); ++i) {
     const bool state = is_state(flow.ir(), path[i].value.storage);
-    if (found != 0 && !state && path[i].value.frame == 0) break;  // the path left state
+    if (found != 0 && !state && path[i].value.frame == kMainFrame) break;  // the path left state
     in_state = in_state || state;
     if (!in_state || path[i + 1].link != Link::kOperand) continue;
     const bool overwritten = flow.writer(path[i].value)->def->writes(path[i + 1].input);

@@ -18,9 +18,9 @@ const std::string& name(const Ir& ir, TensorId tensor) { return ir.tensor(tensor
 /// Calls visit(op) for the ops of all graphs that the program reaches; for the parts of merged ones.
 template <class Visit>
 void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
-  for (std::uint32_t g = 0; g < facts.ir().num_graphs(); ++g) {
-    if (facts.contexts(GraphId{g}).empty()) continue;
-    for (const OpId op : single_ops(facts.ir(), GraphId{g})) visit(facts.ir().op(op));
+  for (const GraphId graph : ids<GraphId>(facts.ir().num_graphs())) {
+    if (facts.contexts(graph).empty()) continue;
+    for (const OpId op : single_ops(facts.ir(), graph)) visit(facts.ir().op(op));
   }
 }
 
@@ -38,7 +38,7 @@ std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
 
 /// L1 of an op in a context, if its groups may part there.
 std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context& context, const Op& op) {
-  if (context.narrowing == 0) return std::nullopt;
+  if (context.narrowing == kNoNarrowing) return std::nullopt;
   const Ir& ir = facts.ir();
   const auto group = meeting_groups(ir, op);
   if (!group) return std::nullopt;

@@ -26,7 +26,7 @@ struct Lint {
   int code = 0;
   OpId op = kNone;          ///< kNone: a variable that no op is to blame for.
   TensorId tensor = kNone;  ///< kNone: nothing in particular.
-  LocationId location = 0;
+  LocationId location = {};
   std::int64_t cost = 0;
   std::string_view unit = {};
   std::string text = {};

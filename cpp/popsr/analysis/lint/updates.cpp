@@ -19,7 +19,7 @@ ValueKey key_of(const Value& value) { return {value.frame, value.storage, value.
 struct Update {
   Value value;
   const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
-  PartitionId groups = 0;      ///< Join of their groups.
+  PartitionId groups = {};     ///< Join of their groups.
 };
 
 class UpdateLint {
@@ -45,7 +45,7 @@ class UpdateLint {
  private:
   /// Values that ops write into the variable's memory, besides its own: from the end of a run backwards.
   std::vector<Value> operands(TensorId state) {
-    std::vector<Value> result, stack{flow_.last(0, state)};
+    std::vector<Value> result, stack{flow_.last(kMainFrame, state)};
     std::set<ValueKey> seen;
     while (!stack.empty()) {
       const Value value = stack.back();
@@ -103,7 +103,7 @@ class UpdateLint {
       if (source.link == Link::kOperand) {
         if (!op->def->influences(source.input) || (op->def->writes(source.input) && !exchange)) continue;
         if (num_elements(ir_.tensor(storage).type.shape) != size && !exchange) continue;
-        const bool start = flow_.writer(source.value) == nullptr && source.value.frame == 0;
+        const bool start = flow_.writer(source.value) == nullptr && source.value.frame == kMainFrame;
         if (start) continue;  // the variable itself, or other state
       }
       if (only) return std::nullopt;
@@ -160,7 +160,7 @@ void lint_updates(Explainer& explainer, std::vector<Lint>& lints) {
   const Ir& ir = explainer.flow().ir();
   UpdateLint lint(explainer, lints);
   for (const TensorId state : explainer.flow().facts().entry_tensors(kMainGraph)) lint.check(state);
-  for (RemoteId b = 0; b < ir.num_remotes(); ++b) {
+  for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {
     for (const TensorId entry : ir.remote(b).entries) {
       if (ir.tensor(entry).resident != kNone) lint.check(entry);
     }

@@ -5,7 +5,7 @@
 namespace popsr {
 
 PopartAliases::PopartAliases(const Ir& ir) : ir_(ir) {
-  for (TensorId t = 0; t < ir.num_tensors(); ++t) {
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
     const TensorId storage = ir.tensor(t).storage;
     if (storage == t) continue;
     const auto [it, fresh] = sharing_.try_emplace(storage);

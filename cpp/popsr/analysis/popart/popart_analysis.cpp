@@ -44,7 +44,7 @@ Time time_of(const Op& op) { return static_cast<Time>(op.position); }
 /// Constants that seed the random numbers of some op.
 std::unordered_set<TensorId> constant_seeds(const Ir& ir) {
   std::unordered_set<TensorId> seeds;
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     for (std::size_t i = 0; i < op.inputs.size() && i < op.def->inputs.size(); ++i) {
       if (op.def->inputs[i].seed) seeds.insert(op.inputs[i]);
@@ -65,7 +65,7 @@ PopartAnalysis::PopartAnalysis(const Ir& ir)
 
 void PopartAnalysis::set_initial_values() {
   const std::unordered_set<TensorId> seeds = constant_seeds(*ir_);
-  for (TensorId t = 0; t < ir_->num_tensors(); ++t) {
+  for (const TensorId t : ids<TensorId>(ir_->num_tensors())) {
     const TensorKind kind = ir_->tensor(t).kind;
     if (kind == TensorKind::kConstant) values_.set(t, kInitially, !seeds.contains(t));
     if (kind != TensorKind::kVariable && kind != TensorKind::kShard) continue;

@@ -87,7 +87,7 @@ class PopartAnalysis {
   PopartValues values_;
   std::vector<TensorId> variables_;  ///< State of the main graph: variables and shards.
   std::vector<TensorId> disagreements_;
-  std::vector<std::uint32_t> visited_;  ///< By tensor: the last update of aliases that reached it.
+  IdVector<TensorId, std::uint32_t> visited_;  ///< The last update of aliases that reached it.
   std::uint32_t round_ = 0;
 };
 

@@ -40,7 +40,8 @@ class PopartValues {
   void clear_flags();
 
  private:
-  std::vector<std::vector<std::pair<Time, bool>>> times_;  ///< Flat: aliases multiply what there is to store.
+  IdVector<TensorId, std::vector<std::pair<Time, bool>>>
+      times_;  ///< Flat: aliases multiply what there is to store.
   std::set<TensorId> disagreements_;
   bool changed_ = false;
 };

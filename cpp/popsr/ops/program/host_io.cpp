@@ -13,8 +13,8 @@
 namespace popsr {
 namespace {
 
-constexpr Attr<StreamRef> kH2dStream{"h2d_stream"};
-constexpr Attr<StreamRef> kD2hStream{"d2h_stream"};
+constexpr Attr<StreamId> kH2dStream{"h2d_stream"};
+constexpr Attr<StreamId> kD2hStream{"d2h_stream"};
 
 constexpr Attr<std::string> kTitle{"title"};
 constexpr Attr<bool> kPrintSelf{"print_self"};
@@ -44,8 +44,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 // ---- host_load
 
-const Stream& stream_of(const InferContext& context, const Attr<StreamRef>& attr, bool to_device) {
-  const Stream& stream = context.ir.stream(context.get(attr).id);
+const Stream& stream_of(const InferContext& context, const Attr<StreamId>& attr, bool to_device) {
+  const Stream& stream = context.ir.stream(context.get(attr));
   if (stream.to_device != to_device) {
     raise<GraphError>("{}: stream '{}' goes the other way, got a {} stream, expected a {} stream",
                       context.name(), stream.name, stream.to_device ? "host-to-device" : "device-to-host",
@@ -66,11 +66,11 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
 }
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
-  return context.ir.stream(context.op.get(kH2dStream).id).mode != StreamMode::kReplicate;
+  return context.ir.stream(context.op.get(kH2dStream)).mode != StreamMode::kReplicate;
 }
 
 ExchangeKernel host_load(const ExchangeSpec& spec) {
-  return [stream = spec.op.get(kH2dStream).id, replicas = spec.out_replicas,
+  return [stream = spec.op.get(kH2dStream), replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (run.active(replicas[b])) copy_bytes(out_block(run, 0, b), run.io.input(stream, replicas[b]), bytes);
@@ -95,7 +95,7 @@ std::vector<OutputDef> infer_host_store(const InferContext& context) {
 }
 
 ExchangeKernel host_store(const ExchangeSpec& spec) {
-  return [stream = spec.op.get(kD2hStream).id,
+  return [stream = spec.op.get(kD2hStream),
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
     for (Replica r = 0; r < labels.size(); ++r) {

@@ -11,11 +11,11 @@
 namespace popsr {
 namespace {
 
-const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) { return ir.remote(op.get(kRemoteBuffer).id); }
+const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) { return ir.remote(op.get(kRemoteBuffer)); }
 
 [[noreturn]] void raise_out_of_range(std::string_view op, std::int64_t offset, const RemoteBuffer& buffer) {
   raise<OutOfRangeError>("{}: offset is outside the buffer, got {}, expected 0 to {} of remote buffer {}", op,
-                         offset, buffer.entries.size() - 1, buffer.id + 1);
+                         offset, buffer.entries.size() - 1, buffer.id.value + 1);
 }
 
 /// Checks the offset as far as the text tells, and that `t`, if there is one, is an entry's equal.
@@ -32,7 +32,7 @@ const RemoteBuffer& checked_buffer(const InferContext& context, std::size_t offs
   if (has_tensor && context.type(0) != buffer.type) {
     raise<ShapeError>("Tensor {} does not match buffer. {}: got {}, expected {} of remote buffer {}",
                       context.tensor(0).name, context.name(), to_string(context.type(0)),
-                      to_string(buffer.type), buffer.id + 1);
+                      to_string(buffer.type), buffer.id.value + 1);
   }
   const Shape meta = has_tensor ? context.tensor(0).meta_shape : Shape{};
   if (!meta.empty() && !buffer.meta_shape.empty() && meta != buffer.meta_shape) {

@@ -31,7 +31,7 @@ const Op& call_at_site(const Dataflow& flow, FrameId frame, std::uint64_t site) 
 
 std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
                                          const std::vector<std::uint64_t>& iterations) {
-  FrameId frame = 0;
+  FrameId frame = {};
   const Op* conditional = nullptr;  // the next node says which branch it is
   std::string text;
   for (const PathId at : calls_on(plan, path)) {

@@ -83,8 +83,8 @@ std::string element_text(const Shape& shape, std::int64_t element) {
 /// Data of its own comes from the host.
 bool loads_from_host(const Ir& ir, const Op& op) {
   return std::ranges::any_of(op.attrs, [&](const Attribute& value) {
-    const auto* stream = std::get_if<StreamRef>(&value);
-    return stream != nullptr && ir.stream(stream->id).to_device;
+    const auto* stream = std::get_if<StreamId>(&value);
+    return stream != nullptr && ir.stream(*stream).to_device;
   });
 }
 

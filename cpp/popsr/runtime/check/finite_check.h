@@ -57,7 +57,7 @@ class FiniteCheck {
   std::vector<Operand> inputs_, outputs_;
   std::vector<Unit> units_;
   std::optional<ReplicaGrouping> groups_;  ///< Of replicas that exchange values.
-  PartitionId computed_ = 0;
+  PartitionId computed_ = {};
 };
 
 /// Throws FloatingPointError when a result of the instruction is not finite although its operands were.

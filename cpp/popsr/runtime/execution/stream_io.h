@@ -33,7 +33,7 @@ class StreamIo final : public HostIo {
     for (Replica r = 0; r < static_cast<Replica>(ir_.replication()); ++r) {
       if (!replicas(r)) continue;
       std::int64_t& position = positions_[index(stream, r)];
-      if (++position == buffers_[stream].transfers) position = 0;
+      if (++position == buffers_[stream.index()].transfers) position = 0;
     }
   }
   void print(const PrintRequest& request) override {
@@ -43,7 +43,7 @@ class StreamIo final : public HostIo {
 
  private:
   std::size_t index(StreamId stream, Replica replica) const {
-    return stream * static_cast<std::size_t>(ir_.replication()) + replica;
+    return stream.index() * static_cast<std::size_t>(ir_.replication()) + replica;
   }
 
   std::byte* at(StreamId id, Replica replica) const {
@@ -52,7 +52,7 @@ class StreamIo final : public HostIo {
     const auto rows = broadcast ? 1U : static_cast<std::size_t>(ir_.replication());
     const auto row =
         static_cast<std::size_t>(positions_[index(id, replica)]) * rows + (broadcast ? 0U : replica);
-    return buffers_[id].data + row * bytes_of(stream.type);
+    return buffers_[id.index()].data + row * bytes_of(stream.type);
   }
 
   const Ir& ir_;

@@ -15,9 +15,9 @@ concept RunsOps =
     std::same_as<Work, KernelRun> || std::same_as<Work, Exchange> || std::same_as<Work, FusedProduct> ||
     std::same_as<Work, FusedAccumulation> || std::same_as<Work, CopyBlocks>;
 
-void count_streams(const Op& op, std::int64_t times, std::vector<std::int64_t>& reads) {
+void count_streams(const Op& op, std::int64_t times, IdVector<StreamId, std::int64_t>& reads) {
   for (const Attribute& value : op.attrs) {
-    if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;
+    if (const auto* stream = std::get_if<StreamId>(&value)) reads[*stream] += times;
   }
 }
 
@@ -47,12 +47,12 @@ std::int64_t active_blocks(const Instruction& instruction, ActiveReplicas active
 }
 
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
-                   std::vector<std::int64_t>& reads) {
+                   IdVector<StreamId, std::int64_t>& reads) {
   for (const Instruction& instruction : instructions) {
     std::visit(Overloaded{[&](const Loop& loop) { count_streams(loop.body, times * loop.count, reads); },
                           [&](const Merged& merged) { count_streams(merged.parts, times, reads); },
                           [&](const Conditional& conditional) {
-                            std::vector<std::int64_t> other = reads;
+                            IdVector<StreamId, std::int64_t> other = reads;
                             count_streams(conditional.then_body, times, reads);
                             count_streams(conditional.else_body, times, other);
                             std::ranges::transform(reads, other, reads.begin(), std::ranges::max);

@@ -32,7 +32,7 @@ namespace popsr {
 struct Claim {
   BufferId buffer = kNone;
   std::size_t output = 0;
-  PartitionId fact = 0;
+  PartitionId fact = {};
 };
 
 /// Comparisons after an instruction.
@@ -78,7 +78,7 @@ std::int64_t active_blocks(const Instruction& instruction, ActiveReplicas active
 
 /// Adds how often each stream moves on, by StreamId, when the instructions run `times` times.
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
-                   std::vector<std::int64_t>& reads);
+                   IdVector<StreamId, std::int64_t>& reads);
 
 /// The ops that an instruction has run, `members` times for each block of its counts.
 using OpCounter =

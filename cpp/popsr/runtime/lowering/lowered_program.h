@@ -26,7 +26,7 @@ struct Buffer {
   TensorId tensor = kNone;  ///< The tensor it was made for: names, variables, constants.
   TensorType type = {};
   BufferKind kind = BufferKind::kActivation;
-  PartitionId storage = 0;  ///< Set by layout: meet of the facts over its lifetime.
+  PartitionId storage = {};  ///< Set by layout: meet of the facts over its lifetime.
 };
 
 /// Position of an instruction in calls, loops and branches; the noise key is derived along it.
@@ -59,7 +59,7 @@ struct WriteBack {};
 struct FusedProduct {
   FoldSink sink = {};
   const Op* product = nullptr;
-  PartitionId seeds = 0;  ///< Of the product.
+  PartitionId seeds = {};  ///< Of the product.
   PathId path = 0;        ///< Of the product.
   BufferId lhs = kNone, rhs = kNone;
 };
@@ -103,7 +103,7 @@ struct LoweredOp {
   std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
   std::vector<BufferId> out = {};
   std::vector<PartitionId> facts = {};  ///< Of each output, right after the op.
-  PartitionId seeds = 0;
+  PartitionId seeds = {};
   PathId path = 0;
   std::optional<PartitionId> exec = {};  ///< In conditionals: replicas that certainly run it together.
   lowered::Form form = {};

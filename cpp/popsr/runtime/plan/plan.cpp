@@ -96,15 +96,15 @@ void Plan::count_iterations() {
     instruction.iterations = 1;
     iterations_ += loop->count;
   }
-  const std::vector<std::int64_t> reads = stream_reads();
+  const IdVector<StreamId, std::int64_t> reads = stream_reads();
   if (iterations_ > 0 || reads.empty()) return;
-  const auto most = std::ranges::max_element(reads) - reads.begin();
-  iterations_ = reads[static_cast<std::size_t>(most)];
+  const StreamId most(std::ranges::max_element(reads) - reads.begin());
+  iterations_ = reads[most];
   if (iterations_ < 2) return;
   for (Instruction& instruction : instructions_) {
-    std::vector<std::int64_t> moved(reads.size(), 0);
+    IdVector<StreamId, std::int64_t> moved(reads.size(), 0);
     count_streams({&instruction, 1}, 1, moved);
-    instruction.iterations = moved[static_cast<std::size_t>(most)];
+    instruction.iterations = moved[most];
   }
 }
 
@@ -125,8 +125,8 @@ std::byte* Plan::block(BufferId buffer, Replica replica) const {
   return placement.base + label * placement.nbytes;
 }
 
-std::vector<std::int64_t> Plan::stream_reads() const {
-  std::vector<std::int64_t> reads(ir_->num_streams(), 0);
+IdVector<StreamId, std::int64_t> Plan::stream_reads() const {
+  IdVector<StreamId, std::int64_t> reads(ir_->num_streams(), 0);
   count_streams(instructions_, 1, reads);
   return reads;
 }

@@ -40,9 +40,9 @@ class Plan {
   /// Address of the block that holds `replica`'s value.
   std::byte* block(BufferId buffer, Replica replica) const;
 
-  /// How often each stream moves on in one run, by StreamId; the most that any replica may see when branches
+  /// How often each stream moves on in one run, the most that any replica may see when branches
   /// differ.
-  std::vector<std::int64_t> stream_reads() const;
+  IdVector<StreamId, std::int64_t> stream_reads() const;
   /// Of one run: passes of the loops that are in no other loop and no branch; of a program without any, how
   /// often the stream moves on that does so most. 0 when there is neither.
   std::int64_t iterations() const { return iterations_; }

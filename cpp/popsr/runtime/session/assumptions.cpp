@@ -27,7 +27,7 @@ PartitionId equal_rows_of(const Ir& ir, const RowGroups& groups, TensorId variab
 Assumptions initial_assumptions(const Ir& ir) {
   Assumptions result;
   const RowGroups groups(ir);
-  for (StreamId id = 0; id < ir.num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
     const Stream& stream = ir.stream(id);
     if (stream.to_device && stream.mode == StreamMode::kReplicate && is_small(stream)) {
       result.rows[id] = ir.partitions().top();

@@ -51,7 +51,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
     if (tensor.kind == TensorKind::kVariable) add(tensor.grouping->partition(table));
     if (tensor.kind == TensorKind::kShard) add(declared_fact(ir, id));
   }
-  for (OpId id = 0; id < ir.num_ops(); ++id) {
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     if (op.def->replicas.collective == Collective::kNone) continue;
     if (const auto groups = exchange_groups(ir, op)) add(groups->partition(table));

@@ -24,7 +24,7 @@ void count(const Plan& plan, SessionStats& stats) {
 
 std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
   std::vector<std::optional<SeedRule>> rules;
-  for (OpId id = 0; id < ir.num_ops(); ++id) rules.push_back(ir.op(id).seeds);
+  for (const OpId id : ids<OpId>(ir.num_ops())) rules.push_back(ir.op(id).seeds);
   return rules;
 }
 

@@ -43,7 +43,7 @@ struct CompiledPlan {
   PlanKey key;
   Plan plan;
   Executor executor;
-  std::vector<std::int64_t> reads;
+  IdVector<StreamId, std::int64_t> reads;
   std::unordered_set<BufferId> written;  ///< By some op.
   std::vector<PartitionId> entry = {};   ///< Facts of the states when a run starts: the fixpoint.
   std::vector<PartitionId> last = {};    ///< And when it ends.

@@ -54,7 +54,7 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
     state_->start.push_back(facts->start(id));
   }
   state_->home = state_->start;
-  for (StreamId id = 0; id < ir_->num_streams(); ++id) {
+  for (const StreamId id : ids<StreamId>(ir_->num_streams())) {
     const Stream& stream = ir_->stream(id);
     if (!stream.to_device || stream.mode != StreamMode::kReplicate) continue;
     (is_small(stream) ? state_->small : state_->large).push_back(id);
@@ -83,12 +83,12 @@ std::shared_ptr<const PartitionAnalysis> Session::facts() const { return current
 // --- The choice of the plan
 
 void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
-  const std::vector<std::int64_t>& all = current().reads;
-  for (StreamId id = 0; id < all.size(); ++id) {
+  const IdVector<StreamId, std::int64_t>& all = current().reads;
+  for (const StreamId id : all.ids()) {
     const std::int64_t reads = all[id];
     if (reads == 0) continue;
-    POPSR_CHECK(id < buffers.size());
-    const std::int64_t transfers = buffers[id].transfers;
+    POPSR_CHECK(id.index() < buffers.size());
+    const std::int64_t transfers = buffers[id.index()].transfers;
     if (transfers < 1 || (reads > transfers && reads % transfers != 0)) {
       raise<ShapeError>(
           "run: stream '{}' moves on {} times in a run, got data for {}, expected num_host_transfers >= {}; "
@@ -96,10 +96,10 @@ void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
           ir_->stream(id).name, reads, transfers, reads, place_text(*ir_, ir_->stream(id).location));
     }
     if (ir_->stream(id).mode != StreamMode::kEqual) continue;
-    const auto found = find_difference(*ir_, id, buffers[id], ir_->partitions().top());
+    const auto found = find_difference(*ir_, id, buffers[id.index()], ir_->partitions().top());
     if (!found) continue;
     raise<ReplicaError>("run: stream '{}' is declared equal, {}, expected equal rows; made at {}",
-                        ir_->stream(id).name, to_string(*ir_, buffers[id], *found),
+                        ir_->stream(id).name, to_string(*ir_, buffers[id.index()], *found),
                         place_text(*ir_, ir_->stream(id).location));
   }
 }
@@ -116,7 +116,7 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
   key.rows.reserve(state_->small.size());
   for (const StreamId id : state_->small) {
     const bool is_used = current().reads[id] > 0;
-    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id], r, s); };
+    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id.index()], r, s); };
     key.rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
   }
   compare_large(buffers);
@@ -128,7 +128,7 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
 void Session::compare_large(std::span<const StreamBuffer> buffers) {
   std::erase_if(state_->large, [&](StreamId id) {
     for (Replica r = 1; r < static_cast<Replica>(ir_->replication()); ++r) {
-      if (!same_rows(*ir_, id, buffers[id], 0, r)) return true;
+      if (!same_rows(*ir_, id, buffers[id.index()], 0, r)) return true;
     }
     return false;
   });
@@ -147,7 +147,8 @@ std::vector<RowDifference> Session::broken(std::span<const StreamBuffer> buffers
   for (std::size_t i = 0; i < state_->told.size(); ++i) {
     if (table.refines(state_->told[i], current().key.rows[i])) continue;
     const StreamId id = state_->small[i];
-    if (const auto found = find_difference(*ir_, id, buffers[id], state_->told[i])) result.push_back(*found);
+    if (const auto found = find_difference(*ir_, id, buffers[id.index()], state_->told[i]))
+      result.push_back(*found);
   }
   return result;
 }
@@ -230,7 +231,7 @@ SessionMemory Session::memory() const {
 
 std::vector<StreamId> Session::used_streams() const {
   std::vector<StreamId> used;
-  for (StreamId id = 0; id < current().reads.size(); ++id) {
+  for (const StreamId id : current().reads.ids()) {
     if (current().reads[id] > 0) used.push_back(id);
   }
   return used;
