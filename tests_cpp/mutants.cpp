@@ -145,17 +145,17 @@ PartitionId entries_alone(const RuleContext& c, std::size_t) {
 
 template <PartitionFn rule>
 void put(OpDef& def) {
-  def.partition = rule;
+  def.replicas.partition = rule;
 }
-void no_effects(OpDef& def) { def.effects.clear(); }
-void no_peers(OpDef& def) { def.peers = Peers::kNone; }
+void no_effects(OpDef& def) { def.memory.effects.clear(); }
+void no_peers(OpDef& def) { def.replicas.peers = Peers::kNone; }
 template <std::size_t input, bool influences>
 void set_influence(OpDef& def) {
   def.inputs[input].influences = influences;
 }
 void not_looked_into(OpDef& def) {
-  def.control = Control::kNone;
-  def.partition = meet_of_inputs;
+  def.program.control = Control::kNone;
+  def.replicas.partition = meet_of_inputs;
 }
 
 constexpr bool kQuick = true;
@@ -227,15 +227,15 @@ constexpr Mutant kMutants[] = {
     {"accumulator_zero_", "no effect", no_effects},
     {"remote_load", "offset ignored", put<entries_alone>, kQuick},
     {"remote_load", "entries ignored", put<first_input>},
-    {"remote_load", "reaches no memory", [](OpDef& def) { def.remote = Remote::kNone; }},
+    {"remote_load", "reaches no memory", [](OpDef& def) { def.program.remote = Remote::kNone; }},
     {"remote_load_", "old value read", set_influence<0, true>},
     {"remote_load_", "no effect", no_effects},
     {"remote_store", "always overwritten", put<always_overwritten>, kQuick},
     {"remote_store", "never overwritten", put<never_overwritten>},
     {"remote_store", "offset ignored", put<any_offset>},
     {"remote_store", "value ignored", put<any_value>},
-    {"remote_store", "stores nothing", [](OpDef& def) { def.remote = Remote::kLoads; }},
-    {"repeat", "one pass", [](OpDef& def) { def.control = Control::kCall; }, kQuick},
+    {"remote_store", "stores nothing", [](OpDef& def) { def.program.remote = Remote::kLoads; }},
+    {"repeat", "one pass", [](OpDef& def) { def.program.control = Control::kCall; }, kQuick},
     {"repeat", "not looked into", not_looked_into},
     {"call", "not looked into", not_looked_into},
     {"conditional", "not looked into", not_looked_into},

@@ -134,8 +134,8 @@ TEST_CASE("analysis slow: thirty minutes of random programs" * doctest::skip()) 
 /// Roughly: what kept the analysis from saying all there is to say.
 std::string_view cause_of(const Ir& ir, const PartitionAnalysis& facts, const JudgedValue& value) {
   const Op& op = ir.op(value.op);
-  if (op.def->control == Control::kConditional) return "result of a conditional";
-  if (op.def->control == Control::kRepeat) return "result of a loop";
+  if (op.def->program.control == Control::kConditional) return "result of a conditional";
+  if (op.def->program.control == Control::kRepeat) return "result of a loop";
   if (op.graph == kMainGraph) return "later in the main graph";
   bool narrowed = false;
   for (const ContextId c : facts.contexts(op.graph)) narrowed |= facts.context(c).narrowing != 0;

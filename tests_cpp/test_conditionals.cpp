@@ -266,7 +266,7 @@ TEST_CASE("an offset out of range counts only where it is used") {
 TEST_CASE("the dynamic oracle sees a wrong claim about a value of a branch") {
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef wrong = registry->at("exp");
-  wrong.partition = equal_everywhere;
+  wrong.replicas.partition = equal_everywhere;
   registry->replace(wrong);
   const auto message = [&](std::vector<std::uint8_t> rows) {
     Program p(4, registry);

@@ -31,8 +31,8 @@ OpDef scaled(std::string_view name, InferFn infer, EvalFn eval, std::vector<Attr
           .inputs = {{"t", kFloating}, {"weight", kFloating}, {"scale", {DType::kInt32}}},
           .attrs = std::move(attrs),
           .infer = infer,
-          .eval = eval,
-          .rounding = Rounding::kOnce};
+          .kernel = {.eval = eval},
+          .numerics = kRoundsOnce};
 }
 
 ConvShape plain_shape(const Op& op, const Shape& t, const Shape& weight) { return conv_shape(op, t, weight); }

@@ -42,7 +42,7 @@ std::vector<Lint> lints_of(Explainer& explainer, int code) {
 TEST_CASE("explain: an exchange without a rule is equal nowhere, says so, and is a lint") {
   for (const bool declared : {true, false}) {
     Program p(4, changed("replicated_all_reduce", [declared](OpDef& def) {
-                if (!declared) def.partition = meet_of_inputs;
+                if (!declared) def.replicas.partition = meet_of_inputs;
               }));
     const TensorId y = p.all_reduce(p.variable("w", p.groups(1, 2)), p.groups(1, 4), "y");
     p("print_tensor", {y}, "z");
@@ -62,7 +62,7 @@ TEST_CASE("explain: an exchange without a rule is equal nowhere, says so, and is
 }
 
 TEST_CASE("explain: a store without a rule is a lint for each entry it may reach") {
-  Program p(2, changed("remote_store", [](OpDef& def) { def.partition = meet_of_inputs; }));
+  Program p(2, changed("remote_store", [](OpDef& def) { def.replicas.partition = meet_of_inputs; }));
   const RemoteId buffer = p.ir.add_remote_buffer(test::kVector, 3);
   const TensorId offset = p.load("offset", StreamMode::kBroadcast, {DType::kInt32, {}});
   p.emit("remote_store", {p.variable("w"), offset}, {{"remote_buffer", RemoteRef{buffer}}});
@@ -75,7 +75,7 @@ TEST_CASE("explain: a store without a rule is a lint for each entry it may reach
 
 TEST_CASE("explain: an op may give each replica a value of its own") {
   const auto own = [](const RuleContext& context, std::size_t) { return context.table.bottom(); };
-  Program p(2, changed("init", [&](OpDef& def) { def.partition = own; }));
+  Program p(2, changed("init", [&](OpDef& def) { def.replicas.partition = own; }));
   const TensorId zero = p("init", {}, "zero", {{"shape", Shape{4}}, {"dtype", DType::kFloat32}});
   const TensorId y = p("relu", {zero}, "y");
   const PartitionAnalysis facts(p.ir);
@@ -105,10 +105,10 @@ TEST_CASE("explain: every exchange of values between replicas says how pairs mov
     const auto moves = [](const AttrDef& attr) {
       return attr.type == AttrType::kGrouping || attr.name == "mapping";
     };
-    if (!def.exchange || def.inputs.empty() || std::ranges::none_of(def.attrs, moves)) continue;
-    if (def.observable) continue;  // tells the host, and no replica
+    if (!def.kernel.exchange || def.inputs.empty() || std::ranges::none_of(def.attrs, moves)) continue;
+    if (def.program.observable) continue;  // tells the host, and no replica
     CAPTURE(name);
-    CHECK((def.witness != nullptr));
+    CHECK((def.replicas.witness != nullptr));
     ++found;
   }
   CHECK(found > 10);
@@ -188,7 +188,7 @@ void check_value(Explainer& explainer, const Value& value, Replica r, Replica s)
   if (here == 0) return;
   CHECK(flow.distance(value) < here);
   const Op* op = flow.writer(value);
-  if (op != nullptr && op->def->partition != meet_of_inputs) return;  // the pair may move
+  if (op != nullptr && op->def->replicas.partition != meet_of_inputs) return;  // the pair may move
   for (const Source& source : flow.sources(value)) {
     if (source.link == Link::kOperand && !op->def->influences(source.input)) continue;
     const std::size_t there = length(explainer, source.value, r, s);

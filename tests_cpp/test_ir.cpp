@@ -157,10 +157,10 @@ TEST_CASE("ir: variables, outputs and replication are checked") {
 TEST_CASE("registry: a definition can be replaced in a copy, once registered names stay unique") {
   Registry copy = *default_registry();
   OpDef add = copy.at("add");
-  add.rounding = Rounding::kNone;
+  add.numerics.rounding = Rounding::kNone;
   copy.replace(add);
-  CHECK(copy.at("add").rounding == Rounding::kNone);
-  CHECK(default_registry()->at("add").rounding == Rounding::kOnce);
+  CHECK(copy.at("add").numerics.rounding == Rounding::kNone);
+  CHECK(default_registry()->at("add").numerics.rounding == Rounding::kOnce);
   CHECK_THROWS_AS(copy.add(add), InternalError);
   add.name = "brand_new";
   CHECK_THROWS_AS(copy.replace(add), InternalError);

@@ -89,10 +89,10 @@ void check_ops(const Ir& ir, const Graph& graph, std::map<TensorId, OpId>& first
       CHECK(ir.graph(called.graph).first_call <= id);
       CHECK(graph.depth > ir.graph(called.graph).depth);
     }
-    if (op.def->control != Control::kNone) {
+    if (op.def->program.control != Control::kNone) {
       CHECK(calls.insert(op.site).second);
       CHECK(op.site < graph.num_calls);
-    } else if (op.def->random || rounds(ir, op)) {
+    } else if (op.def->numerics.random || rounds(ir, op)) {
       CHECK(roundings.insert(op.site).second);
       CHECK(op.site < graph.num_rounding);
     }

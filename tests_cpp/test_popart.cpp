@@ -187,7 +187,7 @@ TEST_CASE("popart: P2, a step that is counted in place spoils itself and then th
     Program p(4, with({.name = "counting_updater",
                        .inputs = {{"moment"}, {"step"}},
                        .infer = two_outputs,
-                       .effects = {{.input = 1, .output = 1, .in_popart = has_output}}}));
+                       .memory = {.effects = {{.input = 1, .output = 1, .in_popart = has_output}}}}));
     const TensorId step = p.variable("step");
     const TensorId w = p.variable("w");
     const TensorId g = p("replicated_all_reduce", {p.load("x")});
@@ -207,9 +207,9 @@ TEST_CASE("popart: P2, a step that is counted in place spoils itself and then th
 
 TEST_CASE("popart: U10, an op that reads hidden state is equal when its inputs are") {
   const ExchangeFn reads_clock = [](const ExchangeSpec&) { return ExchangeKernel(); };
-  const OpDef undeclared{.name = "clock", .infer = a_number, .exchange = reads_clock};
+  const OpDef undeclared{.name = "clock", .infer = a_number, .kernel = {.exchange = reads_clock}};
   OpDef declared = undeclared;
-  declared.partition = nowhere;
+  declared.replicas.partition = nowhere;
   for (const bool has_rule : {false, true}) {
     Program p(4, with(has_rule ? declared : undeclared));
     const TensorId now = p("clock", {});
@@ -226,7 +226,7 @@ TEST_CASE("popart: constants are equal, but for those that an op reads as its se
   Program p(4, with({.name = "random",
                      .inputs = {{"shape_of"}, {.name = "seed", .seed = true}},
                      .infer = same_as_input,
-                     .random = true}));
+                     .numerics = {.random = true}}));
   const TensorId seed = p.constant("seed"), c = p.constant("c");
   const TensorId drawn = p("random", {c, seed});
   const TensorId by_variable = p("random", {c, p.variable("seed_variable")});

@@ -69,7 +69,7 @@ StreamId weight_gradient(Program& p, std::string_view reduce, ReplicaGrouping gr
 std::shared_ptr<const Registry> with_wrong_rule(std::string_view op) {
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef def = registry->at(op);
-  def.partition = equal_everywhere;
+  def.replicas.partition = equal_everywhere;
   registry->replace(std::move(def));
   return registry;
 }

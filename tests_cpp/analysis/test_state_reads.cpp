@@ -74,7 +74,7 @@ TEST_CASE("state reads: state that is said not to be read does not matter, in ra
 TEST_CASE("state reads: an op that is wrongly said to ignore its target is caught") {
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef def = registry->at("accumulate_");
-  def.zeros = [](const Op&, const std::vector<bool>&) { return ZeroFacts{.ignores = true}; };
+  def.memory.zeros = [](const Op&, const std::vector<bool>&) { return ZeroFacts{.ignores = true}; };
   registry->replace(std::move(def));
   Program p(2, registry);
   const TensorId w = p.variable("w");

@@ -9,7 +9,7 @@ namespace {
 
 /// What the op really does.
 BlockKernel right_kernel(const EvalSpec& spec) {
-  return default_registry()->at(spec.op.def->name).eval(spec);
+  return default_registry()->at(spec.op.def->name).kernel.eval(spec);
 }
 
 std::ptrdiff_t output_bytes(const EvalSpec& spec) {
@@ -36,15 +36,15 @@ BlockKernel depends_on_threads(const EvalSpec& spec) {
 
 template <EvalFn eval>
 void compute(OpDef& def) {
-  def.eval = eval;
+  def.kernel.eval = eval;
 }
 
 /// Which members meet in the op is not said, so what it overwrites is not staged.
-void without_peers(OpDef& def) { def.peers = Peers::kNone; }
+void without_peers(OpDef& def) { def.replicas.peers = Peers::kNone; }
 void without_influence(OpDef& def) { def.inputs[1].influences = false; }
 template <PartitionFn rule>
 void claim(OpDef& def) {
-  def.partition = rule;
+  def.replicas.partition = rule;
 }
 PartitionId first_input(const RuleContext& context, std::size_t) { return context.inputs[0]; }
 

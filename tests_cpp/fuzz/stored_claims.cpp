@@ -24,7 +24,7 @@ void StoredClaims::walk(ContextId id) {
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = facts_.ir().op(graph.ops[i]);
     const FactView facts = context.ops[i];
-    switch (op.def->control) {
+    switch (op.def->program.control) {
       case Control::kNone:
         for (const OpId part : parts_of(op)) {
           if (is_store(facts_.ir().op(part))) store(context, facts_.ir().op(part));

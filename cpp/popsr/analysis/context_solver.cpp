@@ -86,7 +86,7 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
   const auto add = [&](const std::vector<TensorId>& inputs) {
     for (const TensorId input : inputs) facts.push_back(input == kNone ? table_.top() : read(input));
   };
-  if (op.def->remote == Remote::kNone && op.parts.empty()) {
+  if (op.def->program.remote == Remote::kNone && op.parts.empty()) {
     add(op.inputs);
   } else {
     add(all_inputs(ir_, op));
@@ -111,12 +111,12 @@ Context ContextSolver::run() {
 }
 
 void ContextSolver::step(const Op& op) {
-  if (op.def->control != Control::kNone) {
+  if (op.def->program.control != Control::kNone) {
     OpFacts facts = transfer(op);
     for (std::size_t k = 0; k < op.outputs.size(); ++k) write(op.outputs[k], facts.outputs[k]);
     return context_.ops.add(std::move(facts));
   }
-  if (op.def->view) {  // writes nothing
+  if (op.def->memory.view) {  // writes nothing
     outputs_ = {read(op.outputs[0])};
     return context_.ops.add(outputs_, std::nullopt);
   }
@@ -126,7 +126,7 @@ void ContextSolver::step(const Op& op) {
     return context_.ops.add(outputs, std::nullopt);
   }
   const std::optional<PartitionId> seeds = transfer_local(op);
-  if (op.def->remote == Remote::kNone) {
+  if (op.def->program.remote == Remote::kNone) {
     write(op.outputs, outputs_);
   } else {
     write(all_outputs(ir_, op), outputs_);
@@ -139,7 +139,7 @@ void ContextSolver::write(const std::vector<TensorId>& tensors, const std::vecto
 }
 
 OpFacts ContextSolver::transfer(const Op& op) {
-  switch (op.def->control) {
+  switch (op.def->program.control) {
     case Control::kCall:
       return transfer_call(op, input_facts(op));
     case Control::kRepeat:
@@ -153,10 +153,10 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
   read_inputs(op, inputs_);
   const RuleContext rule{table_, ir_, op, inputs_, context_.exec};
   const std::size_t outputs =
-      op.def->remote == Remote::kNone ? op.outputs.size() : all_outputs(ir_, op).size();
+      op.def->program.remote == Remote::kNone ? op.outputs.size() : all_outputs(ir_, op).size();
   outputs_.clear();
   for (std::size_t k = 0; k < outputs; ++k) {
-    const PartitionId output = op.def->has_rule() ? op.def->partition(rule, k) : table_.bottom();
+    const PartitionId output = op.def->has_rule() ? op.def->replicas.partition(rule, k) : table_.bottom();
     outputs_.push_back(table_.meet(output, context_.exec));
   }
   if (!op.seeds) return std::nullopt;
@@ -207,7 +207,7 @@ void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>&
 
 OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {
   OpFacts facts;
-  const auto graph = op.attr<GraphId>("graph");
+  const auto graph = op.get(kGraph);
   facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.narrowing);
   facts.outputs = analysis_.context(facts.callee).outputs;
   set_remote_facts(analysis_.context(facts.callee));
@@ -218,12 +218,12 @@ OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId
 OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in) {
   OpFacts facts;
   const std::size_t carried = op.outputs.size();
-  if (op.attr<std::int64_t>("count") == 0) {
+  if (op.get(kCount) == 0) {
     facts.outputs.assign(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(carried));
     return facts;
   }
   // Greatest fixpoint of the values that one iteration hands to the next.
-  const auto graph = op.attr<GraphId>("graph");
+  const auto graph = op.get(kGraph);
   std::vector<PartitionId> remote = remote_facts(graph);
   for (bool changed = true; changed;) {
     facts.callee = analysis_.solve(graph, in, remote, context_.narrowing);

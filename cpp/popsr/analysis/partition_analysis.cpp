@@ -295,7 +295,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const 
       changed |= at >= made && overlaps(*ir_, written, tensor.id);
     };
     const FactView facts = context.ops[at];
-    if (op.def->view == nullptr) {
+    if (op.def->memory.view == nullptr) {
       const std::vector<TensorId> outputs = all_outputs(*ir_, op);
       for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
     }

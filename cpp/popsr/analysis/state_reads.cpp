@@ -87,23 +87,23 @@ StateReads::Summary StateReads::summarise(GraphId graph, const std::vector<Tenso
 }
 
 void StateReads::visit(Walk& walk, const Op& op) {
-  if (op.def->control != Control::kNone) return visit_graphs(walk, op);
-  if (op.def->view != nullptr) return;
+  if (op.def->program.control != Control::kNone) return visit_graphs(walk, op);
+  if (op.def->memory.view != nullptr) return;
   std::vector<bool> zeros;
   for (const TensorId input : op.inputs) zeros.push_back(input != kNone && is_zero(walk, input));
-  const ZeroFacts facts = op.def->zeros == nullptr ? ZeroFacts{} : op.def->zeros(op, zeros);
+  const ZeroFacts facts = op.def->memory.zeros == nullptr ? ZeroFacts{} : op.def->memory.zeros(op, zeros);
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] != kNone && op.def->influences(i) && (i > 0 || !facts.ignores)) read(walk, op.inputs[i]);
   }
-  if (op.def->remote != Remote::kNone) visit_remote(walk, op);
+  if (op.def->program.remote != Remote::kNone) visit_remote(walk, op);
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-    write(walk, op.outputs[k], k == 0 && (facts.clears || (op.def->same_bytes && zeros[0])));
+    write(walk, op.outputs[k], k == 0 && (facts.clears || (op.def->memory.same_bytes && zeros[0])));
   }
 }
 
 void StateReads::visit_remote(Walk& walk, const Op& op) const {
   const std::vector<TensorId> entries = remote_entries(ir_, op);
-  if (op.def->remote == Remote::kStores) {
+  if (op.def->program.remote == Remote::kStores) {
     if (entries.size() == 1) walk.summary.entry_overwrites.insert(entries[0]);
   } else {
     for (const TensorId entry : entries) read_entry(walk, entry);
@@ -114,7 +114,7 @@ void StateReads::visit_remote(Walk& walk, const Op& op) const {
 /// of which less is known to be 0.
 StateReads::Summary StateReads::of_loop(const Op& op, GraphId body, std::vector<bool> zeros) {
   Summary result = of(body, zeros);
-  if (op.attr<std::int64_t>("count") == 1) return result;
+  if (op.get(kCount) == 1) return result;
   const auto after = [](const Summary& pass) {
     std::vector<bool> left = pass.zeros;
     std::copy(pass.zero_outputs.begin(), pass.zero_outputs.end(),
@@ -144,8 +144,8 @@ void StateReads::visit_graphs(Walk& walk, const Op& op) {
     for (const TensorId output : op.outputs) write(walk, output, false);
     return;
   }
-  const bool loop = op.def->control == Control::kRepeat;
-  if (op.def->control == Control::kConditional) read(walk, op.inputs[0]);
+  const bool loop = op.def->program.control == Control::kRepeat;
+  if (op.def->program.control == Control::kConditional) read(walk, op.inputs[0]);
   const std::vector<CalledGraph> called = called_graphs(ir_, op);
   // By tensor of the caller: how many branches write, overwrite and clear it.
   struct Written {

@@ -120,12 +120,12 @@ ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& 
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Op& op = ir_of(self).op(checked_op(ir_of(self), calls[i]));
     const Graph& graph = self.flow().graph(frame);
-    if (op.graph != graph.id || op.def->control == Control::kNone || !runs_body(op)) {
+    if (op.graph != graph.id || op.def->program.control == Control::kNone || !runs_body(op)) {
       raise<GraphError>("context: no call of {} that runs, got {}, expected calls from the main graph on",
                         in_words(graph), op.def->name);
     }
     std::uint32_t branch = 0;
-    if (op.def->control == Control::kConditional) {
+    if (op.def->program.control == Control::kConditional) {
       const bool last = i + 1 == calls.size();
       const GraphId next = last ? ir_of(self).tensor(home_of(self, tensor)).graph
                                 : ir_of(self).op(checked_op(ir_of(self), calls[i + 1])).graph;

@@ -361,11 +361,11 @@ Handle with_defect(std::int64_t replication, const std::string& op, const std::s
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef def = registry->at(op);
   if (defect == "equal everywhere") {
-    def.partition = equal_everywhere;
+    def.replicas.partition = equal_everywhere;
   } else if (defect == "of the first input") {
-    def.partition = of_first_input;
+    def.replicas.partition = of_first_input;
   } else if (defect == "meets nobody") {
-    def.peers = Peers::kNone;
+    def.replicas.peers = Peers::kNone;
   } else {
     raise<AttributeValueError>(
         "with_defect: unknown defect, got '{}', expected 'equal everywhere', 'of the first input' or 'meets "

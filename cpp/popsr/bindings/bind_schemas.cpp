@@ -28,18 +28,24 @@ py::list inputs_of(const OpDef& def) {
   return inputs;
 }
 
+py::list choices_of(const AttrDef& attr) {
+  py::list choices;
+  for (const std::string_view choice : attr.choices) choices.append(std::string(choice));
+  return choices;
+}
+
 py::list attrs_of(const OpDef& def) {
   py::list attrs;
   for (const AttrDef& attr : def.attrs) {
     attrs.append(py::dict("name"_a = std::string(attr.name), "type"_a = std::string(to_string(attr.type)),
                           "required"_a = !attr.has_default, "default"_a = to_python(attr.default_value),
-                          "internal"_a = attr.internal));
+                          "internal"_a = attr.internal, "choices"_a = choices_of(attr)));
   }
   return attrs;
 }
 
 std::string control_of(const OpDef& def) {
-  switch (def.control) {
+  switch (def.program.control) {
     case Control::kNone:
       return "none";
     case Control::kCall:
@@ -55,10 +61,11 @@ std::string control_of(const OpDef& def) {
 /// What a gradient that is asked for becomes: its kernel, zeros, nothing (an error where nothing else flows),
 /// or an error at once.
 std::string gradient_of(const OpDef& def) {
-  if (def.grad == zero_gradient) return "zeros";
-  if (def.grad != nullptr || (def.control == Control::kCall || def.control == Control::kConditional))
+  if (std::ranges::find(def.grad.inputs, &zero_gradient) != def.grad.inputs.end()) return "zeros";
+  if (def.grad.exists() ||
+      (def.program.control == Control::kCall || def.program.control == Control::kConditional))
     return "yes";
-  return def.no_grad == NoGrad::kThrows ? "throws" : "none";
+  return def.grad.missing == NoGrad::kThrows ? "throws" : "none";
 }
 
 std::string meet_of(const OpDef& def) {
@@ -73,21 +80,22 @@ std::string meet_of(const OpDef& def) {
 }
 
 std::string partition_of(const OpDef& def) {
-  if (!def.partition_says.empty()) return std::string(def.partition_says);
-  if (def.control != Control::kNone) return "that of the graphs it runs";
-  if (def.partition == meet_of_inputs) return meet_of(def);
-  return def.partition == equal_everywhere ? "equal everywhere" : "";
+  if (!def.replicas.says.empty()) return std::string(def.replicas.says);
+  if (def.program.control != Control::kNone) return "that of the graphs it runs";
+  if (def.replicas.partition == meet_of_inputs) return meet_of(def);
+  return def.replicas.partition == equal_everywhere ? "equal everywhere" : "";
 }
 
 py::dict schema_of(const OpDef& def) {
   py::list effects;
-  for (const Effect& effect : def.effects) effects.append(py::make_tuple(effect.input, effect.output));
+  for (const Effect& effect : def.memory.effects) effects.append(py::make_tuple(effect.input, effect.output));
   return py::dict("name"_a = std::string(def.name), "inputs"_a = inputs_of(def), "attrs"_a = attrs_of(def),
-                  "internal"_a = def.internal, "effects"_a = effects, "view"_a = def.view != nullptr,
-                  "rounding"_a = def.rounding != Rounding::kNone, "random"_a = def.random,
-                  "has_grad"_a = def.grad != nullptr, "grad_throws"_a = def.no_grad == NoGrad::kThrows,
+                  "internal"_a = def.program.internal, "effects"_a = effects,
+                  "view"_a = def.memory.view != nullptr,
+                  "rounding"_a = def.numerics.rounding != Rounding::kNone, "random"_a = def.numerics.random,
+                  "has_grad"_a = def.grad.exists(), "grad_throws"_a = def.grad.missing == NoGrad::kThrows,
                   "gradient"_a = gradient_of(def), "partition"_a = partition_of(def),
-                  "exchange"_a = def.exchange != nullptr, "observable"_a = def.observable,
+                  "exchange"_a = def.kernel.exchange != nullptr, "observable"_a = def.program.observable,
                   "control"_a = control_of(def));
 }
 

@@ -5,14 +5,23 @@
 
 namespace popsr {
 
-AttrDef required(std::string_view name, AttrType type) { return {name, type, false, {}, false}; }
+AttrDef required(std::string_view name, AttrType type) { return {name, type}; }
 
 AttrDef optional(std::string_view name, AttrType type, Attribute default_value) {
-  return {name, type, true, std::move(default_value), false};
+  return {name, type, true, std::move(default_value)};
 }
 
 AttrDef internal(std::string_view name, AttrType type, Attribute default_value) {
   return {name, type, true, std::move(default_value), true};
+}
+
+std::string alternatives(std::span<const std::string_view> names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
+    text += names[i];
+  }
+  return text;
 }
 
 std::string to_string(const Attribute& value) {

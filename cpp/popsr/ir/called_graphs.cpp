@@ -7,8 +7,8 @@ namespace popsr {
 
 std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op) {
   std::vector<CalledGraph> called;
-  if (op.def->control == Control::kNone) return called;
-  std::uint32_t next = op.def->control == Control::kConditional ? 1 : 0;  // after the condition
+  if (op.def->program.control == Control::kNone) return called;
+  std::uint32_t next = op.def->program.control == Control::kConditional ? 1 : 0;  // after the condition
   for (const Attribute& attribute : op.attrs) {
     const auto* graph = std::get_if<GraphId>(&attribute);
     if (graph == nullptr) continue;

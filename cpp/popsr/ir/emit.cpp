@@ -76,6 +76,14 @@ bool matches(const Attribute& value, AttrType type) {
   return false;
 }
 
+void check_choice(const OpDef& def, const AttrDef& attr, const Attribute& value) {
+  if (attr.choices.empty()) return;
+  const auto& text = std::get<std::string>(value);
+  if (std::ranges::find(attr.choices, text) != attr.choices.end()) return;
+  raise<AttributeValueError>("{}: attribute '{}' must be one of {}, got '{}'", def.name, attr.name,
+                             alternatives(attr.choices), text);
+}
+
 /// Does `from` call `target`, itself or through the graphs it calls?
 bool calls(const Ir& ir, GraphId from, GraphId target) {
   std::vector<GraphId> stack{from};
@@ -158,8 +166,7 @@ void Ir::check_writable(std::string_view op, std::string_view input, const Tenso
       op, input, tensor.name);
 }
 
-std::vector<Attribute> Ir::bind_attributes(
-    const OpDef& def, const std::vector<std::pair<std::string, Attribute>>& given) const {
+std::vector<Attribute> Ir::bind_attributes(const OpDef& def, const std::vector<NamedAttribute>& given) const {
   std::vector<Attribute> bound(def.attrs.size());
   for (std::size_t i = 0; i < def.attrs.size(); ++i) bound[i] = def.attrs[i].default_value;
   for (const auto& [name, value] : given) {
@@ -170,6 +177,7 @@ std::vector<Attribute> Ir::bind_attributes(
       raise<AttributeValueError>("{}: attribute {} has the wrong type, got {}", def.name, name,
                                  to_string(value));
     }
+    check_choice(def, *it, value);
     bound[static_cast<std::size_t>(it - def.attrs.begin())] = value;
   }
   for (std::size_t i = 0; i < def.attrs.size(); ++i) {
@@ -182,9 +190,9 @@ std::vector<Attribute> Ir::bind_attributes(
 
 void Ir::number_site(Op& op) {
   Graph& graph = extend_graph(op.graph);
-  if (op.def->control != Control::kNone) {
+  if (op.def->program.control != Control::kNone) {
     op.site = graph.num_calls++;
-  } else if (op.def->random || rounds(*this, op)) {
+  } else if (op.def->numerics.random || rounds(*this, op)) {
     op.site = graph.num_rounding++;
   }
 }
@@ -235,7 +243,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }
-  if (def.view) add_view(op);
+  if (def.memory.view) add_view(op);
   number_site(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
     Graph& callee = extend_graph(called.graph);
@@ -243,7 +251,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     callee.first_call = std::min(callee.first_call, op.id);
     owner.depth = std::max(owner.depth, callee.depth + 1);
   }
-  if (def.control != Control::kNone) ops_with_graphs_.push_back(op.id);
+  if (def.program.control != Control::kNone) ops_with_graphs_.push_back(op.id);
   if (args.sequence == SequenceMode::kOrdered && !owner.sequence.since().empty()) journal_->keep_since(graph);
   op.after = owner.sequence.place(op.id, args.sequence);
   op.position = static_cast<std::uint32_t>(owner.ops.size());

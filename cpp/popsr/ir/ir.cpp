@@ -24,7 +24,7 @@ bool rounds(const Ir& ir, const Op& op) {
 }
 
 bool rounds(const Ir& ir, const Op& op, std::size_t output) {
-  return op.def->rounding != Rounding::kNone && output < op.outputs.size() &&
+  return op.def->numerics.rounding != Rounding::kNone && output < op.outputs.size() &&
          is_narrow_float(ir.tensor(op.outputs[output]).type.dtype);
 }
 
@@ -297,7 +297,7 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
 }
 
 void Ir::mark_modified(OpId op, std::uint32_t index) {
-  POPSR_CHECK(ops_[op].def->control != Control::kNone && index < ops_[op].inputs.size());
+  POPSR_CHECK(ops_[op].def->program.control != Control::kNone && index < ops_[op].inputs.size());
   check_writable(ops_[op].def->name, std::to_string(index), tensors_[ops_[op].inputs[index]]);
   Transaction transaction(*this);
   auto& modified = extend_op(op).modified;

@@ -106,6 +106,30 @@ struct Op {
   std::vector<OpId> parts = {};
   OpId part_of = kNone;  ///< The merged op that this op is a part of: it is in no schedule itself.
 
+  /// The value of a required attribute, or of one with a default that is not "absent"; InternalError when the
+  /// op does not declare it.
+  template <class T>
+  const T& get(const Attr<T>& attr) const {
+    return std::get<T>(attribute(attr.name));
+  }
+  template <class E>
+  E get(const ChoiceAttr<E>& attr) const {
+    return attr.value_of(std::get<std::string>(attribute(attr.name)));
+  }
+  /// The value of an attribute that may be absent.
+  template <class T>
+  std::optional<T> find(const Attr<T>& attr) const {
+    const Attribute& value = attribute(attr.name);
+    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+    return std::get<T>(value);
+  }
+  template <class E>
+  std::optional<E> find(const ChoiceAttr<E>& attr) const {
+    const Attribute& value = attribute(attr.name);
+    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+    return attr.value_of(std::get<std::string>(value));
+  }
+
   /// The attribute of that name; InternalError when the op declares none. T as in Attribute.
   template <class T>
   const T& attr(std::string_view name) const {
@@ -188,7 +212,7 @@ struct Counters {
 };
 
 struct EmitArgs {
-  std::vector<std::pair<std::string, Attribute>> attrs = {};
+  std::vector<NamedAttribute> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
   LocationId location = 0;
   Place place = {};
@@ -331,8 +355,7 @@ class Ir {
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
   OpId merge(GraphId graph, const ScheduleSlot& slot);
-  std::vector<Attribute> bind_attributes(const OpDef& def,
-                                         const std::vector<std::pair<std::string, Attribute>>& given) const;
+  std::vector<Attribute> bind_attributes(const OpDef& def, const std::vector<NamedAttribute>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   /// GraphError when a tensor that is written is a constant, or holds an element twice.
   void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;

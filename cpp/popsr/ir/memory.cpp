@@ -191,7 +191,7 @@ bool holds(const Region& outer, const Region& inner) {
 std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
   View view;
   const Shape& output = ir.tensor(op.outputs[0]).type.shape;
-  std::vector<ViewPart> parts = op.def->view(ir, op);
+  std::vector<ViewPart> parts = op.def->memory.view(ir, op);
   for (std::size_t k = 0; k < parts.size(); ++k) {
     const TensorId base = ir.tensor(op.inputs[k]).storage;
     if (is_empty(parts[k]) || trace(ir, output, base, parts[k], view)) continue;

@@ -24,6 +24,10 @@ bool and_of_inputs(const PopartContext& context, std::size_t) {
 std::string_view InferContext::name() const { return op.def->name; }
 
 std::size_t OpDef::attr_index(std::string_view attr) const {
+  // Handles and definitions share the text of the name: most look-ups compare pointers alone.
+  for (std::size_t i = 0; i < attrs.size(); ++i) {
+    if (attrs[i].name.data() == attr.data() && attrs[i].name.size() == attr.size()) return i;
+  }
   for (std::size_t i = 0; i < attrs.size(); ++i) {
     if (attrs[i].name == attr) return i;
   }
@@ -31,7 +35,7 @@ std::size_t OpDef::attr_index(std::string_view attr) const {
 }
 
 std::vector<Effect> effects_of(const Op& op) {
-  std::vector<Effect> effects = op.def->effects;
+  std::vector<Effect> effects = op.def->memory.effects;
   std::erase_if(effects, [&op](const Effect& effect) {
     return effect.input >= op.inputs.size() || op.inputs[effect.input] == kNone;
   });
@@ -39,22 +43,38 @@ std::vector<Effect> effects_of(const Op& op) {
 }
 
 bool OpDef::writes(std::size_t input) const {
-  return std::ranges::any_of(effects, [input](const Effect& effect) { return effect.input == input; });
+  return std::ranges::any_of(memory.effects, [input](const Effect& effect) { return effect.input == input; });
 }
 
 ReplicaGrouping group_of(const Ir& ir, const Op& op) {
-  if (auto group = op.optional_attr<ReplicaGrouping>("group")) return *std::move(group);
+  if (auto group = op.find(kGroup)) return *std::move(group);
   return ReplicaGrouping::from_stride(ir.replication());
 }
 
 std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
-  if (op.def->peers == Peers::kNone) return std::nullopt;
-  return op.def->peers == Peers::kAll ? ReplicaGrouping::from_stride(ir.replication()) : group_of(ir, op);
+  if (op.def->replicas.peers == Peers::kNone) return std::nullopt;
+  return op.def->replicas.peers == Peers::kAll ? ReplicaGrouping::from_stride(ir.replication())
+                                               : group_of(ir, op);
 }
 
 bool OpDef::has_rule() const {
-  return partition != meet_of_inputs || (exchange == nullptr && remote != Remote::kStores);
+  return replicas.partition != meet_of_inputs ||
+         (kernel.exchange == nullptr && program.remote != Remote::kStores);
 }
+
+void GradAspect::apply(Grad& grad) const {
+  if (rule != nullptr) return rule(grad);
+  for (std::size_t i = 0; i < grad.op().inputs.size(); ++i) {
+    if (!grad.differentiates(i)) continue;
+    if (each != nullptr) {
+      grad.set(i, each(grad, i));
+    } else if (i < inputs.size() && inputs[i] != nullptr) {
+      grad.set(i, inputs[i](grad));
+    }
+  }
+}
+
+GradAspect per_input(std::vector<InputGradFn> inputs) { return {.inputs = std::move(inputs)}; }
 
 void Registry::add(OpDef def) {
   std::string name(def.name);

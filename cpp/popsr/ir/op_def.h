@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "popsr/ir/eval.h"
-#include "popsr/ir/grad_context.h"
+#include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/memory.h"
 
@@ -52,6 +52,14 @@ struct InferContext {
   const Tensor& tensor(std::size_t input) const { return ir.tensor(op.inputs[input]); }
   const TensorType& type(std::size_t input) const { return tensor(input).type; }
   std::string_view name() const;
+  template <class Handle>
+  decltype(auto) get(const Handle& attr) const {
+    return op.get(attr);
+  }
+  template <class Handle>
+  auto find(const Handle& attr) const {
+    return op.find(attr);
+  }
 };
 using InferFn = std::vector<OutputDef> (*)(const InferContext&);
 
@@ -106,7 +114,11 @@ using ZerosFn = ZeroFacts (*)(const Op&, const std::vector<bool>& zeros);
 /// What output 0, which has no memory of its own, is of each input.
 using ViewFn = std::vector<ViewPart> (*)(const Ir&, const Op&);
 
-using GradFn = void (*)(GradContext&);
+/// Sets the gradients of the inputs (Grad::set).
+using GradFn = void (*)(Grad&);
+/// The gradient of one input; no value where there is none.
+using InputGradFn = GradValue (*)(Grad&);
+using EachGradFn = GradValue (*)(Grad&, std::size_t input);
 
 /// Where an operand is, by its number among the inputs or the outputs.
 using PlaceFn = Place (*)(const Op&, std::size_t index);
@@ -134,44 +146,84 @@ enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// it loads; as inputs and outputs when it stores (ir/remote_access.h).
 enum class Remote : std::uint8_t { kNone, kLoads, kStores };
 
+/// Kernels: `eval` or `exchange`, and what products and their consumers add.
+struct KernelAspect {
+  EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
+  ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
+  ProductFn product = nullptr;    ///< Matrix product that a consumer may fuse.
+  RowsFn rows = nullptr;          ///< The same, some rows at a time.
+  SinkFn sink = nullptr;          ///< Consumer that can fuse a product.
+};
+
+/// Gradients: one of `rule`, `inputs` and `each`, or none of them.
+struct GradAspect {
+  GradFn rule = nullptr;                 ///< Sets several gradients at once.
+  std::vector<InputGradFn> inputs = {};  ///< A rule for each input; called for those that need a gradient.
+  EachGradFn each = nullptr;             ///< The same as one function.
+  NoGrad missing = NoGrad::kStops;       ///< Consequence of a missing gradient.
+  /// True if there is no gradient for these attributes; nullptr: never. A gradient that is asked for throws.
+  bool (*refuses)(const Op&) = nullptr;
+
+  bool exists() const { return rule != nullptr || !inputs.empty() || each != nullptr; }
+  /// Calls the rule.
+  void apply(Grad& grad) const;
+};
+GradAspect per_input(std::vector<InputGradFn> inputs);
+
+/// Replicas: which of them hold equal outputs, and with whom they exchange values.
+struct ReplicaAspect {
+  PartitionFn partition = meet_of_inputs;
+  std::string_view says = {};   ///< In words, for tables: the op's own partition rule.
+  WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
+  PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
+  Collective collective = Collective::kNone;
+  Peers peers = Peers::kNone;  ///< With whom a replica exchanges values.
+  bool zero_fill = false;      ///< Replicas that nothing is sent to receive zeros.
+};
+
+/// Memory: inputs that are written, outputs that are views, contents that are known or undefined.
+struct MemoryAspect {
+  std::vector<Effect> effects = {};
+  /// Output 0 is a view of all inputs. The kernel of `eval` copies it out of View::bases, the kernel of
+  /// `write_back` copies it, its input 0, into them, its outputs; specs have the bases as inputs.
+  ViewFn view = nullptr;
+  EvalFn write_back = nullptr;
+  bool same_bytes = false;  ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  ZerosFn zeros = nullptr;  ///< nullptr: nothing is known but what `same_bytes` and `influences` say.
+  bool (*undefined)(const Op&) = nullptr;  ///< True if outputs are whatever the memory held before.
+};
+
+/// Numbers: rounding, random draws, class labels.
+struct NumericAspect {
+  Rounding rounding = Rounding::kNone;
+  bool random = false;  ///< Draws random numbers.
+  std::optional<std::size_t> labels =
+      {};  ///< Input of labels; those of no class are told to `stray` of the run.
+};
+
+/// The program: called graphs, remote buffers, the host, devices.
+struct ProgramAspect {
+  Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
+  Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
+  bool observable = false;           ///< Acts on the host (store, print): never removed.
+  PlaceFn input_place = nullptr;     ///< nullptr: where the op is, and all inputs must be in one place.
+  PlaceFn output_place = nullptr;    ///< nullptr: where the op is.
+  bool internal = false;             ///< Made by transforms only: has no Python function.
+};
+
+inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};
+
 struct OpDef {
   std::string_view name;
   std::vector<InputDef> inputs = {};
   std::vector<AttrDef> attrs = {};
   InferFn infer = nullptr;
-  EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
-  ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
-  GradFn grad = nullptr;
-  NoGrad no_grad = NoGrad::kStops;            ///< What a missing gradient means.
-  bool (*refuses_grad)(const Op&) = nullptr;  ///< Has `grad` nothing for these attributes? Asking throws.
-  PartitionFn partition = meet_of_inputs;
-  std::string_view partition_says = {};  ///< In words, for tables: what a rule of its own says.
-  WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
-  Collective collective = Collective::kNone;
-  bool zero_fill = false;                  ///< Replicas that nothing is sent to receive zeros.
-  bool (*undefined)(const Op&) = nullptr;  ///< Are the outputs whatever the memory held before?
-  PopartFn popart = and_of_inputs;         ///< For mode "popart" alone.
-  std::vector<Effect> effects = {};
-  ZerosFn zeros = nullptr;  ///< nullptr: nothing is known but what `same_bytes` and `influences` say.
-  /// Output 0 is a view of all inputs. The kernel of `eval` copies it out of View::bases, that of
-  /// `write_back` copies it, its input 0, into them, its outputs; specs have the bases as inputs.
-  ViewFn view = nullptr;
-  EvalFn write_back = nullptr;
-  Rounding rounding = Rounding::kNone;
-  bool random = false;      ///< Draws random numbers.
-  bool same_bytes = false;  ///< Output 0 is input 0 with another shape: the buffer may be shared.
-  std::optional<std::size_t> labels =
-      {};                            ///< Input of labels; those of no class are told to `stray` of the run.
-  bool observable = false;           ///< Acts on the host (store, print): never removed.
-  Peers peers = Peers::kNone;        ///< With whom a replica exchanges values.
-  Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
-  Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
-  ProductFn product = nullptr;       ///< Matrix product that a consumer may fold.
-  RowsFn product_rows = nullptr;     ///< The same, some rows at a time.
-  SinkFn sink = nullptr;             ///< Consumer that can fold a product.
-  PlaceFn input_place = nullptr;     ///< nullptr: where the op is, and all inputs must be in one place.
-  PlaceFn output_place = nullptr;    ///< nullptr: where the op is.
-  bool internal = false;             ///< Made by transforms only: has no Python function.
+  KernelAspect kernel = {};
+  GradAspect grad = {};
+  ReplicaAspect replicas = {};
+  MemoryAspect memory = {};
+  NumericAspect numerics = {};
+  ProgramAspect program = {};
 
   /// Index of the attribute; InternalError when it is not declared.
   std::size_t attr_index(std::string_view attr) const;
@@ -179,10 +231,17 @@ struct OpDef {
   /// The definition of an operand; the last one serves variadic inputs and remote entries.
   const InputDef& input(std::size_t index) const { return inputs[std::min(index, inputs.size() - 1)]; }
   bool influences(std::size_t index) const { return input(index).influences; }
-  /// Is its partition rule its own? The default says nothing about what other replicas or stored values do to
-  /// an output; such an op is equal nowhere.
+  /// True if the op defines its own partition rule. The default says nothing about what other replicas or
+  /// stored values do to an output; such an op is equal nowhere.
   bool has_rule() const;
 };
+
+// Attributes that analysis, transforms and runtime read.
+inline constexpr Attr<ReplicaGrouping> kGroup{"group"};
+inline constexpr Attr<GraphId> kGraph{"graph"};       ///< Run by a call or a repeat.
+inline constexpr Attr<std::int64_t> kCount{"count"};  ///< Iterations of a repeat.
+inline constexpr Attr<RemoteRef> kRemoteBuffer{"remote_buffer"};
+inline constexpr Attr<std::int64_t> kEntry{"entry"};
 
 /// The op's "group" attribute; one group of all replicas where it is absent.
 ReplicaGrouping group_of(const Ir& ir, const Op& op);

@@ -35,7 +35,7 @@ class Collector {
 
   Accesses of(const Op& op) {
     Accesses result;
-    if (op.def->view) return result;  // reads and writes nothing
+    if (op.def->memory.view) return result;  // reads and writes nothing
     for (const TensorId t : all_inputs(ir_, op)) {
       if (t != kNone) add(t, false, result);
     }
@@ -73,7 +73,8 @@ class Collector {
         result.insert(inner.begin(), inner.end());
       }
     }
-    if (op.def->observable && !on_stream && op.def->remote == Remote::kNone) result.insert(kPrinted);
+    if (op.def->program.observable && !on_stream && op.def->program.remote == Remote::kNone)
+      result.insert(kPrinted);
     return result;
   }
 
@@ -153,7 +154,7 @@ OpOrder::OpOrder(const Ir& ir, GraphId graph, std::uint32_t first) {
     for (const TensorId input : op.inputs) {  // a view is made before it is used
       if (input == kNone || ir.tensor(input).producer == kNone) continue;
       const std::uint32_t made = ir.op(ir.tensor(input).producer).position;
-      const bool view = op.def->view || ir.tensor(ir.tensor(input).storage).view;
+      const bool view = op.def->memory.view || ir.tensor(ir.tensor(input).storage).view;
       if (view && made >= first) data.insert(made - first);
     }
     for (const OpId before : op.after) {

@@ -279,7 +279,7 @@ void Ir::Outliner::move_views() {
   const auto is_moved_view = [this](TensorId id) { return is_made(id); };
   std::set<TensorId> roots;
   for (const OpId id : singles_) {
-    if (!ir_.ops_[id].def->view) continue;
+    if (!ir_.ops_[id].def->memory.view) continue;
     for (const Region& region : ir_.tensors_[ir_.ops_[id].outputs[0]].view->regions)
       roots.insert(region.root);
   }
@@ -296,7 +296,7 @@ void Ir::Outliner::move_views() {
     }
   }
   for (const OpId id : singles_) {
-    if (ir_.ops_[id].def->view) ir_.add_view(ir_.ops_[id]);
+    if (ir_.ops_[id].def->memory.view) ir_.add_view(ir_.ops_[id]);
   }
   index_tensors(from());
   index_tensors(body());
@@ -308,9 +308,9 @@ void Ir::Outliner::cut_schedule() {
   for (const TensorId t : outer_) ir_.set_first_use(t, kNone);
   for (const OpId id : single_ops(ir_, graph_)) {
     const Op& op = ir_.ops_[id];
-    if (op.def->control != Control::kNone) {
+    if (op.def->program.control != Control::kNone) {
       from().num_calls = std::max(from().num_calls, op.site + 1);
-    } else if (op.def->random || rounds(ir_, op)) {
+    } else if (op.def->numerics.random || rounds(ir_, op)) {
       from().num_rounding = std::max(from().num_rounding, op.site + 1);
     }
     for (const TensorId input : op.inputs) {

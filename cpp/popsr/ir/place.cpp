@@ -20,7 +20,7 @@ class Finder {
     if (id == kNone) return std::nullopt;
     const Tensor& tensor = ir_.tensor(id);
     const Op* const producer = tensor.producer == kNone ? nullptr : &ir_.op(tensor.producer);
-    const bool at_once = producer && producer->def->control == Control::kNone;
+    const bool at_once = producer && producer->def->program.control == Control::kNone;
     if (!at_once && !asked_.insert(id).second) return std::nullopt;
     if (producer) return of_output(*producer, id);
     if (tensor.kind == TensorKind::kInput) {
@@ -37,7 +37,7 @@ class Finder {
       if (index >= outputs.size()) continue;
       if (const auto place = of(outputs[index])) return place;
     }
-    return op.def->output_place ? op.def->output_place(op, index) : op.place;
+    return op.def->program.output_place ? op.def->program.output_place(op, index) : op.place;
   }
 
   /// What the first call that tells it passes.
@@ -82,7 +82,7 @@ class Finder {
       if (index < called.first || index >= called.end) continue;
       return of(ir_.graph(called.graph).inputs[index - called.first]);
     }
-    return op.def->input_place ? op.def->input_place(op, index) : op.place;
+    return op.def->program.input_place ? op.def->program.input_place(op, index) : op.place;
   }
 
   const Ir& ir_;
@@ -95,7 +95,9 @@ std::string_view to_string(TileSet tiles) { return tiles == TileSet::kIo ? "io" 
 
 std::optional<Place> place_of(const Ir& ir, TensorId tensor) { return Finder(ir).of(tensor); }
 
-bool takes_one_place(const OpDef& def) { return def.control == Control::kNone && def.input_place == nullptr; }
+bool takes_one_place(const OpDef& def) {
+  return def.program.control == Control::kNone && def.program.input_place == nullptr;
+}
 
 void check_places(const Ir& ir, std::string_view where, const std::vector<TensorId>& tensors) {
   if (tensors.size() < 2) return;

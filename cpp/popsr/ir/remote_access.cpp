@@ -40,13 +40,13 @@ std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
     if (offset.kind == TensorKind::kConstant) return read_integer(offset.data->data(), offset.type.dtype);
     return std::nullopt;
   }
-  return op.optional_attr<std::int64_t>("entry");
+  return op.find(kEntry);
 }
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
   if (!op.parts.empty()) return of_parts(ir, op, remote_entries);
-  if (op.def->remote == Remote::kNone) return {};
-  const RemoteBuffer& buffer = ir.remote(op.attr<RemoteRef>("remote_buffer").id);
+  if (op.def->program.remote == Remote::kNone) return {};
+  const RemoteBuffer& buffer = ir.remote(op.get(kRemoteBuffer).id);
   const std::optional<std::int64_t> offset = known_offset(ir, op);
   if (!offset) return buffer.entries;
   return {buffer.entries[static_cast<std::size_t>(*offset)]};
@@ -55,7 +55,7 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
   if (!op.parts.empty()) return of_parts(ir, op, all_inputs);
   std::vector<TensorId> inputs = op.inputs;
-  if (op.def->remote == Remote::kNone) return inputs;
+  if (op.def->program.remote == Remote::kNone) return inputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
   inputs.resize(op.def->inputs.size(), kNone);
   inputs.insert(inputs.end(), entries.begin(), entries.end());
@@ -65,7 +65,7 @@ std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
   if (!op.parts.empty()) return of_parts(ir, op, all_outputs);
   std::vector<TensorId> outputs = op.outputs;
-  if (op.def->remote != Remote::kStores) return outputs;
+  if (op.def->program.remote != Remote::kStores) return outputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
   outputs.insert(outputs.end(), entries.begin(), entries.end());
   return outputs;
@@ -96,7 +96,7 @@ std::vector<TensorId> RemoteAccess::find(GraphId id, bool stores_only, Memo& mem
       const std::vector<TensorId>& inner = reached(called.graph, stores_only, memo);
       all.insert(inner.begin(), inner.end());
     }
-    if (stores_only && op.def->remote != Remote::kStores) continue;
+    if (stores_only && op.def->program.remote != Remote::kStores) continue;
     const std::vector<TensorId> entries = remote_entries(ir_, op);
     all.insert(entries.begin(), entries.end());
   }

@@ -21,7 +21,7 @@ std::vector<std::uint32_t> slots_of(const Ir& ir, GraphId graph, std::uint32_t f
       const Op& op = ir.op(id);
       POPSR_CHECK(op.graph == graph && op.part_of == kNone && op.position >= first);
       POPSR_CHECK(slots[op.position - first] == kNone);
-      POPSR_CHECK(schedule[s].ops.size() == 1 || op.def->control == Control::kNone);
+      POPSR_CHECK(schedule[s].ops.size() == 1 || op.def->program.control == Control::kNone);
       slots[op.position - first] = s;
     }
   }

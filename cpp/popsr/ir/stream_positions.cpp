@@ -20,7 +20,7 @@ std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) {
 StreamPositions::StreamPositions(const Ir& ir) : ir_(ir) {
   std::set<StreamId> parting;
   for (const OpId id : ir.ops_with_graphs()) {
-    if (ir.op(id).def->control != Control::kConditional) continue;
+    if (ir.op(id).def->program.control != Control::kConditional) continue;
     for (const CalledGraph& branch : called_graphs(ir, ir.op(id))) {
       const std::vector<StreamId> inside = reached(branch.graph);
       parting.insert(inside.begin(), inside.end());

@@ -127,7 +127,7 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
   if (modified.empty()) return uses;
   for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
-    if (op.def->view) continue;
+    if (op.def->memory.view) continue;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone) continue;
       for_each_root(ir, op.inputs[i], [&](TensorId root) {

@@ -37,7 +37,7 @@ std::vector<bool> WrittenInputs::find(GraphId id) {
 bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {
   if (std::ranges::find(op.modified, i) == op.modified.end()) return false;
   // A loop hands the last value of a carried input back.
-  if (op.def->control == Control::kRepeat && i < op.outputs.size()) return true;
+  if (op.def->program.control == Control::kRepeat && i < op.outputs.size()) return true;
   for (const CalledGraph& called : called_graphs(ir_, op)) {
     if (i >= called.first && i < called.end) return of(called.graph)[i - called.first];
   }

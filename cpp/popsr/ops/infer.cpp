@@ -91,31 +91,24 @@ std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<
   return result;
 }
 
-OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, GradFn grad, Rounding rounding) {
+OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn grad, Rounding rounding) {
   return {.name = name,
           .inputs = {{"t", dtypes}},
           .infer = same_as_input,
-          .eval = eval,
-          .grad = grad,
-          .rounding = rounding};
+          .kernel = {.eval = eval},
+          .grad = per_input({grad}),
+          .numerics = {.rounding = rounding}};
 }
 
 OpDef inplace_form(OpDef def, std::string_view name) {
   def.name = name;
-  def.grad = nullptr;
-  def.effects = {{0, 0}};
+  def.grad = {.missing = def.grad.missing, .refuses = def.grad.refuses};
+  def.memory.effects = {{0, 0}};
   return def;
 }
 
-bool differentiates(const GradContext& g, std::size_t input) {
-  return g.wants(input) && is_float(g.in_type(input).dtype);
-}
+bool differentiates(const GradContext& g, std::size_t input) { return g.differentiates(input); }
 
-void zero_gradient(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const Shape& meta = g.ir().tensor(g.op().inputs[0]).meta_shape;
-  g.set(0, g.emit("init", {},
-                  {{"shape", g.in_type(0).shape}, {"dtype", g.in_type(0).dtype}, {"meta_shape", meta}}));
-}
+GradValue zero_gradient(Grad& g) { return g.zeros_like_input(0); }
 
 }  // namespace popsr

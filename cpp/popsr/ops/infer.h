@@ -37,14 +37,14 @@ void check_ipu(const InferContext& context, std::string_view what, std::int64_t 
 std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<std::int64_t>& axes,
                                          std::size_t rank);
 
-/// An op of one input "t" whose output has its type.
-OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, GradFn grad, Rounding rounding);
+/// An op of one input "t" whose output has its type, and the gradient of that input.
+OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn grad, Rounding rounding);
 /// The form of an op that writes its result into input 0; it has no gradient.
 OpDef inplace_form(OpDef def, std::string_view name);
 
 /// Is the gradient of that input needed, and can it have one (floating)?
 bool differentiates(const GradContext& g, std::size_t input);
 /// For ops of one input that are constant almost everywhere: zeros.
-void zero_gradient(GradContext& g);
+GradValue zero_gradient(Grad& g);
 
 }  // namespace popsr

@@ -119,7 +119,7 @@ void Autodiff::check_no_throwing(GraphId graph) const {
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
     const bool has_grad =
-        op.def->grad != nullptr && !(op.def->refuses_grad != nullptr && op.def->refuses_grad(op));
+        op.def->grad.exists() && !(op.def->grad.refuses != nullptr && op.def->grad.refuses(op));
     if (is_call(op) || has_grad) continue;
     if (!is_active(ir_, op, activities_.at(graph.value))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",

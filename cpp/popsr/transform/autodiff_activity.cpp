@@ -31,7 +31,7 @@ std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flo
 bool passes_gradients(const Op& op) {
   const OpDef& def = *op.def;
   if (is_call(op)) return true;
-  return def.grad != nullptr || def.no_grad == NoGrad::kThrows || !effects_of(op).empty();
+  return def.grad.exists() || def.grad.missing == NoGrad::kThrows || !effects_of(op).empty();
 }
 
 /// Outputs that a call gained after its flow was found carry no gradient.
@@ -83,7 +83,7 @@ Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>&
 }
 
 bool is_call(const Op& op) {
-  return op.def->control == Control::kCall || op.def->control == Control::kConditional;
+  return op.def->program.control == Control::kCall || op.def->program.control == Control::kConditional;
 }
 
 std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t) {

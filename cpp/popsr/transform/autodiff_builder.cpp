@@ -29,7 +29,7 @@ void GradGraphBuilder::find_call_sites() {
     const Op& op = ir_.op(id);
     const std::vector<CalledGraph> called = called_graphs(ir_, op);
     if (std::ranges::find(called, forward_, &CalledGraph::graph) == called.end()) continue;
-    if (op.def->control == Control::kCall) {
+    if (op.def->program.control == Control::kCall) {
       calls_.push_back(id);
     } else {
       can_stitch_ = false;
@@ -92,7 +92,7 @@ void GradGraphBuilder::differentiate(const Op& op) {
 }
 
 std::vector<TensorId> GradGraphBuilder::grad_of(const Op& op, const std::vector<TensorId>& cotangents) {
-  switch (op.def->control) {
+  switch (op.def->program.control) {
     case Control::kCall:
       return grad_of_call(op, cotangents);
     case Control::kConditional:
@@ -105,9 +105,8 @@ std::vector<TensorId> GradGraphBuilder::grad_of(const Op& op, const std::vector<
 std::vector<TensorId> GradGraphBuilder::grad_of_op(const Op& op, const std::vector<TensorId>& cotangents) {
   std::vector<bool> wanted;
   for (const TensorId input : op.inputs) wanted.push_back(wants(input));
-  GradContext context(ir_, graph_, op, cotangents, std::move(wanted),
-                      [this](TensorId t) { return value(t); });
-  op.def->grad(context);
+  Grad context(ir_, graph_, op, cotangents, std::move(wanted), [this](TensorId t) { return value(t); });
+  op.def->grad.apply(context);
   return context.gradients();
 }
 
@@ -124,7 +123,7 @@ std::vector<std::size_t> GradGraphBuilder::inputs_of_outputs(const GradGraph& ca
 
 std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::vector<TensorId>& cotangents) {
   std::vector<TensorId> gradients(op.inputs.size(), kNone);
-  const auto it = called_.find(op.attr<GraphId>("graph").value);
+  const auto it = called_.find(op.get(kGraph).value);
   if (it == called_.end()) return gradients;
   const GradGraph& callee = it->second;
   const std::vector<std::size_t> targets = inputs_of_outputs(callee);
@@ -269,7 +268,8 @@ namespace {
 /// running it once.
 const Op* find_outside_access(const Ir& ir, const Op& op, std::set<std::uint32_t>& seen) {
   const auto is_stream = [](const AttrDef& attr) { return attr.type == AttrType::kStream; };
-  if (op.def->remote != Remote::kNone || op.def->observable || std::ranges::any_of(op.def->attrs, is_stream))
+  if (op.def->program.remote != Remote::kNone || op.def->program.observable ||
+      std::ranges::any_of(op.def->attrs, is_stream))
     return &op;
   for (const CalledGraph& called : called_graphs(ir, op)) {
     if (!seen.insert(called.graph.value).second) continue;

@@ -49,7 +49,8 @@ std::optional<MergeKey> collective_key(const Ir& ir, const Op& op) {
 
 std::optional<MergeKey> exchange_key(const Op& op) {
   const std::string_view name = op.def->name;
-  if (name != "host_load" && name != "host_store" && op.def->remote == Remote::kNone) return std::nullopt;
+  if (name != "host_load" && name != "host_store" && op.def->program.remote == Remote::kNone)
+    return std::nullopt;
   return MergeKey{"multi_exchange"};
 }
 

@@ -19,13 +19,12 @@ std::size_t at(std::int32_t time) { return static_cast<std::size_t>(time); }
 
 }  // namespace
 
-bool runs_body(const Op& op) {
-  return op.def->control != Control::kRepeat || op.attr<std::int64_t>("count") > 0;
-}
+bool runs_body(const Op& op) { return op.def->program.control != Control::kRepeat || op.get(kCount) > 0; }
 
 PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output) {
   if (!op.def->has_rule()) return ir.partitions().bottom();
-  return op.def->partition(RuleContext{ir.partitions(), ir, op, inputs, ir.partitions().top()}, output);
+  return op.def->replicas.partition(RuleContext{ir.partitions(), ir, op, inputs, ir.partitions().top()},
+                                    output);
 }
 
 Dataflow::Dataflow(const PartitionAnalysis& facts) : facts_(facts), written_(facts.ir()), parts_(facts.ir()) {
@@ -99,9 +98,9 @@ std::vector<OpId> Dataflow::call_path(FrameId id) const {
 
 std::vector<TensorId> Dataflow::written_storages(const Op& op) {
   std::vector<TensorId> result;
-  if (op.def->view) return result;
+  if (op.def->memory.view) return result;
   for (const TensorId output : all_outputs(ir(), op)) result.push_back(ir().tensor(output).storage);
-  if (op.def->control == Control::kNone || !runs_body(op)) return result;
+  if (op.def->program.control == Control::kNone || !runs_body(op)) return result;
   for (const std::uint32_t i : op.modified) {
     if (written_.by_call(op, i)) result.push_back(ir().tensor(op.inputs[i]).storage);
   }
@@ -119,7 +118,7 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
   std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // (tensor, position), ascending positions
   for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = ir().op(graph.ops[i]);
-    if (op.def->control != Control::kNone) result.calls.push_back(i);
+    if (op.def->program.control != Control::kNone) result.calls.push_back(i);
     for (const TensorId storage : written_storages(op)) {
       const Tensor& tensor = ir().tensor(storage);
       const auto position = static_cast<std::int32_t>(i);
@@ -214,7 +213,8 @@ PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::in
     for (std::size_t i = 0; i < ops.size() && known.size() < times.size(); ++i) {
       const Op& op = ir().op(ops[i]);
       const FactView facts = context.ops[i];
-      const std::vector<TensorId> outputs = op.def->view ? std::vector<TensorId>() : all_outputs(ir(), op);
+      const std::vector<TensorId> outputs =
+          op.def->memory.view ? std::vector<TensorId>() : all_outputs(ir(), op);
       const auto write = [&](TensorId tensor, PartitionId fact) {
         if (ir().tensor(tensor).kind != TensorKind::kRemote) memory.write(tensor, fact);
       };
@@ -279,9 +279,9 @@ const Op& Dataflow::writer_at(GraphId graph, TensorId storage, std::int32_t time
 std::optional<std::size_t> Dataflow::output(const Value& value) const {
   const Op& op = *writer(value);
   for (std::size_t k = op.outputs.size(); k-- > 0;) {
-    if (op.def->view || touches(value, op.outputs[k])) return k;
+    if (op.def->memory.view || touches(value, op.outputs[k])) return k;
   }
-  if (op.def->remote != Remote::kStores) return std::nullopt;
+  if (op.def->program.remote != Remote::kStores) return std::nullopt;
   const std::vector<TensorId> outputs = all_outputs(ir(), op);
   return static_cast<std::size_t>(std::ranges::find(outputs, value.storage) - outputs.begin());
 }
@@ -342,7 +342,7 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
   for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
   for (const std::uint32_t i : op.modified) {
     if (i < called.first || i >= called.end || !written_.by_call(op, i)) continue;
-    const bool carried = op.def->control == Control::kRepeat && i < op.outputs.size();
+    const bool carried = op.def->program.control == Control::kRepeat && i < op.outputs.size();
     add(op.inputs[i], carried ? body.outputs[i] : body.inputs[i - called.first]);
   }
   if (std::ranges::binary_search(facts_.remote().stored(called.graph), value.storage)) {
@@ -366,7 +366,7 @@ void Dataflow::add_call_sources(const Value& value, const Op& op, std::vector<So
     result.push_back({before(value.frame, op.inputs[k], op.position), Link::kArgument});
     return;
   }
-  if (op.def->control == Control::kConditional) {
+  if (op.def->program.control == Control::kConditional) {
     result.push_back({before(value.frame, op.inputs[0], op.position), Link::kCondition});
   }
   const auto branches = static_cast<std::uint32_t>(called_graphs(ir(), op).size());
@@ -386,7 +386,7 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   };
   if (frame.caller == kNone) return add_end(Link::kRun);
   const Op& call = call_of(value.frame);
-  const bool loop = call.def->control == Control::kRepeat;
+  const bool loop = call.def->program.control == Control::kRepeat;
   if (ir().tensor(value.storage).kind == TensorKind::kRemote) {
     result.push_back({before(frame.caller, value.storage, frame.site), Link::kArgument});
     if (loop) add_end(Link::kIteration);
@@ -416,7 +416,7 @@ std::vector<Source> Dataflow::sources(const Value& value) {
       const auto end = static_cast<std::uint32_t>(value.time + 1);
       result.push_back({before(value.frame, region.root, end, parts_.number(region)), Link::kView});
     }
-  } else if (op->def->control != Control::kNone) {
+  } else if (op->def->program.control != Control::kNone) {
     add_call_sources(value, *op, result);
   } else {
     const std::vector<TensorId> inputs = all_inputs(ir(), *op);
@@ -439,12 +439,12 @@ Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::
   }
   if (!op.parts.empty()) return nearest;
   PartitionTable& table = ir().partitions();
-  if (op.def->control != Control::kNone || !op.def->has_rule()) return {};
+  if (op.def->program.control != Control::kNone || !op.def->has_rule()) return {};
   const FactView facts = facts_of(ir(), context, op);
   // Seeds that were not chosen by what the outputs prove may be where a path ends.
   if (op.seeds && *op.seeds != SeedRule::kPartition && facts.seeds != table.top()) return {};
   const std::vector<TensorId> inputs = all_inputs(ir(), op);
-  const bool meets = op.def->partition == meet_of_inputs;
+  const bool meets = op.def->replicas.partition == meet_of_inputs;
   if (!meets) {
     const std::vector<PartitionId> equal(inputs.size(), table.top());
     for (std::size_t k = 0; k < facts.outputs.size(); ++k) {

@@ -50,10 +50,10 @@ struct Candidate {
 /// What an op that tells replicas apart by itself does.
 RootKind own_root(const Op& op) {
   if (!op.def->has_rule()) return RootKind::kUndeclared;
-  if (op.def->undefined != nullptr && op.def->undefined(op)) return RootKind::kUninitialised;
+  if (op.def->memory.undefined != nullptr && op.def->memory.undefined(op)) return RootKind::kUninitialised;
   const auto is_stream = [](const Attribute& attr) { return std::holds_alternative<StreamRef>(attr); };
   if (std::ranges::any_of(op.attrs, is_stream)) return RootKind::kStream;
-  if (op.def->zero_fill) return RootKind::kZeros;
+  if (op.def->replicas.zero_fill) return RootKind::kZeros;
   return op.inputs.empty() ? RootKind::kOwnValue : RootKind::kPart;
 }
 
@@ -99,12 +99,13 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
     const PartitionId start = flow_.facts().start(value.storage);
     return separates(start, r, s) ? std::optional(RootKind::kVariable) : std::nullopt;
   }
-  if (op->def->control == Control::kConditional && separates(flow_.fact(condition(value.frame, *op)), r, s)) {
+  if (op->def->program.control == Control::kConditional &&
+      separates(flow_.fact(condition(value.frame, *op)), r, s)) {
     return RootKind::kDivergence;
   }
-  if (op->def->control != Control::kNone) return std::nullopt;
+  if (op->def->program.control != Control::kNone) return std::nullopt;
   const std::size_t output = *flow_.output(value);
-  if (op->def->partition != meet_of_inputs || !op->def->has_rule()) {
+  if (op->def->replicas.partition != meet_of_inputs || !op->def->has_rule()) {
     const std::vector<PartitionId> equal(all_inputs(flow_.ir(), *op).size(), flow_.ir().partitions().top());
     if (separates(rule_of(flow_.ir(), *op, equal, output), r, s)) return own_root(*op);
   }
@@ -141,7 +142,7 @@ const Op* Explainer::parting_load(FrameId frame, StreamId stream, Replica r, Rep
       return std::ranges::binary_search(flow_.facts().streams().of(each.graph), stream);
     };
     if (std::ranges::none_of(called, loads) || !runs_body(op)) continue;
-    const bool conditional = op.def->control == Control::kConditional;
+    const bool conditional = op.def->program.control == Control::kConditional;
     if (conditional && separates(flow_.fact(condition(frame, op)), r, s)) return &op;
     for (std::uint32_t b = 0; b < called.size(); ++b) {
       const FrameId inner = flow_.enter(frame, op.position, b);
@@ -170,7 +171,7 @@ const Op* Explainer::parting(const Difference& node, RootKind root) {
 /// Would that input alone split r and s? Rules distribute over meets, so some input does if all do.
 bool Explainer::explains(const Value& value, const Op& op, std::size_t output, std::size_t input, Replica r,
                          Replica s) {
-  if (op.def->partition == meet_of_inputs) return op.def->influences(input);
+  if (op.def->replicas.partition == meet_of_inputs) return op.def->influences(input);
   std::vector<PartitionId> alone = input_facts(value, op);
   for (std::size_t i = 0; i < alone.size(); ++i) {
     if (i != input) alone[i] = flow_.ir().partitions().top();
@@ -182,8 +183,8 @@ void Explainer::add_operand_causes(const Difference& node, std::vector<Differenc
   const Op& op = *flow_.writer(node.value);
   const auto position = static_cast<std::uint32_t>(node.value.time);
   const std::vector<TensorId> remote =
-      op.def->remote == Remote::kNone ? std::vector<TensorId>() : all_inputs(flow_.ir(), op);
-  const std::vector<TensorId>& inputs = op.def->remote == Remote::kNone ? op.inputs : remote;
+      op.def->program.remote == Remote::kNone ? std::vector<TensorId>() : all_inputs(flow_.ir(), op);
+  const std::vector<TensorId>& inputs = op.def->program.remote == Remote::kNone ? op.inputs : remote;
   const auto add = [&](std::size_t input, Replica r, Replica s) {
     if (inputs[input] == kNone) return;
     const Value value = flow_.before(node.value.frame, inputs[input], position);
@@ -191,9 +192,9 @@ void Explainer::add_operand_causes(const Difference& node, std::vector<Differenc
     result.push_back({value, r, s, Link::kOperand, static_cast<std::uint32_t>(input)});
   };
   const std::size_t output = *flow_.output(node.value);
-  if (op.def->witness != nullptr) {
+  if (op.def->replicas.witness != nullptr) {
     std::set<std::pair<std::size_t, std::vector<bool>>> seen;
-    for (const Witness& witness : op.def->witness(flow_.ir(), op, output, node.r, node.s)) {
+    for (const Witness& witness : op.def->replicas.witness(flow_.ir(), op, output, node.r, node.s)) {
       // Pairs that all facts treat alike lead to paths alike: the first of them is enough.
       if (seen.emplace(witness.input, facts_between(witness.r, witness.s)).second) {
         add(witness.input, witness.r, witness.s);
@@ -209,7 +210,7 @@ void Explainer::add_operand_causes(const Difference& node, std::vector<Differenc
 std::vector<Difference> Explainer::causes(const Difference& node) {
   std::vector<Difference> result;
   const Op* op = flow_.writer(node.value);
-  if (op != nullptr && op->def->control == Control::kNone && !op->def->view) {
+  if (op != nullptr && op->def->program.control == Control::kNone && !op->def->memory.view) {
     add_operand_causes(node, result);
     const auto old = flow_.untouched(node.value);
     if (old && separates(flow_.fact(*old), node.r, node.s)) {

@@ -42,7 +42,7 @@ StepKind kind_of(const Dataflow& flow, const std::vector<Difference>& path, std:
   const Value& value = path[i].value;
   const Op* op = flow.writer(value);
   if (op == nullptr) return entry_kind(path, i);
-  if (op->def->control != Control::kNone) return StepKind::kCall;
+  if (op->def->program.control != Control::kNone) return StepKind::kCall;
   const std::size_t k = flow.output(value).value();
   if (k >= op->outputs.size()) return StepKind::kStore;
   return op->outputs[k] == value.storage ? StepKind::kOp : StepKind::kWrite;
@@ -139,7 +139,7 @@ std::string sources_text(Dataflow& flow, const Value& value) {
 
 /// ", groups {0,1}{2,3}" of a collective.
 std::string groups_text(const Ir& ir, const Op& op) {
-  if (op.def->collective == Collective::kNone) return "";
+  if (op.def->replicas.collective == Collective::kNone) return "";
   PartitionTable& table = ir.partitions();
   return ", groups " + table.to_string(group_of(ir, op).partition(table));
 }
@@ -183,7 +183,7 @@ std::string blocks_text(const PartitionTable& table, PartitionId fact) {
 
 std::string call_text(const Ir& ir, const Op& op) {
   // An entry that is known reads like an operand.
-  const bool loads_known = op.def->remote == Remote::kLoads && known_offset(ir, op);
+  const bool loads_known = op.def->program.remote == Remote::kLoads && known_offset(ir, op);
   std::string inputs;
   for (const TensorId input : loads_known ? all_inputs(ir, op) : op.inputs) {
     if (input != kNone) inputs += fmt::format("{}'{}'", inputs.empty() ? "" : ", ", name(ir, input));

@@ -234,14 +234,14 @@ std::int64_t copies_of(Dataflow& flow, const Op& op, const ReplicaGrouping& grou
 }
 
 void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
-  if (op.def->collective == Collective::kNone) return;
+  if (op.def->replicas.collective == Collective::kNone) return;
   const ReplicaGrouping group = group_of(flow.ir(), op);
   const std::int64_t size = group.group_size();
   const std::int64_t copies = copies_of(flow, op, group);
-  const bool broadcasts = op.def->collective == Collective::kBroadcast;
+  const bool broadcasts = op.def->replicas.collective == Collective::kBroadcast;
   if (copies < 2 || (broadcasts && copies < size)) return;
   const std::string& tensor = name(flow.ir(), op.inputs[0]);
-  const bool reduces = op.def->collective == Collective::kReduce;
+  const bool reduces = op.def->replicas.collective == Collective::kReduce;
   const std::string how = reduces ? op.attr<std::string>("op") : "gather";
   Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.location};
   if (how == "add" || how == "mul") {

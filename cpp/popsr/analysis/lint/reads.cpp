@@ -79,13 +79,13 @@ class ReadLint {
   }
 
   void visit(const Op& op, Memory& contents, GraphReads& reads) {
-    if (op.def->control != Control::kNone) return visit_call(op, contents, reads);
-    if (op.def->view) return;
+    if (op.def->program.control != Control::kNone) return visit_call(op, contents, reads);
+    if (op.def->memory.view) return;
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] != kNone && influences(op, i)) read(find(contents, op.inputs[i]), op.id, reads);
     }
-    if (op.def->remote != Remote::kNone) visit_remote(op, reads);
-    const bool undefined = op.def->undefined != nullptr && op.def->undefined(op);
+    if (op.def->program.remote != Remote::kNone) visit_remote(op, reads);
+    const bool undefined = op.def->memory.undefined != nullptr && op.def->memory.undefined(op);
     for (const TensorId output : op.outputs) {
       if (undefined) {
         write(contents, output, {.undefined = op.id});
@@ -97,21 +97,21 @@ class ReadLint {
 
   /// Some factors of 0 make an op ignore an input; its partition rule says so.
   bool influences(const Op& op, std::uint32_t input) const {
-    if (op.def->partition == meet_of_inputs || op.outputs.empty()) return op.def->influences(input);
+    if (op.def->replicas.partition == meet_of_inputs || op.outputs.empty()) return op.def->influences(input);
     std::vector<PartitionId> facts(all_inputs(ir_, op).size(), ir_.partitions().top());
     facts[input] = ir_.partitions().bottom();
     const std::vector<PartitionId> equal(facts.size(), ir_.partitions().top());
     for (std::size_t k = 0; k < op.outputs.size(); ++k) {
       // All-reduces over all replicas hide from whom a value came, but not the value.
-      if (op.def->exchange != nullptr || rule_of(ir_, op, facts, k) != rule_of(ir_, op, equal, k))
+      if (op.def->kernel.exchange != nullptr || rule_of(ir_, op, facts, k) != rule_of(ir_, op, equal, k))
         return true;
     }
-    return op.def->remote == Remote::kStores;
+    return op.def->program.remote == Remote::kStores;
   }
 
   void visit_remote(const Op& op, GraphReads& reads) const {
     std::vector<TensorId> entries = remote_entries(ir_, op);
-    if (op.def->remote == Remote::kStores) {
+    if (op.def->program.remote == Remote::kStores) {
       reads.stored.insert(entries.begin(), entries.end());
     } else {
       add_load({std::move(entries), op.id}, reads);
@@ -130,7 +130,7 @@ class ReadLint {
       }
       return;
     }
-    if (op.def->control == Control::kConditional) read(find(contents, op.inputs[0]), op.id, reads);
+    if (op.def->program.control == Control::kConditional) read(find(contents, op.inputs[0]), op.id, reads);
     std::vector<Memory> left;  // by each branch
     std::set<TensorId> stored;
     for (const CalledGraph& called : called_graphs(ir_, op)) {
@@ -158,7 +158,7 @@ class ReadLint {
     const GraphReads& body = of(called.graph);
     const auto given = [&](std::uint32_t input) { return find(contents, op.inputs[called.first + input]); };
     const auto carried = [&](std::uint32_t input) {
-      return op.def->control == Control::kRepeat && input < op.outputs.size();
+      return op.def->program.control == Control::kRepeat && input < op.outputs.size();
     };
     for (const auto& [input, reader] : body.inputs) {
       read(given(input), reader, reads);

@@ -70,7 +70,7 @@ class UpdateLint {
   /// moments: a written value is equal on no more replicas than what it is made of, unless replicas exchange
   /// it.
   bool reaches(const Value& written, const Value& operand, const Op& op) {
-    return op.def->collective != Collective::kNone ||
+    return op.def->replicas.collective != Collective::kNone ||
            table_.refines(flow_.fact(written), flow_.fact(operand));
   }
 
@@ -81,7 +81,7 @@ class UpdateLint {
     std::optional<Value> at = start;
     while (at && seen.insert(key_of(*at)).second) {
       const Op* op = flow_.writer(*at);
-      if (op != nullptr && op->def->collective == Collective::kReduce) {
+      if (op != nullptr && op->def->replicas.collective == Collective::kReduce) {
         if (update.reduce == nullptr) update.reduce = op;
         update.groups = table_.join(update.groups, group_of(ir_, *op).partition(table_));
       }
@@ -93,7 +93,7 @@ class UpdateLint {
   /// The one value that this one is made of element by element, if there is one.
   std::optional<Value> origin(const Value& value) {
     const Op* op = flow_.writer(value);
-    const bool exchange = op != nullptr && op->def->collective != Collective::kNone;
+    const bool exchange = op != nullptr && op->def->replicas.collective != Collective::kNone;
     const std::int64_t size = num_elements(ir_.tensor(value.storage).type.shape);
     std::optional<Value> only;
     for (const Source& source : flow_.sources(value)) {

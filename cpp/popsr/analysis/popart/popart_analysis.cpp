@@ -122,7 +122,7 @@ std::vector<bool> PopartAnalysis::inputs_of(const Op& op) const {
 }
 
 PopartAnalysis::Results PopartAnalysis::transfer(const Op& op) {
-  switch (op.def->control) {
+  switch (op.def->program.control) {
     case Control::kNone:
       return transfer_local(op);
     case Control::kCall:
@@ -140,7 +140,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_local(const Op& op) const {
   const std::vector<bool> exists = outputs_in_popart(*ir_, op);
   Results results;
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-    results.outputs.push_back(exists[k] && op.def->popart(context, k));
+    results.outputs.push_back(exists[k] && op.def->replicas.popart(context, k));
   }
   for (const Effect& effect : effects_of(*ir_, op)) {
     bool equal = false;
@@ -154,7 +154,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_local(const Op& op) const {
 
 /// A loop is a call here: its body is walked once, whatever the count.
 PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
-  const Ends ends = propagate(op.attr<GraphId>("graph"), inputs_of(op));
+  const Ends ends = propagate(op.get(kGraph), inputs_of(op));
   Results results{.outputs = ends.outputs};
   for (const std::uint32_t i : op.modified) results.modified.emplace_back(i, ends.inputs[i]);
   return results;

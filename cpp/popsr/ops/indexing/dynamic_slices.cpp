@@ -274,10 +274,10 @@ std::vector<OpDef> dynamic_ops() {
                .inputs = {{"t"}, index, {"t_update"}},
                .attrs = box_defs(no_overlap),
                .infer = infer_dynamic_update,
-               .eval = eval_dynamic_update,
-               .grad = dynamic_update_rule,
-               .partition = update_rule,
-               .partition_says = "meet of inputs; of the update alone where it covers everything"};
+               .kernel = {.eval = eval_dynamic_update},
+               .grad = {.rule = dynamic_update_rule},
+               .replicas = {.partition = update_rule,
+                            .says = "meet of inputs; of the update alone where it covers everything"}};
   return {
       update,
       inplace_form(update, "dynamic_update_"),
@@ -285,20 +285,20 @@ std::vector<OpDef> dynamic_ops() {
        .inputs = {{"t"}, index},
        .attrs = box_defs(no_overlap),
        .infer = infer_dynamic_slice,
-       .eval = eval_dynamic_slice,
-       .grad = dynamic_slice_rule},
+       .kernel = {.eval = eval_dynamic_slice},
+       .grad = {.rule = dynamic_slice_rule}},
       {.name = "dynamic_slice_grad",
        .inputs = {{"dy"}, index},
        .attrs = box_defs(required("shape", AttrType::kInts)),
        .infer = infer_dynamic_slice_grad,
-       .eval = eval_dynamic_slice_grad,
-       .internal = true},
+       .kernel = {.eval = eval_dynamic_slice_grad},
+       .program = {.internal = true}},
       {.name = "dynamic_clear",
        .inputs = {{"dy"}, index},
        .attrs = {required("axes", AttrType::kInts), required("sizes", AttrType::kInts)},
        .infer = same_as_input,
-       .eval = eval_dynamic_clear,
-       .internal = true},
+       .kernel = {.eval = eval_dynamic_clear},
+       .program = {.internal = true}},
   };
 }
 
@@ -310,14 +310,14 @@ std::vector<OpDef> dynamic_slice_ops() {
                  .inputs = {{"t"}},
                  .attrs = {required("strides", AttrType::kInts)},
                  .infer = infer_subsample,
-                 .eval = eval_subsample,
-                 .grad = subsample_rule});
+                 .kernel = {.eval = eval_subsample},
+                 .grad = {.rule = subsample_rule}});
   ops.push_back({.name = "subsample_grad",
                  .inputs = {{"dy"}},
                  .attrs = {required("strides", AttrType::kInts), required("shape", AttrType::kInts)},
                  .infer = infer_dynamic_slice_grad,
-                 .eval = eval_subsample_grad,
-                 .internal = true});
+                 .kernel = {.eval = eval_subsample_grad},
+                 .program = {.internal = true}});
   return ops;
 }
 

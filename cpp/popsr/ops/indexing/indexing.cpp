@@ -276,8 +276,8 @@ std::vector<OpDef> gather_ops() {
                .inputs = {{"t"}, indices_input()},
                .attrs = {axis_attr(), memory_attr(), zero_attr()},
                .infer = infer_gather,
-               .eval = eval_gather,
-               .grad = gather_rule};
+               .kernel = {.eval = eval_gather},
+               .grad = {.rule = gather_rule}};
   OpDef tied = gather, grouped = gather;
   tied.name = "tied_gather";
   grouped.name = "groupedgather";
@@ -287,9 +287,9 @@ std::vector<OpDef> gather_ops() {
                  .attrs = {required("shape", AttrType::kInts), axis_attr(),
                            required("group_size", AttrType::kInt), zero_attr()},
                  .infer = infer_gather_grad,
-                 .eval = eval_gather_grad,
-                 .rounding = Rounding::kOnce,
-                 .internal = true};
+                 .kernel = {.eval = eval_gather_grad},
+                 .numerics = kRoundsOnce,
+                 .program = {.internal = true}};
   return {gather, tied, grouped, gradient};
 }
 
@@ -302,9 +302,9 @@ std::vector<OpDef> scatter_ops() {
       .attrs = {required("reduction", AttrType::kString), axis_attr(), optional("axis_size", AttrType::kInt),
                 optional("enable_index_broadcast", AttrType::kBool, true), memory_attr()},
       .infer = infer_scatter_reduce,
-      .eval = eval_scatter_reduce,
-      .grad = scatter_reduce_rule,
-      .rounding = Rounding::kOnce};
+      .kernel = {.eval = eval_scatter_reduce},
+      .grad = {.rule = scatter_reduce_rule},
+      .numerics = kRoundsOnce};
   OpDef grouped = reduce;
   grouped.name = "grouped_scatter_reduce";
   grouped.attrs.insert(grouped.attrs.begin() + 3, groups_attr());
@@ -315,21 +315,21 @@ std::vector<OpDef> scatter_ops() {
        .inputs = {{"t"}, indices_input(), {"values"}},
        .attrs = {axis_attr(), memory_attr()},
        .infer = infer_scatter,
-       .eval = eval_scatter,
-       .grad = scatter_rule},
+       .kernel = {.eval = eval_scatter},
+       .grad = {.rule = scatter_rule}},
       {.name = "take_along",
        .inputs = {{"t"}, indices_input()},
        .attrs = {axis_attr(), required("shape", AttrType::kInts), required("last_only", AttrType::kBool),
                  groups_attr()},
        .infer = infer_take_along,
-       .eval = eval_take_along,
-       .internal = true},
+       .kernel = {.eval = eval_take_along},
+       .program = {.internal = true}},
       {.name = "scatter_clear",
        .inputs = {{"dy"}, indices_input()},
        .attrs = {axis_attr(), required("shape", AttrType::kInts), groups_attr()},
        .infer = same_as_input,
-       .eval = eval_scatter_clear,
-       .internal = true},
+       .kernel = {.eval = eval_scatter_clear},
+       .program = {.internal = true}},
   };
 }
 

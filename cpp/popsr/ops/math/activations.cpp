@@ -1,4 +1,5 @@
 // Activations, and the elementwise ops that gradients are made of.
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
@@ -9,37 +10,8 @@ namespace {
 
 using kernels::Ew;
 
-void relu_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("relu_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void gelu_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("gelu_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void geluerf_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("geluerf_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void swish_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("swish_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void sigmoid_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("sigmoid_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void tanh_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("tanh_grad", {g.out(0), g.cotangent(0)}));
-}
-
 BlockKernel eval_scale(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScale, {.params = {{.value = spec.op.attr<double>("factor")}}});
-}
-
-void scale_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("scale", {g.cotangent(0)}, {{"factor", g.op().attr<double>("factor")}}));
+  return elementwise_kernel(spec, Ew::kScale, {.params = {{.value = spec.op.get(kFactor)}}});
 }
 
 OpDef internal_binary(std::string_view name, std::string_view first, std::string_view second, EvalFn eval,
@@ -47,21 +19,40 @@ OpDef internal_binary(std::string_view name, std::string_view first, std::string
   return {.name = name,
           .inputs = {{first, kFloating}, {second, kFloating}},
           .infer = broadcast_binary,
-          .eval = eval,
-          .rounding = rounding,
-          .internal = true};
+          .kernel = {.eval = eval},
+          .numerics = {.rounding = rounding},
+          .program = {.internal = true}};
 }
 
 }  // namespace
 
 std::vector<OpDef> activation_ops() {
-  const OpDef relu = unary_op("relu", kNumbers, elementwise<Ew::kRelu>, relu_grad, Rounding::kNone);
+  const OpDef relu = unary_op(
+      "relu", kNumbers, elementwise<Ew::kRelu>,
+      [](Grad& g) {
+        return g.call("relu_grad", {g.x(), g.dy()});
+      },
+      Rounding::kNone);
   // The tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-  const OpDef gelu = unary_op("gelu", kFloating, elementwise<Ew::kGelu>, gelu_grad, Rounding::kOnce);
+  const OpDef gelu = unary_op(
+      "gelu", kFloating, elementwise<Ew::kGelu>,
+      [](Grad& g) {
+        return g.call("gelu_grad", {g.x(), g.dy()});
+      },
+      Rounding::kOnce);
   // x times the normal distribution, and x times the logistic one
-  const OpDef geluerf =
-      unary_op("geluerf", kFloating, elementwise<Ew::kGeluErf>, geluerf_grad, Rounding::kOnce);
-  const OpDef swish = unary_op("swish", kFloating, elementwise<Ew::kSwish>, swish_grad, Rounding::kOnce);
+  const OpDef geluerf = unary_op(
+      "geluerf", kFloating, elementwise<Ew::kGeluErf>,
+      [](Grad& g) {
+        return g.call("geluerf_grad", {g.x(), g.dy()});
+      },
+      Rounding::kOnce);
+  const OpDef swish = unary_op(
+      "swish", kFloating, elementwise<Ew::kSwish>,
+      [](Grad& g) {
+        return g.call("swish_grad", {g.x(), g.dy()});
+      },
+      Rounding::kOnce);
   return {
       relu,
       inplace_form(relu, "relu_"),
@@ -71,16 +62,26 @@ std::vector<OpDef> activation_ops() {
       inplace_form(geluerf, "geluerf_"),
       swish,
       inplace_form(swish, "swish_"),
-      unary_op("sigmoid", kFloating, elementwise<Ew::kSigmoid>, sigmoid_grad, Rounding::kOnce),
-      unary_op("tanh", kFloating, elementwise<Ew::kTanh>, tanh_grad, Rounding::kOnce),
+      unary_op(
+          "sigmoid", kFloating, elementwise<Ew::kSigmoid>,
+          [](Grad& g) {
+            return g.call("sigmoid_grad", {g.x(), g.dy()});
+          },
+          Rounding::kOnce),
+      unary_op(
+          "tanh", kFloating, elementwise<Ew::kTanh>,
+          [](Grad& g) {
+            return g.call("tanh_grad", {g.y(), g.dy()});
+          },
+          Rounding::kOnce),
       {.name = "scale",
        .inputs = {{"t", kFloating}},
-       .attrs = {required("factor", AttrType::kFloat)},
+       .attrs = {required(kFactor)},
        .infer = same_as_input,
-       .eval = eval_scale,
-       .grad = scale_grad,
-       .rounding = Rounding::kOnce,
-       .internal = true},
+       .kernel = {.eval = eval_scale},
+       .grad = per_input({[](Grad& g) { return g.scale(g.dy(), g.get(kFactor)); }}),
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
       internal_binary("relu_grad", "t", "dy", elementwise<Ew::kReluGrad>, Rounding::kNone),
       internal_binary("gelu_grad", "t", "dy", elementwise<Ew::kGeluGrad>, Rounding::kOnce),
       internal_binary("geluerf_grad", "t", "dy", elementwise<Ew::kGeluErfGrad>, Rounding::kOnce),

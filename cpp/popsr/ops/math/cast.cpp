@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
@@ -11,7 +12,7 @@ namespace popsr {
 namespace {
 
 std::vector<OutputDef> infer_cast(const InferContext& context) {
-  const auto to = context.op.attr<DType>("data_type");
+  const auto to = context.get(kDataType);
   if (kFloat8.contains(to)) {
     raise<DTypeError>("{}: float8 needs a scale, got {}, expected another dtype or pow2scale_cast_to_fp8",
                       context.name(), info(to).name);
@@ -23,9 +24,9 @@ BlockKernel eval_cast(const EvalSpec& spec) { return convert_kernel(spec); }
 
 ZeroFacts cast_zeros(const Op&, const std::vector<bool>& zeros) { return {.clears = zeros[0]}; }
 
-void cast_grad(GradContext& g) {
-  if (!differentiates(g, 0) || !is_float(g.out_type(0).dtype)) return;
-  g.set(0, g.emit("cast", {g.cotangent(0)}, {{"data_type", g.in_type(0).dtype}}));
+GradValue cast_grad(Grad& g) {
+  if (!is_float(g.out_type(0).dtype)) return {};
+  return g.cast(g.dy(), g.in_type(0).dtype);
 }
 
 }  // namespace
@@ -36,12 +37,12 @@ std::vector<OpDef> cast_ops() {
   std::vector<OpDef> ops = {
       {.name = "cast",
        .inputs = {{"t", kNumbersAndBool}},
-       .attrs = {required("data_type", AttrType::kDType)},
+       .attrs = {required(kDataType)},
        .infer = infer_cast,
-       .eval = eval_cast,
-       .grad = cast_grad,
-       .zeros = cast_zeros,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_cast},
+       .grad = per_input({cast_grad}),
+       .memory = {.zeros = cast_zeros},
+       .numerics = kRoundsOnce},
   };
   for (OpDef& op : fp8_ops()) ops.push_back(std::move(op));
   return ops;

@@ -66,8 +66,8 @@ OpDef comparison_op(std::string_view name, std::string_view first, std::string_v
   return {.name = name,
           .inputs = {{first, kNumbersAndBool}, {second, kNumbersAndBool}},
           .infer = infer_comparison,
-          .eval = eval,
-          .no_grad = NoGrad::kThrows};
+          .kernel = {.eval = eval},
+          .grad = {.missing = NoGrad::kThrows}};
 }
 
 // ---- classes of floats
@@ -82,7 +82,7 @@ BlockKernel class_of(const EvalSpec& spec) {
 }
 
 OpDef class_op(std::string_view name, EvalFn eval) {
-  return {.name = name, .inputs = {{"t", kNumbers}}, .infer = infer_class, .eval = eval};
+  return {.name = name, .inputs = {{"t", kNumbers}}, .infer = infer_class, .kernel = {.eval = eval}};
 }
 
 // ---- logic: operands of any dtype, true where they are not zero (NaN is not)
@@ -95,8 +95,8 @@ OpDef logic_op(std::string_view name, EvalFn eval) {
   return {.name = name,
           .inputs = {{"lhs", kNumbersAndBool}, {"rhs", kNumbersAndBool}},
           .infer = infer_logic,
-          .eval = eval,
-          .no_grad = NoGrad::kThrows};
+          .kernel = {.eval = eval},
+          .grad = {.missing = NoGrad::kThrows}};
 }
 
 // ---- where
@@ -115,15 +115,9 @@ BlockKernel eval_where(const EvalSpec& spec) {
   return elementwise_kernel(spec, Ew::kSelect, {.condition = 0});
 }
 
-void where_grad(GradContext& g) {
-  const auto selected = [&](std::size_t input, bool first) {
-    const TensorId zero = g.scalar(0, g.out_type(0).dtype);
-    const TensorId dy = g.cotangent(0);
-    const TensorId kept = g.emit("where", {g.in(0), first ? dy : zero, first ? zero : dy});
-    return g.sum_to(kept, g.in_type(input).shape);
-  };
-  if (differentiates(g, 1)) g.set(1, selected(1, true));
-  if (differentiates(g, 2)) g.set(2, selected(2, false));
+GradValue where_grad(Grad& g, std::size_t i, bool first) {
+  const GradValue zero = g.constant(0, g.out_type(0).dtype).now();
+  return g.sum_to_input(i, g.call("where", {g.x(0), first ? g.dy() : zero, first ? zero : g.dy()}));
 }
 
 }  // namespace
@@ -140,13 +134,14 @@ std::vector<OpDef> comparison_ops() {
       {.name = "logical_not",
        .inputs = {{"t", kNumbersAndBool}},
        .infer = infer_class,
-       .eval = elementwise<Ew::kLogicalNot>,
-       .no_grad = NoGrad::kThrows},
+       .kernel = {.eval = elementwise<Ew::kLogicalNot>},
+       .grad = {.missing = NoGrad::kThrows}},
       {.name = "where",
        .inputs = {{"condition", kNumbersAndBool}, {"lhs"}, {"rhs"}},
        .infer = infer_where,
-       .eval = eval_where,
-       .grad = where_grad},
+       .kernel = {.eval = eval_where},
+       .grad = per_input({nullptr, [](Grad& g) { return where_grad(g, 1, true); },
+                          [](Grad& g) { return where_grad(g, 2, false); }})},
   };
 }
 

@@ -16,15 +16,7 @@ using kernels::Ew;
 
 // ---- add, sub, mul, div
 
-void add_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.sum_to(g.cotangent(0), g.in_type(0).shape));
-  if (differentiates(g, 1)) g.set(1, g.sum_to(g.cotangent(0), g.in_type(1).shape));
-}
-
-void sub_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.sum_to(g.cotangent(0), g.in_type(0).shape));
-  if (differentiates(g, 1)) g.set(1, g.emit("negate", {g.sum_to(g.cotangent(0), g.in_type(1).shape)}));
-}
+GradValue add_grad(Grad& g, std::size_t i) { return g.sum_to_input(i, g.dy()); }
 
 /// Equal dtypes, or float16 with one element of float32 (a loss scale): float16.
 std::vector<OutputDef> infer_mul(const InferContext& context) {
@@ -40,26 +32,11 @@ std::vector<OutputDef> infer_mul(const InferContext& context) {
   return outputs;
 }
 
-void mul_grad(GradContext& g) {
-  for (std::size_t i = 0; i < 2; ++i) {
-    if (!differentiates(g, i)) continue;
-    const TensorId product = g.emit("mul", {g.cotangent(0), g.in(1 - i)});
-    const TensorId gradient = g.sum_to(product, g.in_type(i).shape);
-    const DType dtype = g.in_type(i).dtype;
-    g.set(i, g.type(gradient).dtype == dtype ? gradient : g.emit("cast", {gradient}, {{"data_type", dtype}}));
-  }
-}
-
-/// d(x / y) = dy / y and -dy * (x / y) / y.
-void div_grad(GradContext& g) {
-  if (differentiates(g, 0)) {
-    g.set(0, g.sum_to(g.emit("div", {g.cotangent(0), g.in(1)}), g.in_type(0).shape));
-  }
-  if (differentiates(g, 1)) {
-    const TensorId product = g.emit("mul", {g.cotangent(0), g.out(0)});
-    const TensorId quotient = g.sum_to(g.emit("div", {product, g.in(1)}), g.in_type(1).shape);
-    g.set(1, g.emit("negate", {quotient}));
-  }
+/// A product of mixed dtypes is cast to the dtype of the input.
+GradValue mul_grad(Grad& g, std::size_t i) {
+  const GradValue gradient = g.sum_to_input(i, g.dy() * g.x(1 - i));
+  const DType dtype = g.in_type(i).dtype;
+  return gradient.type().dtype == dtype ? gradient : g.cast(gradient, dtype);
 }
 
 std::vector<OpDef> arithmetic_ops() {
@@ -67,33 +44,36 @@ std::vector<OpDef> arithmetic_ops() {
       {.name = "add",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kAdd>,
-       .grad = add_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kAdd>},
+       .grad = {.each = add_grad},
+       .numerics = kRoundsOnce},
       {.name = "add_",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary_inplace,
-       .eval = elementwise<Ew::kAdd>,
-       .effects = {{0, 0}},
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kAdd>},
+       .memory = {.effects = {{0, 0}}},
+       .numerics = kRoundsOnce},
       {.name = "sub",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kSub>,
-       .grad = sub_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kSub>},
+       .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); },
+                          [](Grad& g) { return -g.sum_to_input(1, g.dy()); }}),
+       .numerics = kRoundsOnce},
       {.name = "mul",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = infer_mul,
-       .eval = elementwise<Ew::kMul>,
-       .grad = mul_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kMul>},
+       .grad = {.each = mul_grad},
+       .numerics = kRoundsOnce},
       {.name = "div",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kDiv>,
-       .grad = div_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kDiv>},
+       // d(x / y) = dy / y and -dy * (x / y) / y
+       .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy() / g.x(1)); },
+                          [](Grad& g) { return -g.sum_to_input(1, g.dy() * g.y() / g.x(1)); }}),
+       .numerics = kRoundsOnce},
   };
 }
 
@@ -130,103 +110,88 @@ std::vector<OutputDef> infer_maximum(const InferContext& context) {
 }
 
 /// Every input that equals the output receives the whole gradient, ties included.
-void maximum_grad(GradContext& g) {
-  for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
-    if (!differentiates(g, i)) continue;
-    const TensorId mask = g.emit("equal_mask", {g.in(i), g.out(0)});
-    g.set(i, g.sum_to(g.emit("mul", {g.cotangent(0), mask}), g.in_type(i).shape));
-  }
+GradValue maximum_grad(Grad& g, std::size_t i) {
+  return g.sum_to_input(i, g.dy() * g.call("equal_mask", {g.x(i), g.y()}));
 }
 
 // ---- functions
 
-void negate_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("negate", {g.cotangent(0)}));
+/// dy * e * t^(e-1), 0 where e == 0.
+GradValue pow_grad_base(Grad& g) {
+  return g.sum_to_input(0, g.dy() * g.call("pow_grad_base", {g.x(0), g.x(1)}));
 }
 
-void abs_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("abs_grad", {g.in(0), g.cotangent(0)}));
-}
-
-void exp_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("mul", {g.cotangent(0), g.out(0)}));
-}
-
-void log_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("div", {g.cotangent(0), g.in(0)}));
-}
-
-/// dy / (2 sqrt(x)); halving is exact.
-void sqrt_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const TensorId half = g.emit("mul", {g.cotangent(0), g.scalar(0.5, g.out_type(0).dtype)});
-  g.set(0, g.emit("div", {half, g.out(0)}));
-}
-
-/// Base: dy * e * t^(e-1), 0 where e == 0. Exponent: dy * t^e * log(t), 0 where t == 0.
-void pow_grad(GradContext& g) {
-  if (differentiates(g, 0)) {
-    const TensorId slope = g.emit("pow_grad_base", {g.in(0), g.in(1)});
-    g.set(0, g.sum_to(g.emit("mul", {g.cotangent(0), slope}), g.in_type(0).shape));
-  }
-  if (differentiates(g, 1)) {
-    const TensorId slope = g.emit("pow_grad_exponent", {g.in(0), g.out(0)});
-    g.set(1, g.sum_to(g.emit("mul", {g.cotangent(0), slope}), g.in_type(1).shape));
-  }
+/// dy * t^e * log(t), 0 where t == 0.
+GradValue pow_grad_exponent(Grad& g) {
+  return g.sum_to_input(1, g.dy() * g.call("pow_grad_exponent", {g.x(0), g.y()}));
 }
 
 std::vector<OpDef> function_ops() {
-  const OpDef exp = unary_op("exp", kFloating, elementwise<Ew::kExp>, exp_grad, Rounding::kOnce);
+  const OpDef exp = unary_op(
+      "exp", kFloating, elementwise<Ew::kExp>, [](Grad& g) { return g.dy() * g.y(); }, Rounding::kOnce);
   return {
-      unary_op("negate", kNumbers, elementwise<Ew::kNegate>, negate_grad, Rounding::kNone),
-      unary_op("abs", kNumbers, elementwise<Ew::kAbs>, abs_grad, Rounding::kNone),
+      unary_op(
+          "negate", kNumbers, elementwise<Ew::kNegate>, [](Grad& g) { return -g.dy(); }, Rounding::kNone),
+      unary_op(
+          "abs", kNumbers, elementwise<Ew::kAbs>,
+          [](Grad& g) {
+            return g.call("abs_grad", {g.x(), g.dy()});
+          },
+          Rounding::kNone),
       exp,
       inplace_form(exp, "exp_"),
-      unary_op("log", kFloating, elementwise<Ew::kLog>, log_grad, Rounding::kOnce),
-      unary_op("sqrt", kFloating, elementwise<Ew::kSqrt>, sqrt_grad, Rounding::kOnce),
+      unary_op(
+          "log", kFloating, elementwise<Ew::kLog>, [](Grad& g) { return g.dy() / g.x(); }, Rounding::kOnce),
+      unary_op(
+          "sqrt", kFloating, elementwise<Ew::kSqrt>,
+          // dy / (2 sqrt(x)); halving is exact
+          [](Grad& g) { return g.dy() * g.constant(0.5, g.out_type(0).dtype) / g.y(); }, Rounding::kOnce),
       {.name = "pow",
        .inputs = {{"t", kFloating}, {"e", kFloating}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kPow>,
-       .grad = pow_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = elementwise<Ew::kPow>},
+       .grad = per_input({pow_grad_base, pow_grad_exponent}),
+       .numerics = kRoundsOnce},
       {.name = "maximum",
        .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
        .infer = infer_maximum,
-       .eval = eval_maximum,
-       .grad = maximum_grad},
+       .kernel = {.eval = eval_maximum},
+       .grad = {.each = maximum_grad}},
   };
 }
 
 // ---- scaled_add: a * X + b * Y; Y is converted to the arithmetic type of X
 
+constexpr Attr<double> kA{"a"};
+constexpr Attr<double> kB{"b"};
+constexpr std::size_t kTensorA = 2, kTensorB = 3;  ///< Inputs of the factors.
+
 std::vector<OutputDef> infer_scaled_add(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
-  require_one_element(context, 2);
-  require_one_element(context, 3);
+  require_one_element(context, kTensorA);
+  require_one_element(context, kTensorB);
   return {{context.type(0), common_meta_shape(context)}};
 }
 
 BlockKernel eval_scaled_add(const EvalSpec& spec) {
-  const auto factor = [&](std::string_view name, std::size_t input) {
+  const auto factor = [&](const Attr<double>& attr, std::size_t input) {
     const bool given = input < spec.inputs.size() && spec.inputs[input].has_value();
-    return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.attr<double>(name)};
+    return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.get(attr)};
   };
   return elementwise_kernel(spec, Ew::kScaledAdd,
-                            {.operands = {0, 1}, .params = {factor("a", 2), factor("b", 3)}});
+                            {.operands = {0, 1}, .params = {factor(kA, kTensorA), factor(kB, kTensorB)}});
 }
 
 std::vector<OpDef> scaled_add_ops() {
-  const OpDef scaled_add{
-      .name = "scaled_add",
-      .inputs = {{"X", kFloating},
-                 {"Y", kFloating},
-                 {.name = "a", .dtypes = kFloating, .optional = true},
-                 {.name = "b", .dtypes = kFloating, .optional = true}},
-      .attrs = {optional("a", AttrType::kFloat, 1.0), optional("b", AttrType::kFloat, 1.0)},
-      .infer = infer_scaled_add,
-      .eval = eval_scaled_add,
-      .rounding = Rounding::kOnce};
+  const OpDef scaled_add{.name = "scaled_add",
+                         .inputs = {{"X", kFloating},
+                                    {"Y", kFloating},
+                                    {.name = "a", .dtypes = kFloating, .optional = true},
+                                    {.name = "b", .dtypes = kFloating, .optional = true}},
+                         .attrs = {optional(kA, 1.0), optional(kB, 1.0)},
+                         .infer = infer_scaled_add,
+                         .kernel = {.eval = eval_scaled_add},
+                         .numerics = kRoundsOnce};
   return {scaled_add, inplace_form(scaled_add, "scaled_add_")};
 }
 

@@ -2,6 +2,7 @@
 // rounding: the scaled value is exact in the compute type, except where it is so small that every format
 // rounds it to 0 (under stochastic rounding: but for a chance below 2^-64).
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/math/pow2scale.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr std::size_t kScale = 1;  ///< Input of the scale.
 
 std::vector<OutputDef> converted(const InferContext& context, DTypeSet accepted, std::string_view expected) {
-  const auto to = context.op.attr<DType>("data_type");
+  const auto to = context.get(kDataType);
   if (!accepted.contains(to)) {
     raise<DTypeError>("{}: wrong data_type, got {}, expected {}", context.name(), info(to).name, expected);
   }
@@ -44,22 +45,22 @@ BlockKernel eval_from_fp8(const EvalSpec& spec) { return scaled(spec, spec.outpu
 }  // namespace
 
 std::vector<OpDef> fp8_ops() {
-  const std::vector<AttrDef> attrs = {required("data_type", AttrType::kDType)};
+  const std::vector<AttrDef> attrs = {required(kDataType)};
   return {
       {.name = "pow2scale_cast_to_fp8",
        .inputs = {{"t", kFloating}, log2_scale_input()},
        .attrs = attrs,
        .infer = infer_to_fp8,
-       .eval = eval_to_fp8,
-       .no_grad = NoGrad::kThrows,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_to_fp8},
+       .grad = {.missing = NoGrad::kThrows},
+       .numerics = kRoundsOnce},
       {.name = "pow2scale_cast_from_fp8",
        .inputs = {{"t", kFloat8}, log2_scale_input()},
        .attrs = attrs,
        .infer = infer_from_fp8,
-       .eval = eval_from_fp8,
-       .no_grad = NoGrad::kThrows,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_from_fp8},
+       .grad = {.missing = NoGrad::kThrows},
+       .numerics = kRoundsOnce},
   };
 }
 

@@ -14,36 +14,16 @@ namespace {
 
 using kernels::Ew;
 
-// ---- sin, cos, log2, rsqrt
-
-void sin_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("mul", {g.cotangent(0), g.emit("cos", {g.in(0)})}));
-}
-
-void cos_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("negate", {g.emit("mul", {g.cotangent(0), g.emit("sin", {g.in(0)})})}));
-}
-
-/// dy / (x ln 2)
-void log2_grad(GradContext& g) {
-  constexpr double kLog2E = 1.44269504088896340736;
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("div", {g.emit("scale", {g.cotangent(0)}, {{"factor", kLog2E}}), g.in(0)}));
-}
-
-/// -dy y / (2 x)
-void rsqrt_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const TensorId quotient = g.emit("div", {g.emit("mul", {g.cotangent(0), g.out(0)}), g.in(0)});
-  g.set(0, g.emit("scale", {quotient}, {{"factor", -0.5}}));
-}
+constexpr double kLog2E = 1.44269504088896340736;
 
 // ---- clip: the bounds are rounded to the dtype, so that the result is exact
 
+constexpr Attr<double> kMin{"min"};
+constexpr Attr<double> kMax{"max"};
+
 std::vector<OutputDef> infer_clip(const InferContext& context) {
-  const double low = context.op.attr<double>("min");
-  const double high = context.op.attr<double>("max");
+  const double low = context.get(kMin);
+  const double high = context.get(kMax);
   if (std::isnan(low) || std::isnan(high)) {
     raise<AttributeValueError>("{}: a bound is not a number, got min={} and max={}, expected numbers",
                                context.name(), low, high);
@@ -51,8 +31,8 @@ std::vector<OutputDef> infer_clip(const InferContext& context) {
   return same_as_input(context);
 }
 
-ScalarParam rounded_bound(const EvalSpec& spec, std::string_view name) {
-  const double value = spec.op.attr<double>(name);
+ScalarParam rounded_bound(const EvalSpec& spec, const Attr<double>& bound) {
+  const double value = spec.op.get(bound);
   const DType dtype = spec.outputs[0].dtype;
   if (!is_float(dtype)) return {.value = value};
   std::array<std::byte, sizeof(double)> bytes = {};
@@ -62,31 +42,23 @@ ScalarParam rounded_bound(const EvalSpec& spec, std::string_view name) {
 
 template <Ew ew>
 BlockKernel eval_clip(const EvalSpec& spec) {
-  return elementwise_kernel(spec, ew, {.params = {rounded_bound(spec, "min"), rounded_bound(spec, "max")}});
+  return elementwise_kernel(spec, ew, {.params = {rounded_bound(spec, kMin), rounded_bound(spec, kMax)}});
 }
 
-std::vector<AttrDef> bounds() {
-  return {optional("min", AttrType::kFloat, -HUGE_VAL), optional("max", AttrType::kFloat, HUGE_VAL)};
-}
+std::vector<AttrDef> bounds() { return {optional(kMin, -HUGE_VAL), optional(kMax, HUGE_VAL)}; }
 
 /// 0 where the output is a bound, even when the input lay exactly there.
-void clip_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("clip_grad", {g.out(0), g.cotangent(0)},
-                  {{"min", g.op().attr<double>("min")}, {"max", g.op().attr<double>("max")}}));
-}
+GradValue clip_grad(Grad& g) { return g.call("clip_grad", {g.y(), g.dy()}, {g.same(kMin), g.same(kMax)}); }
 
 // ---- remainders
 
-/// The dividend alone has a gradient, as in the reference.
-void fmod_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.sum_to(g.cotangent(0), g.in_type(0).shape));
-}
+constexpr Attr<double> kIncrement{"increment"};
+constexpr Attr<double> kModulus{"modulus"};
 
 /// The modulus of an integer type is truncated.
 std::vector<OutputDef> infer_increment_mod(const InferContext& context) {
-  const double increment = context.op.attr<double>("increment");
-  const double modulus = context.op.attr<double>("modulus");
+  const double increment = context.get(kIncrement);
+  const double modulus = context.get(kModulus);
   if (!std::isfinite(increment)) {
     raise<AttributeValueError>("{}: increment is not finite, got {}, expected a finite number",
                                context.name(), increment);
@@ -102,33 +74,38 @@ std::vector<OutputDef> infer_increment_mod(const InferContext& context) {
 }
 
 BlockKernel eval_increment_mod(const EvalSpec& spec) {
-  const auto attr = [&](std::string_view name) { return ScalarParam{.value = spec.op.attr<double>(name)}; };
-  return elementwise_kernel(spec, Ew::kIncrementMod, {.params = {attr("increment"), attr("modulus")}});
+  const auto param = [&](const Attr<double>& attr) { return ScalarParam{.value = spec.op.get(attr)}; };
+  return elementwise_kernel(spec, Ew::kIncrementMod, {.params = {param(kIncrement), param(kModulus)}});
 }
 
 // ---- identity
 
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 
-void identity_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.cotangent(0));
-}
-
 }  // namespace
 
 std::vector<OpDef> elementary_ops() {
-  const OpDef increment_mod{
-      .name = "increment_mod",
-      .inputs = {{"t", kNumbers}},
-      .attrs = {required("increment", AttrType::kFloat), required("modulus", AttrType::kFloat)},
-      .infer = infer_increment_mod,
-      .eval = eval_increment_mod,
-      .rounding = Rounding::kOnce};
+  const OpDef increment_mod{.name = "increment_mod",
+                            .inputs = {{"t", kNumbers}},
+                            .attrs = {required(kIncrement), required(kModulus)},
+                            .infer = infer_increment_mod,
+                            .kernel = {.eval = eval_increment_mod},
+                            .numerics = kRoundsOnce};
   return {
-      unary_op("sin", kFloating, elementwise<Ew::kSin>, sin_grad, Rounding::kOnce),
-      unary_op("cos", kFloating, elementwise<Ew::kCos>, cos_grad, Rounding::kOnce),
-      unary_op("log2", kFloating, elementwise<Ew::kLog2>, log2_grad, Rounding::kOnce),
-      unary_op("rsqrt", kFloating, elementwise<Ew::kRsqrt>, rsqrt_grad, Rounding::kOnce),
+      unary_op(
+          "sin", kFloating, elementwise<Ew::kSin>, [](Grad& g) { return g.dy() * g.call("cos", {g.x()}); },
+          Rounding::kOnce),
+      unary_op(
+          "cos", kFloating, elementwise<Ew::kCos>, [](Grad& g) { return -(g.dy() * g.call("sin", {g.x()})); },
+          Rounding::kOnce),
+      unary_op(
+          "log2", kFloating, elementwise<Ew::kLog2>,
+          // dy / (x ln 2)
+          [](Grad& g) { return g.scale(g.dy(), kLog2E) / g.x(); }, Rounding::kOnce),
+      unary_op(
+          "rsqrt", kFloating, elementwise<Ew::kRsqrt>,
+          // -dy y / (2 x)
+          [](Grad& g) { return g.scale(g.dy() * g.y() / g.x(), -0.5); }, Rounding::kOnce),
       unary_op("floor", kNumbers, elementwise<Ew::kFloor>, zero_gradient, Rounding::kNone),
       unary_op("ceil", kNumbers, elementwise<Ew::kCeil>, zero_gradient, Rounding::kNone),
       unary_op("sign", kNumbers, elementwise<Ew::kSign>, zero_gradient, Rounding::kNone),
@@ -136,27 +113,28 @@ std::vector<OpDef> elementary_ops() {
        .inputs = {{"t", kNumbers}},
        .attrs = bounds(),
        .infer = infer_clip,
-       .eval = eval_clip<Ew::kClip>,
-       .grad = clip_grad},
+       .kernel = {.eval = eval_clip<Ew::kClip>},
+       .grad = per_input({clip_grad})},
       {.name = "clip_grad",
        .inputs = {{"y", kFloating}, {"dy", kFloating}},
        .attrs = bounds(),
        .infer = all_same,
-       .eval = eval_clip<Ew::kClipGrad>,
-       .internal = true},
+       .kernel = {.eval = eval_clip<Ew::kClipGrad>},
+       .program = {.internal = true}},
       {.name = "fmod",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .eval = elementwise<Ew::kFmod>,
-       .grad = fmod_grad},
+       .kernel = {.eval = elementwise<Ew::kFmod>},
+       // The dividend alone has a gradient, as in the reference.
+       .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); }})},
       increment_mod,
       inplace_form(increment_mod, "increment_mod_"),
       {.name = "identity",
        .inputs = {{"t"}},
        .infer = same_as_input,
-       .eval = eval_copy,
-       .grad = identity_grad,
-       .same_bytes = true},
+       .kernel = {.eval = eval_copy},
+       .grad = per_input({[](Grad& g) { return g.dy(); }}),
+       .memory = {.same_bytes = true}},
   };
 }
 

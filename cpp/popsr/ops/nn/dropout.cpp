@@ -209,15 +209,15 @@ void dropout_grad(GradContext& g) {
 }
 
 OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
-  return {.name = name,
-          .inputs = {{"t", kFloating}, seed_input("seed_tensor")},
-          .attrs = std::move(attrs),
-          .infer = infer,
-          .eval = eval,
-          .grad = dropout_grad,
-          .partition = dropout_rule,
-          .partition_says = "meet of inputs; where nothing is dropped that of t",
-          .rounding = Rounding::kOnce};
+  return {
+      .name = name,
+      .inputs = {{"t", kFloating}, seed_input("seed_tensor")},
+      .attrs = std::move(attrs),
+      .infer = infer,
+      .kernel = {.eval = eval},
+      .grad = {.rule = dropout_grad},
+      .replicas = {.partition = dropout_rule, .says = "meet of inputs; where nothing is dropped that of t"},
+      .numerics = kRoundsOnce};
 }
 
 }  // namespace

@@ -72,11 +72,10 @@ std::vector<OpDef> label_check_ops() {
            .inputs = {{"labels", kIntegers}, {.name = "ignored", .dtypes = kIntegers, .optional = true}},
            .attrs = {required("classes", AttrType::kInt), optional("group", AttrType::kGrouping)},
            .infer = infer_check,
-           .exchange = check,
-           .labels = kLabels,
-           .observable = true,
-           .peers = Peers::kGroup,
-           .internal = true}};
+           .kernel = {.exchange = check},
+           .replicas = {.peers = Peers::kGroup},
+           .numerics = {.labels = kLabels},
+           .program = {.observable = true, .internal = true}}};
 }
 
 }  // namespace popsr

@@ -246,9 +246,9 @@ OpDef group_norm(std::string_view name, AttrDef num_groups) {
           .inputs = {{"t", kFloating}, {"weight", kFloating}, {"bias", kFloating}},
           .attrs = {std::move(num_groups), optional("eps", AttrType::kFloat, 1e-5)},
           .infer = infer_group_norm,
-          .eval = eval_group_norm,
-          .grad = group_norm_grad,
-          .rounding = Rounding::kOnce};
+          .kernel = {.eval = eval_group_norm},
+          .grad = {.rule = group_norm_grad},
+          .numerics = kRoundsOnce};
 }
 
 }  // namespace
@@ -265,9 +265,9 @@ std::vector<OpDef> norm_ops() {
                   {"var", kFloating}},
        .attrs = {optional("epsilon", AttrType::kFloat, 1e-5), optional("momentum", AttrType::kFloat, 0.9)},
        .infer = infer_batch_norm,
-       .eval = eval_batch_norm,
-       .no_grad = NoGrad::kThrows,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_batch_norm},
+       .grad = {.missing = NoGrad::kThrows},
+       .numerics = kRoundsOnce},
   };
   for (OpDef& op : norm_grad_ops()) ops.push_back(std::move(op));
   return ops;

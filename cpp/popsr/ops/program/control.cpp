@@ -153,17 +153,17 @@ std::vector<OpDef> control_ops() {
        .inputs = {{.name = "inputs", .variadic = true}},
        .attrs = {required("graph", AttrType::kGraph)},
        .infer = infer_call,
-       .control = Control::kCall},
+       .program = {.control = Control::kCall}},
       {.name = "repeat",
        .inputs = {{.name = "inputs", .variadic = true}},
        .attrs = {required("graph", AttrType::kGraph), required("count", AttrType::kInt)},
        .infer = infer_repeat,
-       .control = Control::kRepeat},
+       .program = {.control = Control::kRepeat}},
       {.name = "conditional",
        .inputs = {{.name = "cond", .dtypes = {DType::kBool}}, {.name = "inputs", .variadic = true}},
        .attrs = {required("then_branch", AttrType::kGraph), required("else_branch", AttrType::kGraph)},
        .infer = infer_conditional,
-       .control = Control::kConditional},
+       .program = {.control = Control::kConditional}},
   };
 }
 

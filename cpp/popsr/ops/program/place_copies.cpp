@@ -37,16 +37,15 @@ std::vector<OpDef> place_copy_ops() {
        .inputs = {{"t"}},
        .attrs = {required("destination", AttrType::kInt), optional("source", AttrType::kInt)},
        .infer = infer_ipu_copy,
-       .eval = eval_copy,
-       .same_bytes = true,
-       .input_place = ipu_copy_input,
-       .output_place = ipu_copy_output},
+       .kernel = {.eval = eval_copy},
+       .memory = {.same_bytes = true},
+       .program = {.input_place = ipu_copy_input, .output_place = ipu_copy_output}},
       {.name = "io_tile_copy",
        .inputs = {{"t"}},
        .infer = same_as_input,
-       .eval = eval_copy,
-       .same_bytes = true,
-       .input_place = other_tiles},
+       .kernel = {.eval = eval_copy},
+       .memory = {.same_bytes = true},
+       .program = {.input_place = other_tiles}},
   };
 }
 

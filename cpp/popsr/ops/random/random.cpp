@@ -224,7 +224,7 @@ OpDef random_op(std::string_view name, std::string_view first, std::string_view 
                     optional(second, AttrType::kFloat, 1.0),
                     optional("dtype", AttrType::kDType, DType::kFloat32)},
           .infer = infer,
-          .eval = eval};
+          .kernel = {.eval = eval}};
 }
 
 }  // namespace

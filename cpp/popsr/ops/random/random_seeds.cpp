@@ -105,11 +105,11 @@ std::vector<OpDef> random_seed_ops() {
        .inputs = {seed_input("seed")},
        .attrs = {optional("n", AttrType::kInt, std::int64_t{2})},
        .infer = infer_split,
-       .eval = eval_split},
+       .kernel = {.eval = eval_split}},
       {.name = "create_random_seed",
        .inputs = {seed_input("seed"), {"modifier", kIntegers}},
        .infer = infer_create,
-       .eval = eval_create},
+       .kernel = {.eval = eval_create}},
   };
 }
 

@@ -121,7 +121,7 @@ OpDef arg_op(std::string_view name, EvalFn eval) {
           .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
                     optional("keepdim", AttrType::kBool, false)},
           .infer = infer_arg,
-          .eval = eval};
+          .kernel = {.eval = eval}};
 }
 
 // ---- median
@@ -222,8 +222,8 @@ std::vector<OpDef> order_ops() {
        .inputs = {{"t", kNumbers}},
        .attrs = {optional("axis", AttrType::kInts), optional("keepdims", AttrType::kBool, false)},
        .infer = infer_median,
-       .eval = eval_median,
-       .grad = median_grad},
+       .kernel = {.eval = eval_median},
+       .grad = {.rule = median_grad}},
       {.name = "median_grad",
        .inputs = {{"t", kFloating}, {"dy", kFloating}},
        .attrs = {optional("axis", AttrType::kInts)},
@@ -231,22 +231,22 @@ std::vector<OpDef> order_ops() {
            [](const InferContext& context) {
              return std::vector<OutputDef>{{context.type(0), {}}};
            },
-       .eval = eval_median_grad,
-       .internal = true},
+       .kernel = {.eval = eval_median_grad},
+       .program = {.internal = true}},
       {.name = "topk",
        .inputs = {{"t", kNumbers}},
        .attrs = {required("k", AttrType::kInt), required("axis", AttrType::kInt),
                  required("largest", AttrType::kBool),
                  optional("available_memory_proportion", AttrType::kFloat)},
        .infer = infer_topk,
-       .eval = eval_topk,
-       .grad = topk_grad},
+       .kernel = {.eval = eval_topk},
+       .grad = {.rule = topk_grad}},
       {.name = "topk_grad",
        .inputs = {{"dy", kFloating}, {"indices", kAnyDType}},
        .attrs = {required("axis", AttrType::kInt), required("extent", AttrType::kInt)},
        .infer = infer_topk_grad,
-       .eval = eval_topk_grad,
-       .internal = true},
+       .kernel = {.eval = eval_topk_grad},
+       .program = {.internal = true}},
   };
 }
 

@@ -92,15 +92,15 @@ OpDef over_axes(std::string_view name, DTypeSet dtypes, EvalFn eval, GradFn grad
           .inputs = {{"t", dtypes}},
           .attrs = {optional("axis", AttrType::kInts), optional("keepdims", AttrType::kBool, false)},
           .infer = infer_reduction,
-          .eval = eval,
-          .grad = grad,
-          .rounding = Rounding::kOnce};
+          .kernel = {.eval = eval},
+          .grad = {.rule = grad},
+          .numerics = kRoundsOnce};
 }
 
 OpDef extreme(std::string_view name, EvalFn eval) {
   OpDef def = over_axes(name, kNumbers, eval, extreme_grad);
   def.infer = infer_selection;
-  def.rounding = Rounding::kNone;
+  def.numerics.rounding = Rounding::kNone;
   return def;
 }
 

@@ -99,16 +99,16 @@ std::vector<OpDef> scan_ops() {
        .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
                  internal("reverse", AttrType::kBool, false)},
        .infer = infer_cumsum,
-       .eval = eval_cumsum,
-       .grad = cumsum_grad,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_cumsum},
+       .grad = {.rule = cumsum_grad},
+       .numerics = kRoundsOnce},
       {.name = "prod_of_others",
        .inputs = {{"t", kFloating}},
        .attrs = {optional("axis", AttrType::kInts)},
        .infer = same_as_input,
-       .eval = eval_prod_of_others,
-       .rounding = Rounding::kOnce,
-       .internal = true},
+       .kernel = {.eval = eval_prod_of_others},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
   };
 }
 

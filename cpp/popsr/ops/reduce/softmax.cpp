@@ -129,10 +129,10 @@ std::vector<OpDef> softmax_ops() {
                  .inputs = std::move(inputs),
                  .attrs = {required("axis", AttrType::kInt)},
                  .infer = infer_softmax,
-                 .eval = eval,
-                 .grad = grad,
-                 .rounding = Rounding::kOnce,
-                 .internal = grad == nullptr};
+                 .kernel = {.eval = eval},
+                 .grad = {.rule = grad},
+                 .numerics = kRoundsOnce,
+                 .program = {.internal = grad == nullptr}};
   };
   const std::vector<InputDef> one = {{"t", kFloating}};
   const std::vector<InputDef> two = {{"y", kFloating}, {"dy", kFloating}};

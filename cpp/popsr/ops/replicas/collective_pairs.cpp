@@ -137,7 +137,7 @@ OpDef between_replicas(std::string_view name, GradFn grad) {
           .attrs = {optional("op", AttrType::kString, std::string("add")),
                     optional("group", AttrType::kGrouping)},
           .infer = infer_between_replicas,
-          .grad = grad};
+          .grad = {.rule = grad}};
 }
 
 OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad, Rounding rounding) {
@@ -146,29 +146,21 @@ OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad,
           .inputs = {{.name = "ts", .dtypes = dtypes, .variadic = true}},
           .attrs = {optional("ipus", AttrType::kInts), optional("op", AttrType::kString, std::string("add"))},
           .infer = infer,
-          .eval = eval,
-          .grad = grad,
-          .refuses_grad = infer == infer_reduce_tensors ? is_no_sum : nullptr,
-          .rounding = rounding,
-          .input_place = place_of_tensor,
-          .output_place = place_of_tensor};
+          .kernel = {.eval = eval},
+          .grad = {.rule = grad, .refuses = infer == infer_reduce_tensors ? is_no_sum : nullptr},
+          .numerics = {.rounding = rounding},
+          .program = {.input_place = place_of_tensor, .output_place = place_of_tensor}};
 }
 
 }  // namespace
 
 std::vector<OpDef> collective_pair_ops() {
   OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", grad_by_all_reduce);
-  identity.eval = same;
+  identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", grad_by_identity);
-  reduction.exchange = all_reduce;
-  reduction.partition = all_members_rule;
-  reduction.partition_says = "equal in a group, and in groups whose members agree in order";
-  reduction.popart = popart_all_members;
-  reduction.witness = members_witness;
-  reduction.collective = Collective::kReduce;
-  reduction.rounding = Rounding::kOnce;
-  reduction.sink = all_reduce_sink;
-  reduction.peers = Peers::kGroup;
+  reduction.kernel = {.exchange = all_reduce, .sink = all_reduce_sink};
+  reduction.replicas = all_members(Collective::kReduce);
+  reduction.numerics = kRoundsOnce;
   return {
       std::move(identity),
       std::move(reduction),

@@ -23,7 +23,8 @@ bool popart_multi_exchange(const PopartContext& context, std::size_t output) {
   for (const OpId id : context.op.parts) {
     const Op& part = context.ir.op(id);
     const auto end = next + static_cast<std::ptrdiff_t>(part.inputs.size());
-    if (output < part.outputs.size()) return part.def->popart({context.ir, part, {next, end}}, output);
+    if (output < part.outputs.size())
+      return part.def->replicas.popart({context.ir, part, {next, end}}, output);
     output -= part.outputs.size();
     next = end;
   }
@@ -34,9 +35,8 @@ OpDef merged(std::string_view name, PopartFn popart, bool observable = false) {
   return {.name = name,
           .inputs = {{.name = "ts", .variadic = true}},
           .infer = infer_merged,
-          .popart = popart,
-          .observable = observable,
-          .internal = true};
+          .replicas = {.popart = popart},
+          .program = {.observable = observable, .internal = true}};
 }
 
 }  // namespace

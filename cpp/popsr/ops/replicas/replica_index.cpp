@@ -65,9 +65,8 @@ std::vector<OpDef> replica_index_ops() {
                      optional("what", AttrType::kString, std::string("index")),
                      optional("dtype", AttrType::kDType, DType::kUInt32)},
            .infer = infer_replica_index,
-           .exchange = replica_index,
-           .partition = replica_index_rule,
-           .partition_says = "the index itself"}};
+           .kernel = {.exchange = replica_index},
+           .replicas = {.partition = replica_index_rule, .says = "the index itself"}}};
 }
 
 }  // namespace popsr

@@ -47,4 +47,28 @@ bool popart_all_members(const PopartContext& context, std::size_t output);
 /// Mode "popart" of a reduce-scatter: unequal in groups of more than one.
 bool popart_scatter(const PopartContext& context, std::size_t output);
 
+/// Collectives that give every member the same function of all members' values.
+constexpr ReplicaAspect all_members(Collective collective) {
+  return {.partition = all_members_rule,
+          .says = "equal in a group, and in groups whose members agree in order",
+          .witness = members_witness,
+          .popart = popart_all_members,
+          .collective = collective,
+          .peers = Peers::kGroup};
+}
+/// Collectives that give member k part k of a function of all members' values.
+inline constexpr ReplicaAspect kScatter{.partition = scatter_rule,
+                                        .says = "place in the group, and the values of all members",
+                                        .witness = members_witness,
+                                        .peers = Peers::kGroup};
+inline constexpr ReplicaAspect kReduceScatter{.partition = kScatter.partition,
+                                              .says = kScatter.says,
+                                              .witness = kScatter.witness,
+                                              .popart = popart_scatter,
+                                              .collective = Collective::kReduce,
+                                              .peers = kScatter.peers};
+/// Member k takes part k of its own value.
+inline constexpr ReplicaAspect kOwnPart{
+    .partition = own_part_rule, .says = "place in the group, and meet of inputs", .witness = own_witness};
+
 }  // namespace popsr

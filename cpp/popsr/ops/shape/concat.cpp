@@ -73,13 +73,13 @@ std::vector<OpDef> concat_ops() {
                .inputs = {{.name = "ts", .variadic = true}},
                .attrs = {optional("axis", AttrType::kInt, std::int64_t{0})},
                .infer = infer_concat,
-               .eval = eval_concat,
-               .grad = concat_grad};
+               .kernel = {.eval = eval_concat},
+               .grad = {.rule = concat_grad}};
   OpDef view = concat;
   view.name = "concat_";
-  view.eval = eval_view;
-  view.view = concat_parts;
-  view.write_back = write_back_view;
+  view.kernel.eval = eval_view;
+  view.memory.view = concat_parts;
+  view.memory.write_back = write_back_view;
   return {concat, view};
 }
 

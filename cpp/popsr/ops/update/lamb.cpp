@@ -68,8 +68,8 @@ std::vector<OpDef> lamb_ops() {
   return {{.name = "lamb_square",
            .inputs = {{"t", kFloating}},
            .infer = infer_lamb_square,
-           .eval = eval_lamb_square,
-           .rounding = Rounding::kOnce}};
+           .kernel = {.eval = eval_lamb_square},
+           .numerics = kRoundsOnce}};
 }
 
 }  // namespace popsr

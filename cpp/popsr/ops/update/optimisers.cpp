@@ -279,21 +279,21 @@ PartitionId var_update_partition(const RuleContext& context, std::size_t) {
 constexpr DTypeSet kCounts = kIntegers | DTypeSet{DType::kFloat32, DType::kFloat64};
 
 OpDef updater(std::string_view name, bool adamax) {
-  OpDef def{.name = name,
-            .inputs = {{"acc_first_order", kFloating},
-                       {"acc_second_order", kFloating},
-                       {.name = "weight", .dtypes = kFloating, .optional = true},
-                       {.name = "time_step", .dtypes = kCounts, .optional = true},
-                       scalar_input("weight_decay"),
-                       scalar_input("beta1"),
-                       scalar_input("beta2"),
-                       scalar_input("epsilon")},
-            .infer = adamax ? infer_updater<true> : infer_updater<false>,
-            .eval = adamax ? eval_updater<true> : eval_updater<false>,
-            .partition = updater_partition,
-            .partition_says = "meet of inputs; of the step that of time_step",
-            .effects = {{.input = kTimeStep, .output = 1, .in_popart = false}},
-            .rounding = Rounding::kOnce};
+  OpDef def{
+      .name = name,
+      .inputs = {{"acc_first_order", kFloating},
+                 {"acc_second_order", kFloating},
+                 {.name = "weight", .dtypes = kFloating, .optional = true},
+                 {.name = "time_step", .dtypes = kCounts, .optional = true},
+                 scalar_input("weight_decay"),
+                 scalar_input("beta1"),
+                 scalar_input("beta2"),
+                 scalar_input("epsilon")},
+      .infer = adamax ? infer_updater<true> : infer_updater<false>,
+      .kernel = {.eval = adamax ? eval_updater<true> : eval_updater<false>},
+      .replicas = {.partition = updater_partition, .says = "meet of inputs; of the step that of time_step"},
+      .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
+      .numerics = kRoundsOnce};
   if (adamax) def.inputs.erase(def.inputs.begin() + kBeta1 + 1);
   for (const InputDef& input : def.inputs) {
     if (&input >= &def.inputs[kDecay]) def.attrs.push_back(optional(input.name, AttrType::kFloat));
@@ -317,11 +317,11 @@ std::vector<OpDef> optimiser_ops() {
                   scalar_input("max_weight_norm")},
        .attrs = {optional("learning_rate", AttrType::kFloat), optional("max_weight_norm", AttrType::kFloat)},
        .infer = infer_var_update,
-       .eval = eval_var_update,
-       .partition = var_update_partition,
-       .partition_says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent",
-       .effects = {{.input = 0, .output = 0}},
-       .rounding = Rounding::kOnce}};
+       .kernel = {.eval = eval_var_update},
+       .replicas = {.partition = var_update_partition,
+                    .says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
+       .memory = {.effects = {{.input = 0, .output = 0}}},
+       .numerics = kRoundsOnce}};
 }
 
 }  // namespace popsr

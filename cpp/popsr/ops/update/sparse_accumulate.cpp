@@ -197,11 +197,11 @@ std::vector<OpDef> sparse_update_ops() {
                       {.name = "W", .optional = true, .influences = false}},
            .attrs = {optional("axis", AttrType::kInt, std::int64_t{0}), optional("f", AttrType::kFloat)},
            .infer = infer_sparse,
-           .eval = eval_sparse,
-           .partition = sparse_partition,
-           .partition_says = "meet of inputs; with a constant factor 0 that of t",
-           .effects = {{.input = 0, .output = 0}},
-           .rounding = Rounding::kOnce}};
+           .kernel = {.eval = eval_sparse},
+           .replicas = {.partition = sparse_partition,
+                        .says = "meet of inputs; with a constant factor 0 that of t"},
+           .memory = {.effects = {{.input = 0, .output = 0}}},
+           .numerics = kRoundsOnce}};
 }
 
 }  // namespace popsr

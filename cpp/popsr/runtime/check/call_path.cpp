@@ -22,7 +22,7 @@ std::vector<PathId> calls_on(const Plan& plan, PathId path) {
 const Op& call_at_site(const Dataflow& flow, FrameId frame, std::uint64_t site) {
   const std::vector<OpId>& ops = flow.graph(frame).ops;
   const auto is_site = [&](OpId id) {
-    return flow.ir().op(id).def->control != Control::kNone && flow.ir().op(id).site == site;
+    return flow.ir().op(id).def->program.control != Control::kNone && flow.ir().op(id).site == site;
   };
   return flow.ir().op(*std::ranges::find_if(ops, is_site));
 }
@@ -42,7 +42,7 @@ std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathI
     }
     const Op& call = conditional ? *conditional : call_at_site(flow, frame, node.component);
     const bool is_branch = std::exchange(conditional, nullptr) != nullptr;
-    if (call.def->control == Control::kConditional && !is_branch) {
+    if (call.def->program.control == Control::kConditional && !is_branch) {
       conditional = &call;
       continue;
     }

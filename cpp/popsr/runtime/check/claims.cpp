@@ -20,7 +20,7 @@ namespace {
 /// What the claim about output `output` of an op follows from; copies keep what they copy. A conditional's
 /// outputs are followed by what its branches write.
 std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& instruction, std::size_t output) {
-  if (instruction.op == nullptr || instruction.op->def->view) return "a copy equals what it copies";
+  if (instruction.op == nullptr || instruction.op->def->memory.view) return "a copy equals what it copies";
   const Op& op = *instruction.op;
   const std::vector<TensorId> outputs = all_outputs(flow.ir(), op);
   const TensorId tensor =

@@ -94,8 +94,8 @@ bool loads_from_host(const Ir& ir, const Op& op) {
 }
 
 bool makes_values(const Ir& ir, const LoweredOp& op) {
-  if (op.kind != LoweredOp::Kind::kOp || op.op->def->view != nullptr) return false;
-  const bool undefined = op.op->def->undefined != nullptr && op.op->def->undefined(*op.op);
+  if (op.kind != LoweredOp::Kind::kOp || op.op->def->memory.view != nullptr) return false;
+  const bool undefined = op.op->def->memory.undefined != nullptr && op.op->def->memory.undefined(*op.op);
   return !undefined && !loads_from_host(ir, *op.op);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 /// "3", "[1, 3]": the place of an element of the op's labels.
 std::string row_text(const Ir& ir, const Op& op, std::int64_t place) {
-  const Shape& shape = ir.tensor(op.inputs[op.def->labels.value()]).type.shape;
+  const Shape& shape = ir.tensor(op.inputs[op.def->numerics.labels.value()]).type.shape;
   if (shape.size() <= 1) return fmt::format("{}", place);
   Shape index(shape.size());
   for (std::size_t d = shape.size(); d-- > 0;) {

@@ -21,7 +21,7 @@ ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
 }  // namespace
 
 SliceFold::SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads)
-    : sink_(*op.sink), rows_kernel_(op.product->def->product_rows(eval_spec(ir, *op.product, kernels))) {
+    : sink_(*op.sink), rows_kernel_(op.product->def->kernel.rows(eval_spec(ir, *op.product, kernels))) {
   POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
   const TensorType& product = ir.tensor(op.product->outputs[0]).type;
   columns_ = product.shape.empty() ? 1 : product.shape.back();
@@ -44,7 +44,7 @@ SliceFold::Consumer SliceFold::consumer_of(const Ir& ir, const kernels::KernelTa
   spec.inputs[sink_.product_input]->shape = shape;
   if (sink_.target) {
     spec.inputs[*sink_.target]->shape = shape;
-    return {op.op->def->eval(spec), nullptr};
+    return {op.op->def->kernel.eval(spec), nullptr};
   }
   // Member m of every group stands at index m of the staging.
   const ReplicaGrouping group = group_of(ir, sink_);
@@ -53,7 +53,7 @@ SliceFold::Consumer SliceFold::consumer_of(const Ir& ir, const kernels::KernelTa
     labels.push_back(static_cast<std::uint32_t>(group.index_in_group(r)));
   }
   ExchangeSpec exchange{spec, {0}, {labels}};
-  return {nullptr, op.op->def->exchange(exchange)};
+  return {nullptr, op.op->def->kernel.exchange(exchange)};
 }
 
 std::size_t SliceFold::staging_bytes() const {

@@ -66,7 +66,8 @@ class StepFolder {
     const BufferId target = op.out[0];
     if (op.in[*op.sink->target] != target || std::ranges::count(op.in, target) != 1) return false;
     if (op.lhs == target || op.rhs == target) return false;
-    return op.product->def->product && op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+    return op.product->def->kernel.product &&
+           op.product->def->kernel.product(eval_spec(ir_, *op.product, kernels_));
   }
 
   /// Does instruction i reduce the target of an open chain, at no more products than before, while nobody
@@ -77,8 +78,8 @@ class StepFolder {
       return false;
     }
     const auto chain = chains_.find(op.in[0]);
-    if (chain == chains_.end() || !op.op->def->sink) return false;
-    const std::optional<FoldSink> sink = op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    if (chain == chains_.end() || !op.op->def->kernel.sink) return false;
+    const std::optional<FoldSink> sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
     if (!sink || sink->target || !sink->in_registers) return false;
     const auto users = users_.find(op.out[0]);
     if (users != users_.end() && users->second.contains(op.in[0])) return false;
@@ -176,7 +177,7 @@ class StepFolder {
     }
     forget(target);
     LoweredOp& op = ops_[last];
-    if (!op.sink) op.sink = op.op->def->sink(eval_spec(ir_, *op.op, kernels_));
+    if (!op.sink) op.sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
     op.product = steps.back().product;
     op.lhs = op.rhs = kNone;
     op.in = {target};

@@ -86,12 +86,12 @@ class Lowering {
     const Graph& graph = ir_.graph(context.graph);
     for (std::size_t i = 0; i < graph.ops.size(); ++i) {
       const Op& op = ir_.op(graph.ops[i]);
-      if (op.def->view) {
+      if (op.def->memory.view) {
         add_view(op, frame);
         continue;
       }
       for (const TensorId input : op.inputs) refresh(input, frame, path, ops);
-      switch (op.def->control) {
+      switch (op.def->program.control) {
         case Control::kNone:
           if (!op.parts.empty()) {
             lower_merged(op, context.parts.at(op.position), frame, path, ops);
@@ -274,7 +274,7 @@ class Lowering {
   void lower_repeat(const Op& op, const FactView& facts, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
     const std::size_t carried = op.outputs.size();
-    const auto count = op.attr<std::int64_t>("count");
+    const auto count = op.get(kCount);
     for (std::size_t i = 0; i < carried; ++i) {
       const BufferId to = new_buffer(op.outputs[i]);
       const PartitionId entry = count == 0 ? facts.outputs[i] : facts_.context(facts.callee).inputs[i];

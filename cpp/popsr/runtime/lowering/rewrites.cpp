@@ -69,8 +69,8 @@ class Folder {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       fold(ops[i].body);
       fold(ops[i].else_body);
-      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->product_rows &&
-          ops[i].op->def->product_rows(eval_spec(ir_, *ops[i].op, kernels_))) {
+      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->kernel.rows &&
+          ops[i].op->def->kernel.rows(eval_spec(ir_, *ops[i].op, kernels_))) {
         dead[i] = fold_into_consumer(ops, i);
       }
     }
@@ -88,9 +88,10 @@ class Folder {
     }
     if (next == ops.size()) return false;
     LoweredOp* const reader = reader_in(ops[next], value);
-    if (reader == nullptr || !reader->op->def->sink || reader->sink) return false;
+    if (reader == nullptr || !reader->op->def->kernel.sink || reader->sink) return false;
     LoweredOp& consumer = *reader;
-    const std::optional<FoldSink> sink = consumer.op->def->sink(eval_spec(ir_, *consumer.op, kernels_));
+    const std::optional<FoldSink> sink =
+        consumer.op->def->kernel.sink(eval_spec(ir_, *consumer.op, kernels_));
     if (!sink || consumer.in[sink->product_input] != value || !reads_only(consumer, value)) return false;
     if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *sink)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
@@ -134,7 +135,8 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
                 .inputs = {},
                 .outputs = {},
                 .stochastic = op.seeds.has_value()};
-  const std::vector<TensorId> inputs = op.def->view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
+  const std::vector<TensorId> inputs =
+      op.def->memory.view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
   for (const TensorId id : inputs) {
     spec.inputs.push_back(id == kNone ? std::nullopt : std::optional(ir.tensor(id).type));
   }
@@ -147,7 +149,8 @@ void share_buffers(LoweredProgram& program) {
   std::vector<BufferId> now(program.buffers.size());
   for (BufferId id = 0; id < now.size(); ++id) now[id] = id;
   const auto shareable = [&](const LoweredOp& op) {
-    if (op.kind != LoweredOp::Kind::kOp || !op.op->def->same_bytes || op.op->def->observable) return false;
+    if (op.kind != LoweredOp::Kind::kOp || !op.op->def->memory.same_bytes || op.op->def->program.observable)
+      return false;
     const BufferId from = now[op.in[0]];
     return program.buffers[from].kind == BufferKind::kActivation && counts[from].writes == 1 &&
            counts[op.out[0]].writes == 1;

@@ -62,7 +62,7 @@ class Unroller {
   bool pays(const LoweredOp& loop) const {
     const auto is_plain = [](const LoweredOp& op) {
       const bool simple = op.kind == LoweredOp::Kind::kOp || op.kind == LoweredOp::Kind::kCopy;
-      const bool noisy = op.op != nullptr && (op.op->seeds || op.op->def->random);
+      const bool noisy = op.op != nullptr && (op.op->seeds || op.op->def->numerics.random);
       return simple && !noisy && !(op.product != nullptr && op.product->seeds);
     };
     const auto accumulates = [this](const LoweredOp& op) {

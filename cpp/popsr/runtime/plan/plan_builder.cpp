@@ -67,7 +67,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_steps(op, instruction);
   } else if (op.sink) {
     build_product(op, instruction);
-  } else if (op.op->def->exchange) {
+  } else if (op.op->def->kernel.exchange) {
     build_exchange(op, instruction);
   } else {
     build_kernel(op, instruction);
@@ -194,7 +194,7 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   const PartitionId exec = execution(op);
   instruction.kind = Instruction::Kind::kKernel;
   instruction.write_back = op.kind == LoweredOp::Kind::kWriteBack;
-  const EvalFn eval = instruction.write_back ? op.op->def->write_back : op.op->def->eval;
+  const EvalFn eval = instruction.write_back ? op.op->def->memory.write_back : op.op->def->kernel.eval;
   POPSR_CHECK(eval != nullptr);
   EvalSpec spec = eval_spec(ir_, *op.op, kernels_);
   spec.clamp_scales = options_.clamp_scales;
@@ -203,7 +203,8 @@ void PlanBuilder::build_kernel(const LoweredOp& op, Instruction& instruction) {
   instruction.runs = bind_runs(op, exec);
   stage_shared(op, exec, instruction);
   add_noise(op, instruction);
-  if (op.op->def->labels) instruction.stray = std::make_unique<StrayLabels>(table_.representatives(exec));
+  if (op.op->def->numerics.labels)
+    instruction.stray = std::make_unique<StrayLabels>(table_.representatives(exec));
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 
@@ -255,16 +256,16 @@ void PlanBuilder::build_exchange(const LoweredOp& op, Instruction& instruction) 
                                         : static_cast<std::ptrdiff_t>(plan_.memory_.placements[id].nbytes));
   }
   bind_exchange_outputs(op, exec, bind_runs(op, exec), run, instruction);
-  instruction.exchange = op.op->def->exchange(spec);
+  instruction.exchange = op.op->def->kernel.exchange(spec);
   instruction.runs.push_back(std::move(run));
   if (op.exec) instruction.leaders = leaders(*op.op);
   add_noise(op, instruction);
-  if (op.op->def->labels) instruction.stray = std::make_unique<StrayLabels>(replicas);
+  if (op.op->def->numerics.labels) instruction.stray = std::make_unique<StrayLabels>(replicas);
   for (const BufferId id : op.out) spread(op, id, exec, instruction.copies);
 }
 
 bool PlanBuilder::overwrites_operands(const LoweredOp& op, PartitionId exec) const {
-  if (op.op->def->effects.empty()) return false;
+  if (op.op->def->memory.effects.empty()) return false;
   // A block that holds whole groups reads nothing that others write, since storage is never coarser than
   // blocks. Members are blocks of their own without dedup, where replicas may part, and when their seeds
   // differ.
@@ -301,8 +302,8 @@ void PlanBuilder::build_product(const LoweredOp& op, Instruction& instruction) {
   instruction.product = op.product;
   instruction.sink = op.sink;
   instruction.product_path = op.product_path;
-  if (op.sink->in_registers && op.product->def->product) {
-    instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  if (op.sink->in_registers && op.product->def->kernel.product) {
+    instruction.folded = op.product->def->kernel.product(eval_spec(ir_, *op.product, kernels_));
   }
   if (!instruction.folded) {
     instruction.slices = std::make_unique<SliceFold>(ir_, kernels_, op, options_.threads);
@@ -340,7 +341,7 @@ void PlanBuilder::build_steps(const LoweredOp& op, Instruction& instruction) {
   instruction.kind = Instruction::Kind::kProduct;
   instruction.product = op.product;
   instruction.sink = op.sink;
-  instruction.folded = op.product->def->product(eval_spec(ir_, *op.product, kernels_));
+  instruction.folded = op.product->def->kernel.product(eval_spec(ir_, *op.product, kernels_));
   instruction.blocks = table_.num_blocks(exec);
   for (const FoldStep& step : op.steps) instruction.steps.push_back({step.op, step.product, step.sink});
   const ReplicaGrouping group = op.sink->group.value_or(ReplicaGrouping::from_stride(ir_.replication()));

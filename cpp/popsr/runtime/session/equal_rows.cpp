@@ -78,7 +78,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
   }
   for (OpId id = 0; id < ir.num_ops(); ++id) {
     const Op& op = ir.op(id);
-    if (op.def->collective == Collective::kNone) continue;
+    if (op.def->replicas.collective == Collective::kNone) continue;
     if (const auto groups = exchange_groups(ir, op)) add(groups->partition(table));
   }
 }

@@ -66,16 +66,16 @@ OpDef conv_op(std::string_view name, std::string_view first, std::string_view se
           .inputs = {{first, kFloating}, {second, kFloating}},
           .attrs = std::move(attrs),
           .infer = infer,
-          .eval = eval,
-          .grad = grad,
-          .rounding = Rounding::kOnce};
+          .kernel = {.eval = eval},
+          .grad = {.rule = grad},
+          .numerics = kRoundsOnce};
 }
 
 OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
   std::vector<AttrDef> attrs = conv_attrs();
   attrs.push_back(required("shape", AttrType::kInts));
   OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, eval, nullptr);
-  def.internal = true;
+  def.program.internal = true;
   return def;
 }
 
@@ -104,9 +104,9 @@ OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer
           .inputs = {{"t", kFloat8}, {"weight", kFloat8}, log2_scale_input()},
           .attrs = std::move(attrs),
           .infer = infer,
-          .eval = eval,
-          .no_grad = NoGrad::kThrows,
-          .rounding = Rounding::kOnce};
+          .kernel = {.eval = eval},
+          .grad = {.missing = NoGrad::kThrows},
+          .numerics = kRoundsOnce};
 }
 
 }  // namespace

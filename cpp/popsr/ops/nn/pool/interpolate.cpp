@@ -255,16 +255,16 @@ std::vector<OpDef> interpolate_ops() {
        .inputs = {{"t", kFloating}},
        .attrs = interpolate_attrs(),
        .infer = infer_interpolate,
-       .eval = eval_interpolate<false>,
-       .grad = interpolate_rule,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_interpolate<false>},
+       .grad = {.rule = interpolate_rule},
+       .numerics = kRoundsOnce},
       {.name = "interpolate_grad",
        .inputs = {{"dy", kFloating}},
        .attrs = std::move(grad_attrs),
        .infer = infer_interpolate_grad,
-       .eval = eval_interpolate<true>,
-       .rounding = Rounding::kOnce,
-       .internal = true},
+       .kernel = {.eval = eval_interpolate<true>},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
   };
 }
 

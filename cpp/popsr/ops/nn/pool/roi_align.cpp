@@ -321,16 +321,16 @@ std::vector<OpDef> roi_align_ops() {
        .inputs = {{"t", kFloating}, {"rois", kFloating}, {"batch_index", kIntegers}},
        .attrs = roi_attrs(),
        .infer = infer_roi_align,
-       .eval = eval_roi_align<false>,
-       .grad = roi_align_rule,
-       .rounding = Rounding::kOnce},
+       .kernel = {.eval = eval_roi_align<false>},
+       .grad = {.rule = roi_align_rule},
+       .numerics = kRoundsOnce},
       {.name = "roi_align_grad",
        .inputs = {{"dy", kFloating}, {"rois", kFloating}, {"batch_index", kIntegers}},
        .attrs = std::move(grad_attrs),
        .infer = infer_roi_align_grad,
-       .eval = eval_roi_align<true>,
-       .rounding = Rounding::kOnce,
-       .internal = true},
+       .kernel = {.eval = eval_roi_align<true>},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
   };
 }
 

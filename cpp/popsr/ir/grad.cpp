@@ -1,0 +1,160 @@
+#include "popsr/ir/grad.h"
+
+#include <cstring>
+#include <utility>
+
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+template <class T>
+void put(std::vector<std::byte>& bytes, T value) {
+  bytes.resize(sizeof(T));
+  std::memcpy(bytes.data(), &value, sizeof(T));
+}
+
+/// Bytes of a small exact value; gradients need only simple ones (0, 1, counts).
+std::vector<std::byte> scalar_bytes(double value, DType dtype) {
+  std::vector<std::byte> bytes;
+  switch (dtype) {
+    case DType::kFloat64:
+      put(bytes, value);
+      break;
+    case DType::kFloat32:
+      put(bytes, static_cast<float>(value));
+      break;
+    default:
+      raise<InternalError>("scalar: no constant of dtype {}", info(dtype).name);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+GradValue::GradValue(Grad& grad, TensorId tensor) {
+  if (tensor != kNone) node_ = std::make_shared<Node>(Node{grad, nullptr, tensor});
+}
+
+GradValue::GradValue(Grad& grad, std::function<TensorId()> make)
+    : node_(std::make_shared<Node>(Node{grad, std::move(make)})) {}
+
+TensorId GradValue::tensor() const {
+  if (!node_) return kNone;
+  if (node_->make) node_->tensor = std::exchange(node_->make, nullptr)();
+  return node_->tensor;
+}
+
+const TensorType& GradValue::type() const { return grad().ir().tensor(tensor()).type; }
+
+const GradValue& GradValue::now() const {
+  tensor();
+  return *this;
+}
+
+Grad& GradValue::grad() const {
+  POPSR_CHECK(node_ != nullptr);
+  return node_->grad;
+}
+
+GradValue operator+(const GradValue& lhs, const GradValue& rhs) { return lhs.grad().call("add", {lhs, rhs}); }
+GradValue operator-(const GradValue& lhs, const GradValue& rhs) { return lhs.grad().call("sub", {lhs, rhs}); }
+GradValue operator*(const GradValue& lhs, const GradValue& rhs) { return lhs.grad().call("mul", {lhs, rhs}); }
+GradValue operator/(const GradValue& lhs, const GradValue& rhs) { return lhs.grad().call("div", {lhs, rhs}); }
+GradValue operator-(const GradValue& t) { return t.grad().call("negate", {t}); }
+
+GradValue Grad::x(std::size_t i) {
+  if (i >= op_.inputs.size() || op_.inputs[i] == kNone) return {};
+  return {*this, [this, i] { return forward_(op_.inputs[i]); }};
+}
+
+GradValue Grad::y(std::size_t i) {
+  return {*this, [this, i] { return forward_(op_.outputs[i]); }};
+}
+
+GradValue Grad::dy(std::size_t i) { return {*this, cotangents_[i]}; }
+
+bool Grad::differentiates(std::size_t i) const { return wants(i) && is_float(in_type(i).dtype); }
+
+void Grad::set(std::size_t i, const GradValue& gradient) {
+  if (differentiates(i)) gradients_[i] = gradient.tensor();
+}
+
+GradValue Grad::call(std::string_view op, std::vector<GradValue> inputs, std::vector<NamedAttribute> attrs) {
+  return {*this, [this, op, inputs = std::move(inputs), attrs = std::move(attrs)] {
+            return call_all(op, inputs, attrs).at(0).tensor();
+          }};
+}
+
+std::vector<GradValue> Grad::call_all(std::string_view op, const std::vector<GradValue>& inputs,
+                                      std::vector<NamedAttribute> attrs) {
+  std::vector<TensorId> operands;
+  operands.reserve(inputs.size());
+  for (const GradValue& input : inputs) operands.push_back(input.tensor());
+  std::vector<GradValue> outputs;
+  for (const TensorId output : emit_all(op, std::move(operands), std::move(attrs))) {
+    outputs.emplace_back(*this, output);
+  }
+  return outputs;
+}
+
+GradValue Grad::constant(double value, DType dtype) {
+  return {*this, [this, value, dtype] { return scalar(value, dtype); }};
+}
+
+GradValue Grad::scale(const GradValue& t, double factor) { return call("scale", {t}, {{"factor", factor}}); }
+
+GradValue Grad::cast(const GradValue& t, DType dtype) { return call("cast", {t}, {{"data_type", dtype}}); }
+
+GradValue Grad::reshape(const GradValue& t, Shape shape) {
+  return call("reshape", {t}, {{"shape", std::move(shape)}});
+}
+
+GradValue Grad::sum_to_input(std::size_t i, const GradValue& t) { return sum_to(t, in_type(i).shape); }
+
+GradValue Grad::sum_to(const GradValue& t, Shape shape) {
+  return {*this, [this, t, shape = std::move(shape)] { return sum_to(t.tensor(), shape); }};
+}
+
+GradValue Grad::zeros_like_input(std::size_t i) {
+  const Tensor& input = ir_.tensor(op_.inputs[i]);
+  return call("init", {},
+              {{"shape", input.type.shape}, {"dtype", input.type.dtype}, {"meta_shape", input.meta_shape}});
+}
+
+TensorId Grad::emit(std::string_view op, std::vector<TensorId> inputs, std::vector<NamedAttribute> attrs) {
+  return emit_all(op, std::move(inputs), std::move(attrs)).at(0);
+}
+
+std::vector<TensorId> Grad::emit_all(std::string_view op, std::vector<TensorId> inputs,
+                                     std::vector<NamedAttribute> attrs) {
+  const OpId id = ir_.emit(graph_, op, std::move(inputs),
+                           {.attrs = std::move(attrs),
+                            .location = op_.location,
+                            .place = op_.place,
+                            .allow_stochastic = op_.allow_stochastic});
+  return ir_.op(id).outputs;
+}
+
+TensorId Grad::scalar(double value, DType dtype) {
+  if (is_narrow_float(dtype)) {
+    return emit("cast", {scalar(value, DType::kFloat32)}, {{"data_type", dtype}});
+  }
+  return ir_.add_constant(graph_, "grad_constant", {dtype, {}},
+                          std::make_shared<const HostBytes>(scalar_bytes(value, dtype)));
+}
+
+TensorId Grad::sum_to(TensorId t, const Shape& shape) {
+  const Shape from = type(t).shape;
+  if (from == shape) return t;
+  const std::size_t lead = from.size() - shape.size();
+  std::vector<std::int64_t> axes;
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    if (d < lead || (shape[d - lead] == 1 && from[d] != 1)) axes.push_back(static_cast<std::int64_t>(d));
+  }
+  const TensorId sum = axes.empty() ? t : emit("sum", {t}, {{"axis", std::move(axes)}, {"keepdims", true}});
+  return type(sum).shape == shape ? sum : emit("reshape", {sum}, {{"shape", shape}});
+}
+
+}  // namespace popsr
