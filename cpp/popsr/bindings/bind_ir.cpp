@@ -113,7 +113,7 @@ py::tuple emit(Ir& ir, std::uint32_t graph, const std::string& op, const py::lis
       id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
-std::string_view to_string(SeedRule rule) {
+std::string_view name_of(SeedRule rule) {
   switch (rule) {
     case SeedRule::kPartition:
       return "partition";
@@ -140,7 +140,7 @@ py::dict describe_op(const Ir& ir, OpId id) {
     attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
   }
   py::object seeds = py::none();
-  if (op.seeds) seeds = py::str(std::string(to_string(*op.seeds)));
+  if (op.seeds) seeds = py::str(std::string(name_of(*op.seeds)));
   using namespace py::literals;
   return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph.value, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,

@@ -13,7 +13,7 @@ namespace popsr::kernels {
 namespace {
 
 /// Elements of one buffer: a multiple of 8, so that no block of noise is computed twice.
-constexpr std::int64_t kTile = 2048;
+constexpr std::int64_t kPiece = 2048;
 /// Below this a second thread costs more than it saves.
 constexpr std::int64_t kPerThread = 1 << 16;
 /// Outputs of this size leave the caches before anybody reads them.
@@ -27,8 +27,8 @@ struct Range {
 
 /// The elements of n that thread `part` of `parts` does, in whole tiles.
 Range range_of(std::int64_t n, int part, int parts) {
-  const std::int64_t tiles = (n + kTile - 1) / kTile;
-  const std::int64_t each = (tiles + parts - 1) / parts * kTile;
+  const std::int64_t tiles = (n + kPiece - 1) / kPiece;
+  const std::int64_t each = (tiles + parts - 1) / parts * kPiece;
   return {std::min(n, part * each), std::min(n, (part + 1) * each)};
 }
 
@@ -75,8 +75,8 @@ class Walk {
   template <class Body>
   void run_range(Range range, const Body& body) const {
     if (range.begin == range.end) return;
-    const std::int64_t most = all_direct_ ? range.end - range.begin : kTile;
-    auto* buffers = all_direct_ ? nullptr : static_cast<std::byte*>(thread_scratch(kMaxArrays * kTile * 8));
+    const std::int64_t most = all_direct_ ? range.end - range.begin : kPiece;
+    auto* buffers = all_direct_ ? nullptr : static_cast<std::byte*>(thread_scratch(kMaxArrays * kPiece * 8));
     for (std::int64_t begin = range.begin; begin < range.end; begin += most) {
       const Piece piece = open(buffers, begin, std::min(most, range.end - begin));
       body(piece);
@@ -88,7 +88,7 @@ class Walk {
     Piece piece = {begin, n, {}, stream_};
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       const std::int64_t size = size_of(arrays_[i].format);
-      piece.data[i] = direct_[i] ? arrays_[i].data + begin * size : buffers + i * kTile * 8;
+      piece.data[i] = direct_[i] ? arrays_[i].data + begin * size : buffers + i * kPiece * 8;
       if (direct_[i] || ((read_ >> i) & 1U) == 0) continue;
       gather_range(piece.data[i], arrays_[i].data, loop_, i, size, begin, n);
     }

@@ -15,8 +15,6 @@
 namespace popsr {
 namespace {
 
-constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 /// Which replica a replica's value comes from; none: zeros.
 using SourceOf = std::function<std::optional<Replica>(Replica)>;
 

@@ -35,8 +35,6 @@ std::vector<OutputDef> infer_between_replicas(const InferContext& context) {
 
 BlockKernel same(const EvalSpec& spec) { return copy_kernel(spec); }
 
-ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
-
 void grad_by_all_reduce(GradContext& g) {
   if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
   g.set(0, g.emit("replicated_all_reduce", {g.cotangent(0)}, {{"group", g.op().attribute("group")}}));

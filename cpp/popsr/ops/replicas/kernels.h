@@ -5,6 +5,8 @@
 
 namespace popsr {
 
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
 enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
 
 /// AttributeValueError with the accepted names, prefixed with `op`.
@@ -21,6 +23,7 @@ enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 /// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean is the exact
 /// quotient, towards zero. and / or: logical for bool, bitwise for integers.
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
+inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
 /// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
 /// of output 0.

@@ -16,7 +16,7 @@ namespace {
 
 using kernels::Ew;
 
-constexpr std::size_t kFactor = 2;  ///< Input of a tensor factor beside t and X.
+constexpr std::size_t kTensorFactor = 2;  ///< Input of a tensor factor beside t and X.
 
 std::vector<OutputDef> infer_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
@@ -27,7 +27,7 @@ std::vector<OutputDef> infer_update(const InferContext& context) {
 // -------------------------------------------------------------------------------
 
 std::vector<OutputDef> infer_accumulate(const InferContext& context) {
-  check_scalar(context, "f", kFactor, false);
+  check_scalar(context, "f", kTensorFactor, false);
   return infer_update(context);
 }
 
@@ -36,7 +36,7 @@ BlockKernel accumulate(const EvalSpec& spec) {
   if (is_zero(spec.op, "f")) return copy_kernel(spec);
   return elementwise_kernel(
       spec, Ew::kScaledAdd,
-      {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)}});
+      {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kTensorFactor, 1.0)}});
 }
 
 PartitionId accumulate_partition(const RuleContext& context, std::size_t output) {
@@ -45,7 +45,7 @@ PartitionId accumulate_partition(const RuleContext& context, std::size_t output)
 }
 
 std::vector<OutputDef> infer_accumulate_mean(const InferContext& context) {
-  check_scalar(context, "step", kFactor, true);
+  check_scalar(context, "step", kTensorFactor, true);
   return infer_update(context);
 }
 
@@ -78,15 +78,15 @@ void mean(const TileArgs& args) {
 BlockKernel accumulate_mean(const EvalSpec& spec) {
   return elementwise_kernel(spec, mean,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "step", kFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, "step", kTensorFactor, 0.0)},
                              .prepare = mean_factors(spec.outputs[0].dtype),
                              .residual = true});
 }
 
 /// At step 0 t is overwritten, whatever it held.
 ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
-  const bool is_tensor = kFactor < op.inputs.size() && op.inputs[kFactor] != kNone;
-  return {.ignores = is_tensor ? zeros[kFactor] : is_zero(op, "step")};
+  const bool is_tensor = kTensorFactor < op.inputs.size() && op.inputs[kTensorFactor] != kNone;
+  return {.ignores = is_tensor ? zeros[kTensorFactor] : is_zero(op, "step")};
 }
 
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
@@ -110,11 +110,11 @@ std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, 
 
 std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
   if (is_zero(spec.op, "f")) return std::nullopt;
-  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 1.0), nullptr);
+  return accumulate_into(spec, scalar_param(spec, "f", kTensorFactor, 1.0), nullptr);
 }
 std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, "step", kFactor, 0.0), mean_factors(spec.outputs[0].dtype),
-                         true);
+  return accumulate_into(spec, scalar_param(spec, "step", kTensorFactor, 0.0),
+                         mean_factors(spec.outputs[0].dtype), true);
 }
 
 // --- squares and moving averages
@@ -137,13 +137,13 @@ BlockKernel accumulate_square(const EvalSpec& spec) {
   if (is_zero(spec.op, "f")) return copy_kernel(spec);
   return elementwise_kernel(spec, add_square,
                             {.operands = {0, 1},
-                             .params = {{.value = 1.0}, scalar_param(spec, "f", kFactor, 1.0)},
+                             .params = {{.value = 1.0}, scalar_param(spec, "f", kTensorFactor, 1.0)},
                              .residual = true,
                              .work = 2});
 }
 
 std::vector<OutputDef> infer_moving_average(const InferContext& context) {
-  check_scalar(context, "f", kFactor, true);
+  check_scalar(context, "f", kTensorFactor, true);
   return infer_update(context);
 }
 
@@ -164,19 +164,20 @@ Prepare average_factors(DType dtype) {
 BlockKernel moving_average(const EvalSpec& spec) {
   return elementwise_kernel(spec, Ew::kScaledAdd,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kTensorFactor, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype)});
 }
 
 std::optional<FoldSink> moving_average_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, "f", kFactor, 0.0), average_factors(spec.outputs[0].dtype));
+  return accumulate_into(spec, scalar_param(spec, "f", kTensorFactor, 0.0),
+                         average_factors(spec.outputs[0].dtype));
 }
 
 /// t = f*t + (1-f)*X^2.
 BlockKernel moving_average_square(const EvalSpec& spec) {
   return elementwise_kernel(spec, add_square,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "f", kFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, "f", kTensorFactor, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype),
                              .residual = true,
                              .work = 2});
