@@ -144,10 +144,7 @@ def dev(session: nox.Session) -> None:
     pip = (str(python), "-m", "pip", "--disable-pip-version-check", "install")
     requires = [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
     session.run(*pip, *requires)
-    settings = [
-        *("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON"),
-        "cmake.define.POPSR_UNITY=OFF",  # after an edit one file is compiled, not its neighbours
-    ]
+    settings = ("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON")
     session.run(*pip, "--no-build-isolation", *(f"-C{s}" for s in settings), "-e", ".[test]")
 
 

@@ -191,7 +191,7 @@ py::object data_of(const Ir& ir, TensorId id) {
 }
 
 /// (tensor, shard_over) of a variable that lives in a shard or a remote entry, else None.
-py::object home_of(const Ir& ir, TensorId id) {
+py::object describe_home(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   if (tensor.home == kNone) return py::none();
   return py::make_tuple(tensor.home, tensor.shard_over);
@@ -404,7 +404,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
            [](const Ir& self, const std::string& where, const py::list& tensors) {
              check_places(self, where, read_inputs(self, tensors));
            })
-      .def("home", &home_of)
+      .def("home", &describe_home)
       .def("remote_buffer", &describe_remote)
       .def("op", &describe_op)
       .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })
