@@ -16,10 +16,12 @@
 namespace sr_cases {
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
+using popsr::size_of;
 
-inline constexpr SrFormat kFormats[] = {SrFormat::kF64,      SrFormat::kF32,     SrFormat::kF16,
-                                        SrFormat::kBf16,     SrFormat::kE4m3fn,  SrFormat::kE5m2,
-                                        SrFormat::kE4m3fnuz, SrFormat::kE5m2fnuz};
+inline constexpr FloatFormat kFormats[] = {FloatFormat::kF64,      FloatFormat::kF32,     FloatFormat::kF16,
+                                           FloatFormat::kBf16,     FloatFormat::kE4m3fn,  FloatFormat::kE5m2,
+                                           FloatFormat::kE4m3fnuz, FloatFormat::kE5m2fnuz};
 
 inline std::vector<SrRounding> modes() {
   std::vector<SrRounding> all;
@@ -40,7 +42,7 @@ inline std::vector<SrRounding> modes() {
 struct Case {
   SrOp op = SrOp::kAdd;
   SrRounding rounding;
-  SrFormat formats[3] = {};
+  FloatFormat formats[3] = {};
   std::vector<std::uint64_t> in[3];
   double scalar = 1.0;
   std::vector<std::uint64_t> uniform;  ///< Empty: drawn.
@@ -56,7 +58,7 @@ inline int operands_of(SrOp op) {
 // ---------------------------------------------------------------------------------------------------------
 
 /// Zeros, subnormals, binade ends, the largest, infinities, NaN: codes next to every corner, both signs.
-inline std::vector<std::uint64_t> corners(SrFormat format) {
+inline std::vector<std::uint64_t> corners(FloatFormat format) {
   const sr_oracle::Format f = sr_oracle::format_of(format);
   const std::uint64_t hidden = std::uint64_t{1} << (f.precision - 1);
   const std::uint64_t sign = std::uint64_t{1} << (f.bits - 1);
@@ -74,7 +76,7 @@ inline std::vector<std::uint64_t> corners(SrFormat format) {
   return bits;
 }
 
-inline std::uint64_t random_bits(std::mt19937_64& random, SrFormat format) {
+inline std::uint64_t random_bits(std::mt19937_64& random, FloatFormat format) {
   const sr_oracle::Format f = sr_oracle::format_of(format);
   const std::uint64_t all = f.bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << f.bits) - 1;
   if (random() % 4 == 0) {
@@ -88,7 +90,7 @@ inline std::uint64_t random_bits(std::mt19937_64& random, SrFormat format) {
   return random() & all & low;
 }
 
-inline Case random_case(std::mt19937_64& random, SrOp op, SrFormat to, SrFormat from, std::size_t n) {
+inline Case random_case(std::mt19937_64& random, SrOp op, FloatFormat to, FloatFormat from, std::size_t n) {
   Case test;
   test.op = op;
   test.rounding.format = to;
@@ -118,7 +120,7 @@ inline void keep_near_one(std::mt19937_64& random, Case& test) {
   }
 }
 
-inline Case all_pairs_of_corners(SrOp op, SrFormat format) {
+inline Case all_pairs_of_corners(SrOp op, FloatFormat format) {
   Case test;
   test.op = op;
   test.rounding.format = format;
@@ -174,13 +176,13 @@ inline void draw_at_the_chance(std::mt19937_64& random, Case& test) {
 // --- runs
 // -----------------------------------------------------------------------------------------------------------
 
-inline std::vector<unsigned char> packed(const std::vector<std::uint64_t>& bits, SrFormat format) {
+inline std::vector<unsigned char> packed(const std::vector<std::uint64_t>& bits, FloatFormat format) {
   const auto size = static_cast<std::size_t>(size_of(format));
   std::vector<unsigned char> bytes(bits.size() * size + 64);
   for (std::size_t i = 0; i < bits.size(); ++i) std::memcpy(bytes.data() + i * size, &bits[i], size);
   return bytes;
 }
-inline std::vector<std::uint64_t> unpacked(const unsigned char* bytes, std::size_t n, SrFormat format) {
+inline std::vector<std::uint64_t> unpacked(const unsigned char* bytes, std::size_t n, FloatFormat format) {
   const auto size = static_cast<std::size_t>(size_of(format));
   std::vector<std::uint64_t> bits(n);
   for (std::size_t i = 0; i < n; ++i) std::memcpy(&bits[i], bytes + i * size, size);

@@ -13,7 +13,7 @@
 
 namespace sr_oracle {
 
-using popsr::kernels::SrFormat;
+using popsr::FloatFormat;
 using popsr::kernels::SrMode;
 using popsr::kernels::SrOp;
 using popsr::kernels::SrRounding;
@@ -272,21 +272,21 @@ struct Format {
   bool negative_zero;
 };
 
-inline Format format_of(SrFormat format) {
+inline Format format_of(FloatFormat format) {
   switch (format) {
-    case SrFormat::kF64:
+    case FloatFormat::kF64:
       return {64, 53, -1022, 0x7fefffffffffffff, 0x7ff0000000000000, 0x7ff8000000000000, true};
-    case SrFormat::kF32:
+    case FloatFormat::kF32:
       return {32, 24, -126, 0x7f7fffff, 0x7f800000, 0x7fc00000, true};
-    case SrFormat::kF16:
+    case FloatFormat::kF16:
       return {16, 11, -14, 0x7bff, 0x7c00, 0x7e00, true};
-    case SrFormat::kBf16:
+    case FloatFormat::kBf16:
       return {16, 8, -126, 0x7f7f, 0x7f80, 0x7fc0, true};
-    case SrFormat::kE4m3fn:
+    case FloatFormat::kE4m3fn:
       return {8, 4, -6, 0x7e, 0, 0x7f, true};
-    case SrFormat::kE5m2:
+    case FloatFormat::kE5m2:
       return {8, 3, -14, 0x7b, 0x7c, 0x7e, true};
-    case SrFormat::kE4m3fnuz:
+    case FloatFormat::kE4m3fnuz:
       return {8, 4, -7, 0x7f, 0, 0x80, false};
     default:
       return {8, 3, -15, 0x7f, 0, 0x80, false};
@@ -294,7 +294,7 @@ inline Format format_of(SrFormat format) {
 }
 
 /// The value with those bits.
-inline double decode(SrFormat which, std::uint64_t bits) {
+inline double decode(FloatFormat which, std::uint64_t bits) {
   const Format f = format_of(which);
   const std::uint64_t sign = std::uint64_t{1} << (f.bits - 1);
   const std::uint64_t code = bits & (sign - 1);

@@ -10,7 +10,7 @@
 
 namespace sr_reference {
 
-using popsr::kernels::SrFormat;
+using popsr::FloatFormat;
 
 /// S = hi + lo exactly.
 struct TwoSum {
@@ -24,7 +24,7 @@ inline TwoSum two_sum(double x, double y) {
 }
 
 /// The magnitude of `code`, which may be one past the largest.
-inline double magnitude(SrFormat format, std::uint64_t code) {
+inline double magnitude(FloatFormat format, std::uint64_t code) {
   const sr_oracle::Format f = sr_oracle::format_of(format);
   if (code <= f.max_code) return sr_oracle::decode(format, code);
   const double last = sr_oracle::decode(format, f.max_code);
@@ -32,7 +32,7 @@ inline double magnitude(SrFormat format, std::uint64_t code) {
 }
 
 /// The largest code with a magnitude of at most hi + lo, by bisection; max_code + 1 if that is too.
-inline std::uint64_t toward_zero(SrFormat format, double hi, double lo) {
+inline std::uint64_t toward_zero(FloatFormat format, double hi, double lo) {
   std::uint64_t low = 0;
   std::uint64_t high = sr_oracle::format_of(format).max_code + 2;
   while (high - low > 1) {
@@ -58,7 +58,7 @@ inline FixedPoint fixed_point(double a, double step) {
 }
 
 /// x + y, whose sum as doubles is finite or has an infinite operand; mode "sr", overflow "ieee".
-inline std::uint64_t add(SrFormat format, double x, double y, std::uint64_t u) {
+inline std::uint64_t add(FloatFormat format, double x, double y, std::uint64_t u) {
   const sr_oracle::Format f = sr_oracle::format_of(format);
   const TwoSum s = two_sum(x, y);
   const std::uint64_t sign = std::uint64_t{1} << (f.bits - 1);

@@ -17,7 +17,7 @@ using Words = std::vector<std::uint16_t>;
 
 std::vector<float> widened(const KernelTable& table, const Words& x) {
   std::vector<float> out(x.size());
-  table.widen_bf16(out.data(), x.data(), static_cast<std::int64_t>(x.size()));
+  table.widen(popsr::FloatFormat::kBf16, out.data(), x.data(), static_cast<std::int64_t>(x.size()));
   return out;
 }
 
@@ -28,16 +28,17 @@ Words by_steps(const KernelTable& table, int op, const Words& a, const Words& b)
   Words out(a.size());
   const void* in[2] = {x.data(), y.data()};
   const auto n = static_cast<std::int64_t>(a.size());
-  table.elementwise[op][static_cast<int>(Compute::kF32)](hi.data(), lo.data(), in, n, nullptr);
-  const bool sum = op == static_cast<int>(Ew::kAdd) || op == static_cast<int>(Ew::kSub);
-  table.narrow_bf16(out.data(), hi.data(), sum ? lo.data() : nullptr, n);
+  table.elementwise(static_cast<ElementwiseOp>(op), Compute::kF32)(hi.data(), lo.data(), in, n, nullptr);
+  const bool sum = op == static_cast<int>(ElementwiseOp::kAdd) || op == static_cast<int>(ElementwiseOp::kSub);
+  table.narrow(popsr::FloatFormat::kBf16, out.data(), hi.data(), sum ? lo.data() : nullptr, n);
   return out;
 }
 
 Words at_once(const KernelTable& table, int op, const Words& a, const Words& b) {
   Words out(a.size());
   const void* in[2] = {a.data(), b.data()};
-  table.elementwise_bf16[op](out.data(), nullptr, in, static_cast<std::int64_t>(a.size()), nullptr);
+  table.elementwise_bf16(static_cast<ElementwiseOp>(op))(out.data(), nullptr, in,
+                                                         static_cast<std::int64_t>(a.size()), nullptr);
   return out;
 }
 
@@ -60,7 +61,8 @@ int differences(const KernelTable& table, int op, const Words& a, const Words& b
 }
 
 bool has_two_operands(int op) {
-  for (const Ew two : {Ew::kAdd, Ew::kSub, Ew::kMul, Ew::kDiv}) {
+  for (const ElementwiseOp two :
+       {ElementwiseOp::kAdd, ElementwiseOp::kSub, ElementwiseOp::kMul, ElementwiseOp::kDiv}) {
     if (op == static_cast<int>(two)) return true;
   }
   return false;
@@ -72,8 +74,8 @@ TEST_CASE("kernels of bfloat16 give the bits of their three steps, for every ope
   const Words all = all_words();
   std::mt19937 random(3);
   for (const std::string& level : available_levels()) {
-    for (int op = 0; op < kNumEw; ++op) {
-      if (kernel_table(level).elementwise_bf16[op] == nullptr) continue;
+    for (int op = 0; op < kNumElementwiseOps; ++op) {
+      if (kernel_table(level).elementwise_bf16(static_cast<ElementwiseOp>(op)) == nullptr) continue;
       // Second operands: special ones, then random bits.
       const Words seconds = {0,      0x8000, 1,      0x8001, 0x7f80, 0xff80,
                              0x7fc0, 0x3f80, 0x3f81, 0xbfff, 0x7f7f, 0x0080};
@@ -95,13 +97,13 @@ TEST_CASE("kernels of bfloat16 take any length, in place too") {
   for (auto& x : b) x = static_cast<std::uint16_t>(random());
   for (const std::string& level : available_levels()) {
     const KernelTable& table = kernel_table(level);
-    for (int op = 0; op < kNumEw; ++op) {
-      if (table.elementwise_bf16[op] == nullptr) continue;
+    for (int op = 0; op < kNumElementwiseOps; ++op) {
+      if (table.elementwise_bf16(static_cast<ElementwiseOp>(op)) == nullptr) continue;
       const Words whole = at_once(table, op, a, b);
       for (std::int64_t n = 0; n <= 70; ++n) {
         Words in_place = a;
         const void* in[2] = {in_place.data() + 3, b.data() + 3};
-        table.elementwise_bf16[op](in_place.data() + 3, nullptr, in, n, nullptr);
+        table.elementwise_bf16(static_cast<ElementwiseOp>(op))(in_place.data() + 3, nullptr, in, n, nullptr);
         for (std::int64_t i = 0; i < 80; ++i) {
           const auto at = static_cast<std::size_t>(i);
           const bool inside = i >= 3 && i < 3 + n;

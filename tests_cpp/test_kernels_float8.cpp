@@ -15,14 +15,17 @@ using namespace popsr::kernels;
 
 namespace {
 
-/// One of the two formats, by its definition.
+/// A format by its definition.
 struct Format {
+  popsr::FloatFormat format;
   int mantissa_bits;
   int bias;
-  void (*KernelTable::*widen)(float*, const std::uint8_t*, std::int64_t);
-  void (*KernelTable::*narrow)(std::uint8_t*, const float*, const float*, std::int64_t);
+  int max_code;  ///< Of the greatest number.
+  int infinity;  ///< Of infinity and of what is too large.
+  int nan;
+  bool negative_zero;
 
-  /// The magnitude of a code up to 128, the first one that is too large.
+  /// The magnitude of a code up to one beyond the greatest.
   double value(int code) const {
     const int steps = 1 << mantissa_bits;
     const int exponent = code / steps;
@@ -30,10 +33,13 @@ struct Format {
     return std::ldexp(significand, (exponent == 0 ? 1 : exponent) - bias);
   }
   double midpoint(int code) const { return (value(code) + value(code + 1)) / 2; }
+  /// The bits of the negative number.
+  int negative(int code) const { return !negative_zero && (code == 0 || code == nan) ? code : code | 0x80; }
 };
-const Format kFormats[] = {{3, 8, &KernelTable::widen_f8_143, &KernelTable::narrow_f8_143},
-                           {2, 16, &KernelTable::widen_f8_152, &KernelTable::narrow_f8_152}};
-constexpr int kNan = 0x80;
+const Format kFormats[] = {{popsr::FloatFormat::kE4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, true},
+                           {popsr::FloatFormat::kE5m2, 2, 15, 0x7b, 0x7c, 0x7e, true},
+                           {popsr::FloatFormat::kE4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, false},
+                           {popsr::FloatFormat::kE5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, false}};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Expected {
@@ -44,13 +50,13 @@ struct Expected {
 /// Around every value and midpoint, with remainders too small for hi; both signs.
 std::vector<Expected> expectations(const Format& format) {
   std::vector<Expected> all = {{0.0F, 0.0F, 0},
-                               {kInfinity, 0.0F, kNan},
-                               {std::numeric_limits<float>::quiet_NaN(), 0.0F, kNan},
-                               {std::numeric_limits<float>::max(), 0.0F, kNan},
+                               {kInfinity, 0.0F, format.infinity},
+                               {std::numeric_limits<float>::quiet_NaN(), 0.0F, format.nan},
+                               {std::numeric_limits<float>::max(), 0.0F, format.infinity},
                                {std::numeric_limits<float>::denorm_min(), 0.0F, 0},
                                {1e-38F, 1e-45F, 0}};
-  const auto code_of = [](int code) { return code > 127 ? kNan : code; };
-  for (int code = 0; code < 128; ++code) {
+  const auto code_of = [&](int code) { return code > format.max_code ? format.infinity : code; };
+  for (int code = 0; code <= format.max_code; ++code) {
     const auto middle = static_cast<float>(format.midpoint(code));
     all.push_back({static_cast<float>(format.value(code)), 0.0F, code});
     all.push_back({middle, 0.0F, code_of(code + code % 2)});
@@ -61,8 +67,7 @@ std::vector<Expected> expectations(const Format& format) {
   }
   const std::size_t positive = all.size();
   for (std::size_t i = 0; i < positive; ++i) {
-    const int code = all[i].code;
-    all.push_back({-all[i].hi, -all[i].lo, code == 0 || code == kNan ? code : code | 0x80});
+    all.push_back({-all[i].hi, -all[i].lo, format.negative(all[i].code)});
   }
   return all;
 }
@@ -75,17 +80,20 @@ TEST_CASE("float8 is widened to what its code stands for") {
   for (const std::string& level : available_levels()) {
     for (const Format& format : kFormats) {
       std::vector<float> wide(codes.size());
-      (kernel_table(level).*format.widen)(wide.data(), codes.data(), 256);
+      kernel_table(level).widen(format.format, wide.data(), codes.data(), 256);
       for (int i = 0; i < 256; ++i) {
         const double got = static_cast<double>(wide[static_cast<std::size_t>(i)]);
-        const double magnitude = format.value(i & 0x7f);
+        const int code = i & 0x7f;
+        const bool negative = i >= 0x80;
+        const double magnitude =
+            code == format.infinity ? static_cast<double>(kInfinity) : format.value(code);
         CAPTURE(level);
         CAPTURE(i);
-        if (i == kNan) {
+        if ((code > format.max_code && code != format.infinity) || code == format.nan || i == format.nan) {
           CHECK(std::isnan(got));
         } else {
-          CHECK(got == (i > kNan ? -magnitude : magnitude));
-          CHECK(std::signbit(got) == (i > kNan));
+          CHECK(got == (negative ? -magnitude : magnitude));
+          CHECK(std::signbit(got) == negative);
         }
       }
     }
@@ -102,8 +110,9 @@ TEST_CASE("numbers are narrowed to the nearest float8, ties to even, in any part
       for (const std::size_t skipped : {0, 1, 7}) {
         const auto n = static_cast<std::int64_t>(all.size() - skipped);
         std::vector<std::uint8_t> with_rest(all.size()), without(all.size());
-        (kernel_table(level).*format.narrow)(with_rest.data(), hi.data() + skipped, lo.data() + skipped, n);
-        (kernel_table(level).*format.narrow)(without.data(), hi.data() + skipped, nullptr, n);
+        kernel_table(level).narrow(format.format, with_rest.data(), hi.data() + skipped, lo.data() + skipped,
+                                   n);
+        kernel_table(level).narrow(format.format, without.data(), hi.data() + skipped, nullptr, n);
         for (std::size_t i = skipped; i < all.size(); ++i) {
           CAPTURE(level);
           CAPTURE(all[i].hi);
@@ -127,9 +136,10 @@ TEST_CASE("the table of the first level is that of all for any float") {
   }
   for (const Format& format : kFormats) {
     std::vector<std::uint8_t> first(kCount), other(kCount);
-    (kernel_table(available_levels().front()).*format.narrow)(first.data(), x.data(), rest.data(), kCount);
+    kernel_table(available_levels().front())
+        .narrow(format.format, first.data(), x.data(), rest.data(), kCount);
     for (const std::string& level : available_levels()) {
-      (kernel_table(level).*format.narrow)(other.data(), x.data(), rest.data(), kCount);
+      kernel_table(level).narrow(format.format, other.data(), x.data(), rest.data(), kCount);
       CHECK_MESSAGE(other == first, level);
     }
   }

@@ -21,18 +21,18 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 template <class T>
-std::vector<T> apply(Ew op, const std::vector<T>& a, const std::vector<T>& b, double p0 = 0, double p1 = 0) {
+std::vector<T> apply(ElementwiseOp op, const std::vector<T>& a, const std::vector<T>& b, double p0 = 0,
+                     double p1 = 0) {
   std::vector<T> out(a.size());
   const void* in[2] = {a.data(), b.data()};
   const double p[2] = {p0, p1};
-  const auto column = static_cast<int>(sizeof(T) == 4 ? Compute::kF32 : Compute::kF64);
-  kernel_table().elementwise[static_cast<int>(op)][column](out.data(), nullptr, in,
-                                                           static_cast<std::int64_t>(a.size()), p);
+  const auto column = sizeof(T) == 4 ? Compute::kF32 : Compute::kF64;
+  kernel_table().elementwise(op, column)(out.data(), nullptr, in, static_cast<std::int64_t>(a.size()), p);
   return out;
 }
 
 template <class T>
-T one(Ew op, double x, double y = 0, double p0 = 0, double p1 = 0) {
+T one(ElementwiseOp op, double x, double y = 0, double p0 = 0, double p1 = 0) {
   return apply<T>(op, {static_cast<T>(x)}, {static_cast<T>(y)}, p0, p1)[0];
 }
 
@@ -85,7 +85,8 @@ Wide geluerf_slope(Wide x) {
 }
 
 template <class T>
-double worst(const std::string& name, Ew op, const std::vector<T>& x, Wide (*reference)(Wide), double bound) {
+double worst(const std::string& name, ElementwiseOp op, const std::vector<T>& x, Wide (*reference)(Wide),
+             double bound) {
   const std::vector<T> got = apply(op, x, std::vector<T>(x.size(), 1));
   double most = 0;
   std::size_t at = 0;
@@ -110,9 +111,9 @@ void check_trigonometric(double bound) {
        {dense<T>(-10, 10, kCount<T>), dense<T>(-1e6, 1e6, kCount<T>), dense<T>(-3e6, 3e6, kCount<T>),
         all_binades<T>(kCount<T>), near_right_angles<T>(20000)}) {
     worst<T>(
-        "sin", Ew::kSin, x, [](Wide v) { return std::sin(v); }, bound);
+        "sin", ElementwiseOp::kSin, x, [](Wide v) { return std::sin(v); }, bound);
     worst<T>(
-        "cos", Ew::kCos, x, [](Wide v) { return std::cos(v); }, bound);
+        "cos", ElementwiseOp::kCos, x, [](Wide v) { return std::cos(v); }, bound);
   }
 }
 
@@ -121,11 +122,11 @@ void check_log2(double bound) {
   for (auto x : {dense<T>(0.5, 2, kCount<T>), dense<T>(0.999, 1.001, kCount<T>), all_binades<T>(kCount<T>)}) {
     for (T& each : x) each = std::fabs(each);
     worst<T>(
-        "log2", Ew::kLog2, x, [](Wide v) { return std::log2(v); }, bound);
+        "log2", ElementwiseOp::kLog2, x, [](Wide v) { return std::log2(v); }, bound);
   }
   for (int e = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits;
        e < std::numeric_limits<T>::max_exponent; ++e) {
-    CHECK(apply<T>(Ew::kLog2, {std::ldexp(T{1}, e)}, {0})[0] == static_cast<T>(e));
+    CHECK(apply<T>(ElementwiseOp::kLog2, {std::ldexp(T{1}, e)}, {0})[0] == static_cast<T>(e));
   }
 }
 
@@ -135,18 +136,18 @@ void check_activations(double sigmoid_bound, double swish_bound, double geluerf_
   const double normal_bottom = sizeof(T) == 4 ? -15.0 : -39.0;
   for (const auto& x :
        {dense<T>(bottom, 50, kCount<T>), dense<T>(-2, 2, kCount<T>), all_binades<T>(kCount<T>)}) {
-    worst<T>("sigmoid", Ew::kSigmoid, x, sigmoid, sigmoid_bound);
-    worst<T>("swish", Ew::kSwish, x, swish, swish_bound);
+    worst<T>("sigmoid", ElementwiseOp::kSigmoid, x, sigmoid, sigmoid_bound);
+    worst<T>("swish", ElementwiseOp::kSwish, x, swish, swish_bound);
   }
   for (const auto& x :
        {dense<T>(normal_bottom, 10, kCount<T>), dense<T>(-1, 1, kCount<T>), all_binades<T>(kCount<T>)}) {
-    worst<T>("geluerf", Ew::kGeluErf, x, geluerf, geluerf_bound);
+    worst<T>("geluerf", ElementwiseOp::kGeluErf, x, geluerf, geluerf_bound);
   }
 }
 
 /// Absolute error of a slope; dy = 1.
 template <class T>
-void check_slope(const std::string& name, Ew op, Wide (*reference)(Wide), double low, double high,
+void check_slope(const std::string& name, ElementwiseOp op, Wide (*reference)(Wide), double low, double high,
                  double bound) {
   const std::vector<T> x = dense<T>(low, high, 100000);
   const std::vector<T> got = apply(op, x, std::vector<T>(x.size(), 1));
@@ -161,51 +162,54 @@ void check_slope(const std::string& name, Ew op, Wide (*reference)(Wide), double
 
 template <class T>
 void check_slopes(double bound) {
-  check_slope<T>("sigmoid", Ew::kSigmoidGrad, sigmoid_slope, -40, 40, bound);
-  check_slope<T>("swish", Ew::kSwishGrad, swish_slope, -40, 40, bound);
-  check_slope<T>("geluerf", Ew::kGeluErfGrad, geluerf_slope, -12, 12, bound);
+  check_slope<T>("sigmoid", ElementwiseOp::kSigmoidGrad, sigmoid_slope, -40, 40, bound);
+  check_slope<T>("swish", ElementwiseOp::kSwishGrad, swish_slope, -40, 40, bound);
+  check_slope<T>("geluerf", ElementwiseOp::kGeluErfGrad, geluerf_slope, -12, 12, bound);
 }
 
 template <class T>
 void check_special_values() {
-  for (const Ew op : {Ew::kSin, Ew::kCos}) {
+  for (const ElementwiseOp op : {ElementwiseOp::kSin, ElementwiseOp::kCos}) {
     CHECK(std::isnan(one<T>(op, kInf)));
     CHECK(std::isnan(one<T>(op, -kInf)));
   }
-  CHECK(same(one<T>(Ew::kSin, -0.0), static_cast<T>(-0.0)));
-  CHECK(same(one<T>(Ew::kSin, 0.0), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kCos, -0.0), static_cast<T>(1)));
+  CHECK(same(one<T>(ElementwiseOp::kSin, -0.0), static_cast<T>(-0.0)));
+  CHECK(same(one<T>(ElementwiseOp::kSin, 0.0), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kCos, -0.0), static_cast<T>(1)));
   const T least = std::numeric_limits<T>::denorm_min();
-  CHECK(apply<T>(Ew::kSin, {-least}, {0})[0] == -least);
-  CHECK(same(one<T>(Ew::kLog2, -0.0), static_cast<T>(-kInf)));
-  CHECK(same(one<T>(Ew::kLog2, 1.0), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kLog2, kInf), static_cast<T>(kInf)));
-  CHECK(std::isnan(one<T>(Ew::kLog2, -1.0)));
-  CHECK(same(one<T>(Ew::kRsqrt, -0.0), static_cast<T>(-kInf)));
-  CHECK(same(one<T>(Ew::kRsqrt, kInf), static_cast<T>(0)));
-  CHECK(std::isnan(one<T>(Ew::kRsqrt, -1.0)));
-  CHECK(same(one<T>(Ew::kSigmoid, -kInf), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kSigmoid, kInf), static_cast<T>(1)));
-  CHECK(same(one<T>(Ew::kSigmoidGrad, -kInf, 3), static_cast<T>(0)));
-  for (const Ew op : {Ew::kSwish, Ew::kGeluErf}) {
+  CHECK(apply<T>(ElementwiseOp::kSin, {-least}, {0})[0] == -least);
+  CHECK(same(one<T>(ElementwiseOp::kLog2, -0.0), static_cast<T>(-kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kLog2, 1.0), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kLog2, kInf), static_cast<T>(kInf)));
+  CHECK(std::isnan(one<T>(ElementwiseOp::kLog2, -1.0)));
+  CHECK(same(one<T>(ElementwiseOp::kRsqrt, -0.0), static_cast<T>(-kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kRsqrt, kInf), static_cast<T>(0)));
+  CHECK(std::isnan(one<T>(ElementwiseOp::kRsqrt, -1.0)));
+  CHECK(same(one<T>(ElementwiseOp::kSigmoid, -kInf), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kSigmoid, kInf), static_cast<T>(1)));
+  CHECK(same(one<T>(ElementwiseOp::kSigmoidGrad, -kInf, 3), static_cast<T>(0)));
+  for (const ElementwiseOp op : {ElementwiseOp::kSwish, ElementwiseOp::kGeluErf}) {
     CHECK(same(one<T>(op, kInf), static_cast<T>(kInf)));
     CHECK(same(one<T>(op, -kInf), static_cast<T>(-0.0)));
     CHECK(same(one<T>(op, -0.0), static_cast<T>(-0.0)));
   }
-  for (const Ew op : {Ew::kSwishGrad, Ew::kGeluErfGrad}) {
+  for (const ElementwiseOp op : {ElementwiseOp::kSwishGrad, ElementwiseOp::kGeluErfGrad}) {
     CHECK(same(one<T>(op, kInf, 2), static_cast<T>(2)));
     CHECK(one<T>(op, -kInf, 2) == 0);
     CHECK(same(one<T>(op, 0, 2), static_cast<T>(1)));
   }
-  for (const Ew op : {Ew::kSin, Ew::kCos, Ew::kLog2, Ew::kRsqrt, Ew::kSigmoid, Ew::kSigmoidGrad, Ew::kSwish,
-                      Ew::kSwishGrad, Ew::kGeluErf, Ew::kGeluErfGrad, Ew::kFloor, Ew::kCeil, Ew::kFmod})
+  for (const ElementwiseOp op :
+       {ElementwiseOp::kSin, ElementwiseOp::kCos, ElementwiseOp::kLog2, ElementwiseOp::kRsqrt,
+        ElementwiseOp::kSigmoid, ElementwiseOp::kSigmoidGrad, ElementwiseOp::kSwish,
+        ElementwiseOp::kSwishGrad, ElementwiseOp::kGeluErf, ElementwiseOp::kGeluErfGrad,
+        ElementwiseOp::kFloor, ElementwiseOp::kCeil, ElementwiseOp::kFmod})
     CHECK(std::isnan(one<T>(op, kNan, 1)));
 }
 
 /// Every bit of the C library's fmod, which is exact.
 template <class T>
 void check_fmod(const std::vector<T>& a, const std::vector<T>& b) {
-  const std::vector<T> got = apply(Ew::kFmod, a, b);
+  const std::vector<T> got = apply(ElementwiseOp::kFmod, a, b);
   for (std::size_t i = 0; i < a.size(); ++i) {
     INFO("fmod(", a[i], ", ", b[i], ") = ", got[i]);
     REQUIRE(same(got[i], std::fmod(a[i], b[i])));
@@ -236,11 +240,11 @@ void check_remainders() {
 }
 
 template <class T>
-T integer(Ew op, Compute type, T a, T b, double p0 = 0, double p1 = 0) {
+T integer(ElementwiseOp op, Compute type, T a, T b, double p0 = 0, double p1 = 0) {
   T out = 0;
   const void* in[2] = {&a, &b};
   const double p[2] = {p0, p1};
-  kernel_table().elementwise[static_cast<int>(op)][static_cast<int>(type)](&out, nullptr, in, 1, p);
+  kernel_table().elementwise(op, type)(&out, nullptr, in, 1, p);
   return out;
 }
 
@@ -252,8 +256,9 @@ TEST_CASE("sin and cos stay within their bounds, for arguments of any size") {
 }
 TEST_CASE("the double that lies closest to a multiple of pi/2") {
   // 0x1.6ac5b262ca1ffp+849 is 4.69e-19 away from one (W. Kahan, "Minimizing q*m - n", 1983).
-  CHECK(ulps(one<double>(Ew::kCos, 0x1.6ac5b262ca1ffp+849), std::cos(0x1.6ac5b262ca1ffp+849L)) <= 1.0);
-  CHECK(std::fabs(one<double>(Ew::kCos, 0x1.6ac5b262ca1ffp+849)) < 5e-19);
+  CHECK(ulps(one<double>(ElementwiseOp::kCos, 0x1.6ac5b262ca1ffp+849), std::cos(0x1.6ac5b262ca1ffp+849L)) <=
+        1.0);
+  CHECK(std::fabs(one<double>(ElementwiseOp::kCos, 0x1.6ac5b262ca1ffp+849)) < 5e-19);
 }
 TEST_CASE("log2 stays within its bounds and is exact for powers of two") {
   check_log2<float>(0.51);
@@ -271,12 +276,12 @@ TEST_CASE("rsqrt stays within its bounds") {
   for (auto x : {all_binades<float>(400000), dense<float>(0.25, 4, 400000)}) {
     for (float& each : x) each = std::fabs(each);
     worst<float>(
-        "rsqrt", Ew::kRsqrt, x, [](Wide v) { return 1 / std::sqrt(v); }, 1.5);
+        "rsqrt", ElementwiseOp::kRsqrt, x, [](Wide v) { return 1 / std::sqrt(v); }, 1.5);
   }
   for (auto x : {all_binades<double>(200000), dense<double>(0.25, 4, 200000)}) {
     for (double& each : x) each = std::fabs(each);
     worst<double>(
-        "rsqrt", Ew::kRsqrt, x, [](Wide v) { return 1 / std::sqrt(v); }, 1.5);
+        "rsqrt", ElementwiseOp::kRsqrt, x, [](Wide v) { return 1 / std::sqrt(v); }, 1.5);
   }
 }
 TEST_CASE("NaN stays NaN whatever its payload") {
@@ -285,7 +290,8 @@ TEST_CASE("NaN stays NaN whatever its payload") {
        {0x7fc00000U, 0x7fc00001U, 0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffc00155U}) {
     x.push_back(__builtin_bit_cast(float, bits));
   }
-  for (const Ew op : {Ew::kExp, Ew::kGelu, Ew::kSigmoid, Ew::kSwish, Ew::kTanh, Ew::kSin}) {
+  for (const ElementwiseOp op : {ElementwiseOp::kExp, ElementwiseOp::kGelu, ElementwiseOp::kSigmoid,
+                                 ElementwiseOp::kSwish, ElementwiseOp::kTanh, ElementwiseOp::kSin}) {
     for (const float y : apply(op, x, x)) CHECK(std::isnan(y));
   }
 }
@@ -298,26 +304,26 @@ TEST_CASE("remainders of floats are exact") {
   check_remainders<double>();
 }
 TEST_CASE("remainders of integers never trap") {
-  CHECK(integer<std::int32_t>(Ew::kFmod, Compute::kI32, -7, 3) == -1);
-  CHECK(integer<std::int32_t>(Ew::kFmod, Compute::kI32, 7, -3) == 1);
-  CHECK(integer<std::int32_t>(Ew::kFmod, Compute::kI32, INT32_MIN, -1) == 0);
-  CHECK(integer<std::int64_t>(Ew::kFmod, Compute::kI64, INT64_MIN, -1) == 0);
-  CHECK(integer<std::int64_t>(Ew::kFmod, Compute::kI64, INT64_MIN, 0) == INT64_MIN);
-  CHECK(integer<std::uint8_t>(Ew::kFmod, Compute::kU8, 200, 0) == 200);
-  CHECK(integer<std::int8_t>(Ew::kIncrementMod, Compute::kI8, 127, 0, 1, 100) == -28);
-  CHECK(integer<std::uint32_t>(Ew::kIncrementMod, Compute::kU32, 9, 0, 1.9, 10.5) == 0);
+  CHECK(integer<std::int32_t>(ElementwiseOp::kFmod, Compute::kI32, -7, 3) == -1);
+  CHECK(integer<std::int32_t>(ElementwiseOp::kFmod, Compute::kI32, 7, -3) == 1);
+  CHECK(integer<std::int32_t>(ElementwiseOp::kFmod, Compute::kI32, INT32_MIN, -1) == 0);
+  CHECK(integer<std::int64_t>(ElementwiseOp::kFmod, Compute::kI64, INT64_MIN, -1) == 0);
+  CHECK(integer<std::int64_t>(ElementwiseOp::kFmod, Compute::kI64, INT64_MIN, 0) == INT64_MIN);
+  CHECK(integer<std::uint8_t>(ElementwiseOp::kFmod, Compute::kU8, 200, 0) == 200);
+  CHECK(integer<std::int8_t>(ElementwiseOp::kIncrementMod, Compute::kI8, 127, 0, 1, 100) == -28);
+  CHECK(integer<std::uint32_t>(ElementwiseOp::kIncrementMod, Compute::kU32, 9, 0, 1.9, 10.5) == 0);
 }
 TEST_CASE("rounding to integers, signs, clips") {
-  CHECK(same(one<float>(Ew::kCeil, -0.5), -0.0F));
-  CHECK(same(one<double>(Ew::kFloor, -0.0), -0.0));
-  CHECK(one<double>(Ew::kFloor, -0.5) == -1.0);
-  CHECK(one<double>(Ew::kFloor, 0x1p60) == 0x1p60);
-  CHECK(same(one<float>(Ew::kSign, -0.0), 0.0F));
-  CHECK(same(one<float>(Ew::kSign, kNan), 0.0F));
-  CHECK(one<double>(Ew::kSign, -kInf) == -1.0);
-  CHECK(std::isnan(one<float>(Ew::kClip, kNan, 0, -1, 1)));
-  CHECK(one<float>(Ew::kClip, kInf, 0, -1, 1) == 1.0F);
-  CHECK(one<float>(Ew::kClip, 0, 0, 2, 1) == 1.0F);
-  CHECK(one<double>(Ew::kClipGrad, 1, 5, -1, 1) == 0.0);
-  CHECK(one<double>(Ew::kClipGrad, 0.5, 5, -1, 1) == 5.0);
+  CHECK(same(one<float>(ElementwiseOp::kCeil, -0.5), -0.0F));
+  CHECK(same(one<double>(ElementwiseOp::kFloor, -0.0), -0.0));
+  CHECK(one<double>(ElementwiseOp::kFloor, -0.5) == -1.0);
+  CHECK(one<double>(ElementwiseOp::kFloor, 0x1p60) == 0x1p60);
+  CHECK(same(one<float>(ElementwiseOp::kSign, -0.0), 0.0F));
+  CHECK(same(one<float>(ElementwiseOp::kSign, kNan), 0.0F));
+  CHECK(one<double>(ElementwiseOp::kSign, -kInf) == -1.0);
+  CHECK(std::isnan(one<float>(ElementwiseOp::kClip, kNan, 0, -1, 1)));
+  CHECK(one<float>(ElementwiseOp::kClip, kInf, 0, -1, 1) == 1.0F);
+  CHECK(one<float>(ElementwiseOp::kClip, 0, 0, 2, 1) == 1.0F);
+  CHECK(one<double>(ElementwiseOp::kClipGrad, 1, 5, -1, 1) == 0.0);
+  CHECK(one<double>(ElementwiseOp::kClipGrad, 0.5, 5, -1, 1) == 5.0);
 }

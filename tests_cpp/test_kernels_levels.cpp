@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/narrow_stochastically.h"
 #include "popsr/kernels/loader.h"
 
 using namespace popsr::kernels;
@@ -82,9 +83,11 @@ TEST_CASE("the levels implement the same operations") {
     const KernelTable& table = kernel_table(level);
     CHECK(level == table.level);
     for (int c = 0; c < kNumComputes; ++c) {
-      for (int op = 0; op < kNumEw; ++op) {
-        CHECK((table.elementwise[op][c] == nullptr) == (first.elementwise[op][c] == nullptr));
-        const bool missing = table.elementwise[op][c] == nullptr;
+      for (int op = 0; op < kNumElementwiseOps; ++op) {
+        CHECK((table.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr) ==
+              (first.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr));
+        const bool missing =
+            table.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr;
         if (c < 2) CHECK_FALSE(missing);
       }
       for (int to = 0; to < kNumComputes; ++to) {
@@ -97,9 +100,10 @@ TEST_CASE("the levels implement the same operations") {
 
 TEST_CASE("elementwise kernels agree, with and without remainder, in place too") {
   const double scalars[2] = {0.75, -3.25};
-  for (int op = 0; op < kNumEw; ++op) {
+  for (int op = 0; op < kNumElementwiseOps; ++op) {
     for (int c = 0; c < kNumComputes; ++c) {
-      if (kernel_table().elementwise[op][c] == nullptr) continue;
+      if (kernel_table().elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr)
+        continue;
       const Bytes a = elements(c, 80, 1 + static_cast<std::uint64_t>(op));
       const Bytes b = elements(c, 80, 1000);
       const std::size_t size = kSizes[c];
@@ -107,10 +111,12 @@ TEST_CASE("elementwise kernels agree, with and without remainder, in place too")
         Bytes out(81 * size * 2, 0xab);
         unsigned char* lo = out.data() + 81 * size;
         const void* in[3] = {a.data() + offset * size, b.data() + offset * size, a.data()};
-        table.elementwise[op][c](out.data() + offset * size, lo, in, n, scalars);
+        table.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c))(out.data() + offset * size,
+                                                                                   lo, in, n, scalars);
         Bytes in_place = a;
         const void* aliased[3] = {in_place.data() + offset * size, b.data() + offset * size, a.data()};
-        table.elementwise[op][c](in_place.data() + offset * size, nullptr, aliased, n, scalars);
+        table.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c))(
+            in_place.data() + offset * size, nullptr, aliased, n, scalars);
         Bytes part(out.begin() + static_cast<std::ptrdiff_t>(offset * size),
                    out.begin() + static_cast<std::ptrdiff_t>((offset + static_cast<std::size_t>(n)) * size));
         Bytes part_in_place(
@@ -126,7 +132,7 @@ TEST_CASE("elementwise kernels agree, with and without remainder, in place too")
 }
 
 TEST_CASE("a result depends on its own operands only") {
-  for (int op = 0; op < kNumEw; ++op) {
+  for (int op = 0; op < kNumElementwiseOps; ++op) {
     for (int c = 0; c < 2; ++c) {
       const Bytes a = elements(c, 64, 5);
       const Bytes b = elements(c, 64, 6);
@@ -134,7 +140,8 @@ TEST_CASE("a result depends on its own operands only") {
       Bytes whole(a.size());
       Bytes single(a.size());
       const void* in[3] = {a.data(), b.data(), b.data()};
-      const auto function = kernel_table().elementwise[op][c];
+      const auto function =
+          kernel_table().elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c));
       function(whole.data(), nullptr, in, 64, scalars);
       for (std::size_t i = 0; i < 64; ++i) {
         const void* other = b.data() + i * kSizes[c];
@@ -209,10 +216,11 @@ TEST_CASE("narrowing and splitting agree for every tail") {
       const auto* h = reinterpret_cast<const float*>(hi.data()) + offset;
       const auto* l = reinterpret_cast<const float*>(lo.data()) + offset;
       auto* narrow = reinterpret_cast<std::uint16_t*>(out.data()) + offset;
-      if (which == 0) t.narrow_bf16(narrow, h, l, n);
-      if (which == 1) t.narrow_f16(narrow, h, l, n);
-      if (which == 2) t.narrow_sr_bf16(narrow, h, l, n, {3, 4}, 5 + offset);
-      if (which == 3) t.narrow_sr_f16(narrow, h, l, n, {3, 4}, 5 + offset);
+      if (which == 0) t.narrow(popsr::FloatFormat::kBf16, narrow, h, l, n);
+      if (which == 1) t.narrow(popsr::FloatFormat::kF16, narrow, h, l, n);
+      if (which == 2)
+        narrow_stochastically(t, popsr::FloatFormat::kBf16, narrow, h, l, n, {3, 4}, 5 + offset);
+      if (which == 3) narrow_stochastically(t, popsr::FloatFormat::kF16, narrow, h, l, n, {3, 4}, 5 + offset);
       if (which == 4) t.split_f64(&out[0], &out[80], reinterpret_cast<const double*>(f64.data()) + offset, n);
       if (which == 5)
         t.split_i64(&out[0], &out[80], reinterpret_cast<const std::int64_t*>(i64.data()) + offset, n);

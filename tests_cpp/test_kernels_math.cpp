@@ -21,16 +21,16 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 template <class T>
-constexpr int column() {
-  return static_cast<int>(sizeof(T) == 4 ? Compute::kF32 : Compute::kF64);
+constexpr Compute column() {
+  return sizeof(T) == 4 ? Compute::kF32 : Compute::kF64;
 }
 
 template <class T>
-std::vector<T> apply(Ew op, const std::vector<T>& a, const std::vector<T>& b) {
+std::vector<T> apply(ElementwiseOp op, const std::vector<T>& a, const std::vector<T>& b) {
   std::vector<T> out(a.size());
   const void* in[2] = {a.data(), b.data()};
-  kernel_table().elementwise[static_cast<int>(op)][column<T>()](out.data(), nullptr, in,
-                                                                static_cast<std::int64_t>(a.size()), nullptr);
+  kernel_table().elementwise(op, column<T>())(out.data(), nullptr, in, static_cast<std::int64_t>(a.size()),
+                                              nullptr);
   return out;
 }
 
@@ -65,7 +65,7 @@ Wide gelu_slope(Wide x) {
 }
 
 template <class T, class Reference>
-void check_bound(const std::string& name, Ew op, const std::vector<T>& x, const std::vector<T>& y,
+void check_bound(const std::string& name, ElementwiseOp op, const std::vector<T>& x, const std::vector<T>& y,
                  double bound, Reference reference) {
   const std::vector<T> got = apply(op, x, y);
   double worst = 0;
@@ -88,15 +88,15 @@ void check_unary(double bound_exp, double bound_log, double bound_tanh, double b
   const double bottom = single ? -105.0 : -747.0;
   const int count = single ? 400000 : 200000;
   for (const auto& x : {dense<T>(bottom, top, count), dense<T>(-2, 2, count), all_binades<T>(count)}) {
-    check_bound("exp", Ew::kExp, x, x, bound_exp, [](Wide v, Wide) { return std::exp(v); });
-    check_bound("tanh", Ew::kTanh, x, x, bound_tanh, [](Wide v, Wide) { return std::tanh(v); });
+    check_bound("exp", ElementwiseOp::kExp, x, x, bound_exp, [](Wide v, Wide) { return std::exp(v); });
+    check_bound("tanh", ElementwiseOp::kTanh, x, x, bound_tanh, [](Wide v, Wide) { return std::tanh(v); });
   }
   for (const auto& x : {dense<T>(0.5, 2, count), dense<T>(0.999, 1.001, count), positive_binades<T>(count)}) {
-    check_bound("log", Ew::kLog, x, x, bound_log, [](Wide v, Wide) { return std::log(v); });
+    check_bound("log", ElementwiseOp::kLog, x, x, bound_log, [](Wide v, Wide) { return std::log(v); });
   }
   const double tail = single ? -11.0 : -23.0;
   for (const auto& x : {dense<T>(tail, 10, count), dense<T>(-1, 1, count), all_binades<T>(count)}) {
-    check_bound("gelu", Ew::kGelu, x, x, bound_gelu, [](Wide v, Wide) { return gelu(v); });
+    check_bound("gelu", ElementwiseOp::kGelu, x, x, bound_gelu, [](Wide v, Wide) { return gelu(v); });
   }
 }
 
@@ -104,10 +104,10 @@ template <class T>
 void check_pow(double bound) {
   const int count = 200000;
   const auto power = [](Wide x, Wide y) { return std::pow(x, y); };
-  check_bound("pow", Ew::kPow, dense<T>(0.0, 4.0, count), dense<T>(-60, 60, count), bound, power);
+  check_bound("pow", ElementwiseOp::kPow, dense<T>(0.0, 4.0, count), dense<T>(-60, 60, count), bound, power);
   const std::vector<T> base = positive_binades<T>(count);
   std::vector<T> exponent = dense<T>(-1, 1, count);
-  check_bound("pow", Ew::kPow, base, exponent, bound, power);
+  check_bound("pow", ElementwiseOp::kPow, base, exponent, bound, power);
   // Results at the limits of the format: y = a / log x with a in the interesting range.
   const double top = sizeof(T) == 4 ? 104.0 : 746.0;
   const std::vector<T> target = dense<T>(-top, top, count);
@@ -115,13 +115,13 @@ void check_pow(double bound) {
     exponent[i] = static_cast<T>(static_cast<Wide>(target[(i * 7919) % target.size()]) /
                                  std::log(static_cast<Wide>(base[i])));
   }
-  check_bound("pow", Ew::kPow, base, exponent, bound, power);
+  check_bound("pow", ElementwiseOp::kPow, base, exponent, bound, power);
   std::vector<T> near_one = dense<T>(0.99, 1.01, count);
   for (std::size_t i = 0; i < near_one.size(); ++i) {
     exponent[i] = static_cast<T>(static_cast<Wide>(target[i]) / std::log(static_cast<Wide>(near_one[i])));
     if (!std::isfinite(exponent[i])) exponent[i] = 3;
   }
-  check_bound("pow", Ew::kPow, near_one, exponent, bound, power);
+  check_bound("pow", ElementwiseOp::kPow, near_one, exponent, bound, power);
 }
 
 template <class T>
@@ -130,32 +130,33 @@ bool same(T a, T b) {
 }
 
 template <class T>
-T one(Ew op, double x, double y = 0) {
+T one(ElementwiseOp op, double x, double y = 0) {
   return apply<T>(op, {static_cast<T>(x)}, {static_cast<T>(y)})[0];
 }
 
 template <class T>
 void check_special_values() {
-  CHECK(same(one<T>(Ew::kExp, kInf), static_cast<T>(kInf)));
-  CHECK(same(one<T>(Ew::kExp, -kInf), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kExp, -0.0), static_cast<T>(1)));
-  CHECK(same(one<T>(Ew::kLog, 0.0), static_cast<T>(-kInf)));
-  CHECK(same(one<T>(Ew::kLog, -0.0), static_cast<T>(-kInf)));
-  CHECK(same(one<T>(Ew::kLog, 1.0), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kLog, kInf), static_cast<T>(kInf)));
-  CHECK(std::isnan(one<T>(Ew::kLog, -1.0)));
-  CHECK(std::isnan(one<T>(Ew::kLog, -kInf)));
-  CHECK(same(one<T>(Ew::kTanh, kInf), static_cast<T>(1)));
-  CHECK(same(one<T>(Ew::kTanh, -kInf), static_cast<T>(-1)));
-  CHECK(same(one<T>(Ew::kTanh, -0.0), static_cast<T>(-0.0)));
-  CHECK(same(one<T>(Ew::kGelu, kInf), static_cast<T>(kInf)));
-  CHECK(same(one<T>(Ew::kGelu, -kInf), static_cast<T>(-0.0)));
-  CHECK(same(one<T>(Ew::kGelu, -0.0), static_cast<T>(-0.0)));
-  CHECK(same(one<T>(Ew::kGeluGrad, kInf, 2), static_cast<T>(2)));
-  CHECK(same(one<T>(Ew::kPowGradBase, 0, 0), static_cast<T>(0)));
-  CHECK(same(one<T>(Ew::kPowGradBase, 3, 2), static_cast<T>(6)));
-  CHECK(same(one<T>(Ew::kPowGradExponent, 0, 0), static_cast<T>(0)));
-  for (const Ew op : {Ew::kExp, Ew::kLog, Ew::kTanh, Ew::kGelu, Ew::kGeluGrad})
+  CHECK(same(one<T>(ElementwiseOp::kExp, kInf), static_cast<T>(kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kExp, -kInf), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kExp, -0.0), static_cast<T>(1)));
+  CHECK(same(one<T>(ElementwiseOp::kLog, 0.0), static_cast<T>(-kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kLog, -0.0), static_cast<T>(-kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kLog, 1.0), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kLog, kInf), static_cast<T>(kInf)));
+  CHECK(std::isnan(one<T>(ElementwiseOp::kLog, -1.0)));
+  CHECK(std::isnan(one<T>(ElementwiseOp::kLog, -kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kTanh, kInf), static_cast<T>(1)));
+  CHECK(same(one<T>(ElementwiseOp::kTanh, -kInf), static_cast<T>(-1)));
+  CHECK(same(one<T>(ElementwiseOp::kTanh, -0.0), static_cast<T>(-0.0)));
+  CHECK(same(one<T>(ElementwiseOp::kGelu, kInf), static_cast<T>(kInf)));
+  CHECK(same(one<T>(ElementwiseOp::kGelu, -kInf), static_cast<T>(-0.0)));
+  CHECK(same(one<T>(ElementwiseOp::kGelu, -0.0), static_cast<T>(-0.0)));
+  CHECK(same(one<T>(ElementwiseOp::kGeluGrad, kInf, 2), static_cast<T>(2)));
+  CHECK(same(one<T>(ElementwiseOp::kPowGradBase, 0, 0), static_cast<T>(0)));
+  CHECK(same(one<T>(ElementwiseOp::kPowGradBase, 3, 2), static_cast<T>(6)));
+  CHECK(same(one<T>(ElementwiseOp::kPowGradExponent, 0, 0), static_cast<T>(0)));
+  for (const ElementwiseOp op : {ElementwiseOp::kExp, ElementwiseOp::kLog, ElementwiseOp::kTanh,
+                                 ElementwiseOp::kGelu, ElementwiseOp::kGeluGrad})
     CHECK(std::isnan(one<T>(op, kNan)));
 }
 
@@ -171,7 +172,7 @@ void check_pow_special_values() {
       const T a = static_cast<T>(x);
       const T b = static_cast<T>(y);
       const Wide expect = std::pow(static_cast<Wide>(a), static_cast<Wide>(b));
-      const T got = one<T>(Ew::kPow, x, y);
+      const T got = one<T>(ElementwiseOp::kPow, x, y);
       INFO(x, " ^ ", y, " = ", got);
       CHECK(ulps(got, expect) <= 2.0);
       if (!std::isnan(got)) CHECK(std::signbit(got) == std::signbit(expect));
@@ -198,9 +199,9 @@ TEST_CASE("pow has the special cases of IEEE 754") {
 TEST_CASE("gelu gradient") {
   const std::vector<double> x = dense<double>(-12, 12, 100000);
   const std::vector<double> dy(x.size(), 1.0);
-  const std::vector<double> got = apply(Ew::kGeluGrad, x, dy);
+  const std::vector<double> got = apply(ElementwiseOp::kGeluGrad, x, dy);
   const std::vector<float> narrow =
-      apply(Ew::kGeluGrad, dense<float>(-12, 12, 100000), std::vector<float>(x.size(), 1));
+      apply(ElementwiseOp::kGeluGrad, dense<float>(-12, 12, 100000), std::vector<float>(x.size(), 1));
   const std::vector<float> narrow_x = dense<float>(-12, 12, 100000);
   double worst = 0;
   double worst_f32 = 0;

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/narrow_stochastically.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 
@@ -31,6 +32,7 @@ struct Format {
                 : static_cast<double>(static_cast<float>(bit_cast<Eigen::half>(bits)));
   }
   bool is_nan(std::uint16_t bits) const { return std::isnan(value(bits)); }
+  popsr::FloatFormat format() const { return bf16 ? popsr::FloatFormat::kBf16 : popsr::FloatFormat::kF16; }
   std::uint16_t infinity() const { return bf16 ? 0x7f80 : 0x7c00; }
 };
 const Format kFormats[] = {{true, 8, -126, 127}, {false, 11, -14, 15}};
@@ -108,15 +110,6 @@ std::uint16_t stochastic(const Format& format, float hi, float lo, std::uint64_t
                                                         : bit_cast<std::uint16_t>(Eigen::half(rounded))));
 }
 
-void narrow_sr(const KernelTable& table, const Format& format, std::vector<std::uint16_t>& out,
-               const std::vector<float>& hi, const std::vector<float>* lo, NoiseKey key,
-               std::uint64_t first) {
-  out.resize(hi.size());
-  const auto function = format.bf16 ? table.narrow_sr_bf16 : table.narrow_sr_f16;
-  function(out.data(), hi.data(), lo != nullptr ? lo->data() : nullptr, static_cast<std::int64_t>(hi.size()),
-           key, first);
-}
-
 void check_stochastic(const std::vector<float>& hi, const std::vector<float>* lo, NoiseKey key,
                       std::uint64_t first) {
   std::vector<std::uint64_t> u(hi.size());
@@ -127,8 +120,10 @@ void check_stochastic(const std::vector<float>& hi, const std::vector<float>* lo
       expect[i] = stochastic(format, hi[i], lo != nullptr ? (*lo)[i] : 0.0F, u[i]);
     }
     for (const std::string& level : available_levels()) {
-      std::vector<std::uint16_t> got;
-      narrow_sr(kernel_table(level), format, got, hi, lo, key, first);
+      std::vector<std::uint16_t> got(hi.size());
+      narrow_stochastically(kernel_table(level), format.format(), got.data(), hi.data(),
+                            lo != nullptr ? lo->data() : nullptr, static_cast<std::int64_t>(hi.size()), key,
+                            first);
       for (std::size_t i = 0; i < hi.size(); ++i) {
         if (format.is_nan(expect[i]) && format.is_nan(got[i])) continue;
         INFO(level, " bf16=", format.bf16, " hi=", hi[i], " lo=", lo != nullptr ? (*lo)[i] : 0.0F,
@@ -172,8 +167,7 @@ TEST_CASE("widening is exact for all 2^16 values") {
   std::vector<float> out(in.size());
   for (const std::string& level : available_levels()) {
     for (const Format& format : kFormats) {
-      const auto widen = format.bf16 ? kernel_table(level).widen_bf16 : kernel_table(level).widen_f16;
-      widen(out.data(), in.data(), 65536);
+      kernel_table(level).widen(format.format(), out.data(), in.data(), 65536);
       for (std::size_t i = 0; i < in.size(); ++i) {
         const double expect = format.value(in[i]);
         if (std::isnan(expect)) {
@@ -201,8 +195,7 @@ TEST_CASE("narrowing to nearest even equals Eigen's") {
   for (const std::string& level : available_levels()) {
     const KernelTable& table = kernel_table(level);
     for (const Format& format : kFormats) {
-      (format.bf16 ? table.narrow_bf16 : table.narrow_f16)(out.data(), in.data(), nullptr,
-                                                           static_cast<std::int64_t>(in.size()));
+      table.narrow(format.format(), out.data(), in.data(), nullptr, static_cast<std::int64_t>(in.size()));
       for (std::size_t i = 0; i < in.size(); ++i) {
         if (std::isnan(in[i])) {
           REQUIRE(format.is_nan(out[i]));
@@ -233,8 +226,7 @@ TEST_CASE("narrowing hi + lo rounds the exact sum once") {
   for (const std::string& level : available_levels()) {
     const KernelTable& table = kernel_table(level);
     for (const Format& format : kFormats) {
-      (format.bf16 ? table.narrow_bf16 : table.narrow_f16)(out.data(), hi.data(), lo.data(),
-                                                           static_cast<std::int64_t>(hi.size()));
+      table.narrow(format.format(), out.data(), hi.data(), lo.data(), static_cast<std::int64_t>(hi.size()));
       for (std::size_t i = 0; i < hi.size(); ++i) {
         if (std::isnan(hi[i])) continue;
         // u = 0 goes away if S is inexact, u = 2^63 iff p > 1/2; equality of p and 1/2 goes to the even

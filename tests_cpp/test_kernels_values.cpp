@@ -25,14 +25,14 @@ constexpr T kMost = std::numeric_limits<T>::max();
 
 /// One element through the table.
 template <class T>
-T run(Ew op, Compute type, T a, T b = 0, double p0 = 0, double p1 = 0) {
+T run(ElementwiseOp op, Compute type, T a, T b = 0, double p0 = 0, double p1 = 0) {
   T out = 0;
   const void* in[2] = {&a, &b};
   const double p[2] = {p0, p1};
-  kernel_table().elementwise[static_cast<int>(op)][static_cast<int>(type)](&out, nullptr, in, 1, p);
+  kernel_table().elementwise(op, type)(&out, nullptr, in, 1, p);
   return out;
 }
-float f32(Ew op, float a, float b = 0, double p0 = 0, double p1 = 0) {
+float f32(ElementwiseOp op, float a, float b = 0, double p0 = 0, double p1 = 0) {
   return run(op, Compute::kF32, a, b, p0, p1);
 }
 
@@ -51,52 +51,52 @@ To cast(Compute from, Compute to, From value) {
 }  // namespace
 
 TEST_CASE("float operations at special values") {
-  CHECK(same(f32(Ew::kMaximum, -0.0F, 0.0F), 0.0F));
-  CHECK(same(f32(Ew::kMaximum, 0.0F, -0.0F), 0.0F));
-  CHECK(same(f32(Ew::kMinimum, 0.0F, -0.0F), -0.0F));
-  CHECK(same(f32(Ew::kMinimum, -0.0F, 0.0F), -0.0F));
-  for (const Ew op : {Ew::kMaximum, Ew::kMinimum}) {
+  CHECK(same(f32(ElementwiseOp::kMaximum, -0.0F, 0.0F), 0.0F));
+  CHECK(same(f32(ElementwiseOp::kMaximum, 0.0F, -0.0F), 0.0F));
+  CHECK(same(f32(ElementwiseOp::kMinimum, 0.0F, -0.0F), -0.0F));
+  CHECK(same(f32(ElementwiseOp::kMinimum, -0.0F, 0.0F), -0.0F));
+  for (const ElementwiseOp op : {ElementwiseOp::kMaximum, ElementwiseOp::kMinimum}) {
     CHECK(std::isnan(f32(op, kNan<float>, 1)));
     CHECK(std::isnan(f32(op, 1, kNan<float>)));
   }
-  CHECK(same(f32(Ew::kRelu, -0.0F), 0.0F));
-  CHECK(same(f32(Ew::kRelu, -3), 0.0F));
-  CHECK(std::isnan(f32(Ew::kRelu, kNan<float>)));
-  CHECK(f32(Ew::kReluGrad, 2, 5) == 5);
-  CHECK(f32(Ew::kReluGrad, 0, 5) == 0);
-  CHECK(f32(Ew::kReluGrad, kNan<float>, 5) == 0);
-  CHECK(f32(Ew::kAbsGrad, -2, 5) == -5);
-  CHECK(f32(Ew::kAbsGrad, -0.0F, 5) == 0);
-  CHECK(f32(Ew::kTanhGrad, 0.5F, 4) == 3);
-  CHECK(same(f32(Ew::kNegate, 0.0F), -0.0F));
-  CHECK(same(f32(Ew::kAbs, -0.0F), 0.0F));
-  CHECK(f32(Ew::kSqrt, 2) == std::sqrt(2.0F));
-  CHECK(std::isnan(f32(Ew::kSqrt, -1)));
-  CHECK(f32(Ew::kScaledAdd, 3, 5, 0.5, -2) == -8.5F);
-  CHECK(f32(Ew::kScale, 3, 0, 0.1) == 3 * 0.1F);
-  CHECK(f32(Ew::kEqualMask, kNan<float>, kNan<float>) == 0);
-  CHECK(f32(Ew::kEqualMask, 0.0F, -0.0F) == 1);
+  CHECK(same(f32(ElementwiseOp::kRelu, -0.0F), 0.0F));
+  CHECK(same(f32(ElementwiseOp::kRelu, -3), 0.0F));
+  CHECK(std::isnan(f32(ElementwiseOp::kRelu, kNan<float>)));
+  CHECK(f32(ElementwiseOp::kReluGrad, 2, 5) == 5);
+  CHECK(f32(ElementwiseOp::kReluGrad, 0, 5) == 0);
+  CHECK(f32(ElementwiseOp::kReluGrad, kNan<float>, 5) == 0);
+  CHECK(f32(ElementwiseOp::kAbsGrad, -2, 5) == -5);
+  CHECK(f32(ElementwiseOp::kAbsGrad, -0.0F, 5) == 0);
+  CHECK(f32(ElementwiseOp::kTanhGrad, 0.5F, 4) == 3);
+  CHECK(same(f32(ElementwiseOp::kNegate, 0.0F), -0.0F));
+  CHECK(same(f32(ElementwiseOp::kAbs, -0.0F), 0.0F));
+  CHECK(f32(ElementwiseOp::kSqrt, 2) == std::sqrt(2.0F));
+  CHECK(std::isnan(f32(ElementwiseOp::kSqrt, -1)));
+  CHECK(f32(ElementwiseOp::kScaledAdd, 3, 5, 0.5, -2) == -8.5F);
+  CHECK(f32(ElementwiseOp::kScale, 3, 0, 0.1) == 3 * 0.1F);
+  CHECK(f32(ElementwiseOp::kEqualMask, kNan<float>, kNan<float>) == 0);
+  CHECK(f32(ElementwiseOp::kEqualMask, 0.0F, -0.0F) == 1);
 }
 
 TEST_CASE("integers wrap and x / 0 = 0") {
-  CHECK(run<std::int8_t>(Ew::kAdd, Compute::kI8, 127, 1) == -128);
-  CHECK(run<std::uint16_t>(Ew::kMul, Compute::kU16, 65535, 65535) == 1);
-  CHECK(run<std::int64_t>(Ew::kSub, Compute::kI64, std::numeric_limits<std::int64_t>::min(), 1) ==
+  CHECK(run<std::int8_t>(ElementwiseOp::kAdd, Compute::kI8, 127, 1) == -128);
+  CHECK(run<std::uint16_t>(ElementwiseOp::kMul, Compute::kU16, 65535, 65535) == 1);
+  CHECK(run<std::int64_t>(ElementwiseOp::kSub, Compute::kI64, std::numeric_limits<std::int64_t>::min(), 1) ==
         kMost<std::int64_t>);
-  CHECK(run<std::int32_t>(Ew::kDiv, Compute::kI32, std::numeric_limits<std::int32_t>::min(), -1) ==
+  CHECK(run<std::int32_t>(ElementwiseOp::kDiv, Compute::kI32, std::numeric_limits<std::int32_t>::min(), -1) ==
         std::numeric_limits<std::int32_t>::min());
-  CHECK(run<std::int32_t>(Ew::kDiv, Compute::kI32, -7, 2) == -3);
-  CHECK(run<std::uint8_t>(Ew::kDiv, Compute::kU8, 7, 0) == 0);
-  CHECK(run<std::int8_t>(Ew::kAbs, Compute::kI8, -128) == -128);
-  CHECK(run<std::uint32_t>(Ew::kNegate, Compute::kU32, 1) == kMost<std::uint32_t>);
-  CHECK(run<std::int32_t>(Ew::kPow, Compute::kI32, -3, 5) == -243);
-  CHECK(run<std::int32_t>(Ew::kPow, Compute::kI32, 0, 0) == 1);
-  CHECK(run<std::int32_t>(Ew::kPow, Compute::kI32, 2, -1) == 0);
-  CHECK(run<std::int32_t>(Ew::kPow, Compute::kI32, -1, -3) == -1);
-  CHECK(run<std::uint64_t>(Ew::kPow, Compute::kU64, 3, 41) ==
+  CHECK(run<std::int32_t>(ElementwiseOp::kDiv, Compute::kI32, -7, 2) == -3);
+  CHECK(run<std::uint8_t>(ElementwiseOp::kDiv, Compute::kU8, 7, 0) == 0);
+  CHECK(run<std::int8_t>(ElementwiseOp::kAbs, Compute::kI8, -128) == -128);
+  CHECK(run<std::uint32_t>(ElementwiseOp::kNegate, Compute::kU32, 1) == kMost<std::uint32_t>);
+  CHECK(run<std::int32_t>(ElementwiseOp::kPow, Compute::kI32, -3, 5) == -243);
+  CHECK(run<std::int32_t>(ElementwiseOp::kPow, Compute::kI32, 0, 0) == 1);
+  CHECK(run<std::int32_t>(ElementwiseOp::kPow, Compute::kI32, 2, -1) == 0);
+  CHECK(run<std::int32_t>(ElementwiseOp::kPow, Compute::kI32, -1, -3) == -1);
+  CHECK(run<std::uint64_t>(ElementwiseOp::kPow, Compute::kU64, 3, 41) ==
         36472996377170786403ULL % 0xffffffffffffffffULL);
-  CHECK(run<std::int16_t>(Ew::kScale, Compute::kI16, 7, 0, -2.9) == -14);
-  CHECK(run<std::uint8_t>(Ew::kMaximum, Compute::kBool, 0, 1) == 1);
+  CHECK(run<std::int16_t>(ElementwiseOp::kScale, Compute::kI16, 7, 0, -2.9) == -14);
+  CHECK(run<std::uint8_t>(ElementwiseOp::kMaximum, Compute::kBool, 0, 1) == 1);
 }
 
 TEST_CASE("the remainder of an addition is exact") {
@@ -116,7 +116,7 @@ TEST_CASE("the remainder of an addition is exact") {
   const auto n = static_cast<std::int64_t>(a.size());
   std::vector<float> hi(a.size()), lo(a.size());
   const void* in[2] = {a.data(), b.data()};
-  kernel_table().elementwise[static_cast<int>(Ew::kSub)][0](hi.data(), lo.data(), in, n, nullptr);
+  kernel_table().elementwise(ElementwiseOp::kSub, Compute::kF32)(hi.data(), lo.data(), in, n, nullptr);
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double exact = static_cast<double>(a[i]) - static_cast<double>(b[i]);
     REQUIRE(same(hi[i], a[i] - b[i]));

@@ -13,6 +13,7 @@
 #include "sr_cases.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 namespace {
 
@@ -20,7 +21,7 @@ namespace {
 // -----------------------------------------------------------------------------------------------------
 
 std::vector<std::uint64_t> value_bits(const KernelTable& table, const sr_cases::Buffers& buffers,
-                                      SrFormat format, NoiseKey key) {
+                                      FloatFormat format, NoiseKey key) {
   SrValueAdd call;
   call.x = buffers.call.in[0];
   call.y = buffers.call.in[1];
@@ -32,7 +33,7 @@ std::vector<std::uint64_t> value_bits(const KernelTable& table, const sr_cases::
   return u;
 }
 
-std::vector<std::uint64_t> value_add(const KernelTable& table, sr_cases::Buffers& buffers, SrFormat format,
+std::vector<std::uint64_t> value_add(const KernelTable& table, sr_cases::Buffers& buffers, FloatFormat format,
                                      NoiseKey key, bool biased, bool stream) {
   SrValueAdd call;
   call.x = buffers.call.in[0];
@@ -48,7 +49,7 @@ std::vector<std::uint64_t> value_add(const KernelTable& table, sr_cases::Buffers
 }
 
 /// The greatest distance from 1/2 of the chance that a bit of U flips with a bit of an operand.
-double worst_avalanche(SrFormat format, std::mt19937_64& random) {
+double worst_avalanche(FloatFormat format, std::mt19937_64& random) {
   constexpr std::size_t kPairs = 20000;
   const int bits = sr_oracle::format_of(format).bits;
   sr_cases::Case test = sr_cases::random_case(random, SrOp::kAdd, format, format, kPairs);
@@ -90,7 +91,7 @@ struct ReferenceStep {
   }
 };
 
-std::uint64_t rounded(SrOp op, double x, double y, SrFormat format, std::uint64_t u) {
+std::uint64_t rounded(SrOp op, double x, double y, FloatFormat format, std::uint64_t u) {
   SrRounding rounding;
   rounding.format = format;
   const double in[3] = {x, y, 0.0};
@@ -114,7 +115,7 @@ SrAdamw sample_step() {
   return step;
 }
 
-std::vector<std::uint64_t> sample(SrFormat format, std::size_t n, bool positive, std::mt19937_64& random) {
+std::vector<std::uint64_t> sample(FloatFormat format, std::size_t n, bool positive, std::mt19937_64& random) {
   std::vector<std::uint64_t> bits;
   for (std::size_t i = 0; i < n; ++i) {
     const double x = std::ldexp(static_cast<double>(random() % 1000) - 500.0, -9);
@@ -124,7 +125,7 @@ std::vector<std::uint64_t> sample(SrFormat format, std::size_t n, bool positive,
 }
 
 template <class T>
-void check_adamw(const SrFormat (&formats)[4], std::mt19937_64& random) {
+void check_adamw(const FloatFormat (&formats)[4], std::mt19937_64& random) {
   constexpr std::size_t kElements = 1500;
   std::vector<std::uint64_t> in[4];
   for (int a = 0; a < 4; ++a) in[a] = sample(formats[a], kElements, a == 3, random);
@@ -166,7 +167,7 @@ void check_adamw(const SrFormat (&formats)[4], std::mt19937_64& random) {
 TEST_CASE("sr: the value form rounds by the bits of the pair's hash, at every level") {
   std::mt19937_64 random(30);
   const NoiseKey key = {11, 13};
-  for (const SrFormat format : sr_cases::kFormats) {
+  for (const FloatFormat format : sr_cases::kFormats) {
     sr_cases::Case test = sr_cases::random_case(random, SrOp::kAdd, format, format, 4000);
     sr_cases::keep_near_one(random, test);
     for (int i = 0; i < 500; ++i)
@@ -189,7 +190,8 @@ TEST_CASE("sr: the value form rounds by the bits of the pair's hash, at every le
 
 TEST_CASE("sr: the hash of a pair is symmetric, depends on the key, and avalanches") {
   std::mt19937_64 random(31);
-  for (const SrFormat format : {SrFormat::kF64, SrFormat::kF32, SrFormat::kBf16, SrFormat::kE5m2}) {
+  for (const FloatFormat format :
+       {FloatFormat::kF64, FloatFormat::kF32, FloatFormat::kBf16, FloatFormat::kE5m2}) {
     CAPTURE(static_cast<int>(format));
     sr_cases::Case test = sr_cases::random_case(random, SrOp::kAdd, format, format, 1000);
     const auto u = value_bits(kernel_table(), sr_cases::Buffers(test), format, {1, 2});
@@ -198,13 +200,13 @@ TEST_CASE("sr: the hash of a pair is symmetric, depends on the key, and avalanch
     std::swap(test.in[0], test.in[1]);
     CHECK(value_bits(kernel_table(), sr_cases::Buffers(test), format, {1, 2}) == u);
     // 4096 proportions of 20,000: five standard errors of one are 0.018.
-    if (format != SrFormat::kE5m2) CHECK(worst_avalanche(format, random) < 0.025);
+    if (format != FloatFormat::kE5m2) CHECK(worst_avalanche(format, random) < 0.025);
   }
 }
 
 TEST_CASE("sr: AdamW rounds w + update and both moments as the oracle does") {
   std::mt19937_64 random(32);
-  using F = SrFormat;
+  using F = FloatFormat;
   check_adamw<float>({F::kBf16, F::kBf16, F::kF32, F::kF32}, random);
   check_adamw<float>({F::kF16, F::kF32, F::kBf16, F::kF32}, random);
   check_adamw<float>({F::kF32, F::kF32, F::kF32, F::kF32}, random);
@@ -215,12 +217,12 @@ TEST_CASE("sr: AdamW rounds w + update and both moments as the oracle does") {
 
 TEST_CASE("sr: a running sum rounds at each step, lanes do not meet") {
   std::mt19937_64 random(33);
-  for (const SrFormat format : sr_cases::kFormats) {
+  for (const FloatFormat format : sr_cases::kFormats) {
     std::vector<unsigned char> rows[SrFold::kLanes];
     SrFold fold;
     fold.rounding.format = format;
     fold.rounding.key = {8, 9};
-    fold.format = SrFormat::kBf16;
+    fold.format = FloatFormat::kBf16;
     fold.lanes = 5;
     fold.n = 600;
     std::vector<std::uint64_t> expect;

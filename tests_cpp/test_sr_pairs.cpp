@@ -12,6 +12,7 @@
 #include "sr_pairs.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 namespace {
 
@@ -20,7 +21,7 @@ constexpr std::int64_t kCodes = 65536;
 /// One x with every y of 16 bits, drawn by position; how many results differ from the oracle's.
 class Sweep {
  public:
-  Sweep(const KernelTable& table, SrFormat format)
+  Sweep(const KernelTable& table, FloatFormat format)
       : table_(table),
         format_(format),
         f_(sr_oracle::format_of(format)),
@@ -73,7 +74,7 @@ class Sweep {
   }
 
   const KernelTable& table_;
-  SrFormat format_;
+  FloatFormat format_;
   sr_oracle::Format f_;
   std::vector<std::uint16_t> x_, y_, out_;
   std::vector<std::uint64_t> u_;
@@ -82,7 +83,7 @@ class Sweep {
 
 /// Random pairs whose exponents are near each other or far apart.
 template <class Bits>
-std::int64_t random_differences(const KernelTable& table, SrFormat format, std::int64_t pairs,
+std::int64_t random_differences(const KernelTable& table, FloatFormat format, std::int64_t pairs,
                                 std::uint64_t seed) {
   constexpr std::size_t kChunk = 1 << 16;
   const sr_oracle::Format f = sr_oracle::format_of(format);
@@ -125,7 +126,7 @@ std::int64_t random_differences(const KernelTable& table, SrFormat format, std::
 
 TEST_CASE("sr: the oracle of pairs agrees with the oracle of everything") {
   std::mt19937_64 random(6);
-  for (const SrFormat format : sr_cases::kFormats) {
+  for (const FloatFormat format : sr_cases::kFormats) {
     const sr_oracle::Format f = sr_oracle::format_of(format);
     for (int i = 0; i < 5000; ++i) {
       const std::uint64_t x = sr_cases::random_bits(random, format);
@@ -141,8 +142,8 @@ TEST_CASE("sr: the oracle of pairs agrees with the oracle of everything") {
 }
 
 TEST_CASE("sr: all pairs of every 8-bit format, every mode and overflow") {
-  for (const SrFormat format :
-       {SrFormat::kE4m3fn, SrFormat::kE5m2, SrFormat::kE4m3fnuz, SrFormat::kE5m2fnuz}) {
+  for (const FloatFormat format :
+       {FloatFormat::kE4m3fn, FloatFormat::kE5m2, FloatFormat::kE4m3fnuz, FloatFormat::kE5m2fnuz}) {
     sr_cases::Case test;
     test.rounding.format = test.formats[0] = test.formats[1] = format;
     test.rounding.key = {7, 7};
@@ -168,7 +169,7 @@ TEST_CASE("sr: all pairs of every 8-bit format, every mode and overflow") {
 }
 
 TEST_CASE("sr: bf16 and fp16, every y beside a stratified choice of x") {
-  for (const SrFormat format : {SrFormat::kBf16, SrFormat::kF16}) {
+  for (const FloatFormat format : {FloatFormat::kBf16, FloatFormat::kF16}) {
     for (const std::string& level : available_levels()) {
       Sweep sweep(kernel_table(level), format);
       const int stride = level == "v2" ? 8191 : 1021;
@@ -184,13 +185,13 @@ TEST_CASE("sr: bf16 and fp16, every y beside a stratified choice of x") {
 TEST_CASE("sr: random pairs of fp32 and fp64") {
   for (const std::string& level : available_levels()) {
     CAPTURE(level);
-    CHECK(random_differences<std::uint32_t>(kernel_table(level), SrFormat::kF32, 1 << 19, 9) == 0);
-    CHECK(random_differences<std::uint64_t>(kernel_table(level), SrFormat::kF64, 1 << 19, 10) == 0);
+    CHECK(random_differences<std::uint32_t>(kernel_table(level), FloatFormat::kF32, 1 << 19, 9) == 0);
+    CHECK(random_differences<std::uint64_t>(kernel_table(level), FloatFormat::kF64, 1 << 19, 10) == 0);
   }
 }
 
 TEST_CASE("sr slow: all 2^32 pairs of bf16 and of fp16" * doctest::skip()) {
-  for (const SrFormat format : {SrFormat::kBf16, SrFormat::kF16}) {
+  for (const FloatFormat format : {FloatFormat::kBf16, FloatFormat::kF16}) {
     Sweep sweep(kernel_table(), format);
     std::int64_t differences = 0;
     for (int x = 0; x < kCodes; ++x) differences += sweep.drawn(static_cast<std::uint16_t>(x));
@@ -200,6 +201,6 @@ TEST_CASE("sr slow: all 2^32 pairs of bf16 and of fp16" * doctest::skip()) {
 }
 
 TEST_CASE("sr slow: 10^8 random pairs of fp32 and of fp64" * doctest::skip()) {
-  CHECK(random_differences<std::uint32_t>(kernel_table(), SrFormat::kF32, 100'000'000, 11) == 0);
-  CHECK(random_differences<std::uint64_t>(kernel_table(), SrFormat::kF64, 100'000'000, 12) == 0);
+  CHECK(random_differences<std::uint32_t>(kernel_table(), FloatFormat::kF32, 100'000'000, 11) == 0);
+  CHECK(random_differences<std::uint64_t>(kernel_table(), FloatFormat::kF64, 100'000'000, 12) == 0);
 }

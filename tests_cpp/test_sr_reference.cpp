@@ -5,16 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "kernels/narrow_stochastically.h"
 #include "popsr/kernels/loader.h"
 #include "sr_cases.h"
 #include "sr_reference.h"
 
 using namespace popsr::kernels;
+using popsr::FloatFormat;
 
 TEST_CASE("sr: sums are those of the scalar specification, bit for bit") {
   std::mt19937_64 random(20);
-  for (const SrFormat to : sr_cases::kFormats) {
-    for (const SrFormat from : sr_cases::kFormats) {
+  for (const FloatFormat to : sr_cases::kFormats) {
+    for (const FloatFormat from : sr_cases::kFormats) {
       sr_cases::Case test = sr_cases::random_case(random, SrOp::kAdd, to, from, 1200);
       if (random() % 2 == 0) sr_cases::keep_near_one(random, test);
       const std::vector<std::uint64_t> u = sr_cases::drawn(test);
@@ -41,15 +43,14 @@ TEST_CASE("sr: sums are those of the scalar specification, bit for bit") {
 TEST_CASE("sr: casts and sums go through the simulator's narrowing of 16-bit formats") {
   std::mt19937_64 random(21);
   const KernelTable& table = kernel_table();
-  for (const SrFormat to : {SrFormat::kBf16, SrFormat::kF16}) {
-    sr_cases::Case test = sr_cases::random_case(random, SrOp::kCast, to, SrFormat::kF32, 3000);
+  for (const FloatFormat to : {FloatFormat::kBf16, FloatFormat::kF16}) {
+    sr_cases::Case test = sr_cases::random_case(random, SrOp::kCast, to, FloatFormat::kF32, 3000);
     std::vector<float> hi;
     for (const std::uint64_t bits : test.in[0])
-      hi.push_back(static_cast<float>(sr_oracle::decode(SrFormat::kF32, bits)));
+      hi.push_back(static_cast<float>(sr_oracle::decode(FloatFormat::kF32, bits)));
     std::vector<std::uint16_t> narrowed(test.n());
-    const auto narrow = to == SrFormat::kBf16 ? table.narrow_sr_bf16 : table.narrow_sr_f16;
-    narrow(narrowed.data(), hi.data(), nullptr, static_cast<std::int64_t>(test.n()), test.rounding.key,
-           test.rounding.first);
+    narrow_stochastically(table, to, narrowed.data(), hi.data(), nullptr, static_cast<std::int64_t>(test.n()),
+                          test.rounding.key, test.rounding.first);
     const std::vector<std::uint64_t> got = sr_cases::run(table, test, false);
     for (std::size_t i = 0; i < test.n(); ++i) {
       CAPTURE(hi[i]);

@@ -8,26 +8,40 @@ from itertools import pairwise
 
 import numpy as np
 from helpers import FLOAT8, Array, np_dtype
+from sr_oracle import FORMATS, Format
 
 NAN = 0x80
+"""Of the formats without negative zero."""
+
+
+def form(name: str) -> Format:
+    """The definition of a dtype's format."""
+    return FORMATS[np_dtype(name).name]
+
+
+def overflow(name: str) -> int:
+    """Of infinity and of what is too large."""
+    infinity = form(name).infinity
+    return form(name).nan if infinity is None else infinity
 
 
 @cache
 def magnitudes(name: str) -> tuple[Fraction, ...]:
-    """The values of codes 0 to 127, and the one that a larger format would have next."""
-    mantissa_bits, bias = (3, 8) if name == "float8_143" else (2, 16)
+    """The values of the finite codes, and the one that a larger format would have next."""
+    of = form(name)
     values = []
-    for code in range(129):
-        exponent, mantissa = divmod(code, 2**mantissa_bits)
+    for code in range(of.max_code + 2):
+        exponent, mantissa = divmod(code, 2**of.fraction_bits)
         hidden = 0 if exponent == 0 else 1
-        significand = Fraction(mantissa, 2**mantissa_bits) + hidden
-        values.append(significand * Fraction(2) ** (max(exponent, 1) - bias))
+        significand = Fraction(mantissa, 2**of.fraction_bits) + hidden
+        values.append(significand * Fraction(2) ** (max(exponent, 1) - of.bias))
     return tuple(values)
 
 
 def value_of(bits: int, name: str) -> Fraction | None:
-    """None for NaN."""
-    if bits == NAN:
+    """None for NaN and infinity."""
+    of = form(name)
+    if bits & 0x7F > of.max_code or bits == of.nan:
         return None
     return magnitudes(name)[bits & 0x7F] * (-1 if bits & 0x80 else 1)
 
@@ -36,8 +50,13 @@ def value_of(bits: int, name: str) -> Fraction | None:
 def values(name: str) -> Array:
     """The values of all 256 codes, exactly as float64."""
     exact = [value_of(bits, name) for bits in range(256)]
-    found = np.array([np.nan if value is None else float(value) for value in exact])
     assert all(value is None or Fraction(float(value)) == value for value in exact)
+    found = np.array([np.nan if value is None else float(value) for value in exact])
+    of = form(name)
+    if of.infinity is not None:
+        found[of.infinity], found[of.infinity | 0x80] = np.inf, -np.inf
+    if of.negative_zero:
+        found[0x80] = -0.0
     return found
 
 
@@ -57,9 +76,10 @@ def nearest(x: Array, name: str, *, nan_on_overflow: bool = True) -> Array:
     below = np.searchsorted(middle, magnitude)  # ties: the lower one
     tie = magnitude == middle[np.minimum(below, len(middle) - 1)]
     code = below + (tie & (below % 2 == 1))
-    code = np.where(code > 127, NAN if nan_on_overflow else 127, code)
-    code = np.where(np.isfinite(x), code, NAN)
-    negative = np.signbit(x) & (code != 0) & (code != NAN)
+    of = form(name)
+    code = np.where(code > of.max_code, overflow(name) if nan_on_overflow else of.max_code, code)
+    code = np.where(np.isfinite(x), code, np.where(np.isnan(x), of.nan, overflow(name)))
+    negative = np.signbit(x) & (of.negative_zero | (code != 0) & (code != of.nan))
     return (code + 128 * negative).astype(np.uint8)
 
 
@@ -71,5 +91,5 @@ def to_float8(x: Array, name: str) -> Array:
 
 def from_float8(x: Array) -> Array:
     """The numbers as float64."""
-    name = FLOAT8[x.dtype == np_dtype(FLOAT8[1])]
+    (name,) = (name for name in FLOAT8 if x.dtype == np_dtype(name))
     return np.asarray(values(name)[x.view(np.uint8)])

@@ -23,7 +23,7 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = FLOATS + INTS
 NUMBERS_AND_BOOL = (*NUMBERS, "bool")  # of what ops read values; others are only moved
-FLOAT8 = ("float8_143", "float8_152")
+FLOAT8 = tuple(name for name in popsr.dtypes.__all__ if name.startswith("float8"))
 ALL_DTYPES = (*NUMBERS_AND_BOOL, *FLOAT8)
 
 
@@ -40,6 +40,11 @@ def np_dtype(name: str) -> np.dtype[Any]:
 def plain(array: Array) -> Array:
     """The same bits as array with arithmetic: what sessions return as float8 is structured."""
     return array if array.dtype.names is None else array.view(np_dtype(array.dtype.names[0]))
+
+
+def codes(array: Array) -> Array:
+    """The bits of float8 data, of any of its forms."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape)
 
 
 # --- comparison -----------------------------------------------------------------------------------------------------

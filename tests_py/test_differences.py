@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, evaluate, make_variable
+from helpers import FLOAT8, assert_same_bits, evaluate, make_variable, np_dtype
 
 import popsr
 from popsr import ops
@@ -236,6 +236,6 @@ def test_partial_sums_are_float32(name: str) -> None:
 def test_torch_has_all_types() -> None:
     torch = pytest.importorskip("torch")
     names = {"uint16": "uint16", "uint32": "uint32", "uint64": "uint64"}
-    names |= {"float8_143": "float8_e4m3fnuz", "float8_152": "float8_e5m2fnuz"}
+    names |= {name: np_dtype(name).name for name in FLOAT8}
     for name, other in names.items():
         assert popsr.dtypes.dtype.from_name(name).as_torch() is getattr(torch, other)

@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from float8_oracle import NAN, magnitudes, midpoints, nearest, value_of, values
-from helpers import FLOAT8, FLOATS, Array, dtype, np_dtype
+from float8_oracle import NAN, form, magnitudes, midpoints, nearest, overflow, value_of, values
+from helpers import FLOAT8, FLOATS, Array, codes, dtype, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +17,13 @@ import popsr
 from popsr import dtypes, errors, fp8_utils
 
 ALL_HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
+# Exponent of the least number, and the greatest one.
+LIMITS = {
+    "float8_e4m3fn": (-9, 448),
+    "float8_e5m2": (-16, 57344),
+    "float8_e4m3fnuz": (-10, 240),
+    "float8_e5m2fnuz": (-17, 57344),
+}
 SCALES = (-40, -31, -17, -8, -3, -1, 0, 1, 4, 9, 16, 31, 40)
 
 
@@ -25,7 +32,7 @@ def encode(x: Array, name: str, scale: int = 0, nan_on_overflow: bool = True) ->
     data = fp8_utils.host_pow2scale_cast_to_fp8(x, dtype(name), scale, nan_on_overflow)
     assert data.dtype == dtype(name).as_numpy()
     assert data.shape == x.shape
-    return data[name]
+    return codes(data)
 
 
 def decode(bits: Array, name: str, to: popsr.dtype = popsr.float64, scale: int = 0) -> Array:
@@ -43,10 +50,12 @@ def test_the_definition_is_that_of_ml_dtypes(name: str) -> None:
     """Bit for bit, all 256 codes; the facts that the formats are named after."""
     theirs = np.arange(256, dtype=np.uint8).view(np_dtype(name)).astype(np.float64)
     assert np.array_equal(values(name), theirs, equal_nan=True)
-    least, largest = {"float8_143": (-10, 240), "float8_152": (-17, 57344)}[name]
+    assert np.array_equal(np.signbit(values(name)), np.signbit(theirs) & ~np.isnan(theirs))
+    least, largest = LIMITS[np_dtype(name).name]
     assert value_of(1, name) == Fraction(2) ** least
-    assert value_of(0x7F, name) == largest
-    assert [bits for bits in range(256) if value_of(bits, name) is None] == [NAN]
+    assert value_of(form(name).max_code, name) == largest
+    if not form(name).negative_zero:
+        assert [bits for bits in range(256) if value_of(bits, name) is None] == [NAN]
 
 
 @pytest.mark.parametrize("name", FLOAT8)
@@ -59,6 +68,7 @@ def test_every_code_is_decoded(name: str, to: str, scale: int) -> None:
     assert got.dtype == expect.dtype
     assert np.array_equal(got.astype(np.float64), expect.astype(np.float64), equal_nan=True)
     assert not np.any(np.signbit(got.astype(np.float64)[:1])), "zero is positive"
+    assert np.array_equal(np.signbit(got.astype(np.float64)[0x80:0x81]), np.signbit(values(name)[0x80:0x81]))
 
 
 @pytest.mark.parametrize("name", FLOAT8)
@@ -86,13 +96,13 @@ def test_midpoints_go_to_even_and_their_neighbours_do_not(name: str, source: Any
     assert np.array_equal(middle, midpoints(name))
     for scale in (-25, 0, 12):
         x = np.ldexp(middle, scale)
-        codes = np.arange(len(middle))
-        assert np.array_equal(encode(x, name, -scale, False), np.minimum(codes + codes % 2, 127))
+        codes, most = np.arange(len(middle)), form(name).max_code
+        assert np.array_equal(encode(x, name, -scale, False), np.minimum(codes + codes % 2, most))
         below, above = np.nextafter(x, source(0)), np.nextafter(x, source(np.inf))
         assert np.array_equal(encode(below, name, -scale, False), codes)
-        assert np.array_equal(encode(above, name, -scale, False), np.minimum(codes + 1, 127))
+        assert np.array_equal(encode(above, name, -scale, False), np.minimum(codes + 1, most))
         assert np.array_equal(encode(-above, name, -scale)[:-1], codes[:-1] + 129)
-        assert encode(-above, name, -scale)[-1] == NAN
+        assert encode(-above, name, -scale)[-1] == overflow(name) | 0x80
 
 
 @given(
@@ -105,17 +115,25 @@ def test_midpoints_go_to_even_and_their_neighbours_do_not(name: str, source: Any
 def test_any_float_at_any_scale(x: float, scale: int, name: str, nan_on_overflow: bool) -> None:
     """Also where neither the number nor the product is a float64 near 1: compared as fractions."""
     got = int(encode(np.array(x), name, scale, nan_on_overflow))
-    if not np.isfinite(x):
-        assert got == NAN
+    of, negative = form(name), bool(np.signbit(x))
+    if np.isnan(x):
+        assert got & ~(0x80 if of.negative_zero else 0) == of.nan
+        return
+    if np.isinf(x):
+        assert got == overflow(name) | 0x80 * negative
         return
     exact = abs(Fraction(x)) * Fraction(2) ** scale
-    table = magnitudes(name)
-    code = min(range(129), key=lambda i: (abs(table[i] - exact), i % 2)) if exact < table[128] else 128
-    code = code if code < 128 else NAN if nan_on_overflow else 127
-    assert got == (code | 0x80 if x < 0 and code != 0 else code)
+    table, beyond = magnitudes(name), of.max_code + 1
+    code = (
+        min(range(beyond + 1), key=lambda i: (abs(table[i] - exact), i % 2))
+        if exact < table[beyond]
+        else beyond
+    )
+    code = code if code < beyond else overflow(name) if nan_on_overflow else of.max_code
+    assert got == (code | 0x80 if negative and (of.negative_zero or code != 0) else code)
 
 
-@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("name", ["float8_143", "float8_152"])
 def test_the_cases_that_popxl_documents(name: str) -> None:
     assert encode(np.float32([0.75]), "float8_143")[0] == 0x3C
     assert encode(np.float32([0.25]), "float8_152")[0] == 0x38
@@ -131,7 +149,9 @@ def test_the_cases_that_popxl_documents(name: str) -> None:
 def test_conversion_and_back_is_the_identity_on_float8(name: str) -> None:
     bits = np.arange(256, dtype=np.uint8)
     for scale in (-9, 0, 13):
-        assert np.array_equal(encode(decode(bits, name, popsr.float32, -scale), name, scale), bits)
+        got = encode(decode(bits, name, popsr.float32, -scale), name, scale)
+        assert np.array_equal(got, np.where(np.isnan(values(name)), got, bits))
+        assert np.all(np.isnan(values(name)[got[np.isnan(values(name))]]))
 
 
 @pytest.mark.parametrize("name", FLOAT8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,28 +12,19 @@ from popsr._float_environment import in_default_environment
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["FLOAT8", "NAN", "Format", "decode", "encode", "float8_of", "has_values"]
+__all__ = ["FLOAT8", "FLOAT8_NAMES", "decode", "encode", "float8_of", "has_values"]
 
-NAN = 0x80
-"""The one NaN. There is no negative zero and no infinity."""
-
-_MOST = 0x7F  # the largest magnitude
 _CHUNK = 1 << 15  # elements whose temporaries fit into a cache
 _FAR = 300  # so many powers of two are beyond every float8
 
-
-class Format(NamedTuple):
-    """How 8 bits are shared: one of sign, then these."""
-
-    exponent_bits: int
-    mantissa_bits: int
-    bias: int
-
-
-FLOAT8: dict[dtypes.dtype, Format] = {
-    dtypes.float8_143: Format(4, 3, 8),
-    dtypes.float8_152: Format(5, 2, 16),
+FLOAT8: dict[dtypes.dtype, dtypes.FloatFormat] = {
+    kind: kind._format
+    for kind in dtypes.dtype._all.values()
+    if kind._format is not None and kind.as_numpy().itemsize == 1
 }
+
+FLOAT8_NAMES = " or ".join(", ".join(kind.name for kind in FLOAT8).rsplit(", ", 1))
+"""For messages."""
 
 
 def float8_of(array: Array) -> dtypes.dtype | None:
@@ -43,7 +34,7 @@ def float8_of(array: Array) -> dtypes.dtype | None:
 
 
 def has_values(array: Array) -> bool:
-    """Is it an array of wider floats?"""
+    """True for an array of wider floats."""
     kind = dtypes.dtype._of_numpy(array.dtype)
     return kind is not None and kind.is_floating_point and kind not in FLOAT8
 
@@ -56,8 +47,8 @@ def encode(values: Array, to: dtypes.dtype, log2_scale: int, nan_on_overflow: bo
         values: wider floats, any shape.
         to: the float8 type.
         log2_scale: any int.
-        nan_on_overflow: finite values that round beyond the largest float8 become NaN, else the largest. Infinities
-            and NaN become NaN anyway.
+        nan_on_overflow: finite values that round beyond the largest float8 become infinite, or NaN where the format
+            has no infinity; else the largest. What is infinite becomes so anyway.
     Returns:
         Structured array of the shape of ``values``.
     """
@@ -70,7 +61,7 @@ def encode(values: Array, to: dtypes.dtype, log2_scale: int, nan_on_overflow: bo
     return bits.view(to.as_numpy()).reshape(values.shape)
 
 
-def _round(x: Array, to: Format, shift: int, nan_on_overflow: bool) -> Array:
+def _round(x: Array, to: dtypes.FloatFormat, shift: int, nan_on_overflow: bool) -> Array:
     fraction, exponent = np.frexp(np.abs(x))  # |x| = fraction * 2^exponent, 0.5 <= fraction < 1
     finite = np.isfinite(x)
     fraction = np.where(finite, fraction, 0.0)
@@ -78,21 +69,25 @@ def _round(x: Array, to: Format, shift: int, nan_on_overflow: bool) -> Array:
     field = np.maximum(exponent - 1 + to.bias, 1)  # of the result: 1 for the least normals and all subnormals
     steps = np.rint(np.ldexp(fraction, exponent - field + to.bias + to.mantissa_bits))  # of its last place
     code = ((field - 1) << to.mantissa_bits) + steps.astype(np.int32)
-    code = np.where(code > _MOST, NAN if nan_on_overflow else _MOST, code)
-    code = np.where(finite, code, NAN)
-    negative = np.signbit(x) & (code != 0)
+    code = np.where(code > to.max_code, to.inf_code if nan_on_overflow else to.max_code, code)
+    code = np.where(finite, code, np.where(np.isnan(x), to.nan_code, to.inf_code))
+    negative = np.signbit(x) & (to.negative_zero | (code != 0))
     return np.asarray(code | np.where(negative, 0x80, 0), np.uint8)
 
 
 @cache
-def _values(of: Format) -> Array:
+def _values(of: dtypes.FloatFormat) -> Array:
     """The value of each of the 256 bit patterns, as float64."""
     bits = np.arange(256)
-    field, mantissa = (bits & 0x7F) >> of.mantissa_bits, bits & ((1 << of.mantissa_bits) - 1)
+    code = bits & 0x7F
+    field, mantissa = code >> of.mantissa_bits, code & ((1 << of.mantissa_bits) - 1)
     steps = np.where(field == 0, mantissa, mantissa + (1 << of.mantissa_bits))
     magnitude = np.ldexp(steps.astype(np.float64), np.maximum(field, 1) - of.bias - of.mantissa_bits)
-    values: Array = np.where(bits >= NAN, -magnitude, magnitude)
-    values[NAN] = np.nan
+    magnitude[code > of.max_code] = np.nan
+    if of.inf_code != of.nan_code:
+        magnitude[code == of.inf_code] = np.inf
+    values: Array = np.where(bits >= 0x80, -magnitude, magnitude)
+    values[of.nan_code] = np.nan
     values.flags.writeable = False
     return values
 

@@ -34,7 +34,8 @@ def group_data(
         dtype: element type. Default: that of the data.
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``.
-        nan_on_overflow: of floats that become float8: what is too large becomes NaN, else the largest float8.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN, or infinite where the type has
+            infinity; else the largest float8.
         num_groups: number of groups.
     Returns:
         A copy of the data, or the memory-mapped array itself.

@@ -19,7 +19,7 @@ _INTRODUCTION = """# The ops
 Written by `python -m popsr ops --markdown`; do not edit.
 
 - dtypes: of all operands, or of each. *floats* are float16, bfloat16, float32 and float64, *ints* those of 8 to 64 bits
-  with and without sign, *numbers* both, *float8* float8_143 and float8_152, *all* these and bool.
+  with and without sign, *numbers* both, *float8* those of 8 bits, *all* these and bool.
 - gradient: *yes*; *zeros*; *none*: the op passes no gradient on, which is an error if one is required there;
   *throws*: differentiating a graph that passes a gradient through it is an error.
 - replicas agree on it: where the output is bitwise the same. *Meet of inputs*: on replicas that agree on all of them.

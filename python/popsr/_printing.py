@@ -60,7 +60,7 @@ class _Form:
     def text(self, value: np.ndarray[Any, Any], used: int) -> str:
         """The value; ``used`` characters stand before it on its first line."""
         kind = dtype.as_dtype(value.dtype)
-        if kind.as_ml_dtypes().kind == "V":
+        if kind._is_foreign:
             value = value.view(kind.as_ml_dtypes()).astype(np.float32)
         summarised = 0 < self.summarise_threshold < value.size
         edge = self.edge_items if summarised else None

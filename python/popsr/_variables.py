@@ -179,7 +179,8 @@ def variable(
         replica_grouping: replicas of a group start with the same value. Default: one group of all.
         retrieval_mode: what the host reads: the first replica of each group (default), or all replicas.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
-        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN, or infinite where the type has
+            infinity (default); else the largest float8.
         variable_settings: PopART's form of ``replica_grouping`` and ``retrieval_mode``.
     Raises:
         GraphError: another graph than the main graph is current.

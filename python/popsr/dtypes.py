@@ -6,11 +6,12 @@ This module defines ``bool`` and ``float``: import the module, not its names.
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
+from popsr import _core
 from popsr._shown import shown
 from popsr._suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
@@ -41,18 +42,29 @@ __all__ = [
     "uint64",
 ]
 
-np_dtype_float8_143 = np.dtype([("float8_143", "u1")])
-"""Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
-``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""
 
-np_dtype_float8_152 = np.dtype([("float8_152", "u1")])
-"""Host data of ``float8_152``; its numbers are those of ``ml_dtypes.float8_e5m2fnuz``."""
+class FloatFormat(NamedTuple):
+    """How the bits of a float are used. A code are the bits of a value without its sign."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    max_code: int
+    """Of the greatest finite number."""
+    inf_code: int
+    """``nan_code`` where the format has no infinity."""
+    nan_code: int
+    negative_zero: builtins.bool
+    greatest: builtins.float
+
+
+_ROWS = _core.dtypes()
 
 
 class dtype:  # noqa: N801 - PopXL's spelling
     """An element type. Not constructible: use the instances of this module."""
 
-    __slots__ = ("_kind", "_name", "_numpy", "_plain")
+    __slots__ = ("_format", "_kind", "_name", "_numpy", "_plain")
 
     _all: ClassVar[dict[str, dtype]] = {}  # that tensors can have
     _named: ClassVar[dict[str, dtype]] = {}  # and the complex ones
@@ -62,6 +74,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
     _numpy: np.dtype[Any]
     _plain: np.dtype[Any]  # the same, with arithmetic
     _kind: str  # one of "biufc", as in NumPy
+    _format: FloatFormat | None  # of floats
 
     def __init__(self) -> None:
         raise ArgumentTypeError(
@@ -69,17 +82,20 @@ class dtype:  # noqa: N801 - PopXL's spelling
         )
 
     @classmethod
-    def _make(cls, numpy_type: Any, host: np.dtype[Any] | None = None) -> dtype:
-        """The type of a NumPy type with arithmetic; ``host``: of host data, if that is another one."""
+    def _make(cls, name: str) -> dtype:
+        """The type of a row of the core's table, or a complex one."""
         self = cls.__new__(cls)
-        self._plain = np.dtype(numpy_type)
-        self._numpy = self._plain if host is None else host
-        self._name = self._plain.name if host is None or host.names is None else host.names[0]
-        self._kind = "f" if self._plain.kind == "V" else self._plain.kind
-        cls._named[self._name] = self
+        row: dict[str, Any] = _ROWS.get(name, {"array": name, "format": None})
+        self._plain = np.dtype(getattr(ml_dtypes, row["array"], row["array"]))
+        # Under a name of PopXL's own, host data are bits in a structure.
+        self._numpy = self._plain if row["array"] == name else np.dtype([(name, f"u{row['size']}")])
+        self._name = name
+        self._format = None if row["format"] is None else FloatFormat(**row["format"])
+        self._kind = "f" if self._format else self._plain.kind
+        cls._named[name] = self
         cls._by_numpy[self._numpy] = cls._by_numpy[self._plain] = self
-        if self._kind != "c":
-            cls._all[self._name] = self
+        if name in _ROWS:
+            cls._all[name] = self
         return self
 
     @classmethod
@@ -153,6 +169,11 @@ class dtype:  # noqa: N801 - PopXL's spelling
             )
         return found
 
+    @property
+    def _is_foreign(self) -> builtins.bool:
+        """True if NumPy itself has no such type: it is one of ml_dtypes."""
+        return self._plain.type.__module__ == "ml_dtypes"
+
     def as_numpy(self) -> np.dtype[Any]:
         """The NumPy type of host data (bfloat16: that of ml_dtypes; float8: bits in a structure)."""
         return self._numpy
@@ -203,27 +224,30 @@ _ALIASES = {
     "float": "float32",
     "double": "float64",
     "bool_": "bool",
-    "float8_e4m3fnuz": "float8_143",
-    "float8_e5m2fnuz": "float8_152",
-}
+} | {row["array"]: name for name, row in _ROWS.items() if row["array"] != name}
 
-bool = dtype._make(np.bool_)
-int8 = dtype._make(np.int8)
-int16 = dtype._make(np.int16)
-int32 = dtype._make(np.int32)
-int64 = dtype._make(np.int64)
-uint8 = dtype._make(np.uint8)
-uint16 = dtype._make(np.uint16)
-uint32 = dtype._make(np.uint32)
-uint64 = dtype._make(np.uint64)
-float16 = dtype._make(np.float16)
-bfloat16 = dtype._make(ml_dtypes.bfloat16)
-float32 = dtype._make(np.float32)
-float64 = dtype._make(np.float64)
-float8_143 = dtype._make(ml_dtypes.float8_e4m3fnuz, np_dtype_float8_143)
-float8_152 = dtype._make(ml_dtypes.float8_e5m2fnuz, np_dtype_float8_152)
-complex64 = dtype._make(np.complex64)
-complex128 = dtype._make(np.complex128)
+bool = dtype._make("bool")
+int8 = dtype._make("int8")
+int16 = dtype._make("int16")
+int32 = dtype._make("int32")
+int64 = dtype._make("int64")
+uint8 = dtype._make("uint8")
+uint16 = dtype._make("uint16")
+uint32 = dtype._make("uint32")
+uint64 = dtype._make("uint64")
+float16 = dtype._make("float16")
+bfloat16 = dtype._make("bfloat16")
+float32 = dtype._make("float32")
+float64 = dtype._make("float64")
+float8_143 = dtype._make("float8_143")
+float8_152 = dtype._make("float8_152")
+np_dtype_float8_143 = float8_143.as_numpy()
+"""Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
+``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""
+np_dtype_float8_152 = float8_152.as_numpy()
+"""Host data of ``float8_152``; its numbers are those of ``ml_dtypes.float8_e5m2fnuz``."""
+complex64 = dtype._make("complex64")
+complex128 = dtype._make("complex128")
 half = float16
 float = float32
 double = float64

@@ -15,7 +15,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_scale, require_memory
-from popsr._float8 import FLOAT8, decode, encode, float8_of, has_values
+from popsr._float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
 from popsr._float_environment import in_default_environment
 from popsr._shown import shown
 from popsr.errors import DTypeError, ShapeError, StateError
@@ -57,10 +57,13 @@ FpDef = namedtuple(
 
 ieee_fp32_no_denorms = FpDef(8, 23, 127, False, True)
 ieee_fp16_denorms = FpDef(5, 10, 15, True, True)
-float8_152_def = FpDef(5, 2, 16, True, False)
-float8_143_def = FpDef(4, 3, 8, True, False)
+_DEFS = {
+    kind: FpDef(form.exponent_bits, form.mantissa_bits, form.bias, True, form.inf_code != form.nan_code)
+    for kind, form in FLOAT8.items()
+}
+float8_143_def = _DEFS[dtypes.float8_143]
+float8_152_def = _DEFS[dtypes.float8_152]
 
-_DEFS = {dtypes.float8_143: float8_143_def, dtypes.float8_152: float8_152_def}
 _WIDE = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 _WIDE_NAMES = "float16, bfloat16, float32 or float64"
 
@@ -75,10 +78,10 @@ def host_pow2scale_cast_to_fp8(
 
     Args:
         src: float16, bfloat16, float32 or float64, any shape.
-        dtype: ``float8_143`` (default) or ``float8_152``.
+        dtype: a float8 type. Default: ``float8_143``.
         log2_scale: the exponent of the scale, any int.
-        nan_on_overflow: what is too large becomes NaN, else the largest float8 of its sign. Infinite data is NaN
-            either way.
+        nan_on_overflow: what is too large becomes infinite, or NaN where the type has no infinity; else the largest
+            float8 of its sign. Infinite data becomes so either way.
     Returns:
         Structured array of ``dtype.as_numpy()`` and the shape of ``src``.
     Raises:
@@ -116,14 +119,14 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
         raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {_WIDE_NAMES}")
     array = as_array(where, src)
     if float8_of(array) is None:
-        raise StateError(f"{where}: wrong data, got {array.dtype}, expected float8_143 or float8_152")
+        raise StateError(f"{where}: wrong data, got {array.dtype}, expected {FLOAT8_NAMES}")
     return decode(array, to, read_scale(where, log2_scale))
 
 
 def _read_float8(where: str, dtype: dtypes.dtype | None) -> dtypes.dtype:
     to = dtypes.float8_143 if dtype is None else dtype
     if not is_a(to, dtypes.dtype) or to not in FLOAT8:
-        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected float8_143 or float8_152")
+        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {FLOAT8_NAMES}")
     return to
 
 
@@ -268,7 +271,7 @@ def host_fp8_mse_scale(src: Array, dtype: dtypes.dtype | None = None) -> tuple[f
 
     Args:
         src: float16, bfloat16, float32 or float64. Infinities and NaN are left out.
-        dtype: ``float8_143`` (default) or ``float8_152``.
+        dtype: a float8 type. Default: ``float8_143``.
     Returns:
         The expected mean squared error relative to ``src`` itself, and the scale, from -31 to 31.
     Raises:
@@ -293,11 +296,11 @@ def host_fp8_mse_scale(src: Array, dtype: dtypes.dtype | None = None) -> tuple[f
 
 
 def _fits(array: Array, to: dtypes.dtype, scales: Array) -> Array:
-    """Does no finite value overflow, at each scale?"""
+    """True for each scale at which no finite value overflows."""
     magnitude = np.abs(array.astype(np.float64))
     peak = np.max(magnitude, initial=0.0, where=np.isfinite(magnitude))
     codes = [encode(np.array([peak]), to, int(scale), True).view(np.uint8)[0] for scale in scales]
-    return np.asarray(np.array(codes) != 0x80)
+    return np.asarray(np.array(codes) <= FLOAT8[to].max_code)
 
 
 def host_fp8_mse_scale_pb(src: Array, dtype: dtypes.dtype | None = None) -> int:

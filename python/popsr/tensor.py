@@ -536,7 +536,8 @@ def constant(
         name: its name. Default: "t".
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
-        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN, or infinite where the type has
+            infinity (default); else the largest float8.
     Raises:
         TypeError: ``data`` is not numeric, or a structured float8 array without ``dtype``.
         RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for another type than float8.

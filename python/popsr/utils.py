@@ -75,7 +75,8 @@ def to_numpy(
         downcast: without ``dtype``, narrow 64-bit types to 32 bits; integers must fit.
         copy: never share memory with ``x``.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
-        nan_on_overflow: of floats that become float8: what is too large becomes NaN (default), or the largest float8.
+        nan_on_overflow: of floats that become float8: what is too large becomes NaN, or infinite where the type has
+            infinity (default); else the largest float8.
     Returns:
         The data, float8 as structured array; a memory-mapped array itself, which is never converted.
     Raises:
@@ -249,10 +250,9 @@ def _length(x: range) -> int:
 
 
 TORCH_BITS = {
-    "torch.bfloat16": "bfloat16",
-    "torch.float8_e4m3fnuz": "float8_143",
-    "torch.float8_e5m2fnuz": "float8_152",
+    f"torch.{kind.as_ml_dtypes().name}": name for name, kind in dtypes.dtype._all.items() if kind._is_foreign
 }
+"""Types of torch that NumPy itself does not have, and popsr's names of them."""
 
 
 def _from_torch(torch: Any, x: Any) -> Array:

@@ -28,7 +28,7 @@ struct Format {
   unsigned exponent = 0, fraction = 0;
 };
 
-Format format_of(DType dtype) {
+Format layout_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
       return {5, 10};
@@ -68,7 +68,7 @@ std::uint64_t random_element(const TensorType& type, std::uint64_t bits, bool sp
   const DType dtype = type.dtype;
   if (dtype == DType::kBool) return bits & 1;
   if (dtype == DType::kInt32 && type.shape.empty()) return bits & 1;
-  if (const Format format = format_of(dtype); format.exponent != 0)
+  if (const Format format = layout_of(dtype); format.exponent != 0)
     return random_float(format, bits, specials);
   if (is_float(dtype) || (bits & 15) == 0) return bits >> 8;  // float8: all bits
   const std::uint64_t small = (bits >> 8) % 9;
@@ -76,7 +76,7 @@ std::uint64_t random_element(const TensorType& type, std::uint64_t bits, bool sp
 }
 
 bool is_nan(std::uint64_t bits, DType dtype) {
-  const Format format = format_of(dtype);
+  const Format format = layout_of(dtype);
   if (format.exponent == 0) return false;
   const std::uint64_t infinity = ((std::uint64_t{1} << format.exponent) - 1) << format.fraction;
   const std::uint64_t sign = std::uint64_t{1} << (format.exponent + format.fraction);

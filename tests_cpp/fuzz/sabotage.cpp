@@ -49,9 +49,10 @@ void claim(OpDef& def) {
 PartitionId first_input(const RuleContext& context, std::size_t) { return context.inputs[0]; }
 
 void swap_functions(kernels::KernelTable& table) {
-  auto& tanh = table.elementwise[static_cast<std::size_t>(kernels::Ew::kTanh)];
-  auto& sine = table.elementwise[static_cast<std::size_t>(kernels::Ew::kSin)];
-  for (std::size_t type = 0; type < std::size(tanh); ++type) tanh[type] = sine[type];
+  const auto kernels_of = [&](kernels::ElementwiseOp op) -> auto& {
+    return table.elementwise_kernels[static_cast<std::size_t>(op)];
+  };
+  kernels_of(kernels::ElementwiseOp::kTanh) = kernels_of(kernels::ElementwiseOp::kSin);
 }
 
 constexpr Sabotage kSabotages[] = {

@@ -16,6 +16,18 @@ using namespace test;
 
 const TensorType kNarrow{DType::kBFloat16, {5}};
 
+/// Staging buffers of exchanges, also in branches.
+std::size_t staging_buffers(const std::vector<Instruction>& instructions) {
+  std::size_t buffers = 0;
+  for (const Instruction& instruction : instructions) {
+    const auto* const exchange = std::get_if<Exchange>(&instruction.work);
+    if (exchange != nullptr) buffers += exchange->staging.size();
+    for_each_body(instruction,
+                  [&](const std::vector<Instruction>& body) { buffers += staging_buffers(body); });
+  }
+  return buffers;
+}
+
 /// A program whose all-reduce in place is looked at, and how often it is staged.
 struct Case {
   std::shared_ptr<Program> program;
@@ -25,10 +37,7 @@ struct Case {
     const auto facts =
         std::make_shared<const PartitionAnalysis>(*ir());  // of streams that are fed unequal rows
     const Session session(ir(), {.dedup = dedup, .num_threads = 1}, facts);
-    std::size_t buffers = 0;
-    for_each_op(session.plan().instructions(),
-                [&buffers](const Instruction& instruction) { buffers += instruction.staging.size(); });
-    return buffers;
+    return staging_buffers(session.plan().instructions());
   }
 };
 

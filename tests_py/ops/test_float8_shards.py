@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOAT8, Array, dtype
+from helpers import FLOAT8, Array, codes, dtype
 
 import popsr
 from popsr import addons, ops
@@ -20,12 +20,8 @@ CODES = np.arange(256, dtype=np.uint8)
 
 def data(name: str, shape: tuple[int, ...], first: int = 0) -> Array:
     """All codes, NaN and the greatest numbers among them."""
-    codes = np.resize(np.roll(CODES, -first), shape)
-    return codes.view(dtype(name).as_numpy()).reshape(shape)
-
-
-def codes(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape)
+    rolled = np.resize(np.roll(CODES, -first), shape)
+    return rolled.view(dtype(name).as_numpy()).reshape(shape)
 
 
 def sharded(value: Array) -> tuple[popsr.Variable, popsr.Tensor]:
@@ -33,7 +29,7 @@ def sharded(value: Array) -> tuple[popsr.Variable, popsr.Tensor]:
 
 
 def remote(value: Array) -> tuple[popsr.Variable, popsr.Tensor]:
-    buffer = popsr.replica_sharded_buffer(value.shape, dtype(value.dtype.names[0]))  # type: ignore[index]
+    buffer = popsr.replica_sharded_buffer(value.shape, popsr.dtypes.dtype.as_dtype(value.dtype))
     variable = popsr.remote_replica_sharded_variable(value, buffer)
     return variable, ops.remote_load(buffer, 0)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import FLOAT8
 
 import popsr
 from popsr import addons, errors, ops
@@ -268,8 +269,8 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "scaled product of float32": (
         _entered(lambda p: ops.matmul_pow2scaled(p.a, p.a, popsr.constant(0))),
         DType,
-        "matmul_pow2scaled: input lhs has the wrong dtype, got f32[2] 'a', expected one of float8_143, float8_152: see "
-        "pow2scale_cast_to_fp8",
+        "matmul_pow2scaled: input lhs has the wrong dtype, got f32[2] 'a', expected one of "
+        f"{', '.join(FLOAT8)}: see pow2scale_cast_to_fp8",
     ),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import assert_same_bits
+from helpers import FLOAT8, assert_same_bits, np_dtype
 
 import popsr
 from popsr import dtypes, errors, ops
@@ -29,9 +29,7 @@ TORCH = {
     "bfloat16": "bfloat16",
     "float32": "float32",
     "float64": "float64",
-    "float8_e4m3fnuz": "float8_143",
-    "float8_e5m2fnuz": "float8_152",
-}
+} | {np_dtype(name).name: name for name in FLOAT8}
 
 
 class Echo:
@@ -234,7 +232,7 @@ def test_advice_for_torch_is_of_torch() -> None:
         Echo(dtypes.int32).run(torch.ones(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "float8_143", "float8_152"])
+@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", *FLOAT8])
 def test_streams_of_other_dtypes_do_not_round(dtype: str) -> None:
     text = "h2d_stream: downcast_inputs rounds floats to narrower ones, got "
     text += f"{dtype}, expected one of float32, float16, bfloat16"

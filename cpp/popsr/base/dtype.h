@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
+
+#include "popsr/base/float_format.h"
 
 namespace popsr {
 
@@ -35,31 +38,53 @@ struct DTypeInfo {
   std::string_view short_name;  ///< Used in messages: f32[4, 8].
   std::size_t size;             ///< Bytes of one element.
   DTypeKind kind;
-  DType compute;  ///< Type in which arithmetic runs; narrow floats widen to float32.
+  DType compute;                      ///< Type in which arithmetic runs; narrow floats widen to float32.
+  std::optional<FloatFormat> format;  ///< Of floats.
 };
 
-inline constexpr std::array<DTypeInfo, 15> kDTypes = {{
-    {DType::kBool, "bool", "bool", 1, DTypeKind::kBool, DType::kBool},
-    {DType::kInt8, "int8", "i8", 1, DTypeKind::kInt, DType::kInt8},
-    {DType::kInt16, "int16", "i16", 2, DTypeKind::kInt, DType::kInt16},
-    {DType::kInt32, "int32", "i32", 4, DTypeKind::kInt, DType::kInt32},
-    {DType::kInt64, "int64", "i64", 8, DTypeKind::kInt, DType::kInt64},
-    {DType::kUInt8, "uint8", "u8", 1, DTypeKind::kUInt, DType::kUInt8},
-    {DType::kUInt16, "uint16", "u16", 2, DTypeKind::kUInt, DType::kUInt16},
-    {DType::kUInt32, "uint32", "u32", 4, DTypeKind::kUInt, DType::kUInt32},
-    {DType::kUInt64, "uint64", "u64", 8, DTypeKind::kUInt, DType::kUInt64},
-    {DType::kFloat16, "float16", "f16", 2, DTypeKind::kFloat, DType::kFloat32},
-    {DType::kBFloat16, "bfloat16", "bf16", 2, DTypeKind::kFloat, DType::kFloat32},
-    {DType::kFloat32, "float32", "f32", 4, DTypeKind::kFloat, DType::kFloat32},
-    {DType::kFloat64, "float64", "f64", 8, DTypeKind::kFloat, DType::kFloat64},
-    {DType::kFloat8_143, "float8_143", "f8_143", 1, DTypeKind::kFloat, DType::kFloat32},
-    {DType::kFloat8_152, "float8_152", "f8_152", 1, DTypeKind::kFloat, DType::kFloat32},
-}};
+/// A row of a type that is not a float.
+constexpr DTypeInfo exact_dtype(DType dtype, std::string_view name, std::string_view short_name,
+                                std::size_t size, DTypeKind kind) {
+  return {dtype, name, short_name, size, kind, dtype, std::nullopt};
+}
+constexpr DTypeInfo float_dtype(DType dtype, std::string_view name, std::string_view short_name,
+                                FloatFormat format) {
+  const auto size = static_cast<std::size_t>(size_of(format));
+  return {dtype, name, short_name, size, DTypeKind::kFloat, size < 4 ? DType::kFloat32 : dtype, format};
+}
+
+inline constexpr std::array kDTypes = {
+    exact_dtype(DType::kBool, "bool", "bool", 1, DTypeKind::kBool),
+    exact_dtype(DType::kInt8, "int8", "i8", 1, DTypeKind::kInt),
+    exact_dtype(DType::kInt16, "int16", "i16", 2, DTypeKind::kInt),
+    exact_dtype(DType::kInt32, "int32", "i32", 4, DTypeKind::kInt),
+    exact_dtype(DType::kInt64, "int64", "i64", 8, DTypeKind::kInt),
+    exact_dtype(DType::kUInt8, "uint8", "u8", 1, DTypeKind::kUInt),
+    exact_dtype(DType::kUInt16, "uint16", "u16", 2, DTypeKind::kUInt),
+    exact_dtype(DType::kUInt32, "uint32", "u32", 4, DTypeKind::kUInt),
+    exact_dtype(DType::kUInt64, "uint64", "u64", 8, DTypeKind::kUInt),
+    float_dtype(DType::kFloat16, "float16", "f16", FloatFormat::kF16),
+    float_dtype(DType::kBFloat16, "bfloat16", "bf16", FloatFormat::kBf16),
+    float_dtype(DType::kFloat32, "float32", "f32", FloatFormat::kF32),
+    float_dtype(DType::kFloat64, "float64", "f64", FloatFormat::kF64),
+    float_dtype(DType::kFloat8_143, "float8_143", "f8_143", FloatFormat::kE4m3fnuz),
+    float_dtype(DType::kFloat8_152, "float8_152", "f8_152", FloatFormat::kE5m2fnuz),
+};
 inline constexpr std::size_t kNumDTypes = kDTypes.size();
+static_assert(
+    [] {
+      for (std::size_t i = 0; i < kNumDTypes; ++i) {
+        if (static_cast<std::size_t>(kDTypes[i].dtype) != i) return false;
+      }
+      return true;
+    }(),
+    "rows are in the order of DType");
 
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)]; }
 constexpr std::size_t size_of(DType dtype) { return info(dtype).size; }
-constexpr bool is_float(DType dtype) { return info(dtype).kind == DTypeKind::kFloat; }
+constexpr bool is_float(DType dtype) { return info(dtype).format.has_value(); }
+/// The format of a floating dtype.
+constexpr FloatFormat format_of(DType dtype) { return info(dtype).format.value(); }
 /// True for floats that are widened to float32, computed, and narrowed once per op.
 constexpr bool is_narrow_float(DType dtype) { return is_float(dtype) && info(dtype).compute != dtype; }
 
@@ -75,6 +100,7 @@ class DTypeSet {
       bits_ = static_cast<std::uint32_t>(bits_ | (1U << static_cast<unsigned>(dtype)));
   }
   constexpr bool contains(DType dtype) const { return ((bits_ >> static_cast<unsigned>(dtype)) & 1U) != 0; }
+  constexpr bool intersects(DTypeSet other) const { return (bits_ & other.bits_) != 0; }
   constexpr DTypeSet operator|(DTypeSet other) const {
     DTypeSet both;
     both.bits_ = bits_ | other.bits_;
@@ -85,14 +111,26 @@ class DTypeSet {
   std::uint32_t bits_ = 0;
 };
 
-inline constexpr DTypeSet kFloating = {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
-inline constexpr DTypeSet kIntegers = {DType::kInt8,  DType::kInt16,  DType::kInt32,  DType::kInt64,
-                                       DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
+/// The types whose row satisfies a predicate.
+template <class Predicate>
+constexpr DTypeSet dtypes_where(Predicate accepts) {
+  DTypeSet set;
+  for (const DTypeInfo& row : kDTypes) {
+    if (accepts(row)) set = set | DTypeSet{row.dtype};
+  }
+  return set;
+}
+
+inline constexpr DTypeSet kFloating =
+    dtypes_where([](const DTypeInfo& row) { return row.format && row.size > 1; });
+inline constexpr DTypeSet kIntegers = dtypes_where(
+    [](const DTypeInfo& row) { return row.kind == DTypeKind::kInt || row.kind == DTypeKind::kUInt; });
 inline constexpr DTypeSet kNumbers = kFloating | kIntegers;
 inline constexpr DTypeSet kNumbersAndBool = kNumbers | DTypeSet{DType::kBool};
-/// Sign, 4 or 5 bits of exponent, 3 or 2 of mantissa; one NaN, 0x80, no infinity, no negative zero. Their
-/// values mean something together with a scale: ops move them, and those of ops/fp8.cpp convert them.
-inline constexpr DTypeSet kFloat8 = {DType::kFloat8_143, DType::kFloat8_152};
+/// Floats of 8 bits. Their values are used together with a scale: ops move them, and the ops of
+/// ops/math/fp8.cpp convert them.
+inline constexpr DTypeSet kFloat8 =
+    dtypes_where([](const DTypeInfo& row) { return row.format && row.size == 1; });
 /// What ops accept that only move elements. Ops that read values accept kNumbersAndBool at most.
 inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8;
 

@@ -99,9 +99,29 @@ py::dict schema_of(const OpDef& def) {
                   "control"_a = control_of(def));
 }
 
+/// Element types by name. `array`: the name of NumPy's or ml_dtypes' type with arithmetic.
+py::dict dtypes() {
+  py::dict rows;
+  for (const DTypeInfo& row : kDTypes) {
+    py::object format = py::none();
+    if (row.format) {
+      const FloatFormatInfo& f = info(*row.format);
+      format = py::dict("exponent_bits"_a = f.exponent_bits, "mantissa_bits"_a = f.mantissa_bits,
+                        "bias"_a = f.bias, "max_code"_a = f.max_code, "inf_code"_a = f.inf_code,
+                        "nan_code"_a = f.nan_code, "negative_zero"_a = f.negative_zero,
+                        "greatest"_a = greatest(*row.format));
+    }
+    const std::string name(row.name);
+    rows[py::str(name)] = py::dict("array"_a = row.format ? info(*row.format).name : name,
+                                   "size"_a = row.size, "format"_a = format);
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_schemas(py::module_& m) {
+  m.def("dtypes", &dtypes);
   m.def("op_schemas", [] {
     py::list schemas;
     const auto registry = default_registry();

@@ -15,15 +15,6 @@ AttrDef internal(std::string_view name, AttrType type, Attribute default_value) 
   return {name, type, true, std::move(default_value), true};
 }
 
-std::string alternatives(std::span<const std::string_view> names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
-    text += names[i];
-  }
-  return text;
-}
-
 std::string to_string(const Attribute& value) {
   struct Visitor {
     std::string operator()(std::monostate) const { return "None"; }

@@ -162,9 +162,6 @@ AttrDef optional(const ChoiceAttr<E>& attr, std::type_identity_t<E> default_valu
   return def;
 }
 
-/// "a, b or c"
-std::string alternatives(std::span<const std::string_view> names);
-
 /// For dumps: "axis=1", "[0, 1]", "'mean'".
 std::string to_string(const Attribute& value);
 

@@ -1,5 +1,6 @@
 // Ir::emit: the one way an op comes into a program.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -44,7 +45,7 @@ std::string conversion(const Registry& registry, const OpDef& def, DTypeSet set,
     const std::string op = std::ranges::count(registry.names(), scaled) == 0 ? "" : ", or " + scaled;
     return ": see pow2scale_cast_from_fp8" + op;
   }
-  const bool widens = set.contains(DType::kFloat8_143) && !set.contains(DType::kFloat32);
+  const bool widens = set.intersects(kFloat8) && !set.contains(DType::kFloat32);
   return widens && info(given).kind == DTypeKind::kFloat ? ": see pow2scale_cast_to_fp8" : "";
 }
 
@@ -80,8 +81,8 @@ void check_choice(const OpDef& def, const AttrDef& attr, const Attribute& value)
   if (attr.choices.empty()) return;
   const auto& text = std::get<std::string>(value);
   if (std::ranges::find(attr.choices, text) != attr.choices.end()) return;
-  raise<AttributeValueError>("{}: attribute '{}' must be one of {}, got '{}'", def.name, attr.name,
-                             alternatives(attr.choices), text);
+  raise<AttributeValueError>("{}: unknown {}, got '{}', expected one of '{}'", def.name, attr.name, text,
+                             fmt::join(attr.choices, "', '"));
 }
 
 /// Does `from` call `target`, itself or through the graphs it calls?

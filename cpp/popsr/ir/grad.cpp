@@ -99,6 +99,12 @@ std::vector<GradValue> Grad::call_all(std::string_view op, const std::vector<Gra
   return outputs;
 }
 
+std::vector<NamedAttribute> Grad::same(const std::vector<AttrDef>& attrs) const {
+  std::vector<NamedAttribute> named;
+  for (const AttrDef& attr : attrs) named.emplace_back(std::string(attr.name), op_.attribute(attr.name));
+  return named;
+}
+
 GradValue Grad::constant(double value, DType dtype) {
   return {*this, [this, value, dtype] { return scalar(value, dtype); }};
 }
@@ -109,6 +115,12 @@ GradValue Grad::cast(const GradValue& t, DType dtype) { return call("cast", {t},
 
 GradValue Grad::reshape(const GradValue& t, Shape shape) {
   return call("reshape", {t}, {{"shape", std::move(shape)}});
+}
+
+GradValue Grad::reshape_to(const GradValue& t, Shape shape) {
+  return {*this, [this, t, shape = std::move(shape)] {
+            return t.type().shape == shape ? t.tensor() : reshape(t, shape).tensor();
+          }};
 }
 
 GradValue Grad::sum_to_input(std::size_t i, const GradValue& t) { return sum_to(t, in_type(i).shape); }

@@ -90,6 +90,8 @@ class Grad {
   NamedAttribute same(const Handle& attr) const {
     return {std::string(attr.name), op_.attribute(attr.name)};
   }
+  /// The same of several attributes.
+  std::vector<NamedAttribute> same(const std::vector<AttrDef>& attrs) const;
   template <class Handle>
   decltype(auto) get(const Handle& attr) const {
     return op_.get(attr);
@@ -105,6 +107,8 @@ class Grad {
   GradValue scale(const GradValue& t, double factor);
   GradValue cast(const GradValue& t, DType dtype);
   GradValue reshape(const GradValue& t, Shape shape);
+  /// The same; `t` itself where it has that shape.
+  GradValue reshape_to(const GradValue& t, Shape shape);
   /// Undoes broadcasting: sums `t` to the shape of input i (NumPy rules).
   GradValue sum_to_input(std::size_t i, const GradValue& t);
   GradValue sum_to(const GradValue& t, Shape shape);

@@ -137,10 +137,12 @@ enum class NoGrad : std::uint8_t { kStops, kThrows };
 /// What the members of a group, attribute "group", make of their values of input 0.
 enum class Collective : std::uint8_t {
   kNone,
-  kReduce,     ///< One value of all of theirs, by attribute "op".
+  kReduce,     ///< One value of all of theirs, by attribute kReduction.
   kGather,     ///< Theirs, one after the other.
   kBroadcast,  ///< That of one of them.
 };
+/// How a collective reduces the values of its members.
+enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
 enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
 /// it loads; as inputs and outputs when it stores (ir/remote_access.h).
@@ -179,6 +181,8 @@ struct ReplicaAspect {
   Collective collective = Collective::kNone;
   Peers peers = Peers::kNone;  ///< With whom a replica exchanges values.
   bool zero_fill = false;      ///< Replicas that nothing is sent to receive zeros.
+  /// The op that several of it may become (transform/merge.h); empty: it stays alone.
+  std::string_view merged = {};
 };
 
 /// Memory: inputs that are written, outputs that are views, contents that are known or undefined.
@@ -205,10 +209,12 @@ struct NumericAspect {
 struct ProgramAspect {
   Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
-  bool observable = false;           ///< Acts on the host (store, print): never removed.
-  PlaceFn input_place = nullptr;     ///< nullptr: where the op is, and all inputs must be in one place.
-  PlaceFn output_place = nullptr;    ///< nullptr: where the op is.
-  bool internal = false;             ///< Made by transforms only: has no Python function.
+  /// The op that several exchanges with the host or remote memory may become (transform/merge.h).
+  std::string_view merged = {};
+  bool observable = false;         ///< Acts on the host (store, print): never removed.
+  PlaceFn input_place = nullptr;   ///< nullptr: where the op is, and all inputs must be in one place.
+  PlaceFn output_place = nullptr;  ///< nullptr: where the op is.
+  bool internal = false;           ///< Made by transforms only: has no Python function.
 };
 
 inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};
@@ -242,6 +248,13 @@ inline constexpr Attr<GraphId> kGraph{"graph"};       ///< Run by a call or a re
 inline constexpr Attr<std::int64_t> kCount{"count"};  ///< Iterations of a repeat.
 inline constexpr Attr<RemoteRef> kRemoteBuffer{"remote_buffer"};
 inline constexpr Attr<std::int64_t> kEntry{"entry"};
+
+inline constexpr Choice<CollectiveOp> kCollectiveOps[] = {
+    {"add", CollectiveOp::kAdd}, {"mean", CollectiveOp::kMean},
+    {"mul", CollectiveOp::kMul}, {"min", CollectiveOp::kMin},
+    {"max", CollectiveOp::kMax}, {"and", CollectiveOp::kAnd},
+    {"or", CollectiveOp::kOr},   {"square_add", CollectiveOp::kSquareAdd}};
+inline constexpr ChoiceAttr<CollectiveOp> kReduction{"op", kCollectiveOps};  ///< Of collectives that reduce.
 
 /// The op's "group" attribute; one group of all replicas where it is absent.
 ReplicaGrouping group_of(const Ir& ir, const Op& op);

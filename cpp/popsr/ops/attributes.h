@@ -11,5 +11,6 @@ inline constexpr Attr<Shape> kMetaShape{"meta_shape"};
 inline constexpr Attr<DType> kDType{"dtype"};
 inline constexpr Attr<DType> kDataType{"data_type"};
 inline constexpr Attr<double> kFactor{"factor"};
+inline constexpr Attr<double> kAvailableMemoryProportion{"available_memory_proportion"};
 
 }  // namespace popsr

@@ -9,20 +9,28 @@
 
 namespace popsr {
 
+/// A scalar operand: the attribute of the number, and the optional input of the tensor.
+struct ScalarOperand {
+  Attr<double> attr;
+  std::size_t input;
+};
+
 /// AttributeValueError when the scalar is given twice, or not at all though it is required; ShapeError when
 /// the tensor has not one element.
-void check_scalar(const InferContext& context, std::string_view name, std::size_t input, bool is_required);
+void check_scalar(const InferContext& context, const ScalarOperand& scalar, bool is_required);
 
-/// Is it a tensor, or a number that is not 0?
-bool may_be_nonzero(const InferContext& context, std::string_view name, std::size_t input);
+/// True if it is a tensor, or a number that is not 0.
+bool may_be_nonzero(const InferContext& context, const ScalarOperand& scalar);
 
-/// Is it the number 0?
-bool is_zero(const Op& op, std::string_view name);
+/// True if it is the number 0.
+bool is_zero(const Op& op, const ScalarOperand& scalar);
 
 /// The scalar as a parameter of an elementwise kernel.
-ScalarParam scalar_param(const EvalSpec& spec, std::string_view name, std::size_t input, double absent);
+ScalarParam scalar_param(const EvalSpec& spec, const ScalarOperand& scalar, double absent);
 
 /// An input for the tensor form, of any dtype of numbers.
-InputDef scalar_input(std::string_view name);
+InputDef scalar_input(const ScalarOperand& scalar);
+/// The attribute for the number.
+AttrDef scalar_attr(const ScalarOperand& scalar);
 
 }  // namespace popsr

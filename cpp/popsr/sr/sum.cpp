@@ -2,37 +2,22 @@
 
 #include <algorithm>
 
+#include "popsr/base/cost.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/sr/strided_range.h"
 
 namespace popsr::kernels {
 namespace {
 
-constexpr std::int64_t kTile = 512;
 constexpr std::int64_t kMaxItem = 8;
-
-/// Some axes of x, as a loop of their own over C-order indices of x.
-struct Axes {
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> steps;
-  std::int64_t n = 1;
-
-  std::int64_t index(std::int64_t linear) const {
-    std::int64_t at = 0;
-    for (std::size_t axis = shape.size(); axis-- > 0; linear /= shape[axis]) {
-      at += linear % shape[axis] * steps[axis];
-    }
-    return at;
-  }
-};
 
 /// One sum: which axes go, and whether the innermost run of x is a run of outputs or of steps of one output.
 class Sum {
  public:
   Sum(const SrRounding& rounding, const SrShape& shape, const SrArray& out, const SrArray& x,
       const std::vector<std::size_t>& axes)
-      : rounding_(rounding), out_(out), x_(x), loop_(shape, {x.strides}), out_loop_({}, {{}}) {
+      : rounding_(rounding), out_(out), x_(x), nest_(shape, {&x.strides, 1}), n_(nest_.count()) {
     SrShape out_shape;
     std::int64_t step = 1;
     bool inner = true;
@@ -45,27 +30,27 @@ class Sum {
         steps_inside_ = goes;
         run_ *= shape[axis];
       } else {
-        insert(goes ? reduced_ : kept_, shape[axis], step);
+        (goes ? reduced_ : kept_).add_outer(shape[axis], step);
       }
     }
-    out_loop_ = StridedLoop(out_shape, {out.strides});
+    out_nest_ = LoopNest(out_shape, {&out.strides, 1});
   }
 
   void run(int threads) const {
-    const std::int64_t outputs = out_loop_.n;
+    const std::int64_t outputs = out_nest_.count();
     if (outputs == 0) return;
-    if (loop_.n == 0) return clear(outputs);
+    if (n_ == 0) return clear(outputs);
     // One unit: a tile of neighbouring outputs, or eight chains.
-    const std::int64_t per_row = (run_ + kTile - 1) / kTile;
+    const std::int64_t per_row = (run_ + kRoundingSumTile - 1) / kRoundingSumTile;
     const std::int64_t units =
-        steps_inside_ ? (outputs + SrFold::kLanes - 1) / SrFold::kLanes : kept_.n * per_row;
-    const int parts = static_cast<int>(std::min<std::int64_t>(units, parts_for(loop_.n, threads)));
+        steps_inside_ ? (outputs + SrFold::kLanes - 1) / SrFold::kLanes : kept_.count() * per_row;
+    const int parts = static_cast<int>(std::min<std::int64_t>(units, parts_for(n_, threads)));
     const auto body = [&](int part) {
       for (std::int64_t unit = units * part / parts; unit < units * (part + 1) / parts; ++unit) {
         if (steps_inside_) {
           fold_chains(unit * SrFold::kLanes, outputs);
         } else {
-          fold_tile(unit / per_row, unit % per_row * kTile);
+          fold_tile(unit / per_row, unit % per_row * kRoundingSumTile);
         }
       }
     };
@@ -75,38 +60,33 @@ class Sum {
   }
 
  private:
-  static void insert(Axes& axes, std::int64_t length, std::int64_t step) {
-    axes.shape.insert(axes.shape.begin(), length);
-    axes.steps.insert(axes.steps.begin(), step);
-    axes.n *= length;
-  }
-
   /// Elements begin .. begin + n - 1 of x.
   const std::byte* read(std::byte* buffer, std::int64_t begin, std::int64_t n) const {
     const std::int64_t size = size_of(x_.format);
-    if (loop_.contiguous(0, size)) return x_.data + begin * size;
-    gather_range(buffer, x_.data, loop_, 0, size, begin, n);
+    if (nest_.contiguous(0, size)) return x_.data + begin * size;
+    copy_range(nest_, buffer, kContiguous, x_.data, 0, size, begin, n);
     return buffer;
   }
   void write(const std::byte* values, std::int64_t begin, std::int64_t n) const {
-    scatter_range(out_.data, values, out_loop_, 0, size_of(out_.format), begin, n);
+    copy_range(out_nest_, out_.data, 0, values, kContiguous, size_of(out_.format), begin, n);
   }
   void clear(std::int64_t outputs) const {
     const std::byte zero[kMaxItem] = {};
     for (std::int64_t i = 0; i < outputs; ++i) write(zero, i, 1);
   }
 
-  /// Outputs start .. start + kTile - 1 of one run of outputs, all their steps.
+  /// Outputs start .. start + kRoundingSumTile - 1 of one run of outputs, all their steps.
   void fold_tile(std::int64_t row, std::int64_t start) const {
-    const std::int64_t n = std::min(kTile, run_ - start);
-    auto* sums = static_cast<std::byte*>(thread_scratch(2 * kTile * kMaxItem));
+    const std::int64_t n = std::min(kRoundingSumTile, run_ - start);
+    auto* sums = static_cast<std::byte*>(thread_scratch(2 * kRoundingSumTile * kMaxItem));
     SrCall call;
     call.rounding = rounding_;
     call.n = n;
     call.out = sums;
-    for (std::int64_t step = 0; step < reduced_.n; ++step) {
-      const std::int64_t begin = kept_.index(row) + reduced_.index(step) + start;
-      const std::byte* x = read(sums + kTile * kMaxItem, begin, n);
+    const std::int64_t steps = reduced_.count();
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int64_t begin = kept_.offset(row) + reduced_.offset(step) + start;
+      const std::byte* x = read(sums + kRoundingSumTile * kMaxItem, begin, n);
       call.op = step == 0 ? SrOp::kCast : SrOp::kAdd;
       call.in[0] = step == 0 ? x : sums;
       call.in[1] = step == 0 ? nullptr : x;
@@ -124,14 +104,15 @@ class Sum {
     fold.rounding = rounding_;
     fold.format = x_.format;
     fold.lanes = static_cast<int>(std::min<std::int64_t>(SrFold::kLanes, outputs - output));
-    auto* rows = static_cast<std::byte*>(thread_scratch(SrFold::kLanes * kTile * kMaxItem));
+    auto* rows = static_cast<std::byte*>(thread_scratch(SrFold::kLanes * kRoundingSumTile * kMaxItem));
     std::fill(std::begin(fold.sums), std::end(fold.sums), -0.0);
-    for (std::int64_t row = 0; row < reduced_.n; ++row) {
-      for (std::int64_t done = 0; done < run_; done += kTile) {
-        fold.n = std::min(kTile, run_ - done);
+    const std::int64_t rows_of_steps = reduced_.count();
+    for (std::int64_t row = 0; row < rows_of_steps; ++row) {
+      for (std::int64_t done = 0; done < run_; done += kRoundingSumTile) {
+        fold.n = std::min(kRoundingSumTile, run_ - done);
         for (int lane = 0; lane < fold.lanes; ++lane) {
-          const std::int64_t begin = kept_.index(output + lane) + reduced_.index(row) + done;
-          fold.x[lane] = read(rows + lane * kTile * kMaxItem, begin, fold.n);
+          const std::int64_t begin = kept_.offset(output + lane) + reduced_.offset(row) + done;
+          fold.x[lane] = read(rows + lane * kRoundingSumTile * kMaxItem, begin, fold.n);
           fold.first[lane] = rounding_.first + static_cast<std::uint64_t>(begin);
         }
         kernel_table().sr_fold(fold);
@@ -145,10 +126,11 @@ class Sum {
   const SrRounding& rounding_;
   const SrArray& out_;
   const SrArray& x_;
-  StridedLoop loop_;
-  StridedLoop out_loop_;
-  Axes kept_;     ///< without the inner run
-  Axes reduced_;  ///< without the inner run
+  LoopNest nest_;  ///< Of x, in bytes; the next of out.
+  LoopNest out_nest_{1};
+  std::int64_t n_;       ///< Elements of x.
+  LoopNest kept_{1};     ///< Loops over C-order indices of x, without the inner run.
+  LoopNest reduced_{1};  ///< The same for the axes that are summed.
   std::int64_t run_ = 1;
   bool steps_inside_ = true;
 };

@@ -4,18 +4,15 @@
 #include <memory>
 #include <mutex>
 
+#include "popsr/base/cost.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/sr/strided_range.h"
 
 namespace popsr::kernels {
 namespace {
 
-/// Elements of one buffer: a multiple of 8, so that no block of noise is computed twice.
-constexpr std::int64_t kPiece = 2048;
-/// Below this a second thread costs more than it saves.
-constexpr std::int64_t kPerThread = 1 << 16;
 /// Outputs of this size leave the caches before anybody reads them.
 constexpr std::int64_t kStreamBytes = 8 << 20;
 constexpr std::size_t kMaxArrays = 4;
@@ -27,8 +24,8 @@ struct Range {
 
 /// The elements of n that thread `part` of `parts` does, in whole tiles.
 Range range_of(std::int64_t n, int part, int parts) {
-  const std::int64_t tiles = (n + kPiece - 1) / kPiece;
-  const std::int64_t each = (tiles + parts - 1) / parts * kPiece;
+  const std::int64_t tiles = (n + kRoundingTile - 1) / kRoundingTile;
+  const std::int64_t each = (tiles + parts - 1) / parts * kRoundingTile;
   return {std::min(n, part * each), std::min(n, (part + 1) * each)};
 }
 
@@ -45,29 +42,29 @@ class Walk {
  public:
   /// `read` and `written`: sets of arrays, as bits.
   Walk(const SrShape& shape, const std::vector<SrArray>& arrays, unsigned read, unsigned written)
-      : arrays_(arrays), read_(read), written_(written), loop_(shape, strides_of(arrays)) {
+      : arrays_(arrays), read_(read), written_(written), nest_(shape, strides_of(arrays)), n_(nest_.count()) {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
-      direct_.push_back(loop_.contiguous(i, size_of(arrays[i].format)));
+      direct_.push_back(nest_.contiguous(i, size_of(arrays[i].format)));
       all_direct_ = all_direct_ && direct_.back();
       const bool other_reads = i > 0 && arrays[i].data == arrays[0].data;
       stream_ = stream_ && !other_reads;
     }
-    stream_ = stream_ && direct_[0] && loop_.n * size_of(arrays[0].format) >= kStreamBytes;
+    stream_ = stream_ && direct_[0] && n_ * size_of(arrays[0].format) >= kStreamBytes;
   }
 
   /// Calls body(piece) for every piece, some on other threads.
   template <class Body>
   void run(int threads, const Body& body) const {
-    const int parts = parts_for(loop_.n, threads);
-    const auto part_body = [&](int part) { run_range(range_of(loop_.n, part, parts), body); };
+    const int parts = parts_for(n_, threads);
+    const auto part_body = [&](int part) { run_range(range_of(n_, part, parts), body); };
     using Part = decltype(part_body);
     run_parts(
         parts, [](const void* context, int part) { (*static_cast<const Part*>(context))(part); }, &part_body);
   }
 
  private:
-  static std::vector<std::vector<std::int64_t>> strides_of(const std::vector<SrArray>& arrays) {
-    std::vector<std::vector<std::int64_t>> strides;
+  static std::vector<Shape> strides_of(const std::vector<SrArray>& arrays) {
+    std::vector<Shape> strides;
     for (const SrArray& array : arrays) strides.push_back(array.strides);
     return strides;
   }
@@ -75,8 +72,9 @@ class Walk {
   template <class Body>
   void run_range(Range range, const Body& body) const {
     if (range.begin == range.end) return;
-    const std::int64_t most = all_direct_ ? range.end - range.begin : kPiece;
-    auto* buffers = all_direct_ ? nullptr : static_cast<std::byte*>(thread_scratch(kMaxArrays * kPiece * 8));
+    const std::int64_t most = all_direct_ ? range.end - range.begin : kRoundingTile;
+    auto* buffers =
+        all_direct_ ? nullptr : static_cast<std::byte*>(thread_scratch(kMaxArrays * kRoundingTile * 8));
     for (std::int64_t begin = range.begin; begin < range.end; begin += most) {
       const Piece piece = open(buffers, begin, std::min(most, range.end - begin));
       body(piece);
@@ -88,9 +86,9 @@ class Walk {
     Piece piece = {begin, n, {}, stream_};
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       const std::int64_t size = size_of(arrays_[i].format);
-      piece.data[i] = direct_[i] ? arrays_[i].data + begin * size : buffers + i * kPiece * 8;
+      piece.data[i] = direct_[i] ? arrays_[i].data + begin * size : buffers + i * kRoundingTile * 8;
       if (direct_[i] || ((read_ >> i) & 1U) == 0) continue;
-      gather_range(piece.data[i], arrays_[i].data, loop_, i, size, begin, n);
+      copy_range(nest_, piece.data[i], kContiguous, arrays_[i].data, i, size, begin, n);
     }
     return piece;
   }
@@ -98,14 +96,15 @@ class Walk {
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       if (direct_[i] || ((written_ >> i) & 1U) == 0) continue;
       const std::int64_t size = size_of(arrays_[i].format);
-      scatter_range(arrays_[i].data, piece.data[i], loop_, i, size, piece.begin, piece.n);
+      copy_range(nest_, arrays_[i].data, i, piece.data[i], kContiguous, size, piece.begin, piece.n);
     }
   }
 
   const std::vector<SrArray>& arrays_;
   unsigned read_;
   unsigned written_;
-  StridedLoop loop_;
+  LoopNest nest_;
+  std::int64_t n_;  ///< Elements.
   std::vector<bool> direct_;
   bool all_direct_ = true;
   bool stream_ = true;
@@ -114,9 +113,8 @@ class Walk {
 }  // namespace
 
 int parts_for(std::int64_t n, int threads) {
-  if (n < 2 * kPerThread) return 1;
-  const std::int64_t wanted = threads > 0 ? threads : default_threads();
-  return static_cast<int>(std::clamp<std::int64_t>(n / kPerThread, 1, wanted));
+  const std::int64_t most = threads > 0 ? threads : default_threads();
+  return static_cast<int>(threads_for(kRoundingWork, n, most, most));
 }
 
 void run_parts(int parts, void (*body)(const void* context, int part), const void* context) {

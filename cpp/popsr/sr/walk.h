@@ -13,7 +13,7 @@ namespace popsr::kernels {
 /// Elements of an array in C order; strides in bytes, of any sign, 0 where one element is repeated.
 struct SrArray {
   std::byte* data = nullptr;
-  SrFormat format = SrFormat::kF32;
+  FloatFormat format = FloatFormat::kF32;
   std::vector<std::int64_t> strides;
 };
 using SrShape = std::vector<std::int64_t>;

@@ -24,7 +24,7 @@ namespace {
 /// Ops of equal keys may become one op of the definition `merged`.
 struct MergeKey {
   std::string_view merged;
-  std::string reduction = {};
+  std::optional<CollectiveOp> reduction = {};
   std::vector<std::int64_t> groups = {};  ///< Group of each replica.
   auto operator<=>(const MergeKey&) const = default;
 };
@@ -32,26 +32,16 @@ struct MergeKey {
 using KeyOf = std::function<std::optional<MergeKey>(const Op&)>;
 
 std::optional<MergeKey> collective_key(const Ir& ir, const Op& op) {
-  const std::string_view name = op.def->name;
-  MergeKey key;
-  if (name == "replicated_all_reduce" || name == "replicated_all_reduce_") {
-    key = {"multi_replicated_all_reduce", op.attr<std::string>("op")};
-  } else if (name == "replicated_reduce_scatter") {
-    key = {"multi_replicated_reduce_scatter", op.attr<std::string>("op")};
-  } else if (name == "replicated_all_gather") {
-    key = {"multi_replicated_all_gather"};
-  } else {
-    return std::nullopt;
-  }
-  key.groups = group_of(ir, op).assignment();
+  const ReplicaAspect& replicas = op.def->replicas;
+  if (replicas.merged.empty()) return std::nullopt;
+  MergeKey key{.merged = replicas.merged, .groups = group_of(ir, op).assignment()};
+  if (replicas.collective == Collective::kReduce) key.reduction = op.get(kReduction);
   return key;
 }
 
 std::optional<MergeKey> exchange_key(const Op& op) {
-  const std::string_view name = op.def->name;
-  if (name != "host_load" && name != "host_store" && op.def->program.remote == Remote::kNone)
-    return std::nullopt;
-  return MergeKey{"multi_exchange"};
+  if (op.def->program.merged.empty()) return std::nullopt;
+  return MergeKey{.merged = op.def->program.merged};
 }
 
 /// Grows groups of ops in schedule order: an op joins the first group of its key that it depends on through
@@ -176,8 +166,7 @@ std::size_t merge_in(Ir& ir, GraphId graph, std::uint32_t first, const KeyOf& ke
   return before - ir.graph(graph).ops.size();
 }
 
-// --- facts before and after
-// --------------------------------------------------------------------------------------
+// ---- facts before and after
 
 using Digest = std::vector<std::tuple<std::uint32_t, std::uint32_t, PartitionId>>;
 

@@ -102,6 +102,8 @@ def write_array(folder: Path, name: str, array: Array, *, raw: bool) -> None:
     if raw:
         array.tofile(folder / MODEL / f"{name}.npy")
     else:
+        if array.dtype.str == "<f1":  # ml_dtypes' name, which NumPy writes and does not read
+            array = array.view("V1")
         # np.savez takes some names for parameters of its own.
         path = folder / MODEL / f"{name}.npz"
         with zipfile.ZipFile(path, "w") as stored, stored.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -140,7 +142,7 @@ def read_array(where: str, folder: Path, name: str, variable: Variable) -> Array
         ):
             shape, is_transposed, dtype = _read_header(file)
             if dtype.kind == "V" and dtype.names is None and dtype.itemsize == kind.itemsize:
-                dtype = kind  # NumPy's files do not know the name of bfloat16
+                dtype = kind  # NumPy's files do not know the names of ml_dtypes' types
             check_type(where, name, dtype, shape, variable)
             return _read_data(file, shape, is_transposed, dtype)
     except (FileError, DTypeError, ShapeError):

@@ -29,13 +29,14 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
 def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert ``t * 2**log2_scale`` to float8, rounded once.
 
-    What is too large becomes NaN, as do infinities; the least float8 are subnormal, smaller values become 0. The
-    rounding takes part in stochastic rounding. There is no gradient: autodiff refuses.
+    What is too large becomes infinite, or NaN where the type has no infinity, as do infinities; the least float8 are
+    subnormal, smaller values become 0. The rounding takes part in stochastic rounding. There is no gradient: autodiff
+    refuses.
 
     Args:
         t: float16, bfloat16, float32 or float64, any shape.
         log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
-        data_type: ``float8_143`` or ``float8_152``.
+        data_type: a float8 type.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
     Raises:
@@ -55,7 +56,7 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
     no gradient: autodiff refuses.
 
     Args:
-        t: ``float8_143`` or ``float8_152``, any shape.
+        t: of a float8 type, any shape.
         log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
         data_type: float16, bfloat16, float32 or float64.
     Returns:

@@ -153,7 +153,7 @@ def conv_pow2scaled(
     """``conv`` of float8 operands, times ``2**log2_scale``; scaled and rounded once. Autodiff refuses.
 
     Args:
-        t: the operand, ``float8_143`` or ``float8_152``.
+        t: the operand, of a float8 type.
         weight: the weight, of either type.
         log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
         stride: as for :func:`conv`, like the next ones.
@@ -197,7 +197,7 @@ def conv_transpose_pow2scaled(
     """``conv_transpose`` of float8 operands, times ``2**log2_scale``; scaled and rounded once. Autodiff refuses.
 
     Args:
-        t: the operand, ``float8_143`` or ``float8_152``.
+        t: the operand, of a float8 type.
         weight: the weight, of either type.
         log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
         stride: as for :func:`conv_transpose`, like the next ones.

@@ -52,7 +52,7 @@ def matmul_pow2scaled(
     rounded once. There is no gradient: autodiff refuses.
 
     Args:
-        lhs: left operand, ``float8_143`` or ``float8_152``.
+        lhs: left operand, of a float8 type.
         rhs: right operand, of either type.
         log2_scale: int32 of rank 0, from -32 to 31 when the program runs.
         available_memory_proportion: accepted for PopXL programs; has no effect.

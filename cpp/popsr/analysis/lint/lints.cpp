@@ -242,7 +242,7 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
   if (copies < 2 || (broadcasts && copies < size)) return;
   const std::string& tensor = name(flow.ir(), op.inputs[0]);
   const bool reduces = op.def->replicas.collective == Collective::kReduce;
-  const std::string how = reduces ? op.attr<std::string>("op") : "gather";
+  const std::string_view how = reduces ? kReduction.name_of(op.get(kReduction)) : "gather";
   Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.location};
   if (how == "add" || how == "mul") {
     lint.cost = copies;

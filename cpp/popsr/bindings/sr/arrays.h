@@ -8,7 +8,7 @@
 
 namespace popsr::bindings {
 
-kernels::SrFormat checked_format(int format);
+FloatFormat checked_format(int format);
 /// `written`: the array must be writable.
 kernels::SrArray sr_array(const py::array& array, int format, bool written);
 kernels::SrShape shape_of(const py::array& array);

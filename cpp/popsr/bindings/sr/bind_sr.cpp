@@ -14,15 +14,11 @@ namespace popsr::bindings {
 namespace {
 
 using kernels::SrArray;
-using kernels::SrFormat;
 using kernels::SrMode;
 using kernels::SrOp;
 using kernels::SrRounding;
 using kernels::SrShape;
 
-constexpr const char* kFormatNames[kernels::kNumSrFormats] = {
-    "float64",       "float32",     "float16",         "bfloat16",
-    "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"};
 struct OpName {
   const char* name;
   std::size_t least_operands;
@@ -32,13 +28,6 @@ struct OpName {
 constexpr OpName kOps[kernels::kNumSrOps] = {{"cast", 1, 1, 0}, {"add", 2, 2, 0},     {"sub", 2, 2, 0},
                                              {"mul", 2, 2, 0},  {"axpy", 2, 2, 1},    {"fma", 3, 3, 0},
                                              {"lerp", 2, 3, 1}, {"addcmul", 3, 3, 1}, {"addcdiv", 3, 3, 1}};
-
-template <class Names>
-py::tuple tuple_of(const Names& names) {
-  py::list list;
-  for (const char* name : names) list.append(name);
-  return py::tuple(list);
-}
 
 SrOp op_of(const std::string& name) {
   for (int op = 0; op < kernels::kNumSrOps; ++op) {
@@ -199,9 +188,9 @@ py::array_t<std::uint64_t> value_bits(const SrKey& key, const py::array& x, cons
 
 }  // namespace
 
-SrFormat checked_format(int format) {
-  POPSR_CHECK(format >= 0 && format < kernels::kNumSrFormats);
-  return static_cast<SrFormat>(format);
+FloatFormat checked_format(int format) {
+  POPSR_CHECK(format >= 0 && format < kNumFloatFormats);
+  return static_cast<FloatFormat>(format);
 }
 
 SrArray sr_array(const py::array& array, int format, bool written) {
@@ -218,7 +207,9 @@ SrShape shape_of(const py::array& array) { return {array.shape(), array.shape() 
 
 void bind_sr(py::module_& m) {
   py::module_ sr = m.def_submodule("sr", "Stochastic rounding (private)");
-  sr.attr("FORMATS") = tuple_of(kFormatNames);
+  py::list formats;
+  for (const FloatFormatInfo& format : kFloatFormats) formats.append(format.name);
+  sr.attr("FORMATS") = py::tuple(formats);
   py::list ops;
   for (const OpName& op : kOps) ops.append(op.name);
   sr.attr("OPS") = py::tuple(ops);

@@ -11,13 +11,11 @@
 namespace popsr::bindings {
 namespace {
 
-using kernels::SrFormat;
-
 /// From here on other Python threads may run meanwhile.
 constexpr std::int64_t kReleaseFrom = 1 << 13;
 
 // Dtype objects by format; the module's, never freed.
-std::array<PyObject*, kernels::kNumSrFormats> known_dtypes = {};
+std::array<PyObject*, kNumFloatFormats> known_dtypes = {};
 PyTypeObject* key_type = nullptr;
 
 py::detail::PyArray_Proxy* as_array(PyObject* object) {
@@ -40,7 +38,7 @@ bool same_shape(const py::detail::PyArray_Proxy& a, const py::detail::PyArray_Pr
 struct FastCall {
   const SrKey* key = nullptr;
   PyObject* out = nullptr;  ///< A new reference.
-  SrFormat format = SrFormat::kF32;
+  FloatFormat format = FloatFormat::kF32;
   std::int64_t n = 1;
   void* data = nullptr;
   const void* x = nullptr;
@@ -57,7 +55,7 @@ bool open(FastCall& call, PyObject* const* args) {
   if (!contiguous(*x) || !contiguous(*y) || !same_shape(*x, *y)) return false;
   const auto found = std::find(known_dtypes.begin(), known_dtypes.end(), x->descr);
   if (found == known_dtypes.end()) return false;
-  call.format = static_cast<SrFormat>(found - known_dtypes.begin());
+  call.format = static_cast<FloatFormat>(found - known_dtypes.begin());
   for (int axis = 0; axis < x->nd; ++axis) call.n *= x->dimensions[axis];
   call.x = x->data;
   call.y = y->data;

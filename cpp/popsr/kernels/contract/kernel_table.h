@@ -10,72 +10,11 @@
 #include <cstdint>
 
 #include "popsr/base/fold_factors.h"
+#include "popsr/kernels/contract/elementwise.h"
 #include "popsr/kernels/contract/noise_key.h"
 #include "popsr/kernels/contract/round.h"
 
 namespace popsr::kernels {
-
-/// Arithmetic types: narrow floats are widened to float first.
-enum class Compute : int { kF32, kF64, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool };
-inline constexpr int kNumComputes = 11;
-
-/// Elementwise operations. in[] holds arrays of the compute type, p[] scalar parameters.
-enum class Ew : int {
-  kAdd,              ///< in0 + in1; lo = TwoSum residual
-  kSub,              ///< in0 - in1; lo
-  kMul,              ///< in0 * in1
-  kDiv,              ///< in0 / in1; integers truncate towards zero, x / 0 = 0
-  kPow,              ///< in0 ^ in1
-  kMaximum,          ///< NaN if either is NaN; max(-0, +0) = +0
-  kMinimum,          ///< NaN if either is NaN; min(-0, +0) = -0
-  kNegate,           ///< -in0
-  kAbs,              ///< |in0|
-  kExp,              ///< e^in0
-  kLog,              ///< natural logarithm
-  kSqrt,             ///< IEEE square root
-  kTanh,             ///< hyperbolic tangent
-  kRelu,             ///< max(in0, 0); NaN stays NaN, -0 -> +0
-  kGelu,             ///< 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-  kReluGrad,         ///< in0 = x, in1 = dy: x > 0 ? dy : 0 (NaN x: 0)
-  kGeluGrad,         ///< in0 = x, in1 = dy: dy * gelu'(x)
-  kTanhGrad,         ///< in0 = y = tanh(x), in1 = dy: dy * (1 - y*y)
-  kScaledAdd,        ///< p[0]*in0 + p[1]*in1 (each product rounded, then the sum); lo
-  kScale,            ///< p[0]*in0
-  kEqualMask,        ///< in0 == in1 ? 1 : 0, in the compute type
-  kPowGradBase,      ///< in0 = t, in1 = e: e * t^(e-1); exactly 0 where e == 0
-  kPowGradExponent,  ///< in0 = t, in1 = y = t^e: y * log(t); 0 where t == 0
-  kAbsGrad,          ///< in0 = x, in1 = dy: sign(x) * dy, 0 at 0
-  kGreater,          ///< in0 > in1 ? 1 : 0, in the compute type
-  kLogicalNot,       ///< in0 == 0 ? 1 : 0
-  kIsNan,            ///< 1 or 0, as the next two
-  kIsInf,            ///< infinite
-  kIsFinite,         ///< neither NaN nor infinite
-  kSelect,           ///< in0 != 0 ? in1 : in2
-  kFloor,            ///< greatest integer <= in0; keeps -0
-  kCeil,             ///< least integer >= in0; -0 for -1 < in0 < 0
-  kSign,             ///< 1, -1 or +0; 0 for NaN
-  kClip,             ///< min(max(in0, p[0]), p[1]); NaN stays NaN
-  kClipGrad,         ///< in0 = y = clip(x), in1 = dy: 0 where y == p[0] or y == p[1], else dy
-  kFmod,             ///< in0 - trunc(in0 / in1) * in1, exact, sign of in0; integers: x for in1 == 0
-  kIncrementMod,     ///< fmod(in0 + p[0], p[1]); the sum is rounded, integers wrap
-  kSin,              ///< sine
-  kCos,              ///< cosine
-  kLog2,             ///< logarithm to base 2
-  kRsqrt,            ///< 1 / sqrt(in0)
-  kSigmoid,          ///< 1 / (1 + e^-x)
-  kSigmoidGrad,      ///< in0 = x, in1 = dy: dy * s (1 - s), s = sigmoid(x)
-  kSwish,            ///< x / (1 + e^-x)
-  kSwishGrad,        ///< in0 = x, in1 = dy: dy * swish'(x)
-  kGeluErf,          ///< 0.5 x (1 + erf(x / sqrt(2)))
-  kGeluErfGrad,      ///< in0 = x, in1 = dy: dy * geluerf'(x)
-  kCount
-};
-inline constexpr int kNumEw = static_cast<int>(Ew::kCount);
-
-/// hi[i] = rounded result; lo (only for the ops marked "lo", may be null) = the exact remainder, 0 where hi
-/// is not finite. hi and lo may alias an input exactly. nullptr in the table: the compute type has no such
-/// op.
-using EwFn = void (*)(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p);
 
 /// Reductions of `rows` rows of n contiguous elements each (row r starts at in + r*row_stride elements).
 /// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7),
@@ -161,13 +100,20 @@ using ConvFn = void (*)(const ConvArgs& args);
 using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
                         std::int64_t from_x, std::int64_t k, std::int64_t cols);
 
+/// Dimensions of KernelTable::gather_strided, after adjacent ones are merged.
+inline constexpr std::size_t kMaxGatherRank = 8;
+
 struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
-  EwFn elementwise[kNumEw][kNumComputes];
-  /// Of arrays of bfloat16, rounded to nearest: the bits of widen_bf16, the kernel of float and narrow_bf16
-  /// of its hi and lo. `lo` is not written. nullptr: only by those three.
-  EwFn elementwise_bf16[kNumEw];
+  const ElementwiseKernels* elementwise_kernels[kNumElementwiseOps];
+  ElementwiseFn elementwise(ElementwiseOp op, Compute type) const {
+    return elementwise_kernels[static_cast<int>(op)]->of[static_cast<int>(type)];
+  }
+  ElementwiseFn elementwise_bf16(ElementwiseOp op) const {
+    return elementwise_kernels[static_cast<int>(op)]->bf16;
+  }
+
   ReduceFn reduce[kNumReduces][kNumComputes];
   ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
   SoftmaxFn softmax_f32;
@@ -175,22 +121,13 @@ struct KernelTable {
   NormKernels norm_f32;
   NormKernels norm_f64;
 
-  // Narrow floats. Widening is exact. narrow: hi + lo (lo may be null: 0) rounded once, to nearest even.
-  void (*widen_f16)(float* out, const std::uint16_t* in, std::int64_t n);
-  void (*widen_bf16)(float* out, const std::uint16_t* in, std::int64_t n);
-  void (*narrow_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
-  void (*narrow_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n);
-  // float8 of 3 or 2 bits of mantissa: NaN, infinity and what is too large become the one NaN, 0x80.
-  // Stochastic narrowing is sr_apply's.
-  void (*widen_f8_143)(float* out, const std::uint8_t* in, std::int64_t n);
-  void (*widen_f8_152)(float* out, const std::uint8_t* in, std::int64_t n);
-  void (*narrow_f8_143)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
-  void (*narrow_f8_152)(std::uint8_t* out, const float* hi, const float* lo, std::int64_t n);
-  // Stochastic: element i of the call draws the noise of element first + i under `key`.
-  void (*narrow_sr_f16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
-                        std::uint64_t first);
-  void (*narrow_sr_bf16)(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n, NoiseKey key,
-                         std::uint64_t first);
+  // Narrow floats: formats of at most 16 bits.
+  /// n elements as floats, exactly.
+  void (*widen)(FloatFormat format, float* out, const void* in, std::int64_t n);
+  /// hi + lo (lo may be null: 0) rounded once, to nearest even. Where the format has no infinity, infinity
+  /// and what is too large become its NaN. Zero and NaN keep the sign of hi where the format has two of them.
+  /// Stochastic: sr_apply with a residual.
+  void (*narrow)(FloatFormat format, void* out, const float* hi, const float* lo, std::int64_t n);
 
   // x = hi + lo with hi = nearest float; lo is exact or correct in sign and non-zeroness.
   void (*split_f64)(float* hi, float* lo, const double* in, std::int64_t n);
@@ -214,12 +151,12 @@ struct KernelTable {
   void (*keep_scaled_f64)(double* out, const double* in, const std::uint8_t* kept, std::int64_t n,
                           double scale);
 
-  /// Copies a strided view to a contiguous row-major buffer. `rank` <= 8, strides in elements, sizes 1, 2,
-  /// 4, 8.
+  /// Copies a strided view to a contiguous row-major buffer. `rank` <= kMaxGatherRank, strides in elements,
+  /// sizes 1, 2, 4, 8.
   void (*gather_strided)(void* out, const void* in, int rank, const std::int64_t* shape,
                          const std::int64_t* strides, int element_size);
 
-  // Stochastic rounding of contiguous buffers, see sr_call.h.
+  // Stochastic rounding of contiguous buffers, see round.h.
   void (*sr_apply)(const SrCall& call);
   void (*sr_apply_tiles)(const SrCall& call);  ///< The same results, never by a fast kernel: for tests.
   void (*sr_adamw)(const SrAdamw& step);

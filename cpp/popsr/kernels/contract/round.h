@@ -7,16 +7,10 @@
 
 #include <cstdint>
 
+#include "popsr/base/float_format.h"
 #include "popsr/kernels/contract/noise_key.h"
 
 namespace popsr::kernels {
-
-enum class SrFormat : int { kF64, kF32, kF16, kBf16, kE4m3fn, kE5m2, kE4m3fnuz, kE5m2fnuz };
-inline constexpr int kNumSrFormats = 8;
-
-constexpr int size_of(SrFormat format) {
-  return format == SrFormat::kF64 ? 8 : format == SrFormat::kF32 ? 4 : format <= SrFormat::kBf16 ? 2 : 1;
-}
 
 /// Operands in[0..2] = x, y, z and one scalar s.
 enum class SrOp : int {
@@ -44,7 +38,7 @@ enum class SrMode : int {
 
 /// How S becomes a value of `format`.
 struct SrRounding {
-  SrFormat format = SrFormat::kF32;
+  FloatFormat format = FloatFormat::kF32;
   SrMode mode = SrMode::kProportional;
   int bits = 0;           ///< Of kBits: 1 .. 32.
   bool saturate = false;  ///< Largest finite value where the result would be infinite (NaN without infinity).
@@ -58,10 +52,14 @@ struct SrCall {
   SrRounding rounding;
   void* out = nullptr;  ///< Is an operand of its format element for element, or touches none.
   const void* in[3] = {};
-  SrFormat formats[3] = {};
+  FloatFormat formats[3] = {};
   double scalar = 1.0;
   std::int64_t n = 0;
-  bool stream = false;  ///< Write around the caches; only where `out` is no operand.
+  bool stream = false;  ///< Write around the caches; only where `out` is not an operand.
+  /// Of kCast and kAdd of floats, mode kProportional: y is the residual of x, at most half of x's last bit
+  /// and 0 where x is not finite. The result has the sign of x, also as zero and NaN where the format has two
+  /// of them.
+  bool residual = false;
 };
 
 /// One step of AdamW: w, m, v in place. Scalars are in double, rounded once to the compute type.
@@ -70,7 +68,7 @@ struct SrAdamw {
   const void* g = nullptr;
   void* m = nullptr;
   void* v = nullptr;
-  SrFormat formats[4] = {};  ///< of w, g, m, v
+  FloatFormat formats[4] = {};  ///< of w, g, m, v
   double beta1 = 0, one_less_beta1 = 0;
   double beta2 = 0, one_less_beta2 = 0;
   double decay = 0;       ///< -lr * weight_decay
@@ -86,7 +84,7 @@ struct SrAdamw {
 struct SrFold {
   static constexpr int kLanes = 8;
   SrRounding rounding;
-  SrFormat format = SrFormat::kF32;  ///< of x
+  FloatFormat format = FloatFormat::kF32;  ///< of x
   int lanes = 0;
   const void* x[kLanes] = {};
   std::uint64_t first[kLanes] = {};  ///< Element k of a lane draws the noise of element first + k.
@@ -100,7 +98,7 @@ struct SrValueAdd {
   const void* x = nullptr;
   const void* y = nullptr;
   void* out = nullptr;
-  SrFormat format = SrFormat::kF32;
+  FloatFormat format = FloatFormat::kF32;
   NoiseKey key;
   bool biased = true;  ///< kProportional, else kEqual
   std::int64_t n = 0;

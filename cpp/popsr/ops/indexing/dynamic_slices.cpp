@@ -6,8 +6,11 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/ir/remote_access.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/strided.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
@@ -17,10 +20,17 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
+constexpr std::size_t kT = 0, kIndex = 1, kUpdate = 2;
+
+constexpr Attr<Ints> kAxes{"axes"};
+constexpr Attr<Ints> kSizes{"sizes"};
+constexpr Attr<bool> kNoOverlap{"no_overlap"};
+constexpr Attr<Ints> kStrides{"strides"};
+
 // ---- dynamic_slice, dynamic_update, dynamic_update_
 
 Ints sliced_axes(const Op& op, std::size_t rank) {
-  Ints axes = op.attr<Ints>("axes");
+  Ints axes = op.get(kAxes);
   normalize_axes(op.def->name, axes, rank);  // Checks range and duplicates.
   for (std::int64_t& axis : axes) axis = normalize_axis(op.def->name, axis, rank);
   return axes;
@@ -29,15 +39,15 @@ Ints sliced_axes(const Op& op, std::size_t rank) {
 /// The shape of the part; checks axes, sizes and the number of offsets.
 Shape checked_part(const InferContext& context, const Shape& full) {
   const Ints axes = sliced_axes(context.op, full.size());
-  const Ints& sizes = context.op.attr<Ints>("sizes");
+  const Ints& sizes = context.get(kSizes);
   if (sizes.size() != axes.size()) {
     raise<AttributeValueError>("{}: axes and sizes differ in length, got {} and {}, expected equal lengths",
                                context.name(), to_string(axes), to_string(sizes));
   }
-  const Shape& index = context.type(1).shape;
+  const Shape& index = context.type(kIndex).shape;
   if (num_elements(index) != static_cast<std::int64_t>(axes.size())) {
     raise<ShapeError>("{}: index does not match axes, got {}, expected {} offsets", context.name(),
-                      describe(context, 1), axes.size());
+                      describe(context, kIndex), axes.size());
   }
   Shape part = full;
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -59,7 +69,7 @@ class Box {
         index_dtype_(spec.inputs[1]->dtype),
         size_(static_cast<std::int64_t>(size_of(spec.outputs[0].dtype))),
         axes_(sliced_axes(spec.op, full.size())),
-        sizes_(spec.op.attr<Ints>("sizes")) {
+        sizes_(spec.op.get(kSizes)) {
     Shape part = full;
     const Shape strides = row_major_strides(full);
     for (std::size_t i = 0; i < axes_.size(); ++i) {
@@ -69,13 +79,9 @@ class Box {
       axis_strides_.push_back(strides[axis]);
     }
     elements_ = num_elements(part);
-    const StridedView view = collapse({.shape = part, .strides = strides});
-    shape_ = view.shape;
-    strides_ = view.strides;
-    if (strides_.back() != 1) {
-      shape_.push_back(1);
-      strides_.push_back(1);
-    }
+    nest_ = LoopNest(part, {&strides, 1});
+    // A row is a run of adjacent elements: one element where the innermost dimension is not whole.
+    row_ = nest_.stride(0) == 1 ? nest_.extent(0) : 1;
   }
 
   /// Where the box begins in each block, in bytes; OutOfRangeError for a place outside.
@@ -101,14 +107,10 @@ class Box {
   template <class Visit>
   void rows(const Visit& visit) const {
     if (elements_ == 0) return;
-    const std::int64_t run = shape_.back();
-    for (std::int64_t row = 0; row < elements_ / run; ++row) {
-      std::int64_t at = 0, rest = row;
-      for (std::size_t d = shape_.size() - 1; d-- > 0;) {
-        at += rest % shape_[d] * strides_[d];
-        rest /= shape_[d];
-      }
-      visit(at * size_, row * run * size_, static_cast<std::size_t>(run * size_));
+    NestPosition at(nest_, 0);
+    for (std::int64_t done = 0; done < elements_; done += row_) {
+      visit(at.offset(0) * size_, done * size_, static_cast<std::size_t>(row_ * size_));
+      at.advance(row_);
     }
   }
 
@@ -117,8 +119,8 @@ class Box {
   DType index_dtype_;
   std::int64_t size_;
   Ints axes_, sizes_, extents_ = {}, axis_strides_ = {};
-  std::int64_t elements_ = 0;
-  Shape shape_ = {}, strides_ = {};
+  std::int64_t elements_ = 0, row_ = 1;
+  LoopNest nest_{1};
 };
 
 std::vector<OutputDef> infer_dynamic_slice(const InferContext& context) {
@@ -139,11 +141,11 @@ BlockKernel eval_dynamic_slice(const EvalSpec& spec) {
 }
 
 std::vector<OutputDef> infer_dynamic_update(const InferContext& context) {
-  require_equal_dtypes(context, 0, 2);
+  require_equal_dtypes(context, kT, kUpdate);
   const Shape part = checked_part(context, context.type(0).shape);
-  if (context.type(2).shape != part) {
+  if (context.type(kUpdate).shape != part) {
     raise<ShapeError>("{}: t_update does not match sizes, got {}, expected {}", context.name(),
-                      describe(context, 2), to_string(part));
+                      describe(context, kUpdate), to_string(part));
   }
   return {{context.type(0), {}}};
 }
@@ -153,7 +155,7 @@ BlockKernel eval_dynamic_update(const EvalSpec& spec) {
     const Ints places = box.places(run);
     copy(run);
     for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const from = run.in[2] + b * run.in_stride[2];
+      const std::byte* const from = run.in[kUpdate] + b * run.in_stride[kUpdate];
       std::byte* const to = run.out[0] + b * run.out_stride[0] + places[static_cast<std::size_t>(b)];
       box.rows([&](std::int64_t full, std::int64_t part, std::size_t bytes) {
         std::memcpy(to + full, from + part, bytes);
@@ -165,13 +167,13 @@ BlockKernel eval_dynamic_update(const EvalSpec& spec) {
 /// A part as big as the operand can lie in one place only: all of it is overwritten, whatever the offsets.
 PartitionId update_rule(const RuleContext& context, std::size_t output) {
   const bool all =
-      context.ir.tensor(context.op.inputs[0]).type == context.ir.tensor(context.op.inputs[2]).type;
-  return all ? context.table.meet(context.inputs[2], context.exec) : meet_of_inputs(context, output);
+      context.ir.tensor(context.op.inputs[kT]).type == context.ir.tensor(context.op.inputs[kUpdate]).type;
+  return all ? context.table.meet(context.inputs[kUpdate], context.exec) : meet_of_inputs(context, output);
 }
 
 /// Gradient of dynamic_slice: dy in its place, zeros elsewhere.
 std::vector<OutputDef> infer_dynamic_slice_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Ints>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
@@ -202,30 +204,23 @@ BlockKernel eval_dynamic_clear(const EvalSpec& spec) {
   };
 }
 
-std::vector<std::pair<std::string, Attribute>> box_attrs(GradContext& g) {
-  return {{"axes", g.op().attribute("axes")}, {"sizes", g.op().attribute("sizes")}};
+GradValue dynamic_slice_grad(Grad& g) {
+  return g.call("dynamic_slice_grad", {g.dy(), g.x(kIndex)},
+                {g.same(kAxes), g.same(kSizes), kShape(g.in_type(kT).shape)});
 }
 
-void dynamic_slice_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  auto attrs = box_attrs(g);
-  attrs.emplace_back("shape", g.in_type(0).shape);
-  g.set(0, g.emit("dynamic_slice_grad", {g.cotangent(0), g.in(1)}, std::move(attrs)));
+GradValue kept_grad(Grad& g) {
+  return g.call("dynamic_clear", {g.dy(), g.x(kIndex)}, {g.same(kAxes), g.same(kSizes)});
 }
 
-void dynamic_update_rule(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("dynamic_clear", {g.cotangent(0), g.in(1)}, box_attrs(g)));
-  if (differentiates(g, 2)) {
-    auto attrs = box_attrs(g);
-    attrs.emplace_back("no_overlap", g.op().attribute("no_overlap"));
-    g.set(2, g.emit("dynamic_slice", {g.cotangent(0), g.in(1)}, std::move(attrs)));
-  }
+GradValue update_grad(Grad& g) {
+  return g.call("dynamic_slice", {g.dy(), g.x(kIndex)}, {g.same(kAxes), g.same(kSizes), g.same(kNoOverlap)});
 }
 
 // ---- subsample
 
 StridedView subsample_view(const Op& op, const Shape& full) {
-  const Ints& steps = op.attr<Ints>("strides");
+  const Ints& steps = op.get(kStrides);
   if (steps.size() > full.size()) {
     raise<AttributeValueError>("{}: too many strides, got {}, expected at most {}", op.def->name,
                                to_string(steps), full.size());
@@ -255,27 +250,23 @@ BlockKernel eval_subsample_grad(const EvalSpec& spec) {
   return embed_kernel(spec, subsample_view(spec.op, spec.outputs[0].shape));
 }
 
-void subsample_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("subsample_grad", {g.cotangent(0)},
-                  {{"strides", g.op().attribute("strides")}, {"shape", g.in_type(0).shape}}));
+GradValue subsample_grad(Grad& g) {
+  return g.call("subsample_grad", {g.dy()}, {g.same(kStrides), kShape(g.in_type(kT).shape)});
 }
 
 // ---- definitions
 
-std::vector<AttrDef> box_defs(AttrDef last) {
-  return {required("axes", AttrType::kInts), required("sizes", AttrType::kInts), std::move(last)};
-}
+std::vector<AttrDef> box_defs(AttrDef last) { return {required(kAxes), required(kSizes), std::move(last)}; }
 
 std::vector<OpDef> dynamic_ops() {
-  const AttrDef no_overlap = required("no_overlap", AttrType::kBool);
+  const AttrDef no_overlap = required(kNoOverlap);
   const InputDef index{.name = "index", .dtypes = kIntegers};
   OpDef update{.name = "dynamic_update",
                .inputs = {{"t"}, index, {"t_update"}},
                .attrs = box_defs(no_overlap),
                .infer = infer_dynamic_update,
                .kernel = {.eval = eval_dynamic_update},
-               .grad = {.rule = dynamic_update_rule},
+               .grad = per_input({kept_grad, nullptr, update_grad}),
                .replicas = {.partition = update_rule,
                             .says = "meet of inputs; of the update alone where it covers everything"}};
   return {
@@ -286,16 +277,16 @@ std::vector<OpDef> dynamic_ops() {
        .attrs = box_defs(no_overlap),
        .infer = infer_dynamic_slice,
        .kernel = {.eval = eval_dynamic_slice},
-       .grad = {.rule = dynamic_slice_rule}},
+       .grad = per_input({dynamic_slice_grad})},
       {.name = "dynamic_slice_grad",
        .inputs = {{"dy"}, index},
-       .attrs = box_defs(required("shape", AttrType::kInts)),
+       .attrs = box_defs(required(kShape)),
        .infer = infer_dynamic_slice_grad,
        .kernel = {.eval = eval_dynamic_slice_grad},
        .program = {.internal = true}},
       {.name = "dynamic_clear",
        .inputs = {{"dy"}, index},
-       .attrs = {required("axes", AttrType::kInts), required("sizes", AttrType::kInts)},
+       .attrs = {required(kAxes), required(kSizes)},
        .infer = same_as_input,
        .kernel = {.eval = eval_dynamic_clear},
        .program = {.internal = true}},
@@ -308,13 +299,13 @@ std::vector<OpDef> dynamic_slice_ops() {
   std::vector<OpDef> ops = dynamic_ops();
   ops.push_back({.name = "subsample",
                  .inputs = {{"t"}},
-                 .attrs = {required("strides", AttrType::kInts)},
+                 .attrs = {required(kStrides)},
                  .infer = infer_subsample,
                  .kernel = {.eval = eval_subsample},
-                 .grad = {.rule = subsample_rule}});
+                 .grad = per_input({subsample_grad})});
   ops.push_back({.name = "subsample_grad",
                  .inputs = {{"dy"}},
-                 .attrs = {required("strides", AttrType::kInts), required("shape", AttrType::kInts)},
+                 .attrs = {required(kStrides), required(kShape)},
                  .infer = infer_dynamic_slice_grad,
                  .kernel = {.eval = eval_subsample_grad},
                  .program = {.internal = true}});

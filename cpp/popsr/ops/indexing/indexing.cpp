@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/indexing/kernels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
@@ -13,10 +14,24 @@
 namespace popsr {
 namespace {
 
-using Ints = std::vector<std::int64_t>;
+constexpr Attr<double> kAvailableMemory{"available_memory_proportion"};
+constexpr Attr<bool> kZeroOutOfRange{"zero_OOR"};
+constexpr Attr<std::int64_t> kGroupSize{"group_size"};
+constexpr Attr<std::int64_t> kAxisSize{"axis_size"};
+constexpr Attr<bool> kIndexBroadcast{"enable_index_broadcast"};
+constexpr Attr<bool> kLastOnly{"last_only"};
+
+/// Of elements that meet at one position.
+constexpr Choice<IndexFold> kReductions[] = {
+    {"sum", IndexFold::kSum}, {"max", IndexFold::kMax}, {"min", IndexFold::kMin}, {"none", IndexFold::kLast}};
+constexpr ChoiceAttr<IndexFold> kReduction{"reduction", kReductions};
+
+constexpr std::size_t kData = 0, kIndices = 1;
+constexpr std::size_t kValues = 2;   ///< Of scatter.
+constexpr std::size_t kInitial = 2;  ///< Of scatter_reduce.
 
 std::size_t axis_of(const Op& op, std::size_t rank) {
-  return static_cast<std::size_t>(normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank));
+  return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), rank));
 }
 
 std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
@@ -28,8 +43,8 @@ std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
 /// Of ops that have groups: dimension 0 of the operands when there is more than one.
 std::int64_t groups_of(const Op& op) {
   const bool has_groups =
-      std::ranges::any_of(op.def->attrs, [](const AttrDef& attr) { return attr.name == "group_size"; });
-  return has_groups ? op.attr<std::int64_t>("group_size") : 1;
+      std::ranges::any_of(op.def->attrs, [](const AttrDef& attr) { return attr.name == kGroupSize.name; });
+  return has_groups ? op.get(kGroupSize) : 1;
 }
 
 void check_groups(const InferContext& context, std::size_t axis, std::int64_t groups) {
@@ -39,7 +54,8 @@ void check_groups(const InferContext& context, std::size_t axis, std::int64_t gr
   }
   if (groups == 1) return;
   if (axis == 0) {
-    raise<AttributeValueError>("{}: axis is that of the groups, got 0, expected 1 or more", context.name());
+    raise<AttributeValueError>("{}: axis is the axis of the groups, got 0, expected 1 or more",
+                               context.name());
   }
   for (const std::size_t input : {std::size_t{0}, std::size_t{1}}) {
     const Shape& shape = context.type(input).shape;
@@ -77,25 +93,22 @@ IndexedAxis gather_walk(const Op& op, const Shape& t, const Shape& indices) {
 
 BlockKernel eval_gather(const EvalSpec& spec) {
   return take_kernel(spec, gather_walk(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape),
-                     {.zero_out_of_range = spec.op.attr<bool>("zero_OOR")});
+                     {.zero_out_of_range = spec.op.get(kZeroOutOfRange)});
 }
 
-void gather_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("gather_grad", {g.cotangent(0), g.in(1)},
-                  {{"shape", g.in_type(0).shape},
-                   {"axis", g.op().attribute("axis")},
-                   {"group_size", groups_of(g.op())},
-                   {"zero_OOR", g.op().attribute("zero_OOR")}}));
+GradValue gather_grad(Grad& g) {
+  return g.call("gather_grad", {g.dy(), g.x(kIndices)},
+                {kShape(g.in_type(kData).shape), g.same(kAxis), kGroupSize(groups_of(g.op())),
+                 g.same(kZeroOutOfRange)});
 }
 
 std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Ints>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 BlockKernel eval_gather_grad(const EvalSpec& spec) {
   return scatter_kernel(spec, gather_walk(spec.op, spec.outputs[0].shape, spec.inputs[1]->shape),
-                        {.fold = IndexFold::kSum, .skip_out_of_range = spec.op.attr<bool>("zero_OOR")});
+                        {.fold = IndexFold::kSum, .skip_out_of_range = spec.op.get(kZeroOutOfRange)});
 }
 
 // ---- scatter, scatter_reduce
@@ -121,10 +134,10 @@ IndexedAxis element_walk(const Op& op, const Shape& loop, const Shape& indexed, 
 }
 
 std::vector<OutputDef> infer_scatter(const InferContext& context) {
-  require_equal_dtypes(context, 0, 2);
-  require_equal_shapes(context, 1, 2);
-  const Shape& t = context.type(0).shape;
-  const Shape& values = context.type(2).shape;
+  require_equal_dtypes(context, kData, kValues);
+  require_equal_shapes(context, kIndices, kValues);
+  const Shape& t = context.type(kData).shape;
+  const Shape& values = context.type(kValues).shape;
   const std::size_t axis = axis_of(context.op, t.size());
   bool fits = values.size() == t.size();
   for (std::size_t d = 0; d < t.size() && fits; ++d) fits = d == axis || values[d] <= t[d];
@@ -132,71 +145,54 @@ std::vector<OutputDef> infer_scatter(const InferContext& context) {
     raise<ShapeError>(
         "{}: values do not fit, got {} into {}, expected equal ranks and no greater extent but "
         "on axis {}",
-        context.name(), describe(context, 2), describe(context, 0), axis);
+        context.name(), describe(context, kValues), describe(context, kData), axis);
   }
   return {{context.type(0), {}}};
 }
 
 BlockKernel eval_scatter(const EvalSpec& spec) {
-  const Shape& values = spec.inputs[2]->shape;
+  const Shape& values = spec.inputs[kValues]->shape;
   return scatter_kernel(spec, element_walk(spec.op, values, spec.outputs[0].shape, spec.inputs[1]->shape),
-                        {.values = 2, .initial = 0});
+                        {.values = kValues, .initial = kData});
 }
 
 /// Gradient of what is overwritten, and of what stays.
-TensorId cleared(GradContext& g, const Shape& loop) {
-  return g.emit("scatter_clear", {g.cotangent(0), g.in(1)},
-                {{"axis", g.op().attribute("axis")}, {"shape", loop}, {"group_size", groups_of(g.op())}});
+GradValue cleared(Grad& g, const Shape& loop) {
+  return g.call("scatter_clear", {g.dy(), g.x(kIndices)},
+                {g.same(kAxis), kShape(loop), kGroupSize(groups_of(g.op()))});
 }
-TensorId taken(GradContext& g, TensorId from, const Shape& loop, bool last_only) {
-  return g.emit("take_along", {from, g.in(1)},
-                {{"axis", g.op().attribute("axis")},
-                 {"shape", loop},
-                 {"last_only", last_only},
-                 {"group_size", groups_of(g.op())}});
+GradValue taken(Grad& g, const GradValue& from, const Shape& loop, bool last_only) {
+  return g.call("take_along", {from, g.x(kIndices)},
+                {g.same(kAxis), kShape(loop), kLastOnly(last_only), kGroupSize(groups_of(g.op()))});
 }
 
-void scatter_rule(GradContext& g) {
-  const Shape loop = g.in_type(2).shape;
-  if (differentiates(g, 0)) g.set(0, cleared(g, loop));
-  if (differentiates(g, 2)) g.set(2, taken(g, g.cotangent(0), loop, true));
-}
-
-IndexFold fold_of(const Op& op) {
-  const auto& name = op.attr<std::string>("reduction");
-  if (name == "sum") return IndexFold::kSum;
-  if (name == "max") return IndexFold::kMax;
-  if (name == "min") return IndexFold::kMin;
-  if (name == "none") return IndexFold::kLast;
-  raise<AttributeValueError>("{}: unknown reduction, got '{}', expected sum, max, min or none", op.def->name,
-                             name);
+GradAspect scatter_grad() {
+  return per_input({[](Grad& g) { return cleared(g, g.in_type(kValues).shape); }, nullptr,
+                    [](Grad& g) { return taken(g, g.dy(), g.in_type(kValues).shape, true); }});
 }
 
 void check_indices(const InferContext& context, std::size_t axis) {
   const Shape& data = context.type(0).shape;
   const Shape& indices = context.type(1).shape;
   bool fits = indices == data;
-  if (!fits && context.op.attr<bool>("enable_index_broadcast") && indices.size() <= data.size()) {
+  if (!fits && context.get(kIndexBroadcast) && indices.size() <= data.size()) {
     const Shape shape = aligned(context.op, indices, data, axis);
     fits = true;
     for (std::size_t d = 0; d < data.size() && fits; ++d) fits = shape[d] == data[d] || shape[d] == 1;
   }
   if (!fits) {
-    raise<ShapeError>(
-        "{}: indices do not match data, got {} and {}, expected {}", context.name(), describe(context, 1),
-        describe(context, 0),
-        context.op.attr<bool>("enable_index_broadcast") ? "what broadcasts to its shape" : "its shape");
+    raise<ShapeError>("{}: indices do not match data, got {} and {}, expected {}", context.name(),
+                      describe(context, 1), describe(context, 0),
+                      context.get(kIndexBroadcast) ? "what broadcasts to its shape" : "its shape");
   }
 }
 
 std::vector<OutputDef> infer_scatter_reduce(const InferContext& context) {
-  constexpr std::size_t kInitial = 2;
-  fold_of(context.op);
-  Shape shape = context.type(0).shape;
+  Shape shape = context.type(kData).shape;
   const std::size_t axis = axis_of(context.op, shape.size());
   check_groups(context, axis, groups_of(context.op));
   check_indices(context, axis);
-  const auto size = context.op.optional_attr<std::int64_t>("axis_size");
+  const auto size = context.find(kAxisSize);
   const bool has_initial = context.has(kInitial);
   if (!size && !has_initial) {
     raise<AttributeValueError>(
@@ -208,7 +204,7 @@ std::vector<OutputDef> infer_scatter_reduce(const InferContext& context) {
     raise<AttributeValueError>("{}: axis_size is negative, got {}, expected 0 or more", context.name(),
                                *size);
   }
-  if (has_initial) require_equal_dtypes(context, 0, kInitial);
+  if (has_initial) require_equal_dtypes(context, kData, kInitial);
   const Shape& initial = has_initial ? context.type(kInitial).shape : shape;
   shape[axis] = size ? *size : initial.size() == shape.size() ? initial[axis] : 0;
   if (has_initial && initial != shape) {
@@ -222,53 +218,55 @@ std::vector<OutputDef> infer_scatter_reduce(const InferContext& context) {
 }
 
 BlockKernel eval_scatter_reduce(const EvalSpec& spec) {
-  ScatterOptions options{.fold = fold_of(spec.op)};
-  if (spec.inputs.size() > 2 && spec.inputs[2]) options.initial = 2;
+  ScatterOptions options{.fold = spec.op.get(kReduction)};
+  if (spec.inputs.size() > kInitial && spec.inputs[kInitial]) options.initial = kInitial;
   return scatter_kernel(
       spec, element_walk(spec.op, spec.inputs[0]->shape, spec.outputs[0].shape, spec.inputs[1]->shape),
       options);
 }
 
 /// Where a largest or smallest element is met several times, each receives the whole gradient.
-void scatter_reduce_rule(GradContext& g) {
-  const Shape loop = g.in_type(0).shape;
-  const IndexFold fold = fold_of(g.op());
-  const bool selects = fold == IndexFold::kMax || fold == IndexFold::kMin;
-  const bool replaces = fold == IndexFold::kLast;
-  if (differentiates(g, 0)) {
-    const TensorId dy = taken(g, g.cotangent(0), loop, replaces);
-    g.set(0, selects ? g.emit("mul", {g.emit("equal_mask", {g.in(0), taken(g, g.out(0), loop, false)}), dy})
-                     : dy);
-  }
-  if (g.wants(2)) {
-    const TensorId dy = replaces ? cleared(g, loop) : g.cotangent(0);
-    g.set(2, selects ? g.emit("mul", {g.emit("equal_mask", {g.in(2), g.out(0)}), dy}) : dy);
-  }
+bool selects(const Grad& g) {
+  const IndexFold reduction = g.get(kReduction);
+  return reduction == IndexFold::kMax || reduction == IndexFold::kMin;
+}
+
+GradValue reduced_data_grad(Grad& g) {
+  const Shape& loop = g.in_type(kData).shape;
+  const GradValue dy = taken(g, g.dy(), loop, g.get(kReduction) == IndexFold::kLast).now();
+  if (!selects(g)) return dy;
+  return g.call("equal_mask", {g.x(kData), taken(g, g.y(), loop, false)}) * dy;
+}
+
+GradValue initial_grad(Grad& g) {
+  const bool replaces = g.get(kReduction) == IndexFold::kLast;
+  const GradValue dy = replaces ? cleared(g, g.in_type(kData).shape) : g.dy();
+  return selects(g) ? g.call("equal_mask", {g.x(kInitial), g.y()}) * dy : dy;
 }
 
 // ---- their gradients: take_along, scatter_clear
 
 std::vector<OutputDef> infer_take_along(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Ints>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 BlockKernel eval_take_along(const EvalSpec& spec) {
   return take_kernel(
       spec, element_walk(spec.op, spec.outputs[0].shape, spec.inputs[0]->shape, spec.inputs[1]->shape),
-      {.last_only = spec.op.attr<bool>("last_only")});
+      {.last_only = spec.op.get(kLastOnly)});
 }
 
 BlockKernel eval_scatter_clear(const EvalSpec& spec) {
   return clear_kernel(
-      spec, element_walk(spec.op, spec.op.attr<Ints>("shape"), spec.inputs[0]->shape, spec.inputs[1]->shape));
+      spec, element_walk(spec.op, spec.op.get(kShape), spec.inputs[0]->shape, spec.inputs[1]->shape));
 }
 
 // ---- definitions
 
-AttrDef axis_attr() { return optional("axis", AttrType::kInt, std::int64_t{0}); }
-AttrDef memory_attr() { return optional("available_memory_proportion", AttrType::kFloat); }
-AttrDef groups_attr() { return optional("group_size", AttrType::kInt, std::int64_t{1}); }
-AttrDef zero_attr() { return optional("zero_OOR", AttrType::kBool, false); }
+AttrDef axis_attr() { return optional(kAxis, 0); }
+AttrDef memory_attr() { return optional(kAvailableMemory); }
+AttrDef groups_attr() { return optional(kGroupSize, 1); }
+AttrDef zero_attr() { return optional(kZeroOutOfRange, false); }
 InputDef indices_input() { return {.name = "indices", .dtypes = kIntegers}; }
 
 std::vector<OpDef> gather_ops() {
@@ -277,15 +275,14 @@ std::vector<OpDef> gather_ops() {
                .attrs = {axis_attr(), memory_attr(), zero_attr()},
                .infer = infer_gather,
                .kernel = {.eval = eval_gather},
-               .grad = {.rule = gather_rule}};
+               .grad = per_input({gather_grad})};
   OpDef tied = gather, grouped = gather;
   tied.name = "tied_gather";
   grouped.name = "groupedgather";
   grouped.attrs.insert(grouped.attrs.begin() + 1, groups_attr());
   OpDef gradient{.name = "gather_grad",
                  .inputs = {{"dy", kFloating}, indices_input()},
-                 .attrs = {required("shape", AttrType::kInts), axis_attr(),
-                           required("group_size", AttrType::kInt), zero_attr()},
+                 .attrs = {required(kShape), axis_attr(), required(kGroupSize), zero_attr()},
                  .infer = infer_gather_grad,
                  .kernel = {.eval = eval_gather_grad},
                  .numerics = kRoundsOnce,
@@ -294,17 +291,16 @@ std::vector<OpDef> gather_ops() {
 }
 
 std::vector<OpDef> scatter_ops() {
-  OpDef reduce{
-      .name = "scatter_reduce",
-      .inputs = {{"data", kNumbers},
-                 indices_input(),
-                 {.name = "initial_values", .dtypes = kNumbers, .optional = true}},
-      .attrs = {required("reduction", AttrType::kString), axis_attr(), optional("axis_size", AttrType::kInt),
-                optional("enable_index_broadcast", AttrType::kBool, true), memory_attr()},
-      .infer = infer_scatter_reduce,
-      .kernel = {.eval = eval_scatter_reduce},
-      .grad = {.rule = scatter_reduce_rule},
-      .numerics = kRoundsOnce};
+  OpDef reduce{.name = "scatter_reduce",
+               .inputs = {{"data", kNumbers},
+                          indices_input(),
+                          {.name = "initial_values", .dtypes = kNumbers, .optional = true}},
+               .attrs = {required(kReduction), axis_attr(), optional(kAxisSize),
+                         optional(kIndexBroadcast, true), memory_attr()},
+               .infer = infer_scatter_reduce,
+               .kernel = {.eval = eval_scatter_reduce},
+               .grad = per_input({reduced_data_grad, nullptr, initial_grad}),
+               .numerics = kRoundsOnce};
   OpDef grouped = reduce;
   grouped.name = "grouped_scatter_reduce";
   grouped.attrs.insert(grouped.attrs.begin() + 3, groups_attr());
@@ -316,17 +312,16 @@ std::vector<OpDef> scatter_ops() {
        .attrs = {axis_attr(), memory_attr()},
        .infer = infer_scatter,
        .kernel = {.eval = eval_scatter},
-       .grad = {.rule = scatter_rule}},
+       .grad = scatter_grad()},
       {.name = "take_along",
        .inputs = {{"t"}, indices_input()},
-       .attrs = {axis_attr(), required("shape", AttrType::kInts), required("last_only", AttrType::kBool),
-                 groups_attr()},
+       .attrs = {axis_attr(), required(kShape), required(kLastOnly), groups_attr()},
        .infer = infer_take_along,
        .kernel = {.eval = eval_take_along},
        .program = {.internal = true}},
       {.name = "scatter_clear",
        .inputs = {{"dy"}, indices_input()},
-       .attrs = {axis_attr(), required("shape", AttrType::kInts), groups_attr()},
+       .attrs = {axis_attr(), required(kShape), groups_attr()},
        .infer = same_as_input,
        .kernel = {.eval = eval_scatter_clear},
        .program = {.internal = true}},

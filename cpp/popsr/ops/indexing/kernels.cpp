@@ -1,10 +1,13 @@
 #include "popsr/ops/indexing/kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"
 #include "popsr/ops/loops/tiles.h"
 
@@ -12,13 +15,13 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr std::int64_t kChunk = 256;  ///< Elements of a run that are folded at a time.
 
 /// The walk as lines along the axis; each step of a line is a run of contiguous elements of one index.
 struct Lines {
-  Shape extents = {}, loop = {}, index = {}, indexed = {};  ///< The other dimensions and their strides.
+  LoopNest starts{3};  ///< The other dimensions: of the loop side, the indices and the indexed side.
   std::int64_t lines = 1, count = 0, run = 1, extent = 0;
   std::int64_t loop_step = 0, index_step = 0, indexed_step = 0;
 
@@ -26,38 +29,29 @@ struct Lines {
     std::int64_t loop = 0, index = 0, indexed = 0;
   };
   Line line(std::int64_t number) const {
-    Line at;
-    for (std::size_t d = extents.size(); d-- > 0;) {
-      const std::int64_t i = number % extents[d];
-      number /= extents[d];
-      at.loop += i * loop[d];
-      at.index += i * index[d];
-      at.indexed += i * indexed[d];
-    }
-    return at;
+    const NestPosition at(starts, number);
+    return {.loop = at.offset(0), .index = at.offset(1), .indexed = at.offset(2)};
   }
 };
 
 Lines lines_of(const IndexedAxis& walk) {
   const Shape loop = row_major_strides(walk.loop), indexed = row_major_strides(walk.indexed);
-  Lines lines{.count = walk.loop[walk.axis],
-              .extent = walk.indexed[walk.axis],
-              .loop_step = loop[walk.axis],
-              .index_step = walk.index_strides[walk.axis],
-              .indexed_step = indexed[walk.axis]};
+  Lines lines;
+  lines.count = walk.loop[walk.axis];
+  lines.extent = walk.indexed[walk.axis];
+  lines.loop_step = loop[walk.axis];
+  lines.index_step = walk.index_strides[walk.axis];
+  lines.indexed_step = indexed[walk.axis];
   std::size_t end = walk.loop.size();
   while (end > walk.axis + 1 && walk.index_strides[end - 1] == 0 &&
          walk.loop[end - 1] == walk.indexed[end - 1]) {
     lines.run *= walk.loop[--end];
   }
-  for (std::size_t d = 0; d < end; ++d) {
-    if (d == walk.axis || walk.loop[d] == 1) continue;
-    lines.lines *= walk.loop[d];
-    lines.extents.push_back(walk.loop[d]);
-    lines.loop.push_back(loop[d]);
-    lines.index.push_back(walk.index_strides[d]);
-    lines.indexed.push_back(indexed[d]);
+  for (std::size_t d = end; d-- > 0;) {
+    if (d == walk.axis) continue;
+    lines.starts.add_outer(walk.loop[d], std::array{loop[d], walk.index_strides[d], indexed[d]});
   }
+  lines.lines = lines.starts.count();
   return lines;
 }
 
@@ -92,20 +86,17 @@ class Take {
     const Positions::Loaded positions = positions_.load(run);
     if (elements_ == 0) return;
     const std::int64_t rows = lines_.lines * lines_.count;
-    parallel_for(run.pool, run.blocks * rows, last_only_ ? lines_.count : 1, run.blocks * elements_,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t b = begin / rows; b * rows < end; ++b) {
-                     block(run, b, positions.of(b), std::max<std::int64_t>(begin - b * rows, 0),
-                           std::min(end - b * rows, rows));
-                   }
-                 });
+    const std::int64_t grain = last_only_ ? lines_.count : 1;
+    for_each_range(run, {.units = rows, .grain = grain, .work = elements_},
+                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                     take(block, positions.of(block), begin, end);
+                   });
   }
 
  private:
-  void block(const BlockRun& run, std::int64_t b, const std::int64_t* indices, std::int64_t begin,
-             std::int64_t end) const {
-    const std::byte* const in = run.in[0] + b * run.in_stride[0];
-    std::byte* const out = run.out[0] + b * run.out_stride[0];
+  void take(const Block& block, const std::int64_t* indices, std::int64_t begin, std::int64_t end) const {
+    const std::byte* const in = block.in(0);
+    std::byte* const out = block.out();
     std::vector<std::int64_t> last(static_cast<std::size_t>(last_only_ ? lines_.extent : 0));
     const std::int64_t bytes = lines_.run * size_;
     while (begin < end) {
@@ -136,8 +127,10 @@ class Take {
 
 // ---- scatter
 
-Ew kernel_of(IndexFold fold) {
-  return fold == IndexFold::kSum ? Ew::kAdd : fold == IndexFold::kMax ? Ew::kMaximum : Ew::kMinimum;
+ElementwiseOp kernel_of(IndexFold fold) {
+  return fold == IndexFold::kSum   ? ElementwiseOp::kAdd
+         : fold == IndexFold::kMax ? ElementwiseOp::kMaximum
+                                   : ElementwiseOp::kMinimum;
 }
 
 class Scatter {
@@ -149,8 +142,7 @@ class Scatter {
         options_(options),
         dtype_(spec.outputs[0].dtype),
         compute_(compute_of(dtype_)),
-        combine_(spec.kernels.elementwise[static_cast<std::size_t>(kernel_of(options.fold))]
-                                         [static_cast<std::size_t>(compute_)]),
+        combine_(spec.kernels.elementwise(kernel_of(options.fold), compute_)),
         widens_(is_narrow_float(dtype_) && options.fold != IndexFold::kLast),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         size_(static_cast<std::int64_t>(size_of(dtype_))),
@@ -166,23 +158,22 @@ class Scatter {
     const bool first_is_taken =
         !options_.initial && (options_.fold == IndexFold::kMax || options_.fold == IndexFold::kMin);
     std::vector<std::uint8_t> met;
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      std::byte* const out = run.out[0] + b * run.out_stride[0];
-      std::byte* const acc = widens_ ? wide.data() : out;
+    for_each_block(run, [&](const Block& block) {
+      std::byte* const acc = widens_ ? wide.data() : block.out();
       if (first_is_taken) met.assign(static_cast<std::size_t>(elements_), 0);
-      start(run, b, acc);
-      if (values_ > 0) fold(run, b, positions.of(b), acc, first_is_taken ? met.data() : nullptr);
-      if (widens_) store(run, b, acc, out);
-    }
+      start(block, acc);
+      if (values_ > 0) fold(block, positions.of(block), acc, first_is_taken ? met.data() : nullptr);
+      if (widens_) store(block, acc);
+    });
   }
 
  private:
-  void start(const BlockRun& run, std::int64_t b, std::byte* acc) const {
+  void start(const Block& block, std::byte* acc) const {
     if (!options_.initial) {
       std::memset(acc, 0, static_cast<std::size_t>(elements_ * acc_size_));
       return;
     }
-    const std::byte* const from = run.in[*options_.initial] + b * run.in_stride[*options_.initial];
+    const std::byte* const from = block.in(*options_.initial);
     if (widens_) {
       load_tile(kernels_, dtype_, compute_, acc, from, elements_);
     } else if (acc != from) {
@@ -191,23 +182,24 @@ class Scatter {
   }
 
   /// A part is a chunk of the runs of one line: parts reach different positions.
-  void fold(const BlockRun& run, std::int64_t b, const std::int64_t* indices, std::byte* acc,
-            std::uint8_t* met) const {
-    const std::byte* const values = run.in[options_.values] + b * run.in_stride[options_.values];
+  void fold(const Block& block, const std::int64_t* indices, std::byte* acc, std::uint8_t* met) const {
+    const std::byte* const values = block.in(options_.values);
     const std::int64_t chunks = (lines_.run + kChunk - 1) / kChunk;
-    parallel_for(run.pool, lines_.lines * chunks, 1, values_, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t part = begin; part < end; ++part) {
-        const Lines::Line line = lines_.line(part / chunks);
-        const std::int64_t offset = part % chunks * kChunk, n = std::min(kChunk, lines_.run - offset);
-        for (std::int64_t i = 0; i < lines_.count; ++i) {
-          const std::int64_t at = indices[line.index + i * lines_.index_step];
-          if (at < 0) continue;
-          const std::int64_t to = line.indexed + at * lines_.indexed_step + offset;
-          const bool takes = met != nullptr && std::exchange(met[to], 1) == 0;
-          meet(acc + to * acc_size_, values + (line.loop + i * lines_.loop_step + offset) * size_, n, takes);
-        }
-      }
-    });
+    parallel_for(
+        block.run().pool, lines_.lines * chunks, 1, values_, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t part = begin; part < end; ++part) {
+            const Lines::Line line = lines_.line(part / chunks);
+            const std::int64_t offset = part % chunks * kChunk, n = std::min(kChunk, lines_.run - offset);
+            for (std::int64_t i = 0; i < lines_.count; ++i) {
+              const std::int64_t at = indices[line.index + i * lines_.index_step];
+              if (at < 0) continue;
+              const std::int64_t to = line.indexed + at * lines_.indexed_step + offset;
+              const bool takes = met != nullptr && std::exchange(met[to], 1) == 0;
+              meet(acc + to * acc_size_, values + (line.loop + i * lines_.loop_step + offset) * size_, n,
+                   takes);
+            }
+          }
+        });
   }
 
   void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool takes) const {
@@ -219,9 +211,10 @@ class Scatter {
     combine_(acc, nullptr, in, n, nullptr);
   }
 
-  void store(const BlockRun& run, std::int64_t b, const std::byte* acc, std::byte* out) const {
-    const kernels::NoiseKey* const key = noise_key(run, stochastic_, 0, b);
-    parallel_for(run.pool, elements_, kTile, elements_, [&](std::int64_t begin, std::int64_t end) {
+  void store(const Block& block, const std::byte* acc) const {
+    const kernels::NoiseKey* const key = block.key(stochastic_);
+    std::byte* const out = block.out();
+    parallel_for(block.run().pool, elements_, kTile, elements_, [&](std::int64_t begin, std::int64_t end) {
       store_tile(kernels_, compute_, dtype_, out + begin * size_, acc + begin * acc_size_, nullptr,
                  end - begin, key, static_cast<std::uint64_t>(begin));
     });
@@ -233,7 +226,7 @@ class Scatter {
   ScatterOptions options_;
   DType dtype_;
   Compute compute_;
-  kernels::EwFn combine_;
+  kernels::ElementwiseFn combine_;
   bool widens_, stochastic_;
   std::int64_t size_, acc_size_, elements_, values_;
 };
@@ -255,17 +248,17 @@ BlockKernel clear_kernel(const EvalSpec& spec, const IndexedAxis& walk) {
           empty = num_elements(walk.loop) == 0](const BlockRun& run) {
     const Positions::Loaded loaded = positions.load(run);
     copy(run);
-    for (std::int64_t b = 0; b < run.blocks && !empty; ++b) {
-      std::byte* const out = run.out[0] + b * run.out_stride[0];
+    if (empty) return;
+    for_each_block(run, [&](const Block& block) {
       for (std::int64_t number = 0; number < lines.lines; ++number) {
         const Lines::Line line = lines.line(number);
         for (std::int64_t i = 0; i < lines.count; ++i) {
-          const std::int64_t at = loaded.of(b)[line.index + i * lines.index_step];
-          std::memset(out + (line.indexed + at * lines.indexed_step) * size, 0,
+          const std::int64_t at = loaded.of(block)[line.index + i * lines.index_step];
+          std::memset(block.out() + (line.indexed + at * lines.indexed_step) * size, 0,
                       static_cast<std::size_t>(lines.run * size));
         }
       }
-    }
+    });
   };
 }
 

@@ -7,7 +7,9 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/remote_access.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 
@@ -16,15 +18,18 @@ namespace {
 
 using kernels::Compute;
 
-// ---- onehot: element (p, c, q) = values[t(p, q) == c]. An index that is no class makes no element "on".
+constexpr std::size_t kT = 0, kNumClasses = 1, kValues = 2;
+constexpr Attr<bool> kAbsolute{"absolute_of_input"};
+
+// ---- onehot: element (p, c, q) = values[t(p, q) == c]. An index that is not a class makes no element "on".
 
 std::size_t class_axis(const Op& op, std::size_t rank) {
-  return static_cast<std::size_t>(normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank));
+  return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), rank));
 }
 
 std::int64_t num_classes(const InferContext& context) {
-  const Tensor& tensor = context.tensor(1);
-  require_one_element(context, 1);
+  const Tensor& tensor = context.tensor(kNumClasses);
+  require_one_element(context, kNumClasses);
   if (tensor.kind != TensorKind::kConstant) {
     raise<GraphError>("{}: num_classes is not constant, got '{}', expected a constant", context.name(),
                       tensor.name);
@@ -38,13 +43,13 @@ std::int64_t num_classes(const InferContext& context) {
 }
 
 std::vector<OutputDef> infer_onehot(const InferContext& context) {
-  const TensorType& values = context.type(2);
+  const TensorType& values = context.type(kValues);
   if (values.shape != Shape{2}) {
     raise<ShapeError>("{}: values are not off and on, got {}, expected shape [2]", context.name(),
-                      describe(context, 2));
+                      describe(context, kValues));
   }
   const std::int64_t classes = num_classes(context);
-  Shape shape = context.type(0).shape;
+  Shape shape = context.type(kT).shape;
   const std::size_t axis = class_axis(context.op, shape.size() + 1);
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), classes);
   return {{{values.dtype, std::move(shape)}, {}}};
@@ -86,7 +91,7 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
           size](const BlockRun& run) {
     const auto bytes = static_cast<std::size_t>(size);
     for (std::int64_t b = 0; b < run.blocks; ++b) {
-      const std::byte* const off = run.in[2] + b * run.in_stride[2];
+      const std::byte* const off = run.in[kValues] + b * run.in_stride[kValues];
       std::byte* const out = run.out[0] + b * run.out_stride[0];
       for (std::int64_t i = 0; i < classes.elements(); ++i) std::memcpy(out + i * size, off, bytes);
       bool told = run.stray == nullptr;
@@ -100,10 +105,7 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
   };
 }
 
-void onehot_rule(GradContext& g) {
-  if (!differentiates(g, 2)) return;
-  g.set(2, g.emit("onehot_grad", {g.cotangent(0), g.in(0)}, {{"axis", g.op().attribute("axis")}}));
-}
+GradValue values_grad(Grad& g) { return g.call("onehot_grad", {g.dy(), g.x(kT)}, {g.same(kAxis)}); }
 
 std::vector<OutputDef> infer_onehot_grad(const InferContext& context) {
   return {{{context.type(0).dtype, {2}}, {}}};
@@ -137,7 +139,7 @@ BlockKernel eval_onehot_grad(const EvalSpec& spec) {
 std::vector<OutputDef> infer_histogram(const InferContext& context) {
   const Shape& levels = context.type(1).shape;
   if (levels.size() != 1) {
-    raise<ShapeError>("{}: levels are no list, got {}, expected one dimension", context.name(),
+    raise<ShapeError>("{}: levels are not a list, got {}, expected one dimension", context.name(),
                       describe(context, 1));
   }
   return {{{DType::kUInt32, {levels[0] + 1}}, {}}};
@@ -148,8 +150,7 @@ BlockKernel eval_histogram(const EvalSpec& spec) {
   const TensorType& levels = *spec.inputs[1];
   const auto bins = static_cast<std::size_t>(num_elements(levels.shape)) + 1;
   return [&table = spec.kernels, dtype = t.dtype, level_dtype = levels.dtype, bins,
-          elements = num_elements(t.shape),
-          absolute = spec.op.attr<bool>("absolute_of_input")](const BlockRun& run) {
+          elements = num_elements(t.shape), absolute = spec.op.get(kAbsolute)](const BlockRun& run) {
     alignas(64) std::array<double, kTile> tile;
     std::vector<double> bounds(bins - 1);
     std::vector<std::uint32_t> counts(bins);
@@ -176,15 +177,15 @@ BlockKernel eval_histogram(const EvalSpec& spec) {
 }  // namespace
 
 std::vector<OpDef> onehot_ops() {
-  const AttrDef axis = required("axis", AttrType::kInt);
+  const AttrDef axis = required(kAxis);
   return {
       {.name = "onehot",
        .inputs = {{"t", kIntegers}, {"num_classes", kIntegers}, {"values"}},
        .attrs = {axis},
        .infer = infer_onehot,
        .kernel = {.eval = eval_onehot},
-       .grad = {.rule = onehot_rule},
-       .numerics = {.labels = 0}},
+       .grad = per_input({nullptr, nullptr, values_grad}),
+       .numerics = {.labels = kT}},
       {.name = "onehot_grad",
        .inputs = {{"dy", kFloating}, {"t", kIntegers}},
        .attrs = {axis},
@@ -194,7 +195,7 @@ std::vector<OpDef> onehot_ops() {
        .program = {.internal = true}},
       {.name = "histogram",
        .inputs = {{"t", kFloating}, {"levels", kFloating}},
-       .attrs = {required("absolute_of_input", AttrType::kBool)},
+       .attrs = {required(kAbsolute)},
        .infer = infer_histogram,
        .kernel = {.eval = eval_histogram}},
   };

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "popsr/ops/linalg/matmul_shape.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/math/pow2scale.h"
 
@@ -15,7 +16,6 @@ using kernels::KernelTable;
 using kernels::MatmulArgs;
 
 /// Multiply-adds of one thread below which waking another does not pay (about 15 microseconds).
-constexpr std::int64_t kWorkPerThread = std::int64_t{1} << 20;
 /// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
 constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
 
@@ -56,8 +56,8 @@ struct Matmul {
     (compute == Compute::kF64 ? table.matmul_f64 : table.matmul_f32)(args, part, parts, scratch);
   }
   int parts(const MatmulArgs& args, int threads) const {
-    const std::int64_t work = args.m * args.n * args.k * args.folds * args.steps / kWorkPerThread;
-    return static_cast<int>(std::clamp<std::int64_t>(work, 1, threads));
+    const std::int64_t work = args.m * args.n * args.k * args.folds * args.steps;
+    return static_cast<int>(threads_for(kProductWork, work, threads, threads));
   }
   /// One product on as many threads as it is worth; part 0, on this thread, uses `own` as its scratch.
   void product(const MatmulArgs& args, ThreadPool& pool, void* own) const {
@@ -72,15 +72,19 @@ template <class OnOne, class OnAll>
 void for_each_product(const Matmul& op, ThreadPool& pool, std::int64_t products, const OnOne& on_one,
                       const OnAll& on_all) {
   const std::int64_t work = op.g.m * op.g.n * std::max<std::int64_t>(op.g.k, 1);
-  const bool alone = products >= 2 * pool.threads() || work < 2 * kWorkPerThread;
+  const bool alone = products >= 2 * pool.threads() || !worth_threads(kProductWork, work);
   if (!alone) {
     for (std::int64_t i = 0; i < products; ++i) on_all(i);
     return;
   }
-  const std::int64_t elements = work * products < 2 * kWorkPerThread ? 0 : kParallelElements;
-  parallel_for(pool, products, 1, elements, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t i = from; i < to; ++i) on_one(i);
-  });
+  // Products are few and big: one for each thread is enough.
+  const ThreadCost cost{.least = kProductWork.least};
+  parallel_for(
+      pool, products, 1, work * products,
+      [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t i = from; i < to; ++i) on_one(i);
+      },
+      cost);
 }
 
 /// Where product i of a run (item i mod items of block i div items) lies in memory.
@@ -172,9 +176,7 @@ double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
 void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, std::byte* from, std::int64_t elements,
             const kernels::NoiseKey* key, std::int64_t first, double scale = 1.0) {
   const auto size = static_cast<std::int64_t>(op.element_size());
-  const kernels::EwFn multiply =
-      op.table
-          .elementwise[static_cast<std::size_t>(kernels::Ew::kScale)][static_cast<std::size_t>(op.compute)];
+  const kernels::ElementwiseFn multiply = op.table.elementwise(kernels::ElementwiseOp::kScale, op.compute);
   pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
     std::byte* const piece = from + begin * size;
     const void* const in = piece;
@@ -282,7 +284,7 @@ Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs)
           .stochastic = spec.stochastic && is_narrow_float(out)};
 }
 Matmul make_matmul(const EvalSpec& spec) {
-  return make_matmul(spec, spec.op.attr<bool>("transpose_lhs"), spec.op.attr<bool>("transpose_rhs"));
+  return make_matmul(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs));
 }
 
 }  // namespace

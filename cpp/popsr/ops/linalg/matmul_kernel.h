@@ -1,9 +1,14 @@
 // Kernels of matmul: one block or stacked blocks, wide or narrow types, and folded products.
 #pragma once
 
+#include "popsr/ir/attribute.h"
 #include "popsr/ir/eval.h"
 
 namespace popsr {
+
+/// Swap the last two axes of an operand on reading, so that gradients need no transposed copies.
+inline constexpr Attr<bool> kTransposeLhs{"transpose_lhs"};
+inline constexpr Attr<bool> kTransposeRhs{"transpose_rhs"};
 
 BlockKernel matmul_kernel(const EvalSpec& spec);
 inline constexpr std::size_t kMatmulScale = 2;  ///< Input of the scale of float8 operands.

@@ -1,7 +1,9 @@
 #include "popsr/ops/loops/axis_rows.h"
+#include "popsr/ops/loops/blocks.h"
 
 #include <algorithm>
 
+#include "popsr/base/loop_nest.h"
 #include "popsr/base/shape.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ops/loops/tiles.h"
@@ -15,7 +17,8 @@ constexpr std::int64_t kColumns = 16;
 
 }  // namespace
 
-AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual, std::string_view attr)
+AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual,
+                   const Attr<std::int64_t>& axis_attr)
     : kernels_(spec.kernels),
       row_(row),
       num_inputs_(inputs),
@@ -26,7 +29,7 @@ AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool res
       size_(static_cast<std::int64_t>(size_of(dtype_))),
       wide_size_(static_cast<std::int64_t>(size_of(compute_))) {
   const Shape& shape = spec.outputs[0].shape;
-  const auto axis = normalize_axis(spec.op.def->name, spec.op.attr<std::int64_t>(attr), shape.size());
+  const auto axis = normalize_axis(spec.op.def->name, spec.op.get(axis_attr), shape.size());
   n_ = shape[static_cast<std::size_t>(axis)];
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (static_cast<std::int64_t>(d) < axis) outer_ *= shape[d];
@@ -38,19 +41,19 @@ void AxisRows::contiguous(const Block& block, std::int64_t row) const {
   const std::int64_t at = row * n_ * size_;
   std::array<const std::byte*, kMaxRowInputs> in = {};
   if (!is_narrow_float(dtype_)) {
-    for (std::size_t j = 0; j < num_inputs_; ++j) in[j] = block.in[j] + at;
-    return row_(kernels_, compute_, block.out + at, nullptr, in.data(), n_);
+    for (std::size_t j = 0; j < num_inputs_; ++j) in[j] = block.in(j) + at;
+    return row_(kernels_, compute_, block.out() + at, nullptr, in.data(), n_);
   }
   const std::size_t bytes = tile_bytes(1);
   auto* const scratch = static_cast<std::byte*>(thread_scratch((num_inputs_ + 2) * bytes));
   auto* const lo = residual_ ? reinterpret_cast<float*>(scratch + (num_inputs_ + 1) * bytes) : nullptr;
   for (std::size_t j = 0; j < num_inputs_; ++j) {
     std::byte* const wide = scratch + (j + 1) * bytes;
-    load_tile(kernels_, dtype_, compute_, wide, block.in[j] + at, n_);
+    load_tile(kernels_, dtype_, compute_, wide, block.in(j) + at, n_);
     in[j] = wide;
   }
   row_(kernels_, compute_, scratch, lo, in.data(), n_);
-  store_tile(kernels_, compute_, dtype_, block.out + at, scratch, lo, n_, block.key,
+  store_tile(kernels_, compute_, dtype_, block.out() + at, scratch, lo, n_, block.key(stochastic_),
              static_cast<std::uint64_t>(row * n_));
 }
 
@@ -67,7 +70,7 @@ void AxisRows::strided(const Block& block, std::int64_t outer, std::int64_t colu
     for (std::int64_t i = 0; i < n_; ++i) {
       load_tile(kernels_, dtype_, compute_,
                 scratch + j * tile + static_cast<std::size_t>(i * columns * wide_size_),
-                block.in[j] + index(i) * size_, columns);
+                block.in(j) + index(i) * size_, columns);
     }
     in[j] = rows + j * row;
   }
@@ -87,9 +90,9 @@ void AxisRows::strided(const Block& block, std::int64_t outer, std::int64_t colu
   }
   for (std::int64_t i = 0; i < n_; ++i) {
     const std::int64_t at = i * columns * wide_size_;
-    store_tile(kernels_, compute_, dtype_, block.out + index(i) * size_, result + at,
-               residual_ ? reinterpret_cast<const float*>(rest + at) : nullptr, columns, block.key,
-               static_cast<std::uint64_t>(index(i)));
+    store_tile(kernels_, compute_, dtype_, block.out() + index(i) * size_, result + at,
+               residual_ ? reinterpret_cast<const float*>(rest + at) : nullptr, columns,
+               block.key(stochastic_), static_cast<std::uint64_t>(index(i)));
   }
 }
 
@@ -98,17 +101,13 @@ void AxisRows::operator()(const BlockRun& run) const {
   if (elements == 0) return;
   const std::int64_t groups = (inner_ + kColumns - 1) / kColumns;
   const std::int64_t units = outer_ * groups;
-  parallel_for(
-      run.pool, run.blocks * units, 1, run.blocks * elements, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t unit = begin; unit < end; ++unit) {
-          const std::int64_t b = unit / units;
-          Block block{
-              .in = {}, .out = run.out[0] + b * run.out_stride[0], .key = noise_key(run, stochastic_, 0, b)};
-          for (std::size_t j = 0; j < num_inputs_; ++j) block.in[j] = run.in[j] + b * run.in_stride[j];
-          const std::int64_t outer = unit % units / groups;
-          inner_ == 1 ? contiguous(block, outer) : strided(block, outer, unit % groups * kColumns);
-        }
-      });
+  for_each_range(run, {.units = units, .work = elements},
+                 [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t unit = begin; unit < end; ++unit) {
+                     const std::int64_t outer = unit / groups;
+                     inner_ == 1 ? contiguous(block, outer) : strided(block, outer, unit % groups * kColumns);
+                   }
+                 });
 }
 
 }  // namespace popsr

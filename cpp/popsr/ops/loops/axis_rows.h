@@ -8,6 +8,8 @@
 
 #include "popsr/ir/eval.h"
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/ops/attributes.h"
+#include "popsr/ops/loops/blocks.h"
 
 namespace popsr {
 
@@ -18,22 +20,15 @@ inline constexpr std::size_t kMaxRowInputs = 2;
 using RowFn = void (*)(const kernels::KernelTable& kernels, kernels::Compute compute, std::byte* out,
                        float* lo, const std::byte* const* in, std::int64_t n);
 
-/// Applies a RowFn along one axis, attribute "axis" or `attr`: tensors are [outer, n, inner].
+/// Applies a RowFn along one axis, attribute `axis`: tensors are [outer, n, inner].
 class AxisRows {
  public:
   /// `residual`: does the RowFn write lo?
   AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual = false,
-           std::string_view attr = "axis");
+           const Attr<std::int64_t>& axis = kAxis);
   void operator()(const BlockRun& run) const;
 
  private:
-  /// Operands of one block.
-  struct Block {
-    std::array<const std::byte*, kMaxRowInputs> in;
-    std::byte* out;
-    const kernels::NoiseKey* key;
-  };
-
   std::size_t tile_bytes(std::int64_t columns) const {
     return static_cast<std::size_t>(n_ * columns * wide_size_);
   }

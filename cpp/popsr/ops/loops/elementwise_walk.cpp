@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
+#include "popsr/ops/loops/blocks.h"
 
 namespace popsr {
 
@@ -14,17 +16,9 @@ using kernels::NoiseKey;
 
 namespace {
 
-constexpr int kMaxDims = 16;
 constexpr std::size_t kTileBytes = kTile * sizeof(double);
 /// Rows at least this long are walked one by one; shorter ones are gathered into tiles.
 constexpr std::int64_t kLongRow = 512;
-
-/// Loop nest over the output, innermost dimension first; strides in elements.
-struct Nest {
-  int rank = 0;
-  std::array<std::int64_t, kMaxDims> extent = {};
-  std::array<std::array<std::int64_t, kMaxOperands>, kMaxDims> stride = {};
-};
 
 struct Operand {
   std::size_t input = 0;
@@ -54,78 +48,6 @@ DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
   return has_words(options) ? word_of(dtype) : dtype;
 }
 
-/// Adds an outermost dimension, merged into the one below where all operands allow it.
-void add_outer(Nest& nest, std::size_t operands, std::int64_t extent,
-               const std::array<std::int64_t, kMaxOperands>& stride) {
-  if (extent == 1) return;
-  if (nest.rank > 0) {
-    const auto top = static_cast<std::size_t>(nest.rank - 1);
-    bool merges = true;
-    for (std::size_t j = 0; j < operands; ++j) {
-      merges = merges && stride[j] == nest.stride[top][j] * nest.extent[top];
-    }
-    if (merges) {
-      nest.extent[top] *= extent;
-      return;
-    }
-  }
-  if (nest.rank == kMaxDims) {
-    raise<ShapeError>("broadcasting: too many dimensions, expected at most {} that cannot be merged",
-                      kMaxDims);
-  }
-  nest.extent[static_cast<std::size_t>(nest.rank)] = extent;
-  nest.stride[static_cast<std::size_t>(nest.rank)] = stride;
-  ++nest.rank;
-}
-
-/// A position of the nest: the index in each outer dimension and each operand's offset at the start of the
-/// row.
-struct Odometer {
-  Odometer(const Nest& shape, std::size_t count, std::int64_t flat) : nest(shape), operands(count) {
-    seek(flat);
-  }
-
-  void seek(std::int64_t flat) {
-    offset = {};
-    for (int d = 0; d < nest.rank; ++d) {
-      const auto dim = static_cast<std::size_t>(d);
-      at[dim] = flat % nest.extent[dim];
-      flat /= nest.extent[dim];
-      if (d == 0) continue;
-      for (std::size_t j = 0; j < operands; ++j) offset[j] += at[dim] * nest.stride[dim][j];
-    }
-  }
-
-  /// Moves on inside the row, to the start of the next row at its end.
-  void advance(std::int64_t count) {
-    at[0] += count;
-    if (at[0] < nest.extent[0]) return;
-    at[0] = 0;
-    for (std::size_t d = 1; d < static_cast<std::size_t>(nest.rank); ++d) {
-      const bool wraps = ++at[d] == nest.extent[d];
-      const std::int64_t steps = wraps ? 1 - nest.extent[d] : 1;
-      for (std::size_t j = 0; j < operands; ++j) offset[j] += steps * nest.stride[d][j];
-      if (!wraps) return;
-      at[d] = 0;
-    }
-  }
-
-  /// To the flat position, which is `count` after this one.
-  void move_to(std::int64_t flat, std::int64_t count) {
-    const std::int64_t rows = count / nest.extent[0];
-    if (at[0] != 0 || rows * nest.extent[0] != count || at[1] + rows >= nest.extent[1]) {
-      return seek(flat);
-    }
-    at[1] += rows;
-    for (std::size_t j = 0; j < operands; ++j) offset[j] += rows * nest.stride[1][j];
-  }
-
-  const Nest& nest;
-  std::size_t operands;
-  std::array<std::int64_t, kMaxDims> at = {};
-  std::array<std::int64_t, kMaxOperands> offset = {};
-};
-
 template <class T>
 void fill(void* dst, const void* value, std::int64_t n) {
   std::fill_n(static_cast<T*>(dst), n, *static_cast<const T*>(value));
@@ -147,7 +69,8 @@ void fill_elements(void* dst, const void* value, std::int64_t n, std::int64_t si
 /// Everything that is known when the plan is compiled.
 class Walk {
  public:
-  Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options);
+  Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+       ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
   static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
     return compute_of(options.compute.value_or(output_of(spec, options)));
@@ -156,13 +79,13 @@ class Walk {
  private:
   friend class Pass;
 
-  bool merge_blocks(const BlockRun& run, Nest& nest) const;
-  void run_flat(const BlockRun& run, const Nest& nest) const;
+  std::optional<LoopNest> flat_nest(const BlockRun& run) const;
+  void run_flat(const BlockRun& run, const LoopNest& nest) const;
   void run_blocks(const BlockRun& run) const;
   void read_params(const BlockRun& run, std::int64_t block, double* p) const;
 
   const KernelTable& kernels_;
-  kernels::EwFn ew_;
+  kernels::ElementwiseFn ew_;
   TileFn body_;  ///< Neither: the operand itself is stored.
   Compute compute_;
   DType out_dtype_;
@@ -175,10 +98,11 @@ class Walk {
   std::vector<std::pair<ScalarParam, DType>> params_;
   std::function<void(double* p)> prepare_;
   std::size_t output_;
-  Nest nest_;
+  LoopNest nest_{0};  ///< Of one block; strides in elements.
 };
 
-Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, ElementwiseOptions options)
+Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+           ElementwiseOptions options)
     : kernels_(spec.kernels),
       ew_(ew),
       body_(body),
@@ -214,11 +138,7 @@ Walk::Walk(const EvalSpec& spec, kernels::EwFn ew, TileFn body, bool residual, E
   }
   long_ranges_ = long_ranges_ && body_ == nullptr && ew_ != nullptr && !is_narrow_float(out_dtype_) &&
                  compute_of(out_dtype_) == compute_;
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    std::array<std::int64_t, kMaxOperands> stride = {};
-    for (std::size_t j = 0; j < operands_.size(); ++j) stride[j] = strides[j][d];
-    add_outer(nest_, operands_.size(), shape[d], stride);
-  }
+  nest_ = LoopNest(shape, strides);
 }
 
 /// Runs a range of the output for one set of base pointers; owns the tiles of one thread.
@@ -229,15 +149,16 @@ class Pass {
 
   static std::size_t scratch_bytes(const Walk& walk) { return (walk.operands_.size() + 3) * kTileBytes; }
 
-  void run(const Nest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin, std::int64_t end,
-           const double* p, const NoiseKey* key);
+  void run(const LoopNest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin,
+           std::int64_t end, const double* p, const NoiseKey* key);
 
  private:
   void* tile(std::size_t j) { return tiles_ + j * kTileBytes; }
   std::size_t count() const { return walk_.operands_.size(); }
-  void rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
-  void gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
-  void gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start, std::int64_t n);
+  void rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void gathered(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void gather(std::size_t j, const LoopNest& nest, const std::byte* base, const NestPosition& start,
+              std::int64_t n);
   void broadcast(std::size_t j, const std::byte* src, std::int64_t row);
   void load(std::size_t j, const std::byte* src, std::int64_t n);
   void convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const;
@@ -254,13 +175,13 @@ class Pass {
   std::array<std::int64_t, kMaxOperands> filled_size_ = {};  ///< and how many elements of it are there.
 };
 
-void Pass::run(const Nest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin,
+void Pass::run(const LoopNest& nest, const std::byte* const* in, std::byte* out, std::int64_t begin,
                std::int64_t end, const double* p, const NoiseKey* key) {
   out_ = out;
   p_ = p;
   key_ = key;
   filled_ = {};
-  if (nest.rank > 1 && nest.extent[0] < kLongRow) {
+  if (nest.rank() > 1 && nest.extent(0) < kLongRow) {
     gathered(nest, in, begin, end);
   } else {
     rows(nest, in, begin, end);
@@ -268,18 +189,16 @@ void Pass::run(const Nest& nest, const std::byte* const* in, std::byte* out, std
 }
 
 /// Row by row: operands are pointers into rows, or one element for the whole row.
-void Pass::rows(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
-  const std::int64_t row = nest.rank > 0 ? nest.extent[0] : 1;
+void Pass::rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
   bool long_ranges = walk_.long_ranges_;
-  for (std::size_t j = 0; j < count(); ++j) long_ranges = long_ranges && nest.stride[0][j] != 0;
-  Odometer at(nest, count(), begin);
+  for (std::size_t j = 0; j < count(); ++j) long_ranges = long_ranges && nest.stride(0, j) != 0;
+  NestPosition at(nest, begin);
   while (begin < end) {
-    std::int64_t n = std::min(row - at.at[0], end - begin);
+    std::int64_t n = std::min(at.left_in_row(), end - begin);
     if (!long_ranges) n = std::min(n, kTile);
     for (std::size_t j = 0; j < count(); ++j) {
-      const std::int64_t step = nest.stride[0][j];
-      const std::byte* src = in[j] + (at.offset[j] + at.at[0] * step) * walk_.operands_[j].size;
-      step == 0 ? broadcast(j, src, row) : load(j, src, n);
+      const std::byte* src = in[j] + at.offset(j) * walk_.operands_[j].size;
+      nest.stride(0, j) == 0 ? broadcast(j, src, nest.extent(0)) : load(j, src, n);
     }
     compute(begin, n);
     begin += n;
@@ -289,23 +208,16 @@ void Pass::rows(const Nest& nest, const std::byte* const* in, std::int64_t begin
 
 /// Elements of a tile of short rows: whole rows, and where the next dimension is short all of it, so that
 /// operands which it repeats are the same throughout.
-std::int64_t tile_of(const Nest& nest) {
-  const std::int64_t row = nest.extent[0], plane = row * nest.extent[1];
+std::int64_t tile_of(const LoopNest& nest) {
+  const std::int64_t row = nest.extent(0), plane = row * nest.extent(1);
   return plane <= kTile && plane >= kTile / 4 ? plane : kTile / row * row;
 }
 
 /// Short rows: tiles of several, into which operands that are not in the output's order are gathered.
-void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
+void Pass::gathered(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
   std::array<bool, kMaxOperands> dense = {};
-  for (std::size_t j = 0; j < count(); ++j) {
-    std::int64_t stride = 1;
-    dense[j] = true;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(nest.rank); ++d) {
-      dense[j] = dense[j] && nest.stride[d][j] == stride;
-      stride *= nest.extent[d];
-    }
-  }
-  Odometer at(nest, count(), begin);
+  for (std::size_t j = 0; j < count(); ++j) dense[j] = nest.contiguous(j, 1);
+  NestPosition at(nest, begin);
   const std::int64_t tile = tile_of(nest);
   for (std::int64_t n = std::min(tile - begin % tile, end - begin); begin < end;) {
     for (std::size_t j = 0; j < count(); ++j) {
@@ -318,29 +230,29 @@ void Pass::gathered(const Nest& nest, const std::byte* const* in, std::int64_t b
   }
 }
 
-void Pass::gather(std::size_t j, const Nest& nest, const std::byte* base, const Odometer& start,
+void Pass::gather(std::size_t j, const LoopNest& nest, const std::byte* base, const NestPosition& start,
                   std::int64_t n) {
   const Operand& operand = walk_.operands_[j];
   auto* const staged = static_cast<std::byte*>(operand.direct ? tile(j) : tile(count() + 2));
-  const std::int64_t step = nest.stride[0][j];
-  const std::int64_t left = (nest.extent[1] - start.at[1]) * nest.extent[0] - start.at[0];
-  const bool regular = start.at[0] == 0 && n <= left;  // one step from row to row
-  const bool repeats = regular && nest.stride[1][j] == 0;
-  const std::byte* const first = base + start.offset[j] * operand.size;
+  const std::int64_t step = nest.stride(0, j);
+  const std::int64_t left = (nest.extent(1) - start.index(1)) * nest.extent(0);
+  const bool regular = start.index(0) == 0 && n <= left;  // one step from row to row
+  const bool repeats = regular && nest.stride(1, j) == 0;
+  const std::byte* const first = base + start.offset(j) * operand.size;
   if (repeats && filled_[j] == first && filled_size_[j] >= n) return;  // from the tile before
   filled_[j] = repeats ? first : nullptr;
   filled_size_[j] = n;
-  if (regular && step == 0 && n % nest.extent[0] == 0) {
-    const std::array<std::int64_t, 2> shape = {n / nest.extent[0], nest.extent[0]};
-    const std::array<std::int64_t, 2> strides = {nest.stride[1][j], 0};
+  if (regular && step == 0 && n % nest.extent(0) == 0) {
+    const std::array<std::int64_t, 2> shape = {n / nest.extent(0), nest.extent(0)};
+    const std::array<std::int64_t, 2> strides = {nest.stride(1, j), 0};
     walk_.kernels_.gather_strided(staged, first, 2, shape.data(), strides.data(),
                                   static_cast<int>(operand.size));
     return load(j, staged, n);
   }
-  Odometer at = start;
+  NestPosition at = start;
   for (std::int64_t i = 0; i < n;) {
-    const std::int64_t run = std::min(nest.extent[0] - at.at[0], n - i);
-    const std::byte* src = base + (at.offset[j] + at.at[0] * step) * operand.size;
+    const std::int64_t run = std::min(at.left_in_row(), n - i);
+    const std::byte* src = base + at.offset(j) * operand.size;
     if (step == 0) {
       fill_elements(staged + i * operand.size, src, run, operand.size);
     } else {
@@ -409,27 +321,25 @@ void Walk::read_params(const BlockRun& run, std::int64_t block, double* p) const
   if (prepare_) prepare_(p);
 }
 
-/// Tries to make the blocks the outermost dimension of the nest, so that they run as one flat loop.
-bool Walk::merge_blocks(const BlockRun& run, Nest& nest) const {
-  if (run.blocks == 1) return true;
-  if (stochastic_ || nest.rank == kMaxDims) return false;
-  const auto out_size = static_cast<std::int64_t>(popsr::size_of(out_dtype_));
-  if (run.out_stride[output_] != elements_ * out_size) return false;
+/// The nest of all blocks, where they can run as one flat loop.
+std::optional<LoopNest> Walk::flat_nest(const BlockRun& run) const {
   for (const auto& [param, dtype] : params_) {
-    if (param.input && run.in_stride[*param.input] != 0) return false;
+    if (param.input && run.in_stride[*param.input] != 0) return std::nullopt;
   }
-  std::array<std::int64_t, kMaxOperands> stride = {};
+  std::array<RunInput, kMaxOperands> inputs;
+  for (std::size_t j = 0; j < operands_.size(); ++j) inputs[j] = {operands_[j].input, operands_[j].size};
+  const std::int64_t bytes = elements_ * static_cast<std::int64_t>(popsr::size_of(out_dtype_));
+  std::optional<LoopNest> nest =
+      merge_blocks(run, nest_, {inputs.data(), operands_.size()}, output_, bytes, stochastic_);
+  if (!nest || elements_ > 1) return nest;
+  // One element per block: the blocks are the row, whose elements are adjacent or all the same.
   for (std::size_t j = 0; j < operands_.size(); ++j) {
-    const std::ptrdiff_t bytes = run.in_stride[operands_[j].input];
-    if (bytes % operands_[j].size != 0) return false;
-    stride[j] = bytes / operands_[j].size;
-    if (nest.rank == 0 && stride[j] != 0 && stride[j] != 1) return false;
+    if (nest->stride(0, j) != 0 && nest->stride(0, j) != 1) return std::nullopt;
   }
-  add_outer(nest, operands_.size(), run.blocks, stride);
-  return true;
+  return nest;
 }
 
-void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
+void Walk::run_flat(const BlockRun& run, const LoopNest& nest) const {
   std::array<double, kMaxParams> p = {};
   read_params(run, 0, p.data());
   std::array<const std::byte*, kMaxOperands> in = {};
@@ -444,87 +354,46 @@ void Walk::run_flat(const BlockRun& run, const Nest& nest) const {
 
 /// Block by block: the flat range of all blocks is what is split among threads.
 void Walk::run_blocks(const BlockRun& run) const {
-  const std::int64_t total = run.blocks * elements_;
-  parallel_for(run.pool, total, kTile, total * work_, [&](std::int64_t begin, std::int64_t end) {
-    Pass pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first);
-    std::array<const std::byte*, kMaxOperands> in = {};
-    std::array<double, kMaxParams> p = {};
-    while (begin < end) {
-      const std::int64_t block = begin / elements_;
-      const std::int64_t start = begin - block * elements_;
-      const std::int64_t stop = std::min(elements_, start + end - begin);
-      for (std::size_t j = 0; j < operands_.size(); ++j) {
-        in[j] = run.in[operands_[j].input] + block * run.in_stride[operands_[j].input];
-      }
-      read_params(run, block, p.data());
-      pass.run(nest_, in.data(), run.out[output_] + block * run.out_stride[output_], start, stop, p.data(),
-               noise_key(run, stochastic_, output_, block));
-      begin += stop - start;
-    }
+  for_each_range_with(run, {.units = elements_, .grain = kTile, .work = elements_ * work_}, [&] {
+    return [this, &run, pass = Pass(*this, thread_scratch(Pass::scratch_bytes(*this)), run.first)](
+               const Block& block, std::int64_t begin, std::int64_t end) mutable {
+      std::array<const std::byte*, kMaxOperands> in = {};
+      std::array<double, kMaxParams> p = {};
+      for (std::size_t j = 0; j < operands_.size(); ++j) in[j] = block.in(operands_[j].input);
+      read_params(run, block.index(), p.data());
+      pass.run(nest_, in.data(), block.out(output_), begin, end, p.data(), block.key(stochastic_, output_));
+    };
   });
 }
 
 void Walk::operator()(const BlockRun& run) const {
   if (elements_ == 0 || run.blocks == 0) return;
-  Nest nest = nest_;
-  merge_blocks(run, nest) ? run_flat(run, nest) : run_blocks(run);
-}
-
-/// Rough cost of one element, in additions: decides when threads pay.
-std::int64_t work_of(kernels::Ew ew) {
-  switch (ew) {
-    case kernels::Ew::kExp:
-    case kernels::Ew::kLog:
-    case kernels::Ew::kTanh:
-    case kernels::Ew::kRsqrt:
-      return 4;
-    case kernels::Ew::kGelu:
-    case kernels::Ew::kGeluGrad:
-    case kernels::Ew::kSin:
-    case kernels::Ew::kCos:
-    case kernels::Ew::kLog2:
-    case kernels::Ew::kSigmoid:
-    case kernels::Ew::kSigmoidGrad:
-    case kernels::Ew::kSwish:
-    case kernels::Ew::kSwishGrad:
-      return 8;
-    case kernels::Ew::kGeluErf:
-    case kernels::Ew::kGeluErfGrad:
-    case kernels::Ew::kFmod:
-    case kernels::Ew::kIncrementMod:
-    case kernels::Ew::kPow:
-    case kernels::Ew::kPowGradBase:
-    case kernels::Ew::kPowGradExponent:
-      return 16;
-    default:
-      return 1;
-  }
-}
-
-bool has_residual(kernels::Ew ew) {
-  return ew == kernels::Ew::kAdd || ew == kernels::Ew::kSub || ew == kernels::Ew::kScaledAdd;
+  if (run.blocks == 1) return run_flat(run, nest_);
+  const std::optional<LoopNest> flat = flat_nest(run);
+  flat ? run_flat(run, *flat) : run_blocks(run);
 }
 
 /// A kernel that takes and gives bfloat16, or null: it rounds to nearest and takes no parameters.
-kernels::EwFn bf16_kernel(const EvalSpec& spec, kernels::Ew ew, const ElementwiseOptions& options) {
+kernels::ElementwiseFn bf16_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew,
+                                   const ElementwiseOptions& options) {
   bool fits = !spec.stochastic && options.params.empty() && !options.compute && !options.condition;
   fits = fits && spec.outputs[options.output].dtype == DType::kBFloat16;
   for (const auto& input : spec.inputs) fits = fits && input && input->dtype == DType::kBFloat16;
-  return fits ? spec.kernels.elementwise_bf16[static_cast<std::size_t>(ew)] : nullptr;
+  return fits ? spec.kernels.elementwise_bf16(ew) : nullptr;
 }
 
 }  // namespace
 
-BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, ElementwiseOptions options) {
-  options.work = work_of(ew);
-  if (const kernels::EwFn function = bf16_kernel(spec, ew, options)) {
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew, ElementwiseOptions options) {
+  const kernels::ElementwiseRow row = kernels::row_of(ew);
+  options.work = row.work;
+  if (const kernels::ElementwiseFn function = bf16_kernel(spec, ew, options)) {
     options.words = true;
     return Walk(spec, function, nullptr, false, std::move(options));
   }
-  const auto compute = static_cast<std::size_t>(Walk::compute(spec, options));
-  const kernels::EwFn function = spec.kernels.elementwise[static_cast<std::size_t>(ew)][compute];
+  const kernels::ElementwiseFn function = spec.kernels.elementwise(ew, Walk::compute(spec, options));
   POPSR_CHECK(function != nullptr);
-  return Walk(spec, function, nullptr, has_residual(ew), std::move(options));
+  return Walk(spec, function, nullptr, row.residual, std::move(options));
 }
 
 BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options) {

@@ -60,15 +60,16 @@ struct ElementwiseOptions {
 };
 
 /// Output = kernel of the table applied to the operands.
-BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::Ew ew, ElementwiseOptions options = {});
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew,
+                               ElementwiseOptions options = {});
 /// Output = body applied to the operands.
 BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options = {});
 /// Output = one input of the same shape converted to the output's dtype; bits are kept when the dtypes are
 /// the same.
 BlockKernel convert_kernel(const EvalSpec& spec, std::size_t input = 0, std::size_t output = 0);
 
-/// For OpDef::eval of an op without parameters: `.eval = elementwise<kernels::Ew::kAdd>`.
-template <kernels::Ew ew>
+/// For OpDef::eval of an op without parameters: `.eval = elementwise<kernels::ElementwiseOp::kAdd>`.
+template <kernels::ElementwiseOp ew>
 BlockKernel elementwise(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew);
 }

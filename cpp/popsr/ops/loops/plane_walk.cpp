@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 
 namespace popsr {
@@ -34,31 +35,33 @@ class PlaneWalk {
 
   void operator()(const BlockRun& run) const {
     if (out_ == 0) return;
-    parallel_for(run.pool, run.blocks * planes_, 1, run.blocks * planes_ * work_,
-                 [&](std::int64_t begin, std::int64_t end) { planes(run, begin, end); });
+    for_each_range_with(run, {.units = planes_, .work = planes_ * work_}, [this] {
+      return [this, in = std::vector<const std::byte*>(in_.size())](const Block& block, std::int64_t begin,
+                                                                    std::int64_t end) mutable {
+        planes(block, in, begin, end);
+      };
+    });
   }
 
  private:
   std::int64_t size() const { return static_cast<std::int64_t>(size_of(dtype_)); }
   std::int64_t wide_size() const { return static_cast<std::int64_t>(size_of(compute_)); }
 
-  /// Planes begin..end-1, counted over all blocks.
-  void planes(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
+  void planes(const Block& block, std::vector<const std::byte*>& in, std::int64_t begin,
+              std::int64_t end) const {
     std::int64_t bytes = lines(scratch_) + (narrow_ ? lines(out_ * wide_size()) : 0);
     for (const std::int64_t n : in_) bytes += narrow_ ? lines(n * wide_size()) : 0;
     auto* const start = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
-    std::vector<const std::byte*> in(in_.size());
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t block = i / planes_, plane = i % planes_;
+    for (std::int64_t plane = begin; plane < end; ++plane) {
       std::byte* next = start + lines(scratch_);
       for (std::size_t j = 0; j < in_.size(); ++j) {
-        in[j] = run.in[j] + block * run.in_stride[j] + plane * in_[j] * size();
+        in[j] = block.in(j) + plane * in_[j] * size();
         if (narrow_) in[j] = widened(in[j], std::exchange(next, next + lines(in_[j] * wide_size())), in_[j]);
       }
-      std::byte* const out = run.out[0] + block * run.out_stride[0] + plane * out_ * size();
+      std::byte* const out = block.out() + plane * out_ * size();
       body_({.in = in, .out = narrow_ ? next : out, .scratch = start});
       if (!narrow_) continue;
-      store_tile(kernels_, compute_, dtype_, out, next, nullptr, out_, noise_key(run, stochastic_, 0, block),
+      store_tile(kernels_, compute_, dtype_, out, next, nullptr, out_, block.key(stochastic_),
                  static_cast<std::uint64_t>(plane * out_));
     }
   }

@@ -8,6 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 
 namespace popsr {
@@ -30,7 +31,7 @@ class Positions {
     std::vector<std::int64_t> values = {};
     std::int64_t block_step = 0;
 
-    const std::int64_t* of(std::int64_t block) const { return values.data() + block * block_step; }
+    const std::int64_t* of(const Block& block) const { return values.data() + block.index() * block_step; }
   };
   Loaded load(const BlockRun& run) const {
     const std::int64_t blocks =
@@ -40,7 +41,7 @@ class Positions {
     for (std::int64_t b = 0; b < blocks && elements_ > 0; ++b) {
       // Unsigned numbers from 2^63 on come out negative: out of range either way.
       load_tile(kernels_, dtype_, kernels::Compute::kI64, loaded.values.data() + b * elements_,
-                run.in[input_] + b * run.in_stride[input_], elements_);
+                Block(run, b).in(input_), elements_);
     }
     for (std::int64_t& value : loaded.values) {
       if (value >= 0 && value < extent_) continue;

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <optional>
 
+#include "popsr/base/error.h"
+#include "popsr/base/loop_nest.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
 #include "popsr/ops/reduce/integer_mean.h"
@@ -15,46 +18,74 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::Reduce;
 
-/// Threads get whole multiples of this many outputs.
-constexpr std::int64_t kGrain = 16;
-
-/// What is folded in place of an element.
-enum class Map : std::uint8_t { kElement, kMagnitude, kSquare, kExpOfDifference };
-
-/// One walk over the elements.
-struct Pass {
-  Ew combine;      ///< Of the outer axes.
-  Reduce reduce;   ///< Of a row.
-  Map row, item;   ///< Before `reduce`; before `combine`, where no rows are reduced.
-  bool remainder;  ///< Does `combine` give a remainder?
+/// What is reduced in place of an element x; m is the shift.
+enum class Map : std::uint8_t {
+  kElement,          ///< x
+  kMagnitude,        ///< |x|
+  kSquare,           ///< x * x
+  kExpOfDifference,  ///< exp(x - m)
+};
+/// What is done with the reduced value y.
+enum class Finish : std::uint8_t {
+  kNone,
+  kDivide,        ///< y / (count - correction)
+  kSquareRoot,    ///< sqrt(y)
+  kLog,           ///< log(y)
+  kLogPlusShift,  ///< m + log(y)
 };
 
-Pass pass_of(Fold fold) {
-  switch (fold) {
-    case Fold::kMax:
-      return {Ew::kMaximum, Reduce::kMax, Map::kElement, Map::kElement, false};
-    case Fold::kMin:
-      return {Ew::kMinimum, Reduce::kMin, Map::kElement, Map::kElement, false};
-    case Fold::kProd:
-      return {Ew::kMul, Reduce::kProduct, Map::kElement, Map::kElement, false};
-    case Fold::kSumSquare:
-    case Fold::kL2:
-      return {Ew::kAdd, Reduce::kSumSquare, Map::kElement, Map::kSquare, true};
-    case Fold::kL1:
-      return {Ew::kAdd, Reduce::kSum, Map::kMagnitude, Map::kMagnitude, true};
-    case Fold::kLogSumExp:
-      return {Ew::kAdd, Reduce::kSum, Map::kExpOfDifference, Map::kExpOfDifference, true};
+/// The columns of reductions.def.
+struct Row {
+  ReductionOp shift;
+  Map map;
+  Reduce kernel;
+  Finish finish;
+};
+constexpr Row row_of(ReductionOp op) {
+  constexpr Row kRows[] = {
+      {},
+#define POPSR_ROW(name, shift, map, kernel, finish, flops) \
+  {ReductionOp::k##shift, Map::k##map, Reduce::k##kernel, Finish::k##finish},
+#include "popsr/ops/reduce/reductions.def"
+  };
+  return kRows[static_cast<std::size_t>(op)];
+}
+
+/// How results of outer axes combine.
+constexpr ElementwiseOp combine_of(Reduce kernel) {
+  switch (kernel) {
+    case Reduce::kMax:
+      return ElementwiseOp::kMaximum;
+    case Reduce::kMin:
+      return ElementwiseOp::kMinimum;
+    case Reduce::kProduct:
+      return ElementwiseOp::kMul;
     default:
-      return {Ew::kAdd, Reduce::kSum, Map::kElement, Map::kElement, true};
+      return ElementwiseOp::kAdd;
   }
 }
 
+/// One walk over the elements.
+struct Pass {
+  explicit Pass(const Row& of)
+      : combine(combine_of(of.kernel)),
+        reduce(of.kernel),
+        row(of.kernel == Reduce::kSumSquare ? Map::kElement : of.map),
+        item(of.map),
+        residual(kernels::row_of(combine).residual) {}
+
+  ElementwiseOp combine;  ///< Of the outer axes.
+  Reduce reduce;          ///< Of a row.
+  Map row, item;          ///< Before `reduce`; before `combine`, where no rows are reduced.
+  bool residual;          ///< `combine` gives a residual.
+};
+
 class Reduction {
  public:
-  Reduction(const EvalSpec& spec, Fold fold);
+  Reduction(const EvalSpec& spec, ReductionOp op, ReductionOptions options);
   void operator()(const BlockRun& run) const;
 
  private:
@@ -67,8 +98,8 @@ class Reduction {
     const float* lo;
   };
 
-  bool merge_blocks(const BlockRun& run, Dims& kept) const;
-  void range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
+  std::optional<LoopNest> flat_nest(const BlockRun& run) const;
+  void range(const LoopNest& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
              const kernels::NoiseKey* key) const;
   Partial fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
                std::int64_t step) const;
@@ -76,18 +107,20 @@ class Reduction {
                    std::int64_t n, std::int64_t step) const;
   void reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                    std::int64_t n, std::int64_t step) const;
-  void apply(Ew ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const;
+  void apply(ElementwiseOp ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const;
   void map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const;
   void map_row(Map map, std::byte* row, const std::byte* shift) const;
   void keep_finite(void* shift, std::int64_t n) const;
-  Partial finish(Partial sum, const Tiles& tiles, void* acc, std::int64_t n) const;
-  void divide(void* acc, std::int64_t n) const;
+  Partial finish(Finish finish, Partial sum, const Tiles& tiles, void* acc, std::int64_t n,
+                 double divisor) const;
+  void shift(const Tiles& tiles, const std::byte* in, std::int64_t n, std::int64_t step) const;
+  void divide(void* acc, std::int64_t n, double divisor) const;
   void integer_means(const std::byte* in, std::byte* out, std::int64_t n, std::int64_t step) const;
 
   const kernels::KernelTable& kernels_;
   DType dtype_;
   Compute compute_;
-  Fold fold_;
+  Row row_;
   Pass pass_;
   bool narrow_;
   bool stochastic_;
@@ -98,16 +131,17 @@ class Reduction {
   std::int64_t outputs_;
   std::int64_t inputs_;
   std::int64_t count_;
+  double divisor_;
   IntegerMean integers_;
-  Dims kept_, reduced_;  ///< `reduced_` without the innermost axis.
+  LoopNest kept_{1}, reduced_{1};  ///< `reduced_` without the axis of the rows.
 };
 
-Reduction::Reduction(const EvalSpec& spec, Fold fold)
+Reduction::Reduction(const EvalSpec& spec, ReductionOp op, ReductionOptions options)
     : kernels_(spec.kernels),
       dtype_(spec.outputs[0].dtype),
       compute_(compute_of(dtype_)),
-      fold_(fold),
-      pass_(pass_of(fold)),
+      row_(row_of(op)),
+      pass_(row_),
       narrow_(is_narrow_float(dtype_)),
       stochastic_(spec.stochastic && narrow_),
       size_(static_cast<std::int64_t>(size_of(dtype_))),
@@ -115,6 +149,7 @@ Reduction::Reduction(const EvalSpec& spec, Fold fold)
       outputs_(num_elements(spec.outputs[0].shape)),
       inputs_(num_elements(spec.inputs[0]->shape)),
       count_(reduced_count(spec.inputs[0]->shape, reduced_axes(spec.op, spec.inputs[0]->shape.size()))),
+      divisor_(std::max(0.0, static_cast<double>(count_) - options.correction)),
       integers_(dtype_, count_) {
   const Shape& shape = spec.inputs[0]->shape;
   const std::vector<std::int64_t> axes = reduced_axes(spec.op, shape.size());
@@ -128,26 +163,25 @@ Reduction::Reduction(const EvalSpec& spec, Fold fold)
     (reduced ? reduced_ : kept_).add_outer(shape[d], strides[d]);
   }
   if (rows_) {
-    length_ = reduced_.extent[0];
-    std::shift_left(reduced_.extent.begin(), reduced_.extent.end(), 1);
-    std::shift_left(reduced_.stride.begin(), reduced_.stride.end(), 1);
-    --reduced_.rank;
+    length_ = reduced_.extent(0);
+    reduced_ = reduced_.outer(1);
   }
 }
 
-void Reduction::apply(Ew ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const {
+void Reduction::apply(ElementwiseOp ew, void* to, void* lo, const void* a, const void* b,
+                      std::int64_t n) const {
   const std::array<const void*, 2> operands = {a, b};
-  const auto kernel = kernels_.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute_)];
+  const auto kernel = kernels_.elementwise(ew, compute_);
   POPSR_CHECK(kernel != nullptr);
   kernel(to, lo, operands.data(), n, nullptr);
 }
 
 void Reduction::map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const {
-  if (map == Map::kMagnitude) apply(Ew::kAbs, to, nullptr, from, nullptr, n);
-  if (map == Map::kSquare) apply(Ew::kMul, to, nullptr, from, from, n);
+  if (map == Map::kMagnitude) apply(ElementwiseOp::kAbs, to, nullptr, from, nullptr, n);
+  if (map == Map::kSquare) apply(ElementwiseOp::kMul, to, nullptr, from, from, n);
   if (map != Map::kExpOfDifference) return;
-  apply(Ew::kSub, to, nullptr, from, shift, n);
-  apply(Ew::kExp, to, nullptr, to, nullptr, n);
+  apply(ElementwiseOp::kSub, to, nullptr, from, shift, n);
+  apply(ElementwiseOp::kExp, to, nullptr, to, nullptr, n);
 }
 
 /// In place; `shift` is one number.
@@ -201,7 +235,7 @@ const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byt
   return to;
 }
 
-/// Folds `n` outputs whose inputs start at `in`, `step` elements apart, into `acc`.
+/// Reduces `n` outputs whose inputs start at `in`, `step` elements apart, into `acc`.
 Reduction::Partial Reduction::fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc,
                                    std::int64_t n, std::int64_t step) const {
   const std::int64_t items = reduced_.count();
@@ -211,7 +245,7 @@ Reduction::Partial Reduction::fold(const Pass& pass, const Tiles& tiles, const s
                                                                                                in, n, 0, 0);
     return {acc, nullptr};
   }
-  void* const lo = narrow_ && pass.remainder ? tiles.lo : nullptr;
+  void* const lo = narrow_ && pass.residual ? tiles.lo : nullptr;
   const void* sum = item(pass, tiles, in, acc, items == 1 ? lo : nullptr, n, step);
   for (std::int64_t i = 1; i < items; ++i) {
     const std::byte* next = in + reduced_.offset(i) * size_;
@@ -231,15 +265,15 @@ void Reduction::keep_finite(void* shift, std::int64_t n) const {
   compute_ == Compute::kF64 ? replace(static_cast<double*>(shift)) : replace(static_cast<float*>(shift));
 }
 
-/// acc = acc / count
-void Reduction::divide(void* acc, std::int64_t n) const {
+/// acc = acc / divisor
+void Reduction::divide(void* acc, std::int64_t n, double divisor) const {
   alignas(64) std::array<double, kTile> divisors;
   if (compute_ == Compute::kF64) {
-    std::fill_n(divisors.data(), n, static_cast<double>(count_));
+    std::fill_n(divisors.data(), n, divisor);
   } else {
-    std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(count_));
+    std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(divisor));
   }
-  apply(Ew::kDiv, acc, nullptr, acc, divisors.data(), n);
+  apply(ElementwiseOp::kDiv, acc, nullptr, acc, divisors.data(), n);
 }
 
 /// The means of `n` outputs whose inputs start at `in`, `step` elements apart.
@@ -252,30 +286,42 @@ void Reduction::integer_means(const std::byte* in, std::byte* out, std::int64_t 
   integers_.store(out, sums, n);
 }
 
-/// What is done with a folded value.
-Reduction::Partial Reduction::finish(Partial sum, const Tiles& tiles, void* acc, std::int64_t n) const {
-  switch (fold_) {
-    case Fold::kMean:
+Reduction::Partial Reduction::finish(Finish finish, Partial sum, const Tiles& tiles, void* acc,
+                                     std::int64_t n, double divisor) const {
+  switch (finish) {
+    case Finish::kDivide:
       if (sum.hi != acc) std::memcpy(acc, sum.hi, static_cast<std::size_t>(n * acc_size_));
-      divide(acc, n);
+      divide(acc, n, divisor);
       return {acc, nullptr};
-    case Fold::kL2:
-      apply(Ew::kSqrt, acc, nullptr, sum.hi, nullptr, n);
+    case Finish::kSquareRoot:
+      apply(ElementwiseOp::kSqrt, acc, nullptr, sum.hi, nullptr, n);
       return {acc, nullptr};
-    case Fold::kLogSum:
-      apply(Ew::kLog, acc, nullptr, sum.hi, nullptr, n);
+    case Finish::kLog:
+      apply(ElementwiseOp::kLog, acc, nullptr, sum.hi, nullptr, n);
       return {acc, nullptr};
-    case Fold::kLogSumExp:
-      apply(Ew::kLog, acc, nullptr, sum.hi, nullptr, n);
-      apply(Ew::kAdd, acc, tiles.lo, acc, tiles.shift, n);
+    case Finish::kLogPlusShift:
+      apply(ElementwiseOp::kLog, acc, nullptr, sum.hi, nullptr, n);
+      apply(ElementwiseOp::kAdd, acc, tiles.lo, acc, tiles.shift, n);
       return {acc, narrow_ ? reinterpret_cast<const float*>(tiles.lo) : nullptr};
-    default:
-      return sum;
+    case Finish::kNone:
+      break;
   }
+  return sum;
+}
+
+/// The numbers that the map subtracts, to tiles.shift.
+void Reduction::shift(const Tiles& tiles, const std::byte* in, std::int64_t n, std::int64_t step) const {
+  const Row row = row_of(row_.shift);
+  const Partial result = finish(row.finish, fold(Pass(row), tiles, in, tiles.shift, n, step), tiles,
+                                tiles.shift, n, static_cast<double>(count_));
+  if (result.hi != tiles.shift) {
+    std::memcpy(tiles.shift, result.hi, static_cast<std::size_t>(n * acc_size_));
+  }
+  if (row_.map == Map::kExpOfDifference) keep_finite(tiles.shift, n);
 }
 
 /// Outputs begin..end-1 of one nest of kept dimensions.
-void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std::int64_t begin,
+void Reduction::range(const LoopNest& kept, const std::byte* in, std::byte* out, std::int64_t begin,
                       std::int64_t end, const kernels::NoiseKey* key) const {
   constexpr auto kTileBytes = static_cast<std::size_t>(kTile) * sizeof(double);
   const bool staged = rows_ && (narrow_ || pass_.row != Map::kElement);
@@ -283,60 +329,54 @@ void Reduction::range(const Dims& kept, const std::byte* in, std::byte* out, std
   auto* const scratch = static_cast<std::byte*>(thread_scratch(4 * kTileBytes + row_bytes));
   const Tiles tiles{scratch, scratch + kTileBytes, scratch + 2 * kTileBytes, scratch + 3 * kTileBytes,
                     scratch + 4 * kTileBytes};
-  const std::int64_t run = kept.rank == 0 ? 1 : kept.extent[0];
+  const std::int64_t run = kept.extent(0);
   while (begin < end) {
     const std::int64_t n = std::min({run - begin % run, end - begin, kTile});
     const std::byte* const from = in + kept.offset(begin) * size_;
     std::byte* const to = out + begin * size_;
     begin += n;
-    if (fold_ == Fold::kMean && !is_float(dtype_)) {
-      integer_means(from, to, n, kept.stride[0]);
+    if (row_.finish == Finish::kDivide && !is_float(dtype_)) {
+      integer_means(from, to, n, kept.stride(0));
       continue;
     }
     void* const acc = narrow_ ? tiles.acc : to;
-    if (fold_ == Fold::kLogSumExp) {
-      const Partial largest = fold(pass_of(Fold::kMax), tiles, from, tiles.shift, n, kept.stride[0]);
-      if (largest.hi != tiles.shift) {
-        std::memcpy(tiles.shift, largest.hi, static_cast<std::size_t>(n * acc_size_));
-      }
-      keep_finite(tiles.shift, n);
-    }
-    const Partial result = finish(fold(pass_, tiles, from, acc, n, kept.stride[0]), tiles, acc, n);
+    if (row_.shift != ReductionOp::kNone) shift(tiles, from, n, kept.stride(0));
+    const Partial result =
+        finish(row_.finish, fold(pass_, tiles, from, acc, n, kept.stride(0)), tiles, acc, n, divisor_);
     store_tile(kernels_, compute_, dtype_, to, result.hi, result.lo, n, key,
                static_cast<std::uint64_t>(begin - n));
   }
 }
 
-/// Tries to make the blocks the outermost kept dimension.
-bool Reduction::merge_blocks(const BlockRun& run, Dims& kept) const {
-  if (run.blocks == 1) return true;
-  if (stochastic_ || kept.rank == Dims::kMaxDims) return false;
-  if (run.out_stride[0] != outputs_ * size_ || run.in_stride[0] % size_ != 0) return false;
-  if (kept.rank == 0 && !rows_) return false;  // One element per block: its stride may be anything.
-  kept.add_outer(run.blocks, run.in_stride[0] / size_);
-  return true;
+/// The kept dimensions of all blocks, where they can run as one flat loop.
+std::optional<LoopNest> Reduction::flat_nest(const BlockRun& run) const {
+  if (kept_.count() == 1 && !rows_)
+    return std::nullopt;  // One element per block: its stride may be anything.
+  const RunInput input{.input = 0, .size = size_};
+  return merge_blocks(run, kept_, {&input, 1}, 0, outputs_ * size_, stochastic_);
 }
 
 void Reduction::operator()(const BlockRun& run) const {
   if (outputs_ == 0 || run.blocks == 0) return;
-  Dims kept = kept_;
-  const bool flat = merge_blocks(run, kept);
-  const std::int64_t total = run.blocks * outputs_;
-  parallel_for(run.pool, total, kGrain, run.blocks * inputs_, [&](std::int64_t begin, std::int64_t end) {
-    if (flat) return range(kept, run.in[0], run.out[0], begin, end, noise_key(run, stochastic_, 0, 0));
-    while (begin < end) {
-      const std::int64_t block = begin / outputs_;
-      const std::int64_t start = begin - block * outputs_;
-      const std::int64_t stop = std::min(outputs_, start + end - begin);
-      range(kept_, run.in[0] + block * run.in_stride[0], run.out[0] + block * run.out_stride[0], start, stop,
-            noise_key(run, stochastic_, 0, block));
-      begin += stop - start;
-    }
-  });
+  const std::optional<LoopNest> merged = run.blocks > 1 ? flat_nest(run) : std::nullopt;
+  if (!merged && run.blocks > 1) {
+    return for_each_range(run, {.units = outputs_, .grain = kRowGrain, .work = inputs_},
+                          [this](const Block& block, std::int64_t begin, std::int64_t end) {
+                            range(kept_, block.in(0), block.out(), begin, end, block.key(stochastic_));
+                          });
+  }
+  const LoopNest& kept = merged ? *merged : kept_;
+  const Block first(run, 0);
+  parallel_for(run.pool, run.blocks * outputs_, kRowGrain, run.blocks * inputs_,
+               [&](std::int64_t begin, std::int64_t end) {
+                 range(kept, first.in(0), first.out(), begin, end, first.key(stochastic_));
+               });
 }
 
 }  // namespace
 
-BlockKernel reduction_kernel(const EvalSpec& spec, Fold fold) { return Reduction(spec, fold); }
+BlockKernel reduction_kernel(const EvalSpec& spec, ReductionOp op, ReductionOptions options) {
+  return Reduction(spec, op, options);
+}
 
 }  // namespace popsr

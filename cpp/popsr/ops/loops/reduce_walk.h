@@ -4,34 +4,45 @@
 // innermost axis is reduced, each of its rows folds through 16 lanes and a fixed tree (kernels::ReduceFn).
 // What is left, rows' results or elements, folds over the other reduced axes in ascending C order: acc =
 // first, acc = acc + next, ... Narrow floats and f32 accumulate in float, f64 in double, integers wrap in
-// their own type, but their means are exact. A narrow sum is rounded once, with the remainder of the last
+// their own type, but their means are exact. A narrow sum is rounded once, with the residual of the last
 // addition.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
 
 #include "popsr/ir/eval.h"
 
 namespace popsr {
 
-enum class Fold {
-  kSum,
-  kMean,  ///< sum / count; of integers the exact quotient, towards zero
-  kMax,
-  kMin,
-  kProd,
-  kSumSquare,  ///< Every square is rounded, then added.
-  kL1,
-  kL2,         ///< sqrt(sum of squares), without rescaling
-  kLogSum,     ///< log(sum)
-  kLogSumExp,  ///< m + log(sum of exp(x - m)), m = the largest element, or 0 when that is not finite
+enum class ReductionOp : std::uint8_t {
+  kNone,  ///< For columns of rows.
+#define POPSR_ROW(name, ...) k##name,
+#include "popsr/ops/reduce/reductions.def"
 };
 
-/// Output 0 = the fold of input 0 over attribute "axis". Nothing folds to 0 (product: 1), max to the lowest.
-BlockKernel reduction_kernel(const EvalSpec& spec, Fold fold);
+/// Floating point operations that a reduction counts for one element of its operand.
+constexpr int flops_of(ReductionOp op) {
+  constexpr int kFlops[] = {
+      0,
+#define POPSR_ROW(name, shift, map, kernel, finish, flops) flops,
+#include "popsr/ops/reduce/reductions.def"
+  };
+  return kFlops[static_cast<std::size_t>(op)];
+}
 
-/// For OpDef::eval: `.eval = reduction<Fold::kSum>`.
-template <Fold fold>
+struct ReductionOptions {
+  double correction = 0;  ///< Rows that divide: by the number of elements less this, at least 0.
+};
+
+/// Output 0 = the reduction of input 0 over attribute "axis". Of no elements it is the identity of the row's
+/// kernel: 0, 1 for products, the lowest and the greatest number for max and min.
+BlockKernel reduction_kernel(const EvalSpec& spec, ReductionOp op, ReductionOptions options = {});
+
+/// For kernels of OpDefs: `reduction<ReductionOp::kSum>`.
+template <ReductionOp op>
 BlockKernel reduction(const EvalSpec& spec) {
-  return reduction_kernel(spec, fold);
+  return reduction_kernel(spec, op);
 }
 
 }  // namespace popsr

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "popsr/base/loop_nest.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
 
@@ -13,14 +15,12 @@ namespace {
 
 using kernels::Compute;
 
-constexpr std::int64_t kGrain = 16;
-
 /// Where the rows of one operand are.
 struct RowLayout {
   DType dtype;
   Compute compute;
   std::int64_t size, wide_size;
-  Dims starts;                        ///< Offsets of the rows' first elements.
+  LoopNest starts{1};                 ///< Offsets of the rows' first elements.
   std::vector<std::int64_t> offsets;  ///< Of a row's elements from its first; empty when they are adjacent.
   std::int64_t n = 1;
   std::int64_t run = 1, step = 1;  ///< Of its innermost dimension: elements, and how far apart they are.
@@ -36,15 +36,16 @@ struct RowLayout {
       if (shape.size() < rank) shape.insert(shape.begin() + axis, 1);
     }
     const Shape strides = row_major_strides(shape);
-    Dims row;
+    LoopNest row(1);
     for (std::size_t d = shape.size(); d-- > 0;) {
       const bool inside = std::ranges::binary_search(axes, static_cast<std::int64_t>(d));
-      if (shape[d] != 1) (inside ? row : starts).add_outer(shape[d], strides[d]);
+      (inside ? row : starts).add_outer(shape[d], strides[d]);
     }
     n = row.count();
-    if (row.rank > 0) run = row.extent[0], step = row.stride[0];
-    const bool adjacent = row.rank == 0 || (row.rank == 1 && row.stride[0] == 1);
-    for (std::int64_t i = 0; i < n && !adjacent; ++i) offsets.push_back(row.offset(i));
+    run = row.extent(0);
+    step = row.stride(0);
+    if (row.contiguous(0, 1)) return;
+    for (std::int64_t i = 0; i < n; ++i) offsets.push_back(row.offset(i));
   }
   std::int64_t at(std::int64_t i) const { return offsets.empty() ? i : offsets[static_cast<std::size_t>(i)]; }
   std::int64_t bytes() const { return (n * wide_size + 63) / 64 * 64; }
@@ -56,11 +57,12 @@ class RowWalk {
   void operator()(const BlockRun& run) const;
 
  private:
+  class Rows;
+
   const std::byte* load(const RowLayout& row, const std::byte* tensor, std::int64_t index, std::byte* raw,
                         std::byte* wide) const;
   void store(const RowLayout& row, std::byte* tensor, std::int64_t index, std::byte* raw,
              const std::byte* wide, const kernels::NoiseKey* key) const;
-  void rows(const BlockRun& run, std::int64_t begin, std::int64_t end) const;
 
   const kernels::KernelTable& kernels_;
   RowBody body_;
@@ -119,39 +121,49 @@ void RowWalk::store(const RowLayout& row, std::byte* tensor, std::int64_t index,
   }
 }
 
-/// Rows begin..end-1, counted over all blocks.
-void RowWalk::rows(const BlockRun& run, std::int64_t begin, std::int64_t end) const {
-  std::int64_t bytes = longest_ * static_cast<std::int64_t>(sizeof(double) + sizeof(std::int32_t));
-  for (const RowLayout& row : in_) bytes += 2 * row.bytes();  // As stored, and widened.
-  for (const RowLayout& row : out_) bytes += row.bytes();
-  auto* const scratch = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
-  std::vector<const std::byte*> in;
-  std::vector<std::byte*> wide, out;
-  std::byte* next = scratch;
-  for (const RowLayout& row : in_) wide.push_back(std::exchange(next, next + 2 * row.bytes()));
-  for (const RowLayout& row : out_) out.push_back(std::exchange(next, next + row.bytes()));
-  in.resize(wide.size());
-  std::byte* const raw = next;
-  auto* const order =
-      reinterpret_cast<std::int32_t*>(raw + longest_ * static_cast<std::int64_t>(sizeof(double)));
-  const RowArgs args{in, out, {order, static_cast<std::size_t>(longest_)}};
-  for (std::int64_t r = begin; r < end; ++r) {
-    const std::int64_t block = r / rows_, index = r % rows_;
-    for (std::size_t j = 0; j < in_.size(); ++j) {
-      in[j] = load(in_[j], run.in[j] + block * run.in_stride[j], index, wide[j] + in_[j].bytes(), wide[j]);
-    }
-    body_(args);
-    for (std::size_t j = 0; j < out_.size(); ++j) {
-      const bool noisy = stochastic_ && is_narrow_float(out_[j].dtype);
-      store(out_[j], run.out[j] + block * run.out_stride[j], index, raw, out[j],
-            noise_key(run, noisy, j, block));
+/// The rows of one thread, with their workspace.
+class RowWalk::Rows {
+ public:
+  explicit Rows(const RowWalk& walk) : walk_(walk) {
+    std::int64_t bytes = walk.longest_ * static_cast<std::int64_t>(sizeof(double) + sizeof(std::int32_t));
+    for (const RowLayout& row : walk.in_) bytes += 2 * row.bytes();  // As stored, and widened.
+    for (const RowLayout& row : walk.out_) bytes += row.bytes();
+    auto* next = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
+    for (const RowLayout& row : walk.in_) wide_.push_back(std::exchange(next, next + 2 * row.bytes()));
+    for (const RowLayout& row : walk.out_) out_.push_back(std::exchange(next, next + row.bytes()));
+    in_.resize(wide_.size());
+    raw_ = next;
+    order_ =
+        reinterpret_cast<std::int32_t*>(raw_ + walk.longest_ * static_cast<std::int64_t>(sizeof(double)));
+  }
+
+  void operator()(const Block& block, std::int64_t begin, std::int64_t end) {
+    const RowArgs args{in_, out_, {order_, static_cast<std::size_t>(walk_.longest_)}};
+    for (std::int64_t index = begin; index < end; ++index) {
+      for (std::size_t j = 0; j < in_.size(); ++j) {
+        const RowLayout& row = walk_.in_[j];
+        in_[j] = walk_.load(row, block.in(j), index, wide_[j] + row.bytes(), wide_[j]);
+      }
+      walk_.body_(args);
+      for (std::size_t j = 0; j < out_.size(); ++j) {
+        const RowLayout& row = walk_.out_[j];
+        const bool noisy = walk_.stochastic_ && is_narrow_float(row.dtype);
+        walk_.store(row, block.out(j), index, raw_, out_[j], block.key(noisy, j));
+      }
     }
   }
-}
+
+ private:
+  const RowWalk& walk_;
+  std::vector<const std::byte*> in_;
+  std::vector<std::byte*> wide_, out_;
+  std::byte* raw_;
+  std::int32_t* order_;
+};
 
 void RowWalk::operator()(const BlockRun& run) const {
-  parallel_for(run.pool, run.blocks * rows_, kGrain, run.blocks * elements_,
-               [&](std::int64_t begin, std::int64_t end) { rows(run, begin, end); });
+  for_each_range_with(run, {.units = rows_, .grain = kRowGrain, .work = elements_},
+                      [this] { return Rows(*this); });
 }
 
 }  // namespace

@@ -3,139 +3,79 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
-#include "popsr/base/error.h"
-#include "popsr/ir/op_def.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 
 namespace popsr {
 
 namespace {
 
-constexpr std::size_t kMaxRank = 8;  ///< Of gather_strided.
-constexpr std::size_t kMaxDims = 24;
+LoopNest nest_of(const StridedView& view) { return {view.shape, {&view.strides, 1}}; }
 
-/// `out` in C order = the view at `in`; dimensions beyond kMaxRank are loops.
-void gather(const kernels::KernelTable& kernels, std::byte* out, const std::byte* in,
-            const std::int64_t* shape, const std::int64_t* strides, std::size_t rank, std::int64_t size) {
-  if (rank <= kMaxRank) {
-    return kernels.gather_strided(out, in, static_cast<int>(rank), shape, strides, static_cast<int>(size));
+/// Positions begin..end-1 of the outermost loop, in C order, to `out`.
+void gather(const kernels::KernelTable& kernels, std::byte* out, const std::byte* in, const LoopNest& nest,
+            std::int64_t begin, std::int64_t end, std::int64_t size) {
+  const std::size_t rank = std::min(nest.rank(), kernels::kMaxGatherRank);
+  // The kernel takes the innermost loops, the outermost of them first.
+  std::array<std::int64_t, kernels::kMaxGatherRank> shape, strides;
+  std::int64_t elements = size;
+  for (std::size_t loop = 0; loop < rank; ++loop) {
+    shape[rank - 1 - loop] = nest.extent(loop);
+    strides[rank - 1 - loop] = nest.stride(loop);
+    elements *= nest.extent(loop);
   }
-  std::int64_t step = size;
-  for (std::size_t d = 1; d < rank; ++d) step *= shape[d];
-  for (std::int64_t i = 0; i < shape[0]; ++i) {
-    gather(kernels, out + i * step, in + i * strides[0] * size, shape + 1, strides + 1, rank - 1, size);
+  const auto call = [&](std::byte* to, const std::byte* from) {
+    kernels.gather_strided(to, from, static_cast<int>(rank), shape.data(), strides.data(),
+                           static_cast<int>(size));
+  };
+  if (rank == nest.rank()) {
+    shape[0] = end - begin;
+    return call(out, in + begin * strides[0] * size);
   }
-}
-
-template <class T>
-void scatter_row(std::byte* out, const std::byte* in, std::int64_t n, std::int64_t stride) {
-  auto* to = reinterpret_cast<T*>(out);
-  const auto* from = reinterpret_cast<const T*>(in);
-  for (std::int64_t i = 0; i < n; ++i) to[i * stride] = from[i];
-}
-
-void scatter(std::byte* out, const std::byte* in, const std::int64_t* shape, const std::int64_t* strides,
-             std::size_t rank, std::int64_t size) {
-  if (rank > 1) {
-    std::int64_t step = size;
-    for (std::size_t d = 1; d < rank; ++d) step *= shape[d];
-    for (std::int64_t i = 0; i < shape[0]; ++i) {
-      scatter(out + i * strides[0] * size, in + i * step, shape + 1, strides + 1, rank - 1, size);
-    }
-    return;
-  }
-  const std::int64_t n = rank == 0 ? 1 : shape[0];
-  const std::int64_t stride = rank == 0 ? 1 : strides[0];
-  if (stride == 1) {
-    std::memcpy(out, in, static_cast<std::size_t>(n * size));
-    return;
-  }
-  switch (size) {
-    case 1:
-      return scatter_row<std::uint8_t>(out, in, n, stride);
-    case 2:
-      return scatter_row<std::uint16_t>(out, in, n, stride);
-    case 4:
-      return scatter_row<std::uint32_t>(out, in, n, stride);
-    default:
-      return scatter_row<std::uint64_t>(out, in, n, stride);
+  const LoopNest outer = nest.outer(rank);
+  const std::int64_t each = outer.count() / nest.extent(nest.rank() - 1);
+  for (std::int64_t i = begin * each; i < end * each; ++i) {
+    call(out + (i - begin * each) * elements, in + outer.offset(i) * size);
   }
 }
 
-}  // namespace
-
-StridedView collapse(const StridedView& view) {
-  StridedView result{.shape = {}, .strides = {}, .offset = view.offset};
-  for (std::size_t d = 0; d < view.shape.size(); ++d) {
-    const std::int64_t extent = view.shape[d];
-    const std::int64_t stride = view.strides[d];
-    if (extent == 1) continue;
-    if (!result.shape.empty() && result.strides.back() == extent * stride) {
-      result.shape.back() *= extent;
-      result.strides.back() = stride;
-    } else {
-      result.shape.push_back(extent);
-      result.strides.push_back(stride);
-    }
-  }
-  if (result.shape.empty()) {
-    result.shape = {1};
-    result.strides = {1};
-  }
-  return result;
-}
-
-namespace {
-
-/// Gathers one view per block; contiguous blocks are one more dimension of the view.
+/// Gathers one view per block; contiguous blocks are one more loop of the nest.
 class Gather {
  public:
   Gather(const EvalSpec& spec, const StridedView& view)
       : kernels_(spec.kernels),
-        view_(collapse(view)),
+        nest_(nest_of(view)),
+        offset_(view.offset),
         elements_(num_elements(view.shape)),
-        size_(static_cast<std::int64_t>(size_of(spec.outputs[0].dtype))) {
-    if (view_.shape.size() < kMaxDims) return;
-    raise<ShapeError>("{}: too many dimensions, got {}, expected at most {} that cannot be merged",
-                      spec.op.def->name, view_.shape.size(), kMaxDims - 1);
-  }
+        size_(static_cast<std::int64_t>(size_of(spec.outputs[0].dtype))) {}
 
   void operator()(const BlockRun& run) const {
     if (elements_ == 0) return;
-    const std::byte* const in = run.in[0] + view_.offset * size_;
-    const std::size_t rank = view_.shape.size();
-    const bool flat = run.out_stride[0] == elements_ * size_ && run.in_stride[0] % size_ == 0;
-    if (run.blocks > 1 && flat) {
-      std::array<std::int64_t, kMaxDims> shape = {run.blocks};
-      std::array<std::int64_t, kMaxDims> strides = {run.in_stride[0] / size_};
-      std::ranges::copy(view_.shape, shape.begin() + 1);
-      std::ranges::copy(view_.strides, strides.begin() + 1);
-      return split(run.pool, run.out[0], in, shape.data(), strides.data(), rank + 1, run.blocks * elements_);
-    }
-    for (std::int64_t b = 0; b < run.blocks; ++b) {
-      split(run.pool, run.out[0] + b * run.out_stride[0], in + b * run.in_stride[0], view_.shape.data(),
-            view_.strides.data(), rank, elements_);
-    }
+    const RunInput input{.input = 0, .size = size_};
+    const std::optional<LoopNest> merged =
+        run.blocks > 1 ? merge_blocks(run, nest_, {&input, 1}, 0, elements_ * size_, false) : std::nullopt;
+    if (merged) return split(Block(run, 0), *merged, run.blocks * elements_);
+    for_each_block(run, [this](const Block& block) { split(block, nest_, elements_); });
   }
 
  private:
-  /// Splits the outermost dimension among threads.
-  void split(ThreadPool& pool, std::byte* out, const std::byte* in, const std::int64_t* shape,
-             const std::int64_t* strides, std::size_t rank, std::int64_t elements) const {
-    const std::int64_t step = elements / shape[0] * size_;
-    parallel_for(pool, shape[0], 1, elements, [&](std::int64_t begin, std::int64_t end) {
-      std::array<std::int64_t, kMaxDims> part;
-      std::copy(shape, shape + rank, part.begin());
-      part[0] = end - begin;
-      gather(kernels_, out + begin * step, in + begin * strides[0] * size_, part.data(), strides, rank,
-             size_);
+  /// Splits the outermost loop among threads.
+  void split(const Block& block, const LoopNest& nest, std::int64_t elements) const {
+    const std::byte* const in = block.in(0) + offset_ * size_;
+    const std::int64_t rows = nest.extent(nest.rank() - 1);
+    const std::int64_t step = elements / rows * size_;
+    parallel_for(block.run().pool, rows, 1, elements, [&](std::int64_t begin, std::int64_t end) {
+      gather(kernels_, block.out() + begin * step, in, nest, begin, end, size_);
     });
   }
 
   const kernels::KernelTable& kernels_;
-  StridedView view_;
+  LoopNest nest_;
+  std::int64_t offset_;
   std::int64_t elements_;
   std::int64_t size_;
 };
@@ -146,18 +86,15 @@ BlockKernel gather_kernel(const EvalSpec& spec, const StridedView& view) { retur
 
 BlockKernel embed_kernel(const EvalSpec& spec, const StridedView& full) {
   const auto size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
-  const auto bytes = static_cast<std::size_t>(num_elements(spec.outputs[0].shape) * size);
-  const bool empty = num_elements(full.shape) == 0;
-  return [view = collapse(full), size, bytes, empty](const BlockRun& run) {
-    const auto elements = static_cast<std::int64_t>(bytes) / size;
-    parallel_for(run.pool, run.blocks, 1, run.blocks * elements, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end && bytes != 0; ++b) {
-        std::byte* const out = run.out[0] + b * run.out_stride[0];
-        std::memset(out, 0, bytes);
-        if (empty) continue;
-        scatter(out + view.offset * size, run.in[0] + b * run.in_stride[0], view.shape.data(),
-                view.strides.data(), view.shape.size(), size);
-      }
+  const std::int64_t elements = num_elements(spec.outputs[0].shape), moved = num_elements(full.shape);
+  Shape strides = full.strides;
+  for (std::int64_t& stride : strides) stride *= size;
+  return [nest = LoopNest(full.shape, {&strides, 1}), at = full.offset * size, size, elements,
+          moved](const BlockRun& run) {
+    if (elements == 0) return;
+    for_each_range(run, {.work = elements}, [&](const Block& block, std::int64_t, std::int64_t) {
+      std::memset(block.out(), 0, static_cast<std::size_t>(elements * size));
+      copy_range(nest, block.out() + at, 0, block.in(0), kContiguous, size, 0, moved);
     });
   };
 }

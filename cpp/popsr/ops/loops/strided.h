@@ -13,9 +13,6 @@ struct StridedView {
   std::int64_t offset = 0;
 };
 
-/// The view with unit extents dropped and adjacent dimensions merged where that is possible.
-StridedView collapse(const StridedView& view);
-
 /// Output 0, in C order, = the view of input 0.
 BlockKernel gather_kernel(const EvalSpec& spec, const StridedView& view);
 /// Output 0 = zeros, then the view of output 0 = input 0 in C order. The view's elements are distinct.

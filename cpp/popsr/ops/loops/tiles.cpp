@@ -1,9 +1,8 @@
 #include "popsr/ops/loops/tiles.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-
-#include "popsr/base/error.h"
 
 namespace popsr {
 
@@ -13,75 +12,38 @@ using kernels::NoiseKey;
 
 namespace {
 
-constexpr std::array<std::size_t, kernels::kNumComputes> kComputeSize = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+/// By Compute.
+constexpr std::array<DType, kernels::kNumComputes> kComputeDTypes = {
+    DType::kFloat32, DType::kFloat64, DType::kInt8,   DType::kInt16,  DType::kInt32, DType::kInt64,
+    DType::kUInt8,   DType::kUInt16,  DType::kUInt32, DType::kUInt64, DType::kBool};
+/// By DType.
+constexpr auto kComputes = [] {
+  std::array<Compute, kNumDTypes> computes = {};
+  for (const DTypeInfo& row : kDTypes) {
+    const auto* const found = std::ranges::find(kComputeDTypes, row.compute);
+    computes[static_cast<std::size_t>(row.dtype)] = static_cast<Compute>(found - kComputeDTypes.begin());
+  }
+  return computes;
+}();
 std::size_t index(Compute compute) { return static_cast<std::size_t>(compute); }
 
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
-void widen(const KernelTable& kernels, DType dtype, float* dst, const std::byte* src, std::int64_t n) {
-  const auto* words = reinterpret_cast<const std::uint16_t*>(src);
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(src);
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels.widen_f16(dst, words, n);
-    case DType::kBFloat16:
-      return kernels.widen_bf16(dst, words, n);
-    case DType::kFloat8_143:
-      return kernels.widen_f8_143(dst, bytes, n);
-    case DType::kFloat8_152:
-      return kernels.widen_f8_152(dst, bytes, n);
-    default:
-      raise<InternalError>("tiles: no narrow float, got {}", info(dtype).name);
-  }
-}
-
-void narrow_to_nearest(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi,
-                       const float* lo, std::int64_t n) {
-  auto* words = reinterpret_cast<std::uint16_t*>(dst);
-  auto* bytes = reinterpret_cast<std::uint8_t*>(dst);
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels.narrow_f16(words, hi, lo, n);
-    case DType::kBFloat16:
-      return kernels.narrow_bf16(words, hi, lo, n);
-    case DType::kFloat8_143:
-      return kernels.narrow_f8_143(bytes, hi, lo, n);
-    case DType::kFloat8_152:
-      return kernels.narrow_f8_152(bytes, hi, lo, n);
-    default:
-      raise<InternalError>("tiles: no narrow float, got {}", info(dtype).name);
-  }
-}
-
-/// hi + lo to float8, stochastically: the general kernel adds exactly.
-void narrow_sr_f8(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi, const float* lo,
-                  std::int64_t n, const NoiseKey& key, std::uint64_t first) {
-  using kernels::SrFormat;
+void narrow(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi, const float* lo,
+            std::int64_t n, const NoiseKey* key, std::uint64_t first) {
+  if (key == nullptr) return kernels.narrow(format_of(dtype), dst, hi, lo, n);
   kernels::SrCall call;
   call.op = lo == nullptr ? kernels::SrOp::kCast : kernels::SrOp::kAdd;
-  call.rounding.format = dtype == DType::kFloat8_143 ? SrFormat::kE4m3fnuz : SrFormat::kE5m2fnuz;
-  call.rounding.key = key;
+  call.residual = true;
+  call.rounding.format = format_of(dtype);
+  call.rounding.key = *key;
   call.rounding.first = first;
   call.out = dst;
   call.in[0] = hi;
   call.in[1] = lo;
-  call.formats[0] = call.formats[1] = SrFormat::kF32;
+  call.formats[0] = call.formats[1] = FloatFormat::kF32;
   call.n = n;
   kernels.sr_apply(call);
-}
-
-void narrow(const KernelTable& kernels, DType dtype, std::byte* dst, const float* hi, const float* lo,
-            std::int64_t n, const NoiseKey* key, std::uint64_t first) {
-  if (key == nullptr) return narrow_to_nearest(kernels, dtype, dst, hi, lo, n);
-  auto* words = reinterpret_cast<std::uint16_t*>(dst);
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels.narrow_sr_f16(words, hi, lo, n, *key, first);
-    case DType::kBFloat16:
-      return kernels.narrow_sr_bf16(words, hi, lo, n, *key, first);
-    default:
-      return narrow_sr_f8(kernels, dtype, dst, hi, lo, n, *key, first);
-  }
 }
 
 /// hi + lo = a piece of at most kTile elements of a compute type other than float.
@@ -102,15 +64,9 @@ void split(const KernelTable& kernels, Compute compute, float* hi, float* lo, co
 
 }  // namespace
 
-Compute compute_of(DType dtype) {
-  constexpr std::array<Compute, kNumDTypes> kComputes = {
-      Compute::kBool, Compute::kI8,  Compute::kI16, Compute::kI32, Compute::kI64,
-      Compute::kU8,   Compute::kU16, Compute::kU32, Compute::kU64, Compute::kF32,
-      Compute::kF32,  Compute::kF32, Compute::kF64, Compute::kF32, Compute::kF32};
-  return kComputes[static_cast<std::size_t>(dtype)];
-}
+Compute compute_of(DType dtype) { return kComputes[static_cast<std::size_t>(dtype)]; }
 
-std::size_t size_of(Compute compute) { return kComputeSize[index(compute)]; }
+std::size_t size_of(Compute compute) { return size_of(kComputeDTypes[index(compute)]); }
 
 void load_tile(const KernelTable& kernels, DType dtype, Compute compute, void* dst, const std::byte* src,
                std::int64_t n) {
@@ -120,11 +76,11 @@ void load_tile(const KernelTable& kernels, DType dtype, Compute compute, void* d
     std::memcpy(dst, src, static_cast<std::size_t>(n) * size_of(dtype));
     return;
   }
-  if (compute == Compute::kF32) return widen(kernels, dtype, static_cast<float*>(dst), src, n);
+  if (compute == Compute::kF32) return kernels.widen(format_of(dtype), static_cast<float*>(dst), src, n);
   alignas(64) std::array<float, kTile> wide;
   for (std::int64_t i = 0; i < n; i += kTile) {
     const std::int64_t count = std::min(kTile, n - i);
-    widen(kernels, dtype, wide.data(), src + i * bytes_of(dtype), count);
+    kernels.widen(format_of(dtype), wide.data(), src + i * bytes_of(dtype), count);
     std::byte* to = static_cast<std::byte*>(dst) + i * static_cast<std::int64_t>(size_of(compute));
     kernels.cast[index(Compute::kF32)][index(compute)](to, wide.data(), count);
   }
@@ -157,21 +113,6 @@ double read_scalar(const KernelTable& kernels, DType dtype, const std::byte* src
   double value = 0;
   load_tile(kernels, dtype, Compute::kF64, &value, src, 1);
   return value;
-}
-
-BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input, std::size_t output) {
-  const auto size = static_cast<std::int64_t>(bytes_of(spec.outputs[output]));
-  return [input, output, size](const BlockRun& run) {
-    if (size == 0) return;
-    const bool merged = run.in_stride[input] == size && run.out_stride[output] == size;
-    const std::int64_t pieces = merged ? 1 : run.blocks;
-    const std::int64_t bytes = merged ? run.blocks * size : size;
-    for (std::int64_t b = 0; b < pieces; ++b) {
-      std::byte* const to = run.out[output] + b * run.out_stride[output];
-      const std::byte* const from = run.in[input] + b * run.in_stride[input];
-      if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    }
-  };
 }
 
 }  // namespace popsr

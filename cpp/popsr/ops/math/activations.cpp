@@ -8,10 +8,10 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 BlockKernel eval_scale(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScale, {.params = {{.value = spec.op.get(kFactor)}}});
+  return elementwise_kernel(spec, ElementwiseOp::kScale, {.params = {{.value = spec.op.get(kFactor)}}});
 }
 
 OpDef internal_binary(std::string_view name, std::string_view first, std::string_view second, EvalFn eval,
@@ -28,27 +28,27 @@ OpDef internal_binary(std::string_view name, std::string_view first, std::string
 
 std::vector<OpDef> activation_ops() {
   const OpDef relu = unary_op(
-      "relu", kNumbers, elementwise<Ew::kRelu>,
+      "relu", kNumbers, elementwise<ElementwiseOp::kRelu>,
       [](Grad& g) {
         return g.call("relu_grad", {g.x(), g.dy()});
       },
       Rounding::kNone);
   // The tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   const OpDef gelu = unary_op(
-      "gelu", kFloating, elementwise<Ew::kGelu>,
+      "gelu", kFloating, elementwise<ElementwiseOp::kGelu>,
       [](Grad& g) {
         return g.call("gelu_grad", {g.x(), g.dy()});
       },
       Rounding::kOnce);
   // x times the normal distribution, and x times the logistic one
   const OpDef geluerf = unary_op(
-      "geluerf", kFloating, elementwise<Ew::kGeluErf>,
+      "geluerf", kFloating, elementwise<ElementwiseOp::kGeluErf>,
       [](Grad& g) {
         return g.call("geluerf_grad", {g.x(), g.dy()});
       },
       Rounding::kOnce);
   const OpDef swish = unary_op(
-      "swish", kFloating, elementwise<Ew::kSwish>,
+      "swish", kFloating, elementwise<ElementwiseOp::kSwish>,
       [](Grad& g) {
         return g.call("swish_grad", {g.x(), g.dy()});
       },
@@ -63,13 +63,13 @@ std::vector<OpDef> activation_ops() {
       swish,
       inplace_form(swish, "swish_"),
       unary_op(
-          "sigmoid", kFloating, elementwise<Ew::kSigmoid>,
+          "sigmoid", kFloating, elementwise<ElementwiseOp::kSigmoid>,
           [](Grad& g) {
             return g.call("sigmoid_grad", {g.x(), g.dy()});
           },
           Rounding::kOnce),
       unary_op(
-          "tanh", kFloating, elementwise<Ew::kTanh>,
+          "tanh", kFloating, elementwise<ElementwiseOp::kTanh>,
           [](Grad& g) {
             return g.call("tanh_grad", {g.y(), g.dy()});
           },
@@ -82,16 +82,17 @@ std::vector<OpDef> activation_ops() {
        .grad = per_input({[](Grad& g) { return g.scale(g.dy(), g.get(kFactor)); }}),
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
-      internal_binary("relu_grad", "t", "dy", elementwise<Ew::kReluGrad>, Rounding::kNone),
-      internal_binary("gelu_grad", "t", "dy", elementwise<Ew::kGeluGrad>, Rounding::kOnce),
-      internal_binary("geluerf_grad", "t", "dy", elementwise<Ew::kGeluErfGrad>, Rounding::kOnce),
-      internal_binary("swish_grad", "t", "dy", elementwise<Ew::kSwishGrad>, Rounding::kOnce),
-      internal_binary("sigmoid_grad", "t", "dy", elementwise<Ew::kSigmoidGrad>, Rounding::kOnce),
-      internal_binary("tanh_grad", "y", "dy", elementwise<Ew::kTanhGrad>, Rounding::kOnce),
-      internal_binary("abs_grad", "t", "dy", elementwise<Ew::kAbsGrad>, Rounding::kNone),
-      internal_binary("pow_grad_base", "t", "e", elementwise<Ew::kPowGradBase>, Rounding::kOnce),
-      internal_binary("pow_grad_exponent", "t", "y", elementwise<Ew::kPowGradExponent>, Rounding::kOnce),
-      internal_binary("equal_mask", "a", "b", elementwise<Ew::kEqualMask>, Rounding::kNone),
+      internal_binary("relu_grad", "t", "dy", elementwise<ElementwiseOp::kReluGrad>, Rounding::kNone),
+      internal_binary("gelu_grad", "t", "dy", elementwise<ElementwiseOp::kGeluGrad>, Rounding::kOnce),
+      internal_binary("geluerf_grad", "t", "dy", elementwise<ElementwiseOp::kGeluErfGrad>, Rounding::kOnce),
+      internal_binary("swish_grad", "t", "dy", elementwise<ElementwiseOp::kSwishGrad>, Rounding::kOnce),
+      internal_binary("sigmoid_grad", "t", "dy", elementwise<ElementwiseOp::kSigmoidGrad>, Rounding::kOnce),
+      internal_binary("tanh_grad", "y", "dy", elementwise<ElementwiseOp::kTanhGrad>, Rounding::kOnce),
+      internal_binary("abs_grad", "t", "dy", elementwise<ElementwiseOp::kAbsGrad>, Rounding::kNone),
+      internal_binary("pow_grad_base", "t", "e", elementwise<ElementwiseOp::kPowGradBase>, Rounding::kOnce),
+      internal_binary("pow_grad_exponent", "t", "y", elementwise<ElementwiseOp::kPowGradExponent>,
+                      Rounding::kOnce),
+      internal_binary("equal_mask", "a", "b", elementwise<ElementwiseOp::kEqualMask>, Rounding::kNone),
   };
 }
 

@@ -12,7 +12,7 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 std::vector<OutputDef> bools(const InferContext& context, Shape shape) {
   std::vector<OutputDef> outputs(1);
@@ -57,7 +57,7 @@ std::vector<OutputDef> infer_comparison(const InferContext& context) {
   return bools(context, broadcast_operands(context, 0, 1));
 }
 
-template <Ew ew>
+template <ElementwiseOp ew>
 BlockKernel comparison(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.compute = common_type(spec.inputs[0]->dtype, spec.inputs[1]->dtype)});
 }
@@ -76,7 +76,7 @@ std::vector<OutputDef> infer_class(const InferContext& context) {
   return bools(context, context.type(0).shape);
 }
 
-template <Ew ew>
+template <ElementwiseOp ew>
 BlockKernel class_of(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.compute = spec.inputs[0]->dtype});
 }
@@ -112,7 +112,7 @@ std::vector<OutputDef> infer_where(const InferContext& context) {
 }
 
 BlockKernel eval_where(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kSelect, {.condition = 0});
+  return elementwise_kernel(spec, ElementwiseOp::kSelect, {.condition = 0});
 }
 
 GradValue where_grad(Grad& g, std::size_t i, bool first) {
@@ -124,17 +124,17 @@ GradValue where_grad(Grad& g, std::size_t i, bool first) {
 
 std::vector<OpDef> comparison_ops() {
   return {
-      comparison_op("equal", "lhs", "rhs", comparison<Ew::kEqualMask>),
-      comparison_op("greater", "input", "other", comparison<Ew::kGreater>),
-      class_op("isnan", class_of<Ew::kIsNan>),
-      class_op("isinf", class_of<Ew::kIsInf>),
-      class_op("isfinite", class_of<Ew::kIsFinite>),
-      logic_op("logical_and", elementwise<Ew::kMinimum>),
-      logic_op("logical_or", elementwise<Ew::kMaximum>),
+      comparison_op("equal", "lhs", "rhs", comparison<ElementwiseOp::kEqualMask>),
+      comparison_op("greater", "input", "other", comparison<ElementwiseOp::kGreater>),
+      class_op("isnan", class_of<ElementwiseOp::kIsNan>),
+      class_op("isinf", class_of<ElementwiseOp::kIsInf>),
+      class_op("isfinite", class_of<ElementwiseOp::kIsFinite>),
+      logic_op("logical_and", elementwise<ElementwiseOp::kMinimum>),
+      logic_op("logical_or", elementwise<ElementwiseOp::kMaximum>),
       {.name = "logical_not",
        .inputs = {{"t", kNumbersAndBool}},
        .infer = infer_class,
-       .kernel = {.eval = elementwise<Ew::kLogicalNot>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kLogicalNot>},
        .grad = {.missing = NoGrad::kThrows}},
       {.name = "where",
        .inputs = {{"condition", kNumbersAndBool}, {"lhs"}, {"rhs"}},

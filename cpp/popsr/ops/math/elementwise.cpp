@@ -2,6 +2,7 @@
 // activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 
@@ -12,7 +13,7 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 // ---- add, sub, mul, div
 
@@ -44,32 +45,32 @@ std::vector<OpDef> arithmetic_ops() {
       {.name = "add",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<Ew::kAdd>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kAdd>},
        .grad = {.each = add_grad},
        .numerics = kRoundsOnce},
       {.name = "add_",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary_inplace,
-       .kernel = {.eval = elementwise<Ew::kAdd>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kAdd>},
        .memory = {.effects = {{0, 0}}},
        .numerics = kRoundsOnce},
       {.name = "sub",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<Ew::kSub>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kSub>},
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); },
                           [](Grad& g) { return -g.sum_to_input(1, g.dy()); }}),
        .numerics = kRoundsOnce},
       {.name = "mul",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = infer_mul,
-       .kernel = {.eval = elementwise<Ew::kMul>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kMul>},
        .grad = {.each = mul_grad},
        .numerics = kRoundsOnce},
       {.name = "div",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<Ew::kDiv>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kDiv>},
        // d(x / y) = dy / y and -dy * (x / y) / y
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy() / g.x(1)); },
                           [](Grad& g) { return -g.sum_to_input(1, g.dy() * g.y() / g.x(1)); }}),
@@ -87,7 +88,7 @@ BlockKernel eval_maximum(const EvalSpec& spec) {
     EvalSpec fold = spec;
     fold.inputs = {spec.inputs[0], spec.inputs[i]};
     if (i > 1) fold.inputs[0] = spec.outputs[0];
-    folds.push_back(elementwise_kernel(fold, Ew::kMaximum));
+    folds.push_back(elementwise_kernel(fold, ElementwiseOp::kMaximum));
   }
   return [folds = std::move(folds)](const BlockRun& run) {
     folds[0](run);
@@ -128,12 +129,14 @@ GradValue pow_grad_exponent(Grad& g) {
 
 std::vector<OpDef> function_ops() {
   const OpDef exp = unary_op(
-      "exp", kFloating, elementwise<Ew::kExp>, [](Grad& g) { return g.dy() * g.y(); }, Rounding::kOnce);
+      "exp", kFloating, elementwise<ElementwiseOp::kExp>, [](Grad& g) { return g.dy() * g.y(); },
+      Rounding::kOnce);
   return {
       unary_op(
-          "negate", kNumbers, elementwise<Ew::kNegate>, [](Grad& g) { return -g.dy(); }, Rounding::kNone),
+          "negate", kNumbers, elementwise<ElementwiseOp::kNegate>, [](Grad& g) { return -g.dy(); },
+          Rounding::kNone),
       unary_op(
-          "abs", kNumbers, elementwise<Ew::kAbs>,
+          "abs", kNumbers, elementwise<ElementwiseOp::kAbs>,
           [](Grad& g) {
             return g.call("abs_grad", {g.x(), g.dy()});
           },
@@ -141,15 +144,16 @@ std::vector<OpDef> function_ops() {
       exp,
       inplace_form(exp, "exp_"),
       unary_op(
-          "log", kFloating, elementwise<Ew::kLog>, [](Grad& g) { return g.dy() / g.x(); }, Rounding::kOnce),
+          "log", kFloating, elementwise<ElementwiseOp::kLog>, [](Grad& g) { return g.dy() / g.x(); },
+          Rounding::kOnce),
       unary_op(
-          "sqrt", kFloating, elementwise<Ew::kSqrt>,
+          "sqrt", kFloating, elementwise<ElementwiseOp::kSqrt>,
           // dy / (2 sqrt(x)); halving is exact
           [](Grad& g) { return g.dy() * g.constant(0.5, g.out_type(0).dtype) / g.y(); }, Rounding::kOnce),
       {.name = "pow",
        .inputs = {{"t", kFloating}, {"e", kFloating}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<Ew::kPow>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kPow>},
        .grad = per_input({pow_grad_base, pow_grad_exponent}),
        .numerics = kRoundsOnce},
       {.name = "maximum",
@@ -178,7 +182,7 @@ BlockKernel eval_scaled_add(const EvalSpec& spec) {
     const bool given = input < spec.inputs.size() && spec.inputs[input].has_value();
     return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.get(attr)};
   };
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1}, .params = {factor(kA, kTensorA), factor(kB, kTensorB)}});
 }
 

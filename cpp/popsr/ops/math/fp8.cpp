@@ -1,6 +1,8 @@
 // Conversion to and from float8, whose values are scaled by a power of two that is known at run time. One
 // rounding: the scaled value is exact in the compute type, except where it is so small that every format
 // rounds it to 0 (under stochastic rounding: but for a chance below 2^-64).
+#include <string>
+
 #include "popsr/base/error.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
@@ -13,26 +15,34 @@ namespace {
 
 constexpr std::size_t kScale = 1;  ///< Input of the scale.
 
-std::vector<OutputDef> converted(const InferContext& context, DTypeSet accepted, std::string_view expected) {
+/// "a, b or c"
+std::string alternatives(DTypeSet set) {
+  std::string text, last;
+  for (const DTypeInfo& row : kDTypes) {
+    if (!set.contains(row.dtype)) continue;
+    if (!last.empty()) text += (text.empty() ? "" : ", ") + last;
+    last = row.name;
+  }
+  return text.empty() ? last : text + " or " + last;
+}
+
+std::vector<OutputDef> converted(const InferContext& context, DTypeSet accepted) {
   const auto to = context.get(kDataType);
   if (!accepted.contains(to)) {
-    raise<DTypeError>("{}: wrong data_type, got {}, expected {}", context.name(), info(to).name, expected);
+    raise<DTypeError>("{}: wrong data_type, got {}, expected {}", context.name(), info(to).name,
+                      alternatives(accepted));
   }
   require_scalar_scale(context, kScale);
   return {{{to, context.type(0).shape}, context.tensor(0).meta_shape}};
 }
 
-std::vector<OutputDef> infer_to_fp8(const InferContext& context) {
-  return converted(context, kFloat8, "float8_143 or float8_152");
-}
-std::vector<OutputDef> infer_from_fp8(const InferContext& context) {
-  return converted(context, kFloating, "float16, bfloat16, float32 or float64");
-}
+std::vector<OutputDef> infer_to_fp8(const InferContext& context) { return converted(context, kFloat8); }
+std::vector<OutputDef> infer_from_fp8(const InferContext& context) { return converted(context, kFloating); }
 
 /// t * 2^scale in the compute type of `wide`, stored with one rounding.
 BlockKernel scaled(const EvalSpec& spec, DType wide) {
   return with_checked_scale(spec, kScale,
-                            elementwise_kernel(spec, kernels::Ew::kScale,
+                            elementwise_kernel(spec, kernels::ElementwiseOp::kScale,
                                                {.operands = {0},
                                                 .params = {{.input = kScale}},
                                                 .prepare = [](double* p) { *p = power_of_scale(*p); },

@@ -5,6 +5,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 
@@ -12,7 +13,7 @@ namespace popsr {
 
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 constexpr double kLog2E = 1.44269504088896340736;
 
@@ -40,7 +41,7 @@ ScalarParam rounded_bound(const EvalSpec& spec, const Attr<double>& bound) {
   return {.value = read_scalar(spec.kernels, dtype, bytes.data())};
 }
 
-template <Ew ew>
+template <ElementwiseOp ew>
 BlockKernel eval_clip(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.params = {rounded_bound(spec, kMin), rounded_bound(spec, kMax)}});
 }
@@ -75,7 +76,8 @@ std::vector<OutputDef> infer_increment_mod(const InferContext& context) {
 
 BlockKernel eval_increment_mod(const EvalSpec& spec) {
   const auto param = [&](const Attr<double>& attr) { return ScalarParam{.value = spec.op.get(attr)}; };
-  return elementwise_kernel(spec, Ew::kIncrementMod, {.params = {param(kIncrement), param(kModulus)}});
+  return elementwise_kernel(spec, ElementwiseOp::kIncrementMod,
+                            {.params = {param(kIncrement), param(kModulus)}});
 }
 
 // ---- identity
@@ -93,38 +95,38 @@ std::vector<OpDef> elementary_ops() {
                             .numerics = kRoundsOnce};
   return {
       unary_op(
-          "sin", kFloating, elementwise<Ew::kSin>, [](Grad& g) { return g.dy() * g.call("cos", {g.x()}); },
-          Rounding::kOnce),
+          "sin", kFloating, elementwise<ElementwiseOp::kSin>,
+          [](Grad& g) { return g.dy() * g.call("cos", {g.x()}); }, Rounding::kOnce),
       unary_op(
-          "cos", kFloating, elementwise<Ew::kCos>, [](Grad& g) { return -(g.dy() * g.call("sin", {g.x()})); },
-          Rounding::kOnce),
+          "cos", kFloating, elementwise<ElementwiseOp::kCos>,
+          [](Grad& g) { return -(g.dy() * g.call("sin", {g.x()})); }, Rounding::kOnce),
       unary_op(
-          "log2", kFloating, elementwise<Ew::kLog2>,
+          "log2", kFloating, elementwise<ElementwiseOp::kLog2>,
           // dy / (x ln 2)
           [](Grad& g) { return g.scale(g.dy(), kLog2E) / g.x(); }, Rounding::kOnce),
       unary_op(
-          "rsqrt", kFloating, elementwise<Ew::kRsqrt>,
+          "rsqrt", kFloating, elementwise<ElementwiseOp::kRsqrt>,
           // -dy y / (2 x)
           [](Grad& g) { return g.scale(g.dy() * g.y() / g.x(), -0.5); }, Rounding::kOnce),
-      unary_op("floor", kNumbers, elementwise<Ew::kFloor>, zero_gradient, Rounding::kNone),
-      unary_op("ceil", kNumbers, elementwise<Ew::kCeil>, zero_gradient, Rounding::kNone),
-      unary_op("sign", kNumbers, elementwise<Ew::kSign>, zero_gradient, Rounding::kNone),
+      unary_op("floor", kNumbers, elementwise<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
+      unary_op("ceil", kNumbers, elementwise<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
+      unary_op("sign", kNumbers, elementwise<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),
       {.name = "clip",
        .inputs = {{"t", kNumbers}},
        .attrs = bounds(),
        .infer = infer_clip,
-       .kernel = {.eval = eval_clip<Ew::kClip>},
+       .kernel = {.eval = eval_clip<ElementwiseOp::kClip>},
        .grad = per_input({clip_grad})},
       {.name = "clip_grad",
        .inputs = {{"y", kFloating}, {"dy", kFloating}},
        .attrs = bounds(),
        .infer = all_same,
-       .kernel = {.eval = eval_clip<Ew::kClipGrad>},
+       .kernel = {.eval = eval_clip<ElementwiseOp::kClipGrad>},
        .program = {.internal = true}},
       {.name = "fmod",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<Ew::kFmod>},
+       .kernel = {.eval = elementwise<ElementwiseOp::kFmod>},
        // The dividend alone has a gradient, as in the reference.
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); }})},
       increment_mod,

@@ -8,7 +8,9 @@
 #include <memory>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"
@@ -18,10 +20,13 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
-/// The last attribute of both ops.
+constexpr Attr<double> kP{"p"};
+constexpr Attr<double> kRatio{"ratio"};
+
+/// The chance: the last attribute of both ops, under another name.
 double ratio_of(const Op& op) { return std::get<double>(op.attrs.back()); }
 
 /// Elements of masks, by blocks of the op's seed.
@@ -113,15 +118,14 @@ BlockKernel eval_dropout(const EvalSpec& spec) {
 void masked(const TileArgs& args) {
   alignas(64) std::array<double, kTile> scaled;
   alignas(64) static constexpr std::array<double, kTile> kZeros = {};
-  const auto apply = [&](Ew ew, void* to, const std::array<const void*, 3>& in) {
-    args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)](
-        to, nullptr, in.data(), args.n, args.p);
+  const auto apply = [&](ElementwiseOp ew, void* to, const std::array<const void*, 3>& in) {
+    args.kernels.elementwise(ew, args.compute)(to, nullptr, in.data(), args.n, args.p);
   };
-  apply(Ew::kScale, scaled.data(), {args.in[0]});
-  apply(Ew::kSelect, args.hi, {args.in[1], scaled.data(), kZeros.data()});
+  apply(ElementwiseOp::kScale, scaled.data(), {args.in[0]});
+  apply(ElementwiseOp::kSelect, args.hi, {args.in[1], scaled.data(), kZeros.data()});
 }
 
-const Shape& mask_shape(const Op& op) { return op.attr<std::vector<std::int64_t>>("shape"); }
+const Shape& mask_shape(const Op& op) { return op.get(kShape); }
 
 class ShapedDropout {
  public:
@@ -174,7 +178,7 @@ std::vector<OutputDef> infer_dropout(const InferContext& context) {
   check_seed(context, 1);
   const double p = ratio_of(context.op);
   if (!(p >= 0 && p < 1)) {
-    raise<AttributeValueError>("{}: {} is no chance below 1, got {}, expected 0 <= {} < 1", context.name(),
+    raise<AttributeValueError>("{}: {} is not a chance below 1, got {}, expected 0 <= {} < 1", context.name(),
                                context.op.def->attrs.back().name, p, context.op.def->attrs.back().name);
   }
   return {{context.type(0), context.tensor(0).meta_shape}};
@@ -199,13 +203,9 @@ PartitionId dropout_rule(const RuleContext& context, std::size_t output) {
   return meet_of_inputs(context, output);
 }
 
-void dropout_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  std::vector<std::pair<std::string, Attribute>> attrs;
-  for (std::size_t i = 0; i < g.op().attrs.size(); ++i) {
-    attrs.emplace_back(std::string(g.op().def->attrs[i].name), g.op().attrs[i]);
-  }
-  g.set(0, g.emit(g.op().def->name, {g.cotangent(0), g.in(1)}, std::move(attrs)));
+GradValue dropout_grad(Grad& g) {
+  constexpr std::size_t kSeed = 1;
+  return g.call(g.op().def->name, {g.dy(), g.x(kSeed)}, g.same(g.op().def->attrs));
 }
 
 OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
@@ -215,7 +215,7 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
       .attrs = std::move(attrs),
       .infer = infer,
       .kernel = {.eval = eval},
-      .grad = {.rule = dropout_grad},
+      .grad = per_input({dropout_grad}),
       .replicas = {.partition = dropout_rule, .says = "meet of inputs; where nothing is dropped that of t"},
       .numerics = kRoundsOnce};
 }
@@ -224,9 +224,9 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
 
 std::vector<OpDef> dropout_ops() {
   return {
-      dropout_op("dropout", {required("p", AttrType::kFloat)}, infer_dropout, eval_dropout),
-      dropout_op("shaped_dropout", {required("shape", AttrType::kInts), required("ratio", AttrType::kFloat)},
-                 infer_shaped_dropout, eval_shaped_dropout),
+      dropout_op("dropout", {required(kP)}, infer_dropout, eval_dropout),
+      dropout_op("shaped_dropout", {required(kShape), required(kRatio)}, infer_shaped_dropout,
+                 eval_shaped_dropout),
   };
 }
 

@@ -14,6 +14,7 @@ namespace popsr {
 namespace {
 
 constexpr std::size_t kLabels = 0, kIgnored = 1;
+constexpr Attr<std::int64_t> kClasses{"classes"};
 
 std::vector<OutputDef> infer_check(const InferContext& context) {
   if (context.has(kIgnored)) {
@@ -45,7 +46,7 @@ Integers integers_of(const ExchangeSpec& spec, std::size_t input) {
 ExchangeKernel check(const ExchangeSpec& spec) {
   const ReplicaGrouping groups = group_of(spec.ir, spec.op);
   return [groups, labels = integers_of(spec, kLabels), ignored = integers_of(spec, kIgnored),
-          classes = spec.op.attr<std::int64_t>("classes"),
+          classes = spec.op.get(kClasses),
           rows = num_elements(spec.inputs[kLabels]->shape)](const ExchangeRun& run) {
     if (run.stray == nullptr) return;
     const auto has_class = [&](Replica member, std::int64_t row) {
@@ -70,7 +71,7 @@ ExchangeKernel check(const ExchangeSpec& spec) {
 std::vector<OpDef> label_check_ops() {
   return {{.name = "check_labels",
            .inputs = {{"labels", kIntegers}, {.name = "ignored", .dtypes = kIntegers, .optional = true}},
-           .attrs = {required("classes", AttrType::kInt), optional("group", AttrType::kGrouping)},
+           .attrs = {required(kClasses), optional(kGroup)},
            .infer = infer_check,
            .kernel = {.exchange = check},
            .replicas = {.peers = Peers::kGroup},

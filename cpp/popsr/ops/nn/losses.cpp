@@ -9,6 +9,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 
@@ -16,21 +17,20 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 using kernels::NoiseKey;
 
-enum class Reduction : std::uint8_t { kMean, kSum, kNone };
-enum class Target : std::uint8_t { kClass, kIgnored, kOutside };
+constexpr std::size_t kProbs = 0, kLabels = 1, kLossGrad = 2;
 
-Reduction reduction_of(const Op& op) {
-  const auto& name = op.attr<std::string>("reduction");
-  if (name == "mean") return Reduction::kMean;
-  if (name == "sum") return Reduction::kSum;
-  if (name == "none") return Reduction::kNone;
-  raise<AttributeValueError>("{}: unknown reduction, got '{}', expected mean, sum or none", op.def->name,
-                             name);
-}
+enum class LossReduction : std::uint8_t { kMean, kSum, kNone };
+constexpr Choice<LossReduction> kReductions[] = {
+    {"mean", LossReduction::kMean}, {"sum", LossReduction::kSum}, {"none", LossReduction::kNone}};
+constexpr ChoiceAttr<LossReduction> kReduction{"reduction", kReductions};
+constexpr Attr<std::int64_t> kIgnoreIndex{"ignore_index"};
+constexpr Attr<bool> kLogProb{"log_prob"};
+
+enum class Target : std::uint8_t { kClass, kIgnored, kOutside };
 
 std::int64_t floor_to_tile(std::int64_t n) { return std::min(n, kTile); }
 
@@ -40,16 +40,15 @@ struct Loss {
   DType dtype, label_dtype;
   Compute compute;
   std::int64_t rows, classes;
-  Reduction reduction;
+  LossReduction reduction;
   std::optional<std::int64_t> ignore_index;
   bool log_prob;
   double eps;
   bool stochastic;
 
-  void elementwise(Ew ew, void* out, const void* a, const void* b, std::int64_t n) const {
+  void elementwise(ElementwiseOp ew, void* out, const void* a, const void* b, std::int64_t n) const {
     const void* in[] = {a, b};
-    table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)](out, nullptr, in, n,
-                                                                                       nullptr);
+    table.elementwise(ew, compute)(out, nullptr, in, n, nullptr);
   }
   Target target(std::int64_t label) const {
     if (ignore_index && label == *ignore_index) return Target::kIgnored;
@@ -68,8 +67,8 @@ Loss make_loss(const EvalSpec& spec, bool log_prob) {
           compute_of(probs.dtype),
           num_elements(spec.inputs[1]->shape),
           probs.shape.back(),
-          reduction_of(spec.op),
-          spec.op.optional_attr<std::int64_t>("ignore_index"),
+          spec.op.get(kReduction),
+          spec.op.find(kIgnoreIndex),
           log_prob,
           is_half ? 6.104e-5 : 1e-7,
           spec.stochastic && is_narrow_float(probs.dtype)};
@@ -95,7 +94,7 @@ void for_each_label(const Loss& loss, const std::byte* labels, const Visit& visi
 
 /// Divisor of "mean", 1 otherwise.
 std::int64_t count_rows(const Loss& loss, const std::byte* labels) {
-  if (loss.reduction != Reduction::kMean) return 1;
+  if (loss.reduction != LossReduction::kMean) return 1;
   std::int64_t count = loss.rows;
   if (loss.ignore_index) {
     for_each_label(loss, labels,
@@ -129,8 +128,8 @@ Outside row_losses(const Loss& loss, const std::byte* probs, const std::byte* la
     values[row] = loss.log_prob || !(p < eps) ? p : eps;
   });
   T floor = eps;
-  loss.elementwise(Ew::kLog, &floor, &floor, nullptr, 1);
-  if (!loss.log_prob) loss.elementwise(Ew::kLog, values, values, nullptr, loss.rows);
+  loss.elementwise(ElementwiseOp::kLog, &floor, &floor, nullptr, 1);
+  if (!loss.log_prob) loss.elementwise(ElementwiseOp::kLog, values, values, nullptr, loss.rows);
   for_each_label(loss, labels, [&](std::int64_t row, std::int64_t label) {
     const Target target = loss.target(label);
     if (target == Target::kOutside) values[row] = floor;
@@ -145,19 +144,19 @@ Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* la
                    const NoiseKey* key) {
   T* values = static_cast<T*>(thread_scratch(static_cast<std::size_t>(loss.rows) * sizeof(T)));
   const Outside outside = row_losses(loss, probs, labels, values);
-  if (loss.reduction == Reduction::kNone) {
+  if (loss.reduction == LossReduction::kNone) {
     store_tile(loss.table, loss.compute, loss.dtype, out, values, nullptr, loss.rows, key, 0);
     return outside;
   }
   T hi = 0;
   T lo = 0;
-  const bool has_lo = is_narrow_float(loss.dtype) && loss.reduction == Reduction::kSum;
+  const bool has_lo = is_narrow_float(loss.dtype) && loss.reduction == LossReduction::kSum;
   const auto sum =
       loss.table
           .reduce[static_cast<std::size_t>(kernels::Reduce::kSum)][static_cast<std::size_t>(loss.compute)];
   sum(&hi, has_lo ? &lo : nullptr, values, 1, loss.rows, loss.rows);
   const T count = static_cast<T>(count_rows(loss, labels));
-  if (loss.reduction == Reduction::kMean) loss.elementwise(Ew::kDiv, &hi, &hi, &count, 1);
+  if (loss.reduction == LossReduction::kMean) loss.elementwise(ElementwiseOp::kDiv, &hi, &hi, &count, 1);
   const float remainder = static_cast<float>(lo);
   store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &remainder : nullptr, 1, key, 0);
   return outside;
@@ -180,9 +179,7 @@ void loss_blocks(const Loss& loss, const BlockRun& run) {
 }
 
 BlockKernel nll_loss(const EvalSpec& spec) {
-  return [loss = make_loss(spec, spec.op.attr<bool>("log_prob"))](const BlockRun& run) {
-    loss_blocks(loss, run);
-  };
+  return [loss = make_loss(spec, spec.op.get(kLogProb))](const BlockRun& run) { loss_blocks(loss, run); };
 }
 
 // --- gradients
@@ -197,7 +194,7 @@ struct Incoming {
 
 Incoming incoming(const EvalSpec& spec, std::size_t input) {
   const TensorType& type = *spec.inputs[input];
-  const bool per_row = num_elements(type.shape) != 1 && reduction_of(spec.op) == Reduction::kNone;
+  const bool per_row = num_elements(type.shape) != 1 && spec.op.get(kReduction) == LossReduction::kNone;
   return {type.dtype, input, per_row};
 }
 
@@ -258,7 +255,7 @@ void nll_grad_block(const GradBlock& block) {
 }
 
 BlockKernel nll_loss_grad(const EvalSpec& spec) {
-  const Loss loss = make_loss(spec, spec.op.attr<bool>("log_prob"));
+  const Loss loss = make_loss(spec, spec.op.get(kLogProb));
   return [loss, dloss = incoming(spec, 2)](const BlockRun& run) {
     const std::int64_t work = run.blocks * loss.rows * loss.classes;
     parallel_for(run.pool, run.blocks, 1, work, [&](std::int64_t from, std::int64_t to) {
@@ -289,7 +286,7 @@ void softmax_grad_tile(const GradBlock& block, std::int64_t first, std::int64_t 
     if (target == Target::kIgnored) std::fill(values + begin, values + end, T{0});
     std::fill(scales + begin, scales + end, target == Target::kIgnored ? T{0} : block.scale<T>(row));
   }
-  loss.elementwise(Ew::kMul, values, values, scales, n);
+  loss.elementwise(ElementwiseOp::kMul, values, values, scales, n);
   store_tile(loss.table, loss.compute, loss.dtype, block.out + first * loss.element_size(), values, nullptr,
              n, block.key, static_cast<std::uint64_t>(first));
 }
@@ -313,34 +310,33 @@ BlockKernel nll_loss_with_softmax_grad(const EvalSpec& spec) {
   };
 }
 
-// --- definitions
-// -------------------------------------------------------------------------------------------------
+// ---- definitions
 
 OutputDef loss_output(const InferContext& context) {
-  const bool reduced = reduction_of(context.op) != Reduction::kNone;
+  const bool reduced = context.get(kReduction) != LossReduction::kNone;
   return {{context.type(0).dtype, reduced ? Shape{} : context.type(1).shape}};
 }
 
 /// ShapeError unless the labels have the shape of the rows of probs.
 void require_label_shape(const InferContext& context) {
-  const TensorType& probs = context.type(0);
-  const TensorType& labels = context.type(1);
+  const TensorType& probs = context.type(kProbs);
+  const TensorType& labels = context.type(kLabels);
   if (probs.shape.empty() ||
       !std::equal(labels.shape.begin(), labels.shape.end(), probs.shape.begin(), probs.shape.end() - 1)) {
     raise<ShapeError>(
         "{}: labels do not match, got probs {} and labels {}, expected labels.shape == probs.shape[:-1]",
-        context.name(), describe(context, 0), describe(context, 1));
+        context.name(), describe(context, kProbs), describe(context, kLabels));
   }
 }
 
 /// ShapeError unless there is a label for each row of probs.
 void require_label_count(const InferContext& context) {
-  const Shape& probs = context.type(0).shape;
-  const std::int64_t labels = num_elements(context.type(1).shape);
+  const Shape& probs = context.type(kProbs).shape;
+  const std::int64_t labels = num_elements(context.type(kLabels).shape);
   if (probs.empty() || labels != num_elements(Shape(probs.begin(), probs.end() - 1))) {
     raise<ShapeError>(
         "{}: labels do not match, got probs {} and labels {}, expected a label for each row of probs",
-        context.name(), describe(context, 0), describe(context, 1));
+        context.name(), describe(context, kProbs), describe(context, kLabels));
   }
 }
 
@@ -357,9 +353,9 @@ std::vector<OutputDef> infer_nll_loss_grad(const InferContext& context) {
 std::vector<OutputDef> infer_with_softmax_grad(const InferContext& context) {
   require_label_count(context);
   const OutputDef loss = loss_output(context);
-  if (num_elements(context.type(2).shape) != 1 && context.type(2).shape != loss.type.shape) {
+  if (num_elements(context.type(kLossGrad).shape) != 1 && context.type(kLossGrad).shape != loss.type.shape) {
     raise<ShapeError>("{}: loss_grad does not match the loss, got {}, expected one element or {}",
-                      context.name(), describe(context, 2), to_string(loss.type.shape));
+                      context.name(), describe(context, kLossGrad), to_string(loss.type.shape));
   }
   return {loss, {context.type(0)}};
 }
@@ -367,21 +363,17 @@ std::vector<OutputDef> infer_with_softmax_grad(const InferContext& context) {
 /// The loss itself does not depend on loss_grad.
 PartitionId with_softmax_grad_rule(const RuleContext& context, std::size_t output) {
   PartitionTable& table = context.table;
-  const PartitionId loss = table.meet(table.meet(context.inputs[0], context.inputs[1]), context.exec);
-  return output == 0 ? loss : table.meet(loss, context.inputs[2]);
+  const PartitionId loss =
+      table.meet(table.meet(context.inputs[kProbs], context.inputs[kLabels]), context.exec);
+  return output == 0 ? loss : table.meet(loss, context.inputs[kLossGrad]);
 }
 
-void grad_nll_loss(GradContext& g) {
-  if (!g.wants(0) || g.cotangent(0) == kNone) return;
-  g.set(0, g.emit("nll_loss_grad", {g.in(0), g.in(1), g.cotangent(0)},
-                  {{"ignore_index", g.op().attribute("ignore_index")},
-                   {"reduction", g.op().attribute("reduction")},
-                   {"log_prob", g.op().attribute("log_prob")}}));
+GradValue probs_grad(Grad& g) {
+  return g.call("nll_loss_grad", {g.x(kProbs), g.x(kLabels), g.dy()},
+                {g.same(kIgnoreIndex), g.same(kReduction), g.same(kLogProb)});
 }
 
-AttrDef ignore_index() { return optional("ignore_index", AttrType::kInt); }
-AttrDef reduction() { return optional("reduction", AttrType::kString, std::string("mean")); }
-AttrDef log_prob() { return optional("log_prob", AttrType::kBool, false); }
+AttrDef reduction() { return optional(kReduction, LossReduction::kMean); }
 
 }  // namespace
 
@@ -389,14 +381,14 @@ std::vector<OpDef> loss_ops() {
   return {
       {.name = "nll_loss",
        .inputs = {{"probs", kFloating}, {"labels", kIntegers}},
-       .attrs = {ignore_index(), reduction(), log_prob()},
+       .attrs = {optional(kIgnoreIndex), reduction(), optional(kLogProb, false)},
        .infer = infer_nll_loss,
        .kernel = {.eval = nll_loss},
-       .grad = {.rule = grad_nll_loss},
-       .numerics = {.rounding = Rounding::kOnce, .labels = 1}},
+       .grad = per_input({probs_grad}),
+       .numerics = {.rounding = Rounding::kOnce, .labels = kLabels}},
       {.name = "nll_loss_grad",
        .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"dloss", kFloating}},
-       .attrs = {ignore_index(), reduction(), log_prob()},
+       .attrs = {optional(kIgnoreIndex), reduction(), optional(kLogProb, false)},
        .infer = infer_nll_loss_grad,
        .kernel = {.eval = nll_loss_grad},
        .grad = {.missing = NoGrad::kThrows},
@@ -404,12 +396,12 @@ std::vector<OpDef> loss_ops() {
        .program = {.internal = true}},
       {.name = "nll_loss_with_softmax_grad",
        .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"loss_grad", kFloating}},
-       .attrs = {ignore_index(), reduction()},
+       .attrs = {optional(kIgnoreIndex), reduction()},
        .infer = infer_with_softmax_grad,
        .kernel = {.eval = nll_loss_with_softmax_grad},
        .replicas = {.partition = with_softmax_grad_rule,
                     .says = "meet of inputs; of the loss without loss_grad"},
-       .numerics = {.rounding = Rounding::kOnce, .labels = 1}},
+       .numerics = {.rounding = Rounding::kOnce, .labels = kLabels}},
   };
 }
 

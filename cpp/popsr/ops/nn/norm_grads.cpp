@@ -8,6 +8,7 @@
 #include <array>
 
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/norms.h"
 
@@ -16,10 +17,8 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::NoiseKey;
-
-constexpr std::int64_t kGrain = 16;
 
 /// The gradient with respect to the operand; inputs t, weight, dy.
 class OperandGrad : Normalisation {
@@ -61,17 +60,15 @@ class OperandGrad : Normalisation {
 
   /// g = dy * weight of a row, with the weights from its first channel on.
   void times_weight(std::byte* g, const std::byte* dy, const std::byte* weight) const {
-    const auto kernel = [&](Ew ew) {
-      return kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
-    };
+    const auto kernel = [&](ElementwiseOp ew) { return kernels.elementwise(ew, compute); };
     if (inner == 1) {
       const std::array<const void*, 2> operands = {dy, weight};
-      return kernel(Ew::kMul)(g, nullptr, operands.data(), row(), nullptr);
+      return kernel(ElementwiseOp::kMul)(g, nullptr, operands.data(), row(), nullptr);
     }
     for (std::int64_t c = 0; c < group(); ++c) {
       const double factor = read_scalar(kernels, info(dtype).compute, weight + c * wide);
       const std::array<const void*, 1> operands = {dy + c * inner * wide};
-      kernel(Ew::kScale)(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
+      kernel(ElementwiseOp::kScale)(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
     }
   }
 };
@@ -87,14 +84,14 @@ class ParameterGrads : Normalisation {
     parallel_for(run.pool, run.blocks * rows(), 1, run.blocks * elements(),
                  [&](std::int64_t begin, std::int64_t end) { statistics(run, begin, end, stats.data()); });
     // A part of the channels of one block, over all samples.
-    const std::int64_t parts = (channels + kGrain - 1) / kGrain;
+    const std::int64_t parts = (channels + kRowGrain - 1) / kRowGrain;
     parallel_for(run.pool, run.blocks * parts, 1, run.blocks * elements(),
                  [&](std::int64_t begin, std::int64_t end) {
                    while (begin < end) {
                      const std::int64_t block = begin / parts;
                      const std::int64_t stop = std::min(end, (block + 1) * parts);
-                     const std::int64_t first = (begin - block * parts) * kGrain;
-                     const std::int64_t last = std::min(channels, (stop - block * parts) * kGrain);
+                     const std::int64_t first = (begin - block * parts) * kRowGrain;
+                     const std::int64_t last = std::min(channels, (stop - block * parts) * kRowGrain);
                      some_channels(run, block, first, last, stats.data() + block * stride);
                      begin = stop;
                    }
@@ -200,8 +197,7 @@ std::vector<OutputDef> infer_parameter_grads(const InferContext& context) {
 }  // namespace
 
 std::vector<OpDef> norm_grad_ops() {
-  const std::vector<AttrDef> attrs = {required("num_groups", AttrType::kInt),
-                                      required("eps", AttrType::kFloat)};
+  const std::vector<AttrDef> attrs = {required(kNumGroups), required(kEps)};
   return {
       {.name = "group_norm_grad",
        .inputs = {{"t", kFloating}, {"weight", kFloating}, {"dy", kFloating}},

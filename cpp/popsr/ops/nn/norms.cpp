@@ -11,6 +11,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 
@@ -44,10 +45,14 @@ const std::byte* Normalisation::widened(const std::byte* from, std::int64_t n, s
 }
 
 Normalisation group_normalisation(const EvalSpec& spec, const TensorType& t) {
-  return {spec, t, spec.op.attr<std::int64_t>("num_groups"), spec.op.attr<double>("eps")};
+  return {spec, t, spec.op.get(kNumGroups), spec.op.get(kEps)};
 }
 
 namespace {
+
+constexpr std::size_t kT = 0, kWeight = 1, kBias = 2;
+constexpr Attr<double> kEpsilon{"epsilon"};
+constexpr Attr<double> kMomentum{"momentum"};
 
 /// Rows whose statistics are computed together, unless they are long.
 constexpr std::int64_t kRows = 4;
@@ -129,11 +134,11 @@ void check_channels(const InferContext& context, std::size_t input) {
                     describe(context, 0), channels);
 }
 
-void check_eps(const InferContext& context, std::string_view name) {
-  const double eps = context.op.attr<double>(name);
+void check_eps(const InferContext& context, const Attr<double>& attr) {
+  const double eps = context.get(attr);
   if (std::isfinite(eps) && eps >= 0) return;
   raise<AttributeValueError>("{}: {} is not a finite number of at least 0, got {}, expected one",
-                             context.name(), name, eps);
+                             context.name(), attr.name, eps);
 }
 
 void check_rank(const InferContext& context, std::size_t least) {
@@ -144,33 +149,28 @@ void check_rank(const InferContext& context, std::size_t least) {
 
 std::vector<OutputDef> infer_group_norm(const InferContext& context) {
   check_rank(context, 2);
-  check_eps(context, "eps");
-  const auto groups = context.op.attr<std::int64_t>("num_groups");
-  const std::int64_t channels = context.type(0).shape[1];
+  check_eps(context, kEps);
+  const std::int64_t groups = context.get(kNumGroups);
+  const std::int64_t channels = context.type(kT).shape[1];
   if (groups < 1 || channels % groups != 0) {
     raise<AttributeValueError>(
         "{}: num_groups does not divide the channels, got {} groups of {} channels, "
         "expected a divisor",
         context.name(), groups, channels);
   }
-  check_channels(context, 1);
-  check_channels(context, 2);
-  return {{context.type(0), {}}};
+  check_channels(context, kWeight);
+  check_channels(context, kBias);
+  return {{context.type(kT), {}}};
 }
 
-/// dx by its own op; those of weight and bias, which share their sums' operands, by another.
-void group_norm_grad(GradContext& g) {
-  const bool parameters = differentiates(g, 1) || differentiates(g, 2);
-  const std::vector<std::pair<std::string, Attribute>> attrs = {
-      {"num_groups", g.op().attribute("num_groups")}, {"eps", g.op().attribute("eps")}};
-  if (differentiates(g, 0)) {
-    g.set(0, g.emit("group_norm_grad", {g.in(0), g.in(1), g.cotangent(0)}, attrs));
-  }
-  if (!parameters) return;
-  const TensorId weight = g.emit("group_norm_parameter_grads", {g.in(0), g.cotangent(0)}, attrs);
-  const std::vector<TensorId> outputs = g.ir().op(g.ir().tensor(weight).producer).outputs;
-  if (differentiates(g, 1)) g.set(1, outputs[0]);
-  if (differentiates(g, 2)) g.set(2, outputs[1]);
+/// One op for the operand; another for weight and bias, whose sums have the same operands.
+void group_norm_grad(Grad& g) {
+  const std::vector<NamedAttribute> attrs = {g.same(kNumGroups), g.same(kEps)};
+  g.set(kT, g.call("group_norm_grad", {g.x(kT), g.x(kWeight), g.dy()}, attrs));
+  if (!g.differentiates(kWeight) && !g.differentiates(kBias)) return;
+  const std::vector<GradValue> grads = g.call_all("group_norm_parameter_grads", {g.x(kT), g.dy()}, attrs);
+  g.set(kWeight, grads[0]);
+  g.set(kBias, grads[1]);
 }
 
 // ---- batch_norm_inference
@@ -178,7 +178,7 @@ void group_norm_grad(GradContext& g) {
 class BatchNorm : Normalisation {
  public:
   explicit BatchNorm(const EvalSpec& spec)
-      : Normalisation(spec, spec.outputs[0], spec.outputs[0].shape[1], spec.op.attr<double>("epsilon")) {}
+      : Normalisation(spec, spec.outputs[0], spec.outputs[0].shape[1], spec.op.get(kEpsilon)) {}
 
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
@@ -236,7 +236,7 @@ BlockKernel eval_batch_norm(const EvalSpec& spec) { return BatchNorm(spec); }
 
 std::vector<OutputDef> infer_batch_norm(const InferContext& context) {
   check_rank(context, 3);
-  check_eps(context, "epsilon");
+  check_eps(context, kEpsilon);
   for (std::size_t input = 1; input < 5; ++input) check_channels(context, input);
   return {{context.type(0), {}}};
 }
@@ -244,7 +244,7 @@ std::vector<OutputDef> infer_batch_norm(const InferContext& context) {
 OpDef group_norm(std::string_view name, AttrDef num_groups) {
   return {.name = name,
           .inputs = {{"t", kFloating}, {"weight", kFloating}, {"bias", kFloating}},
-          .attrs = {std::move(num_groups), optional("eps", AttrType::kFloat, 1e-5)},
+          .attrs = {std::move(num_groups), optional(kEps, 1e-5)},
           .infer = infer_group_norm,
           .kernel = {.eval = eval_group_norm},
           .grad = {.rule = group_norm_grad},
@@ -255,15 +255,15 @@ OpDef group_norm(std::string_view name, AttrDef num_groups) {
 
 std::vector<OpDef> norm_ops() {
   std::vector<OpDef> ops = {
-      group_norm("group_norm", required("num_groups", AttrType::kInt)),
-      group_norm("layer_norm", internal("num_groups", AttrType::kInt, std::int64_t{1})),
+      group_norm("group_norm", required(kNumGroups)),
+      group_norm("layer_norm", internal(kNumGroups, 1)),
       {.name = "batch_norm_inference",
        .inputs = {{"t", kFloating},
                   {"scale", kFloating},
                   {"bias", kFloating},
                   {"mean", kFloating},
                   {"var", kFloating}},
-       .attrs = {optional("epsilon", AttrType::kFloat, 1e-5), optional("momentum", AttrType::kFloat, 0.9)},
+       .attrs = {optional(kEpsilon, 1e-5), optional(kMomentum, 0.9)},
        .infer = infer_batch_norm,
        .kernel = {.eval = eval_batch_norm},
        .grad = {.missing = NoGrad::kThrows},

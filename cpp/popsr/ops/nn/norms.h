@@ -42,8 +42,11 @@ struct Normalisation : NormShape {
   std::int64_t padded(std::int64_t n) const { return (n * wide + 63) / 64 * 64; }
 };
 
-/// By attributes "num_groups" and "eps".
+/// By the attributes kNumGroups and kEps.
 Normalisation group_normalisation(const EvalSpec& spec, const TensorType& t);
+
+inline constexpr Attr<std::int64_t> kNumGroups{"num_groups"};
+inline constexpr Attr<double> kEps{"eps"};
 
 std::vector<OpDef> norm_grad_ops();  ///< norm_grads.cpp
 

@@ -6,8 +6,11 @@
 namespace popsr {
 namespace {
 
-const Graph& callee(const InferContext& context, std::string_view attr = "graph") {
-  const GraphId id = context.op.attr<GraphId>(attr);
+constexpr Attr<GraphId> kThenBranch{"then_branch"};
+constexpr Attr<GraphId> kElseBranch{"else_branch"};
+
+const Graph& callee(const InferContext& context, const Attr<GraphId>& attr = kGraph) {
+  const GraphId id = context.get(attr);
   if (id.value >= context.ir.num_graphs()) {
     raise<GraphError>("{}: unknown graph, got number {}, expected one below {}", context.name(), id.value,
                       context.ir.num_graphs());
@@ -63,7 +66,7 @@ std::vector<OutputDef> infer_call(const InferContext& context) {
 
 /// Output i becomes input i of the next iteration; the remaining inputs are the same in every iteration.
 std::vector<OutputDef> infer_repeat(const InferContext& context) {
-  const auto count = context.op.attr<std::int64_t>("count");
+  const std::int64_t count = context.get(kCount);
   if (count < 0)
     raise<AttributeValueError>("{}: negative count, got {}, expected count >= 0", context.name(), count);
   const Graph& graph = callee(context);
@@ -123,8 +126,8 @@ std::vector<OutputDef> infer_conditional(const InferContext& context) {
     raise<ShapeError>("{}: cond is not one value, got {} '{}', expected one element", context.name(),
                       to_string(context.type(0)), context.tensor(0).name);
   }
-  const Graph& then_branch = callee(context, "then_branch");
-  const Graph& else_branch = callee(context, "else_branch");
+  const Graph& then_branch = callee(context, kThenBranch);
+  const Graph& else_branch = callee(context, kElseBranch);
   const std::size_t expected = 1 + then_branch.inputs.size() + else_branch.inputs.size();
   if (context.op.inputs.size() != expected) {
     raise<GraphError>("{}: wrong number of inputs for graphs '{}' and '{}', got {}, expected {}",
@@ -151,17 +154,17 @@ std::vector<OpDef> control_ops() {
   return {
       {.name = "call",
        .inputs = {{.name = "inputs", .variadic = true}},
-       .attrs = {required("graph", AttrType::kGraph)},
+       .attrs = {required(kGraph)},
        .infer = infer_call,
        .program = {.control = Control::kCall}},
       {.name = "repeat",
        .inputs = {{.name = "inputs", .variadic = true}},
-       .attrs = {required("graph", AttrType::kGraph), required("count", AttrType::kInt)},
+       .attrs = {required(kGraph), required(kCount)},
        .infer = infer_repeat,
        .program = {.control = Control::kRepeat}},
       {.name = "conditional",
        .inputs = {{.name = "cond", .dtypes = {DType::kBool}}, {.name = "inputs", .variadic = true}},
-       .attrs = {required("then_branch", AttrType::kGraph), required("else_branch", AttrType::kGraph)},
+       .attrs = {required(kThenBranch), required(kElseBranch)},
        .infer = infer_conditional,
        .program = {.control = Control::kConditional}},
   };

@@ -1,14 +1,41 @@
-// What a program exchanges with the host: streams, prints, and tensors that start from nothing.
+// Streams and prints, by which a program exchanges values with the host, and initial values of tensors.
 #include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/merged.h"
 
 namespace popsr {
 namespace {
+
+constexpr Attr<StreamRef> kH2dStream{"h2d_stream"};
+constexpr Attr<StreamRef> kD2hStream{"d2h_stream"};
+
+constexpr Attr<std::string> kTitle{"title"};
+constexpr Attr<bool> kPrintSelf{"print_self"};
+constexpr Attr<bool> kPrintGradient{"print_gradient"};
+constexpr Attr<std::int64_t> kSummariseThreshold{"summarise_threshold"};
+constexpr Attr<std::int64_t> kEdgeItems{"edge_items"};
+constexpr Attr<std::int64_t> kMaxLineWidth{"max_line_width"};
+constexpr Attr<std::int64_t> kDigits{"digits"};
+/// Read by the host when it prints.
+enum class FloatFormat : std::uint8_t { kAuto, kFixed, kScientific, kNone };
+constexpr Choice<FloatFormat> kFloatFormats[] = {{"auto", FloatFormat::kAuto},
+                                                 {"fixed", FloatFormat::kFixed},
+                                                 {"scientific", FloatFormat::kScientific},
+                                                 {"none", FloatFormat::kNone}};
+constexpr ChoiceAttr<FloatFormat> kFloatFormat{"float_format", kFloatFormats};
+constexpr Attr<std::string> kSeparator{"separator"};
+constexpr Attr<std::string> kOpenBracket{"open_bracket"};
+constexpr Attr<std::string> kCloseBracket{"close_bracket"};
+
+enum class InitType : std::uint8_t { kZero, kUndef };
+constexpr Choice<InitType> kInitTypes[] = {{"zero", InitType::kZero}, {"undef", InitType::kUndef}};
+constexpr ChoiceAttr<InitType> kInitType{"init_type", kInitTypes};
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
@@ -20,11 +47,10 @@ const std::byte* in_block(const ExchangeRun& run, std::uint32_t block) {
   return run.in[0] + static_cast<std::ptrdiff_t>(block) * run.in_stride[0];
 }
 
-// --- host_load
-// ---------------------------------------------------------------------------------------------------
+// ---- host_load
 
-const Stream& stream_of(const InferContext& context, std::string_view attr, bool to_device) {
-  const Stream& stream = context.ir.stream(context.op.attr<StreamRef>(attr).id);
+const Stream& stream_of(const InferContext& context, const Attr<StreamRef>& attr, bool to_device) {
+  const Stream& stream = context.ir.stream(context.get(attr).id);
   if (stream.to_device != to_device) {
     raise<GraphError>("{}: stream '{}' goes the other way, got a {} stream, expected a {} stream",
                       context.name(), stream.name, stream.to_device ? "host-to-device" : "device-to-host",
@@ -34,7 +60,7 @@ const Stream& stream_of(const InferContext& context, std::string_view attr, bool
 }
 
 std::vector<OutputDef> infer_host_load(const InferContext& context) {
-  return {{stream_of(context, "h2d_stream", true).type}};
+  return {{stream_of(context, kH2dStream, true).type}};
 }
 
 PartitionId host_load_partition(const RuleContext& context, std::size_t) {
@@ -45,11 +71,11 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
 }
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
-  return context.ir.stream(context.op.attr<StreamRef>("h2d_stream").id).mode != StreamMode::kReplicate;
+  return context.ir.stream(context.op.get(kH2dStream).id).mode != StreamMode::kReplicate;
 }
 
 ExchangeKernel host_load(const ExchangeSpec& spec) {
-  return [stream = spec.op.attr<StreamRef>("h2d_stream").id, replicas = spec.out_replicas,
+  return [stream = spec.op.get(kH2dStream).id, replicas = spec.out_replicas,
           bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (run.active(replicas[b])) copy_bytes(out_block(run, b), run.io.input(stream, replicas[b]), bytes);
@@ -58,11 +84,10 @@ ExchangeKernel host_load(const ExchangeSpec& spec) {
   };
 }
 
-// --- host_store
-// --------------------------------------------------------------------------------------------------
+// ---- host_store
 
 std::vector<OutputDef> infer_host_store(const InferContext& context) {
-  const Stream& stream = stream_of(context, "d2h_stream", false);
+  const Stream& stream = stream_of(context, kD2hStream, false);
   if (context.type(0).dtype != stream.type.dtype) {
     raise<DTypeError>("{}: dtypes differ, got {} '{}', expected {} of stream '{}'", context.name(),
                       describe(context, 0), context.tensor(0).name, to_string(stream.type), stream.name);
@@ -75,7 +100,7 @@ std::vector<OutputDef> infer_host_store(const InferContext& context) {
 }
 
 ExchangeKernel host_store(const ExchangeSpec& spec) {
-  return [stream = spec.op.attr<StreamRef>("d2h_stream").id,
+  return [stream = spec.op.get(kD2hStream).id,
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
     for (Replica r = 0; r < labels.size(); ++r) {
@@ -85,28 +110,23 @@ ExchangeKernel host_store(const ExchangeSpec& spec) {
   };
 }
 
-// --- print_tensor
-// ------------------------------------------------------------------------------------------------
+// ---- print_tensor
 
-void require_one_char(const InferContext& context, std::string_view attr) {
-  const auto& value = context.op.attr<std::string>(attr);  // UTF-8: bytes 10xxxxxx continue a character
+void require_one_char(const InferContext& context, const Attr<std::string>& attr) {
+  const std::string& value = context.get(attr);  // UTF-8: bytes 10xxxxxx continue a character
   if (std::ranges::count_if(value, [](char c) { return (c & 0xC0) != 0x80; }) != 1) {
     raise<AttributeValueError>("{}: {} is not one character, got '{}', expected one character",
-                               context.name(), attr, value);
+                               context.name(), attr.name, value);
   }
 }
 
 std::vector<OutputDef> infer_print(const InferContext& context) {
-  for (const std::string_view attr : {"separator", "open_bracket", "close_bracket"})
+  for (const Attr<std::string>& attr : {kSeparator, kOpenBracket, kCloseBracket})
     require_one_char(context, attr);
-  const auto& format = context.op.attr<std::string>("float_format");
-  if (format != "auto" && format != "fixed" && format != "scientific" && format != "none") {
-    raise<NameError>("{}: unknown float_format, got '{}', expected auto, fixed, scientific or none",
-                     context.name(), format);
-  }
-  for (const std::string_view attr : {"summarise_threshold", "edge_items", "max_line_width", "digits"}) {
-    if (const auto value = context.op.attr<std::int64_t>(attr); value < 0) {
-      raise<AttributeValueError>("{}: negative {}, got {}, expected 0 or more", context.name(), attr, value);
+  for (const Attr<std::int64_t>& attr : {kSummariseThreshold, kEdgeItems, kMaxLineWidth, kDigits}) {
+    if (const std::int64_t value = context.get(attr); value < 0) {
+      raise<AttributeValueError>("{}: negative {}, got {}, expected 0 or more", context.name(), attr.name,
+                                 value);
     }
   }
   return same_as_input(context);
@@ -132,7 +152,7 @@ ExchangeKernel print_tensor(const ExchangeSpec& spec) {
   return
       [&op = spec.op, type = spec.outputs[0], replicas = spec.out_replicas, bytes = bytes_of(spec.outputs[0]),
        labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
-       prints = spec.op.attr<bool>("print_self")](const ExchangeRun& run) {
+       prints = spec.op.get(kPrintSelf)](const ExchangeRun& run) {
         if (prints) print_values(run, op, type, labels);
         for (std::size_t b = 0; b < replicas.size(); ++b) {
           if (run.active(replicas[b]))
@@ -142,37 +162,26 @@ ExchangeKernel print_tensor(const ExchangeSpec& spec) {
 }
 
 /// dt = dout, printed on its way when asked for.
-void grad_print(GradContext& g) {
-  if (!g.wants(0) || g.cotangent(0) == kNone) return;
-  if (!g.op().attr<bool>("print_gradient")) return g.set(0, g.cotangent(0));
-  std::vector<std::pair<std::string, Attribute>> attrs;
-  for (std::size_t i = 0; i < g.op().attrs.size(); ++i) {
-    attrs.emplace_back(std::string(g.op().def->attrs[i].name), g.op().attrs[i]);
-    if (attrs[i].first == "title") attrs[i].second = g.op().attr<std::string>("title") + "_gradient";
-    if (attrs[i].first == "print_self") attrs[i].second = true;
-    if (attrs[i].first == "print_gradient") attrs[i].second = false;
-  }
-  g.set(0, g.emit("print_tensor", {g.cotangent(0)}, std::move(attrs)));
+GradValue print_grad(Grad& g) {
+  if (!g.get(kPrintGradient)) return g.dy();
+  return g.call("print_tensor", {g.dy()},
+                {kTitle(g.get(kTitle) + "_gradient"), kPrintSelf(true), kPrintGradient(false),
+                 g.same(kSummariseThreshold), g.same(kEdgeItems), g.same(kMaxLineWidth), g.same(kDigits),
+                 g.same(kFloatFormat), g.same(kSeparator), g.same(kOpenBracket), g.same(kCloseBracket)});
 }
 
-// --- init
-// --------------------------------------------------------------------------------------------------------
+// ---- init
 
-bool is_undefined(const Op& op) { return op.attr<std::string>("init_type") == "undef"; }
+bool is_undefined(const Op& op) { return op.get(kInitType) == InitType::kUndef; }
 
 std::vector<OutputDef> infer_init(const InferContext& context) {
-  const auto& type = context.op.attr<std::string>("init_type");
-  if (type != "zero" && type != "undef") {
-    raise<AttributeValueError>("{}: unknown init_type, got '{}', expected zero or undef", context.name(),
-                               type);
-  }
-  const auto& shape = context.op.attr<Shape>("shape");
+  const Shape& shape = context.get(kShape);
   for (const std::int64_t extent : shape) {
     if (extent < 0) {
       raise<ShapeError>("{}: negative extent, got {}, expected 0 or more", context.name(), to_string(shape));
     }
   }
-  return {{{context.op.attr<DType>("dtype"), shape}, context.op.attr<Shape>("meta_shape")}};
+  return {{{context.get(kDType), shape}, context.get(kMetaShape)}};
 }
 
 PartitionId init_partition(const RuleContext& context, std::size_t) {
@@ -214,17 +223,17 @@ PartitionId print_partition(const RuleContext& context, std::size_t output) {
 }
 
 std::vector<AttrDef> print_attrs() {
-  return {optional("title", AttrType::kString, std::string()),
-          optional("print_self", AttrType::kBool, true),
-          optional("print_gradient", AttrType::kBool, false),
-          optional("summarise_threshold", AttrType::kInt, std::int64_t{1000}),
-          optional("edge_items", AttrType::kInt, std::int64_t{3}),
-          optional("max_line_width", AttrType::kInt, std::int64_t{75}),
-          optional("digits", AttrType::kInt, std::int64_t{8}),
-          optional("float_format", AttrType::kString, std::string("auto")),
-          optional("separator", AttrType::kString, std::string(" ")),
-          optional("open_bracket", AttrType::kString, std::string("[")),
-          optional("close_bracket", AttrType::kString, std::string("]"))};
+  return {optional(kTitle, ""),
+          optional(kPrintSelf, true),
+          optional(kPrintGradient, false),
+          optional(kSummariseThreshold, 1000),
+          optional(kEdgeItems, 3),
+          optional(kMaxLineWidth, 75),
+          optional(kDigits, 8),
+          optional(kFloatFormat, FloatFormat::kAuto),
+          optional(kSeparator, " "),
+          optional(kOpenBracket, "["),
+          optional(kCloseBracket, "]")};
 }
 
 }  // namespace
@@ -232,30 +241,30 @@ std::vector<AttrDef> print_attrs() {
 std::vector<OpDef> host_io_ops() {
   return {
       {.name = "host_load",
-       .attrs = {required("h2d_stream", AttrType::kStream)},
+       .attrs = {required(kH2dStream)},
        .infer = infer_host_load,
        .kernel = {.exchange = host_load},
        .replicas = {.partition = host_load_partition,
                     .says = "rows of the stream that are equal, by position",
-                    .popart = host_load_popart}},
+                    .popart = host_load_popart},
+       .program = {.merged = kMultiExchange}},
       {.name = "host_store",
        .inputs = {{"t"}},
-       .attrs = {required("d2h_stream", AttrType::kStream)},
+       .attrs = {required(kD2hStream)},
        .infer = infer_host_store,
        .kernel = {.exchange = host_store},
-       .program = {.observable = true}},
+       .program = {.merged = kMultiExchange, .observable = true}},
       {.name = "print_tensor",
        .inputs = {{"t"}},
        .attrs = print_attrs(),
        .infer = infer_print,
        .kernel = {.exchange = print_tensor},
-       .grad = {.rule = grad_print},
+       .grad = per_input({print_grad}),
        .replicas = {.partition = print_partition, .says = "meet of inputs"},
        .program = {.observable = true}},
       {.name = "init",
-       .attrs = {required("shape", AttrType::kInts), required("dtype", AttrType::kDType),
-                 optional("init_type", AttrType::kString, std::string("zero")),
-                 optional("meta_shape", AttrType::kInts, Shape{})},
+       .attrs = {required(kShape), required(kDType), optional(kInitType, InitType::kZero),
+                 optional(kMetaShape, Shape{})},
        .infer = infer_init,
        .kernel = {.exchange = init},
        .replicas = {.partition = init_partition,

@@ -1,25 +1,27 @@
-// Copies from one place of a replica to another: here they move nothing but what place_of says.
+// Copies from one place of a replica to another: here they change the device placement alone.
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
 namespace {
 
+constexpr Attr<std::int64_t> kDestination{"destination"};
+constexpr Attr<std::int64_t> kSource{"source"};
+
 std::vector<OutputDef> infer_ipu_copy(const InferContext& context) {
-  check_ipu(context, "destination", context.op.attr<std::int64_t>("destination"));
-  if (const auto source = context.op.optional_attr<std::int64_t>("source"))
-    check_ipu(context, "source", *source);
+  check_ipu(context, kDestination.name, context.get(kDestination));
+  if (const auto source = context.find(kSource)) check_ipu(context, kSource.name, *source);
   return same_as_input(context);
 }
 
-Place at_ipu(const Op& op, std::string_view attr) {
-  const auto ipu = op.optional_attr<std::int64_t>(attr).value_or(op.place.ipu);
-  return {static_cast<std::uint32_t>(ipu), op.place.tiles};
-}
+Place at_ipu(const Op& op, std::int64_t ipu) { return {static_cast<std::uint32_t>(ipu), op.place.tiles}; }
 
-Place ipu_copy_input(const Op& op, std::size_t) { return at_ipu(op, "source"); }
-Place ipu_copy_output(const Op& op, std::size_t) { return at_ipu(op, "destination"); }
+Place ipu_copy_input(const Op& op, std::size_t) {
+  return at_ipu(op, op.find(kSource).value_or(op.place.ipu));
+}
+Place ipu_copy_output(const Op& op, std::size_t) { return at_ipu(op, op.get(kDestination)); }
 
 /// The op is where it copies to.
 Place other_tiles(const Op& op, std::size_t) {
@@ -35,7 +37,7 @@ std::vector<OpDef> place_copy_ops() {
   return {
       {.name = "ipu_copy",
        .inputs = {{"t"}},
-       .attrs = {required("destination", AttrType::kInt), optional("source", AttrType::kInt)},
+       .attrs = {required(kDestination), optional(kSource)},
        .infer = infer_ipu_copy,
        .kernel = {.eval = eval_copy},
        .memory = {.same_bytes = true},

@@ -5,13 +5,12 @@
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
+#include "popsr/ops/replicas/merged.h"
 
 namespace popsr {
 namespace {
 
-const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) {
-  return ir.remote(op.attr<RemoteRef>("remote_buffer").id);
-}
+const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) { return ir.remote(op.get(kRemoteBuffer).id); }
 
 [[noreturn]] void raise_out_of_range(std::string_view op, std::int64_t offset, const RemoteBuffer& buffer) {
   raise<OutOfRangeError>("{}: offset is outside the buffer, got {}, expected 0 to {} of remote buffer {}", op,
@@ -58,8 +57,7 @@ void for_each_block(const EvalSpec& spec, std::size_t input, const BlockRun& run
   for (std::int64_t b = 0; b < run.blocks; ++b) visit(b, static_cast<std::size_t>(entry(b)));
 }
 
-// --- remote_load
-// -------------------------------------------------------------------------------------------------
+// ---- remote_load
 
 std::vector<OutputDef> infer_load(const InferContext& context) {
   const RemoteBuffer& buffer = checked_buffer(context, 0, false);
@@ -85,8 +83,7 @@ BlockKernel load_kernel(const EvalSpec& spec, std::size_t input) {
 BlockKernel load(const EvalSpec& spec) { return load_kernel(spec, 0); }
 BlockKernel load_inplace(const EvalSpec& spec) { return load_kernel(spec, 1); }
 
-// --- remote_store
-// ------------------------------------------------------------------------------------------------
+// ---- remote_store
 
 std::vector<OutputDef> infer_store(const InferContext& context) {
   checked_buffer(context, 1, true);
@@ -111,9 +108,7 @@ BlockKernel store(const EvalSpec& spec) {
   };
 }
 
-std::vector<AttrDef> remote_attrs() {
-  return {required("remote_buffer", AttrType::kRemote), internal("entry", AttrType::kInt)};
-}
+std::vector<AttrDef> remote_attrs() { return {required(kRemoteBuffer), internal(kEntry)}; }
 
 InputDef offset_input() { return {.name = "offset", .dtypes = kIntegers, .optional = true}; }
 
@@ -126,14 +121,14 @@ std::vector<OpDef> remote_ops() {
        .attrs = remote_attrs(),
        .infer = infer_load,
        .kernel = {.eval = load},
-       .program = {.remote = Remote::kLoads}},
+       .program = {.remote = Remote::kLoads, .merged = kMultiExchange}},
       {.name = "remote_load_",
        .inputs = {{.name = "t", .influences = false}, offset_input()},
        .attrs = remote_attrs(),
        .infer = infer_load_inplace,
        .kernel = {.eval = load_inplace},
        .memory = {.effects = {{.input = 0, .output = 0}}},
-       .program = {.remote = Remote::kLoads}},
+       .program = {.remote = Remote::kLoads, .merged = kMultiExchange}},
       {.name = "remote_store",
        .inputs = {{"t"}, offset_input()},
        .attrs = remote_attrs(),
@@ -142,7 +137,7 @@ std::vector<OpDef> remote_ops() {
        .replicas =
            {.partition = store_partition,
             .says = "the entry: what is stored; at an offset that is a tensor also that and the old value"},
-       .program = {.remote = Remote::kStores, .observable = true}},
+       .program = {.remote = Remote::kStores, .merged = kMultiExchange, .observable = true}},
   };
 }
 

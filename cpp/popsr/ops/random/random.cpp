@@ -8,11 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/random/random.h"
 #include "popsr/ops/registry.h"
@@ -22,8 +23,13 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
+
+constexpr Attr<double> kLow{"low"};
+constexpr Attr<double> kHigh{"high"};
+constexpr Attr<double> kMean{"mean"};
+constexpr Attr<double> kStd{"std"};
 
 using Bits = std::array<std::uint64_t, kTile>;
 using Doubles = std::array<double, kTile>;
@@ -57,10 +63,9 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
                  const Law& law) {
   const std::int64_t pairs = (n + 1) / 2;
   alignas(64) Doubles radius, angle, cosine, sine;
-  const auto apply = [&](Ew ew, double* to, const double* from) {
+  const auto apply = [&](ElementwiseOp ew, double* to, const double* from) {
     const std::array<const void*, 1> operands = {from};
-    kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(Compute::kF64)](
-        to, nullptr, operands.data(), pairs, nullptr);
+    kernels.elementwise(ew, Compute::kF64)(to, nullptr, operands.data(), pairs, nullptr);
   };
   to_doubles(kernels, radius.data(), bits, 0, 2, 0, pairs);
   to_doubles(kernels, angle.data(), bits, 1, 2, 11, pairs);
@@ -68,11 +73,11 @@ void draw_normal(const KernelTable& kernels, double* values, const Bits& bits, s
     radius[j] = (radius[j] + 1.0) * 0x1p-64;
     angle[j] = angle[j] * 0x1p-53 * 6.28318530717958647692;
   }
-  apply(Ew::kLog, radius.data(), radius.data());
+  apply(ElementwiseOp::kLog, radius.data(), radius.data());
   for (std::int64_t j = 0; j < pairs; ++j) radius[static_cast<std::size_t>(j)] *= -2.0;
-  apply(Ew::kSqrt, radius.data(), radius.data());
-  apply(Ew::kCos, cosine.data(), angle.data());
-  apply(Ew::kSin, sine.data(), angle.data());
+  apply(ElementwiseOp::kSqrt, radius.data(), radius.data());
+  apply(ElementwiseOp::kCos, cosine.data(), angle.data());
+  apply(ElementwiseOp::kSin, sine.data(), angle.data());
   for (std::int64_t i = 0; i < n; ++i) {
     const auto j = static_cast<std::size_t>(i / 2);
     values[i] = law.start + law.factor * (radius[j] * (i % 2 == 0 ? cosine[j] : sine[j]));
@@ -120,38 +125,15 @@ class Draws {
 
 /// Distance of the numbers of the dtype around v.
 double spacing(DType dtype, double v) {
-  const auto [precision, place] = [&]() -> std::array<int, 2> {
-    switch (dtype) {
-      case DType::kFloat64:
-        return {53, -1074};
-      case DType::kFloat32:
-        return {24, -149};
-      case DType::kFloat16:
-        return {11, -24};
-      default:
-        return {8, -133};
-    }
-  }();
+  const FloatFormat format = format_of(dtype);
+  const int least = least_exponent(format);
   int exponent = 0;
   std::frexp(v, &exponent);
-  return std::ldexp(1.0, v == 0 ? place : std::max(exponent - precision, place));
-}
-
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::numeric_limits<double>::max();
-    case DType::kFloat32:
-      return static_cast<double>(std::numeric_limits<float>::max());
-    case DType::kFloat16:
-      return 65504.0;
-    default:
-      return 0x1.FEp127;
-  }
+  return std::ldexp(1.0, v == 0 ? least : std::max(exponent - info(format).precision, least));
 }
 
 Law uniform_law(const Op& op, DType dtype) {
-  const auto low = op.attr<double>("low"), high = op.attr<double>("high");
+  const double low = op.get(kLow), high = op.get(kHigh);
   const double below = std::nextafter(high, -HUGE_VAL);
   const double least = std::ceil(low / spacing(dtype, low)) * spacing(dtype, low);
   const double greatest = std::floor(below / spacing(dtype, below)) * spacing(dtype, below);
@@ -159,7 +141,7 @@ Law uniform_law(const Op& op, DType dtype) {
 }
 
 Law normal_law(const Op& op, DType) {
-  return {draw_normal, Drawn::kNormal, op.attr<double>("mean"), op.attr<double>("std"), 0, 0};
+  return {draw_normal, Drawn::kNormal, op.get(kMean), op.get(kStd), 0, 0};
 }
 
 template <Law (*law)(const Op&, DType)>
@@ -172,13 +154,13 @@ BlockKernel eval_random(const EvalSpec& spec) {
 /// The output, from attributes "shape" and "dtype".
 OutputDef random_output(const InferContext& context) {
   check_seed(context, 0);
-  const auto dtype = context.op.attr<DType>("dtype");
+  const DType dtype = context.get(kDType);
   if (!kFloating.contains(dtype)) {
     raise<DTypeError>(
         "{}: dtype is not floating, got {}, expected one of float16, bfloat16, float32, float64",
         context.name(), info(dtype).name);
   }
-  const auto& shape = context.op.attr<std::vector<std::int64_t>>("shape");
+  const Shape& shape = context.get(kShape);
   if (std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 0; })) {
     raise<ShapeError>("{}: negative extent, got {}, expected 0 or more", context.name(), to_string(shape));
   }
@@ -187,9 +169,9 @@ OutputDef random_output(const InferContext& context) {
 
 std::vector<OutputDef> infer_uniform(const InferContext& context) {
   const OutputDef output = random_output(context);
-  const auto low = context.op.attr<double>("low"), high = context.op.attr<double>("high");
+  const double low = context.get(kLow), high = context.get(kHigh);
   const DType dtype = output.type.dtype;
-  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > largest(dtype)) {
+  if (!std::isfinite(high - low) || std::max(std::fabs(low), std::fabs(high)) > greatest(format_of(dtype))) {
     raise<AttributeValueError>(
         "{}: range is not finite in {}, got low={} and high={}, expected finite bounds", context.name(),
         info(dtype).name, low, high);
@@ -204,25 +186,24 @@ std::vector<OutputDef> infer_uniform(const InferContext& context) {
 
 std::vector<OutputDef> infer_normal(const InferContext& context) {
   const OutputDef output = random_output(context);
-  const auto mean = context.op.attr<double>("mean"), std = context.op.attr<double>("std");
+  const double mean = context.get(kMean), std = context.get(kStd);
   if (!std::isfinite(mean)) {
     raise<AttributeValueError>("{}: mean is not finite, got {}, expected a finite number", context.name(),
                                mean);
   }
   if (!(std::isfinite(std) && std >= 0)) {
-    raise<AttributeValueError>("{}: std is no deviation, got {}, expected a finite number of at least 0",
+    raise<AttributeValueError>("{}: std is not a deviation, got {}, expected a finite number of at least 0",
                                context.name(), std);
   }
   return {output};
 }
 
-OpDef random_op(std::string_view name, std::string_view first, std::string_view second, InferFn infer,
+OpDef random_op(std::string_view name, const Attr<double>& first, const Attr<double>& second, InferFn infer,
                 EvalFn eval) {
   return {.name = name,
           .inputs = {seed_input("seed_tensor")},
-          .attrs = {required("shape", AttrType::kInts), optional(first, AttrType::kFloat, 0.0),
-                    optional(second, AttrType::kFloat, 1.0),
-                    optional("dtype", AttrType::kDType, DType::kFloat32)},
+          .attrs = {required(kShape), optional(first, 0.0), optional(second, 1.0),
+                    optional(kDType, DType::kFloat32)},
           .infer = infer,
           .kernel = {.eval = eval}};
 }
@@ -231,8 +212,8 @@ OpDef random_op(std::string_view name, std::string_view first, std::string_view 
 
 std::vector<OpDef> random_ops() {
   std::vector<OpDef> ops = {
-      random_op("random_uniform", "low", "high", infer_uniform, eval_random<uniform_law>),
-      random_op("random_normal", "mean", "std", infer_normal, eval_random<normal_law>),
+      random_op("random_uniform", kLow, kHigh, infer_uniform, eval_random<uniform_law>),
+      random_op("random_normal", kMean, kStd, infer_normal, eval_random<normal_law>),
   };
   for (const auto family : {random_seed_ops, dropout_ops}) {
     for (OpDef& op : family()) ops.push_back(std::move(op));

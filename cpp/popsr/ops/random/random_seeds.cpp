@@ -54,9 +54,11 @@ constexpr std::int64_t kMostSeeds = 1 << 16;
 
 OutputDef seed_output() { return {{DType::kUInt32, {2}}, {}}; }
 
+constexpr Attr<std::int64_t> kCountOfSeeds{"n"};
+
 std::vector<OutputDef> infer_split(const InferContext& context) {
   check_seed(context, 0);
-  const auto n = context.op.attr<std::int64_t>("n");
+  const std::int64_t n = context.get(kCountOfSeeds);
   if (n < 1) {
     raise<AttributeValueError>("{}: number of seeds is not positive, got {}, expected 1 or more",
                                context.name(), n);
@@ -103,7 +105,7 @@ std::vector<OpDef> random_seed_ops() {
   return {
       {.name = "split_random_seed",
        .inputs = {seed_input("seed")},
-       .attrs = {optional("n", AttrType::kInt, std::int64_t{2})},
+       .attrs = {optional(kCountOfSeeds, 2)},
        .infer = infer_split,
        .kernel = {.eval = eval_split}},
       {.name = "create_random_seed",

@@ -1,8 +1,11 @@
 #include "popsr/ops/reduce/axes.h"
 
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
 
 namespace popsr {
@@ -10,7 +13,7 @@ namespace popsr {
 using Ints = std::vector<std::int64_t>;
 
 Ints reduced_axes(const Op& op, std::size_t rank) {
-  const auto axes = op.optional_attr<Ints>("axis");
+  const auto axes = op.find(kAxes);
   if (axes) return normalize_axes(op.def->name, *axes, rank);
   Ints all(rank);
   std::iota(all.begin(), all.end(), 0);
@@ -36,7 +39,7 @@ std::int64_t reduced_count(const Shape& shape, const Ints& axes) {
 std::vector<OutputDef> infer_reduction(const InferContext& context) {
   const TensorType& type = context.type(0);
   const Ints axes = reduced_axes(context.op, type.shape.size());
-  return {{{type.dtype, reduced_shape(type.shape, axes, context.op.attr<bool>("keepdims"))}}};
+  return {{{type.dtype, reduced_shape(type.shape, axes, context.get(kKeepDims))}}};
 }
 
 std::vector<OutputDef> infer_selection(const InferContext& context) {
@@ -50,10 +53,9 @@ std::vector<OutputDef> infer_selection(const InferContext& context) {
   return infer_reduction(context);
 }
 
-TensorId keep_reduced(GradContext& g, TensorId t) {
+GradValue keep_reduced(Grad& g, const GradValue& t) {
   const Shape& from = g.in_type(0).shape;
-  Shape shape = reduced_shape(from, reduced_axes(g.op(), from.size()), true);
-  return g.type(t).shape == shape ? t : g.emit("reshape", {t}, {{"shape", std::move(shape)}});
+  return g.reshape_to(t, reduced_shape(from, reduced_axes(g.op(), from.size()), true));
 }
 
 }  // namespace popsr

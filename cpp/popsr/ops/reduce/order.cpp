@@ -8,6 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
@@ -19,6 +20,12 @@ namespace popsr {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
+
+constexpr Attr<std::int64_t> kDim{"dim"};
+constexpr Attr<bool> kKeepDim{"keepdim"};
+constexpr Attr<std::int64_t> kK{"k"};
+constexpr Attr<bool> kLargest{"largest"};
+constexpr Attr<std::int64_t> kExtent{"extent"};
 
 template <class T>
 bool is_nan(T x) {
@@ -76,8 +83,8 @@ T* row_of(std::byte* row, const T*) {
 
 // ---- argmax, argmin
 
-Ints axis_of(const Op& op, std::string_view attr, std::size_t rank) {
-  return {normalize_axis(op.def->name, op.attr<std::int64_t>(attr), rank)};
+Ints axis_of(const Op& op, const Attr<std::int64_t>& attr, std::size_t rank) {
+  return {normalize_axis(op.def->name, op.get(attr), rank)};
 }
 
 /// ShapeError unless int32 can number the elements of a row.
@@ -90,14 +97,14 @@ void require_numbered(const InferContext& context, std::int64_t extent) {
 
 std::vector<OutputDef> infer_arg(const InferContext& context) {
   const Shape& shape = context.type(0).shape;
-  const Ints axes = axis_of(context.op, "dim", shape.size());
+  const Ints axes = axis_of(context.op, kDim, shape.size());
   const std::int64_t extent = reduced_count(shape, axes);
   if (extent == 0) {
     raise<ShapeError>("{}: there is no {} of no elements, got {}, expected an extent > 0", context.name(),
                       context.name() == "argmax" ? "largest" : "smallest", describe(context, 0));
   }
   require_numbered(context, extent);
-  return {{{DType::kInt32, reduced_shape(shape, axes, context.op.attr<bool>("keepdim"))}}};
+  return {{{DType::kInt32, reduced_shape(shape, axes, context.get(kKeepDim))}}};
 }
 
 template <bool largest>
@@ -105,7 +112,7 @@ BlockKernel eval_arg(const EvalSpec& spec) {
   const auto compute = static_cast<std::size_t>(compute_of(spec.inputs[0]->dtype));
   const auto extreme = largest ? kernels::Reduce::kMax : kernels::Reduce::kMin;
   const kernels::ReduceFn reduce = spec.kernels.reduce[static_cast<std::size_t>(extreme)][compute];
-  return typed_rows(spec, axis_of(spec.op, "dim", spec.inputs[0]->shape.size()),
+  return typed_rows(spec, axis_of(spec.op, kDim, spec.inputs[0]->shape.size()),
                     [reduce]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
                       T best;
                       reduce(&best, nullptr, x, 1, n, n);
@@ -118,8 +125,7 @@ BlockKernel eval_arg(const EvalSpec& spec) {
 OpDef arg_op(std::string_view name, EvalFn eval) {
   return {.name = name,
           .inputs = {{"t", kNumbers}},
-          .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
-                    optional("keepdim", AttrType::kBool, false)},
+          .attrs = {optional(kDim, 0), optional(kKeepDim, false)},
           .infer = infer_arg,
           .kernel = {.eval = eval}};
 }
@@ -150,18 +156,17 @@ BlockKernel eval_median_grad(const EvalSpec& spec) {
                     });
 }
 
-void median_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
+GradValue median_grad(Grad& g) {
   Ints axes = reduced_axes(g.op(), g.in_type(0).shape.size());
-  g.set(0, g.emit("median_grad", {g.in(0), keep_reduced(g, g.cotangent(0))}, {{"axis", std::move(axes)}}));
+  return g.call("median_grad", {g.x(), keep_reduced(g, g.dy())}, {kAxes(std::move(axes))});
 }
 
 // ---- topk
 
 std::vector<OutputDef> infer_topk(const InferContext& context) {
   TensorType type = context.type(0);
-  const auto axis = static_cast<std::size_t>(axis_of(context.op, "axis", type.shape.size())[0]);
-  const auto k = context.op.attr<std::int64_t>("k");
+  const auto axis = static_cast<std::size_t>(axis_of(context.op, kAxis, type.shape.size())[0]);
+  const auto k = context.get(kK);
   if (k < 0 || k > type.shape[axis]) {
     raise<AttributeValueError>("{}: k out of range, got {} of {}, expected 0 <= k <= {}", context.name(), k,
                                describe(context, 0), type.shape[axis]);
@@ -172,9 +177,9 @@ std::vector<OutputDef> infer_topk(const InferContext& context) {
 }
 
 BlockKernel eval_topk(const EvalSpec& spec) {
-  const auto k = spec.op.attr<std::int64_t>("k");
-  const bool largest = spec.op.attr<bool>("largest");
-  return typed_rows(spec, axis_of(spec.op, "axis", spec.inputs[0]->shape.size()),
+  const auto k = spec.op.get(kK);
+  const bool largest = spec.op.get(kLargest);
+  return typed_rows(spec, axis_of(spec.op, kAxis, spec.inputs[0]->shape.size()),
                     [k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
                       std::int32_t* const order = args.order.data();
                       std::iota(order, order + n, 0);
@@ -187,15 +192,15 @@ BlockKernel eval_topk(const EvalSpec& spec) {
 
 std::vector<OutputDef> infer_topk_grad(const InferContext& context) {
   TensorType type = context.type(0);
-  const auto axis = static_cast<std::size_t>(axis_of(context.op, "axis", type.shape.size())[0]);
-  type.shape[axis] = context.op.attr<std::int64_t>("extent");
+  const auto axis = static_cast<std::size_t>(axis_of(context.op, kAxis, type.shape.size())[0]);
+  type.shape[axis] = context.get(kExtent);
   return {{type}};
 }
 
 /// dy at the elements that were taken, 0 elsewhere.
 BlockKernel eval_topk_grad(const EvalSpec& spec) {
-  const auto extent = spec.op.attr<std::int64_t>("extent");
-  return typed_rows(spec, axis_of(spec.op, "axis", spec.inputs[0]->shape.size()),
+  const auto extent = spec.op.get(kExtent);
+  return typed_rows(spec, axis_of(spec.op, kAxis, spec.inputs[0]->shape.size()),
                     [extent]<class T>(const T* dy, const RowArgs& args, std::int64_t k) {
                       const auto* const taken = reinterpret_cast<const std::int32_t*>(args.in[1]);
                       T* const dx = row_of(args.out[0], dy);
@@ -204,12 +209,11 @@ BlockKernel eval_topk_grad(const EvalSpec& spec) {
                     });
 }
 
-void topk_grad(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+GradValue topk_grad(Grad& g) {
+  if (!g.dy()) return {};
   const Shape& shape = g.in_type(0).shape;
-  const std::int64_t axis = axis_of(g.op(), "axis", shape.size())[0];
-  g.set(0, g.emit("topk_grad", {g.cotangent(0), g.out(1)},
-                  {{"axis", axis}, {"extent", shape[static_cast<std::size_t>(axis)]}}));
+  const std::int64_t axis = axis_of(g.op(), kAxis, shape.size())[0];
+  return g.call("topk_grad", {g.dy(), g.y(1)}, {kAxis(axis), kExtent(shape[static_cast<std::size_t>(axis)])});
 }
 
 }  // namespace
@@ -220,13 +224,13 @@ std::vector<OpDef> order_ops() {
       arg_op("argmin", eval_arg<false>),
       {.name = "median",
        .inputs = {{"t", kNumbers}},
-       .attrs = {optional("axis", AttrType::kInts), optional("keepdims", AttrType::kBool, false)},
+       .attrs = {optional(kAxes), optional(kKeepDims, false)},
        .infer = infer_median,
        .kernel = {.eval = eval_median},
-       .grad = {.rule = median_grad}},
+       .grad = per_input({median_grad})},
       {.name = "median_grad",
        .inputs = {{"t", kFloating}, {"dy", kFloating}},
-       .attrs = {optional("axis", AttrType::kInts)},
+       .attrs = {optional(kAxes)},
        .infer =
            [](const InferContext& context) {
              return std::vector<OutputDef>{{context.type(0), {}}};
@@ -235,15 +239,13 @@ std::vector<OpDef> order_ops() {
        .program = {.internal = true}},
       {.name = "topk",
        .inputs = {{"t", kNumbers}},
-       .attrs = {required("k", AttrType::kInt), required("axis", AttrType::kInt),
-                 required("largest", AttrType::kBool),
-                 optional("available_memory_proportion", AttrType::kFloat)},
+       .attrs = {required(kK), required(kAxis), required(kLargest), optional(kAvailableMemoryProportion)},
        .infer = infer_topk,
        .kernel = {.eval = eval_topk},
-       .grad = {.rule = topk_grad}},
+       .grad = per_input({topk_grad})},
       {.name = "topk_grad",
        .inputs = {{"dy", kFloating}, {"indices", kAnyDType}},
-       .attrs = {required("axis", AttrType::kInt), required("extent", AttrType::kInt)},
+       .attrs = {required(kAxis), required(kExtent)},
        .infer = infer_topk_grad,
        .kernel = {.eval = eval_topk_grad},
        .program = {.internal = true}},

@@ -14,6 +14,9 @@ namespace {
 using kernels::Compute;
 using kernels::KernelTable;
 
+constexpr Attr<std::int64_t> kDim{"dim"};
+constexpr Attr<bool> kReverse{"reverse"};
+
 /// The remainder of a + b.
 template <class T>
 T remainder_of_sum(T sum, T a, T b) {
@@ -48,19 +51,17 @@ void cumsum_row(const KernelTable&, Compute compute, std::byte* out, float* lo, 
 }
 
 std::vector<OutputDef> infer_cumsum(const InferContext& context) {
-  normalize_axis(context.name(), context.op.attr<std::int64_t>("dim"), context.type(0).shape.size());
+  normalize_axis(context.name(), context.get(kDim), context.type(0).shape.size());
   return {{context.type(0), {}}};
 }
 
 BlockKernel eval_cumsum(const EvalSpec& spec) {
-  const bool reverse = spec.op.attr<bool>("reverse");
-  return AxisRows(spec, reverse ? cumsum_row<true> : cumsum_row<false>, 1, true, "dim");
+  const bool reverse = spec.op.get(kReverse);
+  return AxisRows(spec, reverse ? cumsum_row<true> : cumsum_row<false>, 1, true, kDim);
 }
 
-void cumsum_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const auto dim = g.op().attr<std::int64_t>("dim");
-  g.set(0, g.emit("cumsum", {g.cotangent(0)}, {{"dim", dim}, {"reverse", !g.op().attr<bool>("reverse")}}));
+GradValue cumsum_grad(Grad& g) {
+  return g.call("cumsum", {g.dy()}, {g.same(kDim), kReverse(!g.get(kReverse))});
 }
 
 /// Products of the elements before times products of those after.
@@ -96,15 +97,14 @@ std::vector<OpDef> scan_ops() {
   return {
       {.name = "cumsum",
        .inputs = {{"t", kNumbers}},
-       .attrs = {optional("dim", AttrType::kInt, std::int64_t{0}),
-                 internal("reverse", AttrType::kBool, false)},
+       .attrs = {optional(kDim, 0), internal(kReverse, false)},
        .infer = infer_cumsum,
        .kernel = {.eval = eval_cumsum},
-       .grad = {.rule = cumsum_grad},
+       .grad = per_input({cumsum_grad}),
        .numerics = kRoundsOnce},
       {.name = "prod_of_others",
        .inputs = {{"t", kFloating}},
-       .attrs = {optional("axis", AttrType::kInts)},
+       .attrs = {optional(kAxes)},
        .infer = same_as_input,
        .kernel = {.eval = eval_prod_of_others},
        .numerics = kRoundsOnce,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/tiles.h"
@@ -12,7 +13,7 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
 /// exp(x - max) / sum
@@ -25,31 +26,28 @@ void softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, fl
 class Row {
  public:
   Row(const KernelTable& kernels, Compute compute, std::int64_t n)
-      : kernels_(kernels),
-        type_(static_cast<std::size_t>(compute)),
-        size_(static_cast<std::int64_t>(size_of(compute))),
-        n_(n) {}
+      : kernels_(kernels), type_(compute), size_(static_cast<std::int64_t>(size_of(compute))), n_(n) {}
 
   /// to = ew(a, b), tile by tile; `lo` may be null. `b_is_tile`: one tile that every tile of `a` meets.
-  void apply(Ew ew, std::byte* to, float* lo, const std::byte* a, const std::byte* b,
+  void apply(ElementwiseOp ew, std::byte* to, float* lo, const std::byte* a, const std::byte* b,
              bool b_is_tile = false) const {
     for (std::int64_t i = 0; i < n_; i += kTile) {
       const std::array<const void*, 2> operands = {a + i * size_, b_is_tile ? b : b + i * size_};
-      kernels_.elementwise[static_cast<std::size_t>(ew)][type_](
-          to + i * size_, lo == nullptr ? nullptr : lo + i, operands.data(), std::min(kTile, n_ - i),
-          nullptr);
+      kernels_.elementwise(ew, type_)(to + i * size_, lo == nullptr ? nullptr : lo + i, operands.data(),
+                                      std::min(kTile, n_ - i), nullptr);
     }
   }
   /// tile[0] = the reduction of a row.
   void reduce(kernels::Reduce reduce, std::byte* tile, const std::byte* row) const {
-    kernels_.reduce[static_cast<std::size_t>(reduce)][type_](tile, nullptr, row, 1, n_, n_);
+    kernels_.reduce[static_cast<std::size_t>(reduce)][static_cast<std::size_t>(type_)](tile, nullptr, row, 1,
+                                                                                       n_, n_);
   }
   /// tile[i] = tile[0]
   void fill(std::byte* tile) const { repeat_first(tile, size_, std::min(kTile, n_)); }
 
  private:
   const KernelTable& kernels_;
-  std::size_t type_;
+  kernels::Compute type_;
   std::int64_t size_, n_;
 };
 
@@ -60,11 +58,11 @@ void softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte* ou
                       const std::byte* const* in, std::int64_t n) {
   const Row row(kernels, compute, n);
   alignas(64) Tile sum;
-  row.apply(Ew::kMul, out, nullptr, in[0], in[1]);
+  row.apply(ElementwiseOp::kMul, out, nullptr, in[0], in[1]);
   row.reduce(kernels::Reduce::kSum, sum.data(), out);
   row.fill(sum.data());
-  row.apply(Ew::kSub, out, nullptr, in[1], sum.data(), true);
-  row.apply(Ew::kMul, out, nullptr, in[0], out);
+  row.apply(ElementwiseOp::kSub, out, nullptr, in[1], sum.data(), true);
+  row.apply(ElementwiseOp::kMul, out, nullptr, in[0], out);
 }
 
 /// (x - max) - log(sum of exp(x - max))
@@ -75,13 +73,13 @@ void log_softmax_row(const KernelTable& kernels, Compute compute, std::byte* out
   alignas(64) Tile sum;
   row.reduce(kernels::Reduce::kMax, largest.data(), in[0]);
   row.fill(largest.data());
-  row.apply(Ew::kSub, out, nullptr, in[0], largest.data(), true);
-  row.apply(Ew::kExp, out, nullptr, out, out);
+  row.apply(ElementwiseOp::kSub, out, nullptr, in[0], largest.data(), true);
+  row.apply(ElementwiseOp::kExp, out, nullptr, out, out);
   row.reduce(kernels::Reduce::kSum, sum.data(), out);
-  Row(kernels, compute, 1).apply(Ew::kLog, sum.data(), nullptr, sum.data(), sum.data());
+  Row(kernels, compute, 1).apply(ElementwiseOp::kLog, sum.data(), nullptr, sum.data(), sum.data());
   row.fill(sum.data());
-  row.apply(Ew::kSub, out, nullptr, in[0], largest.data(), true);
-  row.apply(Ew::kSub, out, lo, out, sum.data(), true);
+  row.apply(ElementwiseOp::kSub, out, nullptr, in[0], largest.data(), true);
+  row.apply(ElementwiseOp::kSub, out, lo, out, sum.data(), true);
 }
 
 /// dy - exp(y) * sum(dy)
@@ -91,13 +89,13 @@ void log_softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte
   alignas(64) Tile sum;
   row.reduce(kernels::Reduce::kSum, sum.data(), in[1]);
   row.fill(sum.data());
-  row.apply(Ew::kExp, out, nullptr, in[0], in[0]);
-  row.apply(Ew::kMul, out, nullptr, out, sum.data(), true);
-  row.apply(Ew::kSub, out, lo, in[1], out);
+  row.apply(ElementwiseOp::kExp, out, nullptr, in[0], in[0]);
+  row.apply(ElementwiseOp::kMul, out, nullptr, out, sum.data(), true);
+  row.apply(ElementwiseOp::kSub, out, lo, in[1], out);
 }
 
 std::vector<OutputDef> infer_softmax(const InferContext& context) {
-  normalize_axis(context.name(), context.op.attr<std::int64_t>("axis"), context.type(0).shape.size());
+  normalize_axis(context.name(), context.get(kAxis), context.type(0).shape.size());
   return {{context.type(0), {}}};
 }
 
@@ -109,28 +107,21 @@ BlockKernel eval_log_softmax_grad(const EvalSpec& spec) {
   return AxisRows(spec, log_softmax_grad_row, 2, true);
 }
 
-void softmax_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const auto axis = g.op().attr<std::int64_t>("axis");
-  g.set(0, g.emit("softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
-}
+GradValue softmax_grad(Grad& g) { return g.call("softmax_grad", {g.y(), g.dy()}, {g.same(kAxis)}); }
 
-void log_softmax_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  const auto axis = g.op().attr<std::int64_t>("axis");
-  g.set(0, g.emit("log_softmax_grad", {g.out(0), g.cotangent(0)}, {{"axis", axis}}));
-}
+GradValue log_softmax_grad(Grad& g) { return g.call("log_softmax_grad", {g.y(), g.dy()}, {g.same(kAxis)}); }
 
 }  // namespace
 
 std::vector<OpDef> softmax_ops() {
-  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval, GradFn grad) {
+  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval,
+                             InputGradFn grad) {
     return OpDef{.name = name,
                  .inputs = std::move(inputs),
-                 .attrs = {required("axis", AttrType::kInt)},
+                 .attrs = {required(kAxis)},
                  .infer = infer_softmax,
                  .kernel = {.eval = eval},
-                 .grad = {.rule = grad},
+                 .grad = grad == nullptr ? GradAspect{} : per_input({grad}),
                  .numerics = kRoundsOnce,
                  .program = {.internal = grad == nullptr}};
   };

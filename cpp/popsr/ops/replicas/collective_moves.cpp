@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/kernels.h"
@@ -14,6 +16,10 @@
 
 namespace popsr {
 namespace {
+
+constexpr Attr<std::vector<std::int64_t>> kMapping{"mapping"};
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// Which replica a replica's value comes from; none: zeros.
 using SourceOf = std::function<std::optional<Replica>(Replica)>;
@@ -46,12 +52,11 @@ ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) 
 
 std::vector<OutputDef> same_type(const InferContext& context) { return {{context.type(0)}}; }
 
-// --- broadcast
-// ---------------------------------------------------------------------------------------------------
+// ---- broadcast
 
 std::vector<OutputDef> infer_broadcast(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
-  const auto root = context.op.attr<std::int64_t>("root");
+  const std::int64_t root = context.get(kRoot);
   if (root < 0 || root >= group_size) {
     raise<OutOfRangeError>("{}: root is outside its group, got {}, expected 0 to {}", context.name(), root,
                            group_size - 1);
@@ -61,7 +66,7 @@ std::vector<OutputDef> infer_broadcast(const InferContext& context) {
 
 ExchangeKernel broadcast(const ExchangeSpec& spec) {
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
-  const std::size_t root = at(spec.op.attr<std::int64_t>("root"));
+  const std::size_t root = at(spec.op.get(kRoot));
   return move_kernel(spec, [&](Replica replica) { return group.members(replica)[root]; });
 }
 
@@ -73,20 +78,18 @@ PartitionId broadcast_rule(const RuleContext& context, std::size_t) {
     for (Replica r = 0; r < labels.size(); ++r) result.push_back(labels[group.members(r)[at(root)]]);
     return result;
   };
-  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
+  return of_group_keys(context, keys, context.op.get(kRoot));
 }
 
 std::vector<Witness> root_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
   const ReplicaGrouping group = group_of(ir, op);
-  const std::size_t root = at(op.attr<std::int64_t>("root"));
+  const std::size_t root = at(op.get(kRoot));
   return {{0, group.members(r)[root], group.members(s)[root]}};
 }
 
 /// The root receives the sum of its group's gradients, the others zeros.
-void grad_broadcast(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
-  g.set(0, g.emit("replicated_broadcast_grad", {g.cotangent(0)},
-                  {{"root", g.op().attribute("root")}, {"group", g.op().attribute("group")}}));
+GradValue replicated_broadcast_grad(Grad& g) {
+  return g.call("replicated_broadcast_grad", {g.dy()}, {g.same(kRoot), g.same(kGroup)});
 }
 
 ExchangeKernel broadcast_grad(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kRoot); }
@@ -101,15 +104,13 @@ PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
     }
     return result;
   };
-  return of_group_keys(context, keys, context.op.attr<std::int64_t>("root"));
+  return of_group_keys(context, keys, context.op.get(kRoot));
 }
 
-// --- all_to_all and slice: parts along an axis
-// ---------------------------------------------------------------------------
+// ---- all_to_all and slice: parts along an axis
 
 std::int64_t axis_of(const Ir& ir, const Op& op) {
-  return normalize_axis(op.def->name, op.attr<std::int64_t>("axis"),
-                        ir.tensor(op.inputs[0]).type.shape.size());
+  return normalize_axis(op.def->name, op.get(kAxis), ir.tensor(op.inputs[0]).type.shape.size());
 }
 
 /// Extent of a part; ShapeError when the axis does not divide.
@@ -144,10 +145,8 @@ ExchangeKernel all_to_all(const ExchangeSpec& spec) {
 }
 
 /// Part j of member k goes to member j as its part k: the inverse is the same exchange.
-void grad_all_to_all(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
-  g.set(0, g.emit("replicated_all_to_all", {g.cotangent(0)},
-                  {{"axis", g.op().attribute("axis")}, {"group", g.op().attribute("group")}}));
+GradValue all_to_all_grad(Grad& g) {
+  return g.call("replicated_all_to_all", {g.dy()}, {g.same(kAxis), g.same(kGroup)});
 }
 
 std::vector<OutputDef> infer_slice(const InferContext& context) {
@@ -160,19 +159,14 @@ ExchangeKernel slice(const ExchangeSpec& spec) {
   return own_part_kernel(spec, part_layout(spec.ir, spec.op));
 }
 
-TensorId gather(GradContext& g, Attribute axis) {
-  return g.emit("replicated_all_gather", {g.cotangent(0)},
-                {{"axis", std::move(axis)},
-                 {"group", g.op().attribute("group")},
-                 {"output_shape", std::string("concat")}});
+GradValue gather(Grad& g, NamedAttribute axis) {
+  return g.call("replicated_all_gather", {g.dy()},
+                {std::move(axis), g.same(kGroup), {"output_shape", std::string("concat")}});
 }
 
-void grad_slice(GradContext& g) {
-  if (differentiates(g, 0) && g.cotangent(0) != kNone) g.set(0, gather(g, g.op().attribute("axis")));
-}
+GradValue slice_grad(Grad& g) { return gather(g, g.same(kAxis)); }
 
-// --- replica_sharded_slice
-// ---------------------------------------------------------------------------------------
+// ---- replica_sharded_slice
 
 std::vector<OutputDef> infer_sharded_slice(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
@@ -185,23 +179,19 @@ ExchangeKernel sharded_slice(const ExchangeSpec& spec) {
 }
 
 /// The gathered gradients of all shards without the padding of the last one.
-void grad_sharded_slice(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
-  TensorId flat = gather(g, std::int64_t{0});
+GradValue sharded_slice_grad(Grad& g) {
+  using Ints = std::vector<std::int64_t>;
+  const GradValue padded = gather(g, kAxis(0)).now();
   const std::int64_t elements = num_elements(g.in_type(0).shape);
-  if (num_elements(g.type(flat).shape) != elements) {
-    using Ints = std::vector<std::int64_t>;
-    flat = g.emit("slice", {flat}, {{"start", Ints{0}}, {"stop", Ints{elements}}});
-  }
-  g.set(0, g.emit("reshape", {flat}, {{"shape", g.in_type(0).shape}}));
+  const bool exact = num_elements(padded.type().shape) == elements;
+  const GradValue flat =
+      exact ? padded : g.call("slice", {padded}, {{"start", Ints{0}}, {"stop", Ints{elements}}});
+  return g.reshape(flat, g.in_type(0).shape);
 }
 
-// --- permute: "mapping" is the destination of each source, -1 for none
-// -----------------------------------------------------
+// ---- permute: "mapping" is the destination of each source, -1 for none
 
-const std::vector<std::int64_t>& mapping_of(const Op& op) {
-  return op.attr<std::vector<std::int64_t>>("mapping");
-}
+const std::vector<std::int64_t>& mapping_of(const Op& op) { return op.get(kMapping); }
 
 std::vector<OutputDef> infer_permute(const InferContext& context) {
   const std::vector<std::int64_t>& mapping = mapping_of(context.op);
@@ -256,22 +246,21 @@ std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replic
 }
 
 /// Gradients go back where the values came from; what was sent nowhere has none.
-void grad_permute(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+GradValue permute_grad(Grad& g) {
   std::vector<std::int64_t> back;
   for (const auto source : sources_of(g.op()))
     back.push_back(source ? static_cast<std::int64_t>(*source) : -1);
-  g.set(0, g.emit("replicated_permute", {g.cotangent(0)}, {{"mapping", std::move(back)}}));
+  return g.call("replicated_permute", {g.dy()}, {kMapping(std::move(back))});
 }
 
 std::vector<OpDef> broadcast_ops() {
   return {
       {.name = "replicated_broadcast",
        .inputs = {{"t"}},
-       .attrs = {optional("root", AttrType::kInt, std::int64_t{0}), optional("group", AttrType::kGrouping)},
+       .attrs = {optional(kRoot, 0), optional(kGroup)},
        .infer = infer_broadcast,
        .kernel = {.exchange = broadcast},
-       .grad = {.rule = grad_broadcast},
+       .grad = per_input({replicated_broadcast_grad}),
        .replicas = {.partition = broadcast_rule,
                     .says = "that of the roots of the groups",
                     .witness = root_witness,
@@ -279,8 +268,7 @@ std::vector<OpDef> broadcast_ops() {
                     .peers = Peers::kGroup}},
       {.name = "replicated_broadcast_grad",
        .inputs = {{"t", kNumbersAndBool}},
-       .attrs = {required("root", AttrType::kInt), optional("op", AttrType::kString, std::string("add")),
-                 optional("group", AttrType::kGrouping)},
+       .attrs = {required(kRoot), optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
        .infer = infer_broadcast,
        .kernel = {.exchange = broadcast_grad},
        .grad = {.missing = NoGrad::kThrows},
@@ -297,22 +285,21 @@ std::vector<OpDef> broadcast_ops() {
 }  // namespace
 
 std::vector<OpDef> collective_move_ops() {
-  const std::vector<AttrDef> along_axis = {optional("axis", AttrType::kInt, std::int64_t{0}),
-                                           optional("group", AttrType::kGrouping)};
+  const std::vector<AttrDef> along_axis = {optional(kAxis, 0), optional(kGroup)};
   std::vector<OpDef> ops = {
       {.name = "replicated_all_to_all",
        .inputs = {{"t"}},
        .attrs = along_axis,
        .infer = infer_all_to_all,
        .kernel = {.exchange = all_to_all},
-       .grad = {.rule = grad_all_to_all},
+       .grad = per_input({all_to_all_grad}),
        .replicas = kScatter},
       {.name = "replicated_permute",
        .inputs = {{"t"}},
-       .attrs = {required("mapping", AttrType::kInts)},
+       .attrs = {required(kMapping)},
        .infer = infer_permute,
        .kernel = {.exchange = permute},
-       .grad = {.rule = grad_permute},
+       .grad = per_input({permute_grad}),
        .replicas = {.partition = permute_rule,
                     .says = "that of the sources; equal where nothing arrives",
                     .witness = source_witness,
@@ -323,14 +310,14 @@ std::vector<OpDef> collective_move_ops() {
        .attrs = along_axis,
        .infer = infer_slice,
        .kernel = {.exchange = slice},
-       .grad = {.rule = grad_slice},
+       .grad = per_input({slice_grad}),
        .replicas = kOwnPart},
       {.name = "replica_sharded_slice",
        .inputs = {{"t"}},
-       .attrs = {optional("group", AttrType::kGrouping)},
+       .attrs = {optional(kGroup)},
        .infer = infer_sharded_slice,
        .kernel = {.exchange = sharded_slice},
-       .grad = {.rule = grad_sharded_slice},
+       .grad = per_input({sharded_slice_grad}),
        .replicas = kOwnPart},
   };
   for (OpDef& op : broadcast_ops()) ops.push_back(std::move(op));

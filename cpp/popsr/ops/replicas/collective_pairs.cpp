@@ -7,6 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/kernels.h"
@@ -17,15 +18,13 @@ namespace {
 
 void require_add(const InferContext& context) {
   check_reduction(context);
-  const auto& op = context.op.attr<std::string>("op");
-  if (op != "add") {
+  if (const CollectiveOp op = context.get(kReduction); op != CollectiveOp::kAdd) {
     raise<AttributeValueError>("{}: reduction has no such gradient, got '{}', expected 'add'", context.name(),
-                               op);
+                               kReduction.name_of(op));
   }
 }
 
-// --- between replicas
-// --------------------------------------------------------------------------------------------
+// ---- between replicas
 
 std::vector<OutputDef> infer_between_replicas(const InferContext& context) {
   checked_group_size(context);
@@ -35,22 +34,20 @@ std::vector<OutputDef> infer_between_replicas(const InferContext& context) {
 
 BlockKernel same(const EvalSpec& spec) { return copy_kernel(spec); }
 
-void grad_by_all_reduce(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
-  g.set(0, g.emit("replicated_all_reduce", {g.cotangent(0)}, {{"group", g.op().attribute("group")}}));
-}
+ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
-void grad_by_identity(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.cotangent(0));
-}
+GradValue all_reduced_grad(Grad& g) { return g.call("replicated_all_reduce", {g.dy()}, {g.same(kGroup)}); }
 
-// --- tensors of one replica
-// --------------------------------------------------------------------------------------
+GradValue same_grad(Grad& g) { return g.dy(); }
+
+// ---- tensors of one replica
 
 using Ipus = std::vector<std::int64_t>;
 
+constexpr Attr<Ipus> kIpus{"ipus"};
+
 void check_ipus(const InferContext& context) {
-  const auto ipus = context.op.optional_attr<Ipus>("ipus");
+  const auto ipus = context.find(kIpus);
   if (!ipus) return;
   if (ipus->size() != context.op.inputs.size()) {
     raise<AttributeValueError>("{}: not one of ipus for each tensor, got {}, expected {}", context.name(),
@@ -61,7 +58,7 @@ void check_ipus(const InferContext& context) {
 
 /// Tensor k and what is made of it are on IPU k of the list.
 Place place_of_tensor(const Op& op, std::size_t index) {
-  const auto ipus = op.optional_attr<Ipus>("ipus");
+  const auto ipus = op.find(kIpus);
   return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.place.ipu, op.place.tiles};
 }
 
@@ -96,56 +93,53 @@ BlockKernel same_tensors(const EvalSpec& spec) {
 }
 
 /// Gradient of each tensor: the sum of the outputs' gradients, as far as they have one, on the tensor's IPU.
-void grad_tensors_by_sum(GradContext& g) {
-  const auto ipus = g.op().optional_attr<Ipus>("ipus");
-  std::vector<TensorId> terms;
+void summed_grads(Grad& g) {
+  const auto ipus = g.find(kIpus);
+  std::vector<GradValue> terms;
   Ipus places;
   for (std::size_t k = 0; k < g.op().outputs.size(); ++k) {
-    if (g.cotangent(k) == kNone) continue;
-    terms.push_back(g.cotangent(k));
+    if (!g.dy(k)) continue;
+    terms.push_back(g.dy(k));
     if (ipus) places.push_back(ipus->at(k));
   }
   if (terms.empty()) return;
-  const Attribute on = ipus ? Attribute(places) : Attribute();
-  const std::vector<TensorId> sums =
-      terms.size() == 1 ? terms : g.emit_all("all_reduce", terms, {{"ipus", on}});
+  std::vector<NamedAttribute> on;
+  if (ipus) on.push_back(kIpus(places));
+  const std::vector<GradValue> sums = terms.size() == 1 ? terms : g.call_all("all_reduce", terms, on);
   std::size_t next = 0;
   for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
-    const bool has_sum = g.cotangent(i) != kNone;
-    TensorId sum = has_sum ? sums[next++] : sums[0];
-    if (!differentiates(g, i)) continue;
-    if (!has_sum && ipus)
-      sum = g.emit("ipu_copy", {sum}, {{"destination", ipus->at(i)}, {"source", places[0]}});
-    g.set(i, sum);
+    if (g.dy(i)) {
+      g.set(i, sums[next++]);
+    } else if (ipus) {
+      g.set(i, g.call("ipu_copy", {sums[0]}, {{"destination", ipus->at(i)}, {"source", places[0]}}));
+    } else {
+      g.set(i, sums[0]);
+    }
   }
 }
 
-void grad_tensors_by_identity(GradContext& g) {
-  for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
-    if (differentiates(g, i)) g.set(i, g.cotangent(i));
-  }
-}
+GradValue same_grad_of(Grad& g, std::size_t i) { return g.dy(i); }
 
 /// As PopXL: a gradient for "add" alone.
-bool is_no_sum(const Op& op) { return op.attr<std::string>("op") != "add"; }
+bool is_not_sum(const Op& op) { return op.get(kReduction) != CollectiveOp::kAdd; }
 
-OpDef between_replicas(std::string_view name, GradFn grad) {
+OpDef between_replicas(std::string_view name, InputGradFn grad) {
   return {.name = name,
           .inputs = {{"t", kNumbers}},
-          .attrs = {optional("op", AttrType::kString, std::string("add")),
-                    optional("group", AttrType::kGrouping)},
+          .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
           .infer = infer_between_replicas,
-          .grad = {.rule = grad}};
+          .grad = per_input({grad})};
 }
 
-OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad, Rounding rounding) {
+OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradAspect grad, Rounding rounding) {
   const DTypeSet dtypes = infer == infer_paired_tensors ? kNumbers : kNumbersAndBool;
+  if (infer == infer_reduce_tensors) grad.refuses = is_not_sum;
   return {.name = name,
           .inputs = {{.name = "ts", .dtypes = dtypes, .variadic = true}},
-          .attrs = {optional("ipus", AttrType::kInts), optional("op", AttrType::kString, std::string("add"))},
+          .attrs = {optional(kIpus), optional(kReduction, CollectiveOp::kAdd)},
           .infer = infer,
           .kernel = {.eval = eval},
-          .grad = {.rule = grad, .refuses = infer == infer_reduce_tensors ? is_no_sum : nullptr},
+          .grad = std::move(grad),
           .numerics = {.rounding = rounding},
           .program = {.input_place = place_of_tensor, .output_place = place_of_tensor}};
 }
@@ -153,21 +147,21 @@ OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradFn grad,
 }  // namespace
 
 std::vector<OpDef> collective_pair_ops() {
-  OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", grad_by_all_reduce);
+  OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", all_reduced_grad);
   identity.kernel = {.eval = same};
-  OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", grad_by_identity);
+  OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);
   reduction.kernel = {.exchange = all_reduce, .sink = all_reduce_sink};
   reduction.replicas = all_members(Collective::kReduce);
   reduction.numerics = kRoundsOnce;
   return {
       std::move(identity),
       std::move(reduction),
-      of_tensors("all_reduce", infer_reduce_tensors, fold_tensors_kernel, grad_tensors_by_sum,
+      of_tensors("all_reduce", infer_reduce_tensors, fold_tensors_kernel, {.rule = summed_grads},
                  Rounding::kOnce),
-      of_tensors("all_reduce_identical_inputs", infer_paired_tensors, same_tensors, grad_tensors_by_sum,
+      of_tensors("all_reduce_identical_inputs", infer_paired_tensors, same_tensors, {.rule = summed_grads},
                  Rounding::kNone),
       of_tensors("all_reduce_identical_grad_inputs", infer_paired_tensors, fold_tensors_kernel,
-                 grad_tensors_by_identity, Rounding::kOnce),
+                 {.each = same_grad_of}, Rounding::kOnce),
   };
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/kernels.h"
@@ -11,8 +12,7 @@
 namespace popsr {
 namespace {
 
-// --- all_reduce
-// --------------------------------------------------------------------------------------------------
+// ---- all_reduce
 
 std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   checked_group_size(context);
@@ -20,21 +20,24 @@ std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   return same_as_input(context);
 }
 
-// --- all_gather
-// --------------------------------------------------------------------------------------------------
+ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
-enum class GatherMode : std::uint8_t { kConcat, kNewAxis, kMetaShape };
+// ---- all_gather
 
+constexpr Attr<std::int64_t> kOuter{"outer"};
+constexpr Attr<bool> kSharded{"configure_output_for_replicated_tensor_sharding"};
+
+enum class GatherMode : std::uint8_t { kAuto, kNewAxis, kConcat, kMetaShape };
+constexpr Choice<GatherMode> kGatherModes[] = {{"auto", GatherMode::kAuto},
+                                               {"new_axis", GatherMode::kNewAxis},
+                                               {"concat", GatherMode::kConcat},
+                                               {"meta_shape", GatherMode::kMetaShape}};
+constexpr ChoiceAttr<GatherMode> kOutputShape{"output_shape", kGatherModes};
+
+/// Never kAuto.
 GatherMode gather_mode(const Ir& ir, const Op& op) {
-  const auto& name = op.attr<std::string>("output_shape");
-  if (name == "concat") return GatherMode::kConcat;
-  if (name == "new_axis") return GatherMode::kNewAxis;
-  if (name == "meta_shape") return GatherMode::kMetaShape;
-  if (name != "auto") {
-    raise<AttributeValueError>(
-        "{}: unknown output_shape, got '{}', expected auto, new_axis, concat or meta_shape", op.def->name,
-        name);
-  }
+  const GatherMode mode = op.get(kOutputShape);
+  if (mode != GatherMode::kAuto) return mode;
   return ir.tensor(op.inputs[0]).meta_shape.empty() ? GatherMode::kConcat : GatherMode::kMetaShape;
 }
 
@@ -49,7 +52,7 @@ std::int64_t gather_axis(const Ir& ir, const Op& op) {
   const GatherMode mode = gather_mode(ir, op);
   if (mode == GatherMode::kMetaShape) return 0;
   const std::size_t rank = gathered_input_shape(ir, op).size() + (mode == GatherMode::kNewAxis ? 1 : 0);
-  return normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank);
+  return normalize_axis(op.def->name, op.get(kAxis), rank);
 }
 
 GatherLayout gather_layout(const Ir& ir, const Op& op) {
@@ -69,7 +72,7 @@ Shape whole_of_shards(const InferContext& context, std::int64_t group_size) {
   const std::int64_t elements = num_elements(whole);
   if (whole.empty() || (elements + group_size - 1) / group_size != shard) {
     raise<ShapeError>(
-        "{}: input is no shard of its meta shape, got {} with meta shape {} in groups of {}, expected {}",
+        "{}: input is not a shard of its meta shape, got {} with meta shape {} in groups of {}, expected {}",
         context.name(), describe(context, 0), to_string(whole), group_size,
         whole.empty() ? "a meta shape" : "ceil(elements / group size) elements");
   }
@@ -96,34 +99,30 @@ ExchangeKernel all_gather(const ExchangeSpec& spec) {
 }
 
 /// dt = this replica's part of dout, no summation: right when dout is the same on all members.
-void grad_all_gather(GradContext& g) {
-  if (!differentiates(g, 0) || g.cotangent(0) == kNone) return;
+GradValue all_gather_grad(Grad& g) {
   const GatherLayout layout = gather_layout(g.ir(), g.op());
-  const TensorId gradient =
-      g.emit("replicated_gather_grad", {g.cotangent(0)},
-             {{"shape", g.in_type(0).shape}, {"outer", layout.outer}, {"group", g.op().attribute("group")}});
-  g.set(0, gradient);
+  return g.call("replicated_gather_grad", {g.dy()},
+                {kShape(g.in_type(0).shape), kOuter(layout.outer), g.same(kGroup)});
 }
 
 std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
   checked_group_size(context);
-  return {{{context.type(0).dtype, context.op.attr<Shape>("shape")}}};
+  return {{{context.type(0).dtype, context.get(kShape)}}};
 }
 
 ExchangeKernel gather_grad(const ExchangeSpec& spec) {
-  const auto outer = spec.op.attr<std::int64_t>("outer");
+  const std::int64_t outer = spec.op.get(kOuter);
   const std::int64_t elements = num_elements(spec.outputs[0].shape);
   return own_part_kernel(spec, {.outer = outer, .inner = outer == 0 ? 0 : elements / outer});
 }
 
-// --- reduce_scatter
-// ----------------------------------------------------------------------------------------------
+// ---- reduce_scatter
 
 std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
   check_reduction(context);
   const std::int64_t chunk = (num_elements(context.type(0).shape) + group_size - 1) / group_size;
-  const bool sharded = context.op.attr<bool>("configure_output_for_replicated_tensor_sharding");
+  const bool sharded = context.get(kSharded);
   return {{{context.type(0).dtype, {chunk}}, sharded ? context.type(0).shape : Shape{}}};
 }
 
@@ -132,11 +131,10 @@ ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spe
 OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
   return {.name = name,
           .inputs = {{"t", kNumbersAndBool}},
-          .attrs = {optional("op", AttrType::kString, std::string("add")),
-                    optional("group", AttrType::kGrouping)},
+          .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
           .infer = infer_all_reduce,
           .kernel = {.exchange = all_reduce, .sink = all_reduce_sink},
-          .replicas = all_members(Collective::kReduce),
+          .replicas = all_members(Collective::kReduce, kMultiAllReduce),
           .memory = {.effects = std::move(effects)},
           .numerics = kRoundsOnce};
 }
@@ -150,16 +148,14 @@ std::vector<OpDef> collective_ops() {
       all_reduce_def("replicated_all_reduce_", {{.input = 0, .output = 0}}),
       {.name = "replicated_all_gather",
        .inputs = {{"t"}},
-       .attrs = {optional("axis", AttrType::kInt, std::int64_t{0}), optional("group", AttrType::kGrouping),
-                 optional("output_shape", AttrType::kString, std::string("auto"))},
+       .attrs = {optional(kAxis, 0), optional(kGroup), optional(kOutputShape, GatherMode::kAuto)},
        .infer = infer_all_gather,
        .kernel = {.exchange = all_gather},
-       .grad = {.rule = grad_all_gather},
-       .replicas = all_members(Collective::kGather)},
+       .grad = per_input({all_gather_grad}),
+       .replicas = all_members(Collective::kGather, kMultiAllGather)},
       {.name = "replicated_gather_grad",
        .inputs = {{"t"}},
-       .attrs = {required("shape", AttrType::kInts), required("outer", AttrType::kInt),
-                 optional("group", AttrType::kGrouping)},
+       .attrs = {required(kShape), required(kOuter), optional(kGroup)},
        .infer = infer_gather_grad,
        .kernel = {.exchange = gather_grad},
        .grad = {.missing = NoGrad::kThrows},
@@ -167,9 +163,7 @@ std::vector<OpDef> collective_ops() {
        .program = {.internal = true}},
       {.name = "replicated_reduce_scatter",
        .inputs = {{"t", kNumbersAndBool}},
-       .attrs = {optional("op", AttrType::kString, std::string("add")),
-                 optional("group", AttrType::kGrouping),
-                 optional("configure_output_for_replicated_tensor_sharding", AttrType::kBool, false)},
+       .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup), optional(kSharded, false)},
        .infer = infer_reduce_scatter,
        .kernel = {.exchange = reduce_scatter},
        .grad = {.missing = NoGrad::kThrows},

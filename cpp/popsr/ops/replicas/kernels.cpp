@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/integer_mean.h"
 #include "popsr/ops/replicas/rules.h"
@@ -13,9 +14,11 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
-using kernels::EwFn;
+using kernels::ElementwiseFn;
+using kernels::ElementwiseOp;
 using kernels::KernelTable;
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// Which input blocks the members of each output block's group hold. Groups that read the same blocks share a
 /// list.
@@ -44,12 +47,12 @@ Sources sources_of(const ExchangeSpec& spec) {
   return sources;
 }
 
-EwFn step_kernel(const KernelTable& table, CollectiveOp op, Compute compute) {
-  Ew ew = Ew::kAdd;
-  if (op == CollectiveOp::kMul) ew = Ew::kMul;
-  if (op == CollectiveOp::kMin) ew = Ew::kMinimum;
-  if (op == CollectiveOp::kMax) ew = Ew::kMaximum;
-  return table.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(compute)];
+ElementwiseFn step_kernel(const KernelTable& table, CollectiveOp op, Compute compute) {
+  ElementwiseOp ew = ElementwiseOp::kAdd;
+  if (op == CollectiveOp::kMul) ew = ElementwiseOp::kMul;
+  if (op == CollectiveOp::kMin) ew = ElementwiseOp::kMinimum;
+  if (op == CollectiveOp::kMax) ew = ElementwiseOp::kMaximum;
+  return table.elementwise(ew, compute);
 }
 
 void fold_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is_and) {
@@ -65,8 +68,7 @@ void divide_tile(const KernelTable& table, Compute compute, std::byte* acc, std:
   if (compute == Compute::kF32)
     std::fill_n(reinterpret_cast<float*>(divisors.data()), n, static_cast<float>(value));
   const void* in[] = {acc, divisors.data()};
-  table.elementwise[static_cast<std::size_t>(Ew::kDiv)][static_cast<std::size_t>(compute)](acc, nullptr, in,
-                                                                                           n, nullptr);
+  table.elementwise(ElementwiseOp::kDiv, compute)(acc, nullptr, in, n, nullptr);
 }
 
 /// Fold of tiles; everything that does not change between runs.
@@ -75,7 +77,7 @@ struct Fold {
   CollectiveOp op;
   DType dtype;
   Compute compute;
-  EwFn step, square;
+  ElementwiseFn step, square;
   bool stochastic;
   std::int64_t in_elements, out_elements;
   std::int64_t group_size;
@@ -186,7 +188,7 @@ void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std
 Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
   const DType dtype = spec.outputs[0].dtype;
   const Compute compute = compute_of(dtype);
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const CollectiveOp op = spec.op.get(kReduction);
   return {.table = spec.kernels,
           .op = op,
           .dtype = dtype,
@@ -202,20 +204,10 @@ Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
 
 }  // namespace
 
-CollectiveOp collective_op_from_name(std::string_view op, std::string_view name) {
-  constexpr std::array<std::string_view, 8> kNames = {"add", "mean", "mul", "min",
-                                                      "max", "and",  "or",  "square_add"};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<CollectiveOp>(i);
-  }
-  raise<AttributeValueError>(
-      "{}: unknown reduction, got '{}', expected add, mean, mul, min, max, and, or or square_add", op, name);
-}
-
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
   Fold fold = fold_of(spec, group_size_of(spec.ir, spec.op));
   if (receive == Receive::kChunk) fold.chunk = fold.out_elements;
-  if (receive == Receive::kRoot) fold.root = spec.op.attr<std::int64_t>("root");
+  if (receive == Receive::kRoot) fold.root = spec.op.get(kRoot);
   fold.sources = sources_of(spec);
   return [fold = std::move(fold)](const ExchangeRun& run) {
     if (fold.out_elements == 0) return;
@@ -251,11 +243,11 @@ BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
 
 std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
   const DType dtype = spec.outputs[0].dtype;
-  const CollectiveOp op = collective_op_from_name(spec.op.def->name, spec.op.attr<std::string>("op"));
+  const CollectiveOp op = spec.op.get(kReduction);
   const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
   const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
   return FoldSink{.product_input = 0,
-                  .group = spec.op.optional_attr<ReplicaGrouping>("group"),
+                  .group = spec.op.find(kGroup),
                   .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
                   .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }

@@ -2,18 +2,15 @@
 #pragma once
 
 #include "popsr/ir/eval.h"
+#include "popsr/ir/op_def.h"
 
 namespace popsr {
 
-constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+/// Index of a member in its group.
+inline constexpr Attr<std::int64_t> kRoot{"root"};
 
-enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
-
-/// AttributeValueError with the accepted names, prefixed with `op`.
-CollectiveOp collective_op_from_name(std::string_view op, std::string_view name);
-
-/// Who receives a reduction: all members; member k its k-th chunk; the member whose index in the group is in
-/// attribute "root", while the others get zeros.
+/// Who receives a reduction: all members; member k its k-th chunk; the member kRoot, while the others get
+/// zeros.
 enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 
 /// Output element i of a replica = fold of the elements offset + i of all members, where offset is 0, or,
@@ -23,7 +20,6 @@ enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 /// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean is the exact
 /// quotient, towards zero. and / or: logical for bool, bitwise for integers.
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
-inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
 /// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
 /// of output 0.

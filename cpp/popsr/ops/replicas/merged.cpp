@@ -1,5 +1,6 @@
 // Several exchanges as one op (transform/merge.h). Such an op is its parts: each has its own rule, effects,
 // noise and kernel. The reference has rules for the merged ops themselves; they are here, with the names.
+#include "popsr/ops/replicas/merged.h"
 #include "popsr/base/error.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/rules.h"
@@ -43,11 +44,11 @@ OpDef merged(std::string_view name, PopartFn popart, bool observable = false) {
 
 std::vector<OpDef> merged_ops() {
   return {
-      merged("multi_replicated_all_reduce", popart_multi_all_reduce),
+      merged(kMultiAllReduce, popart_multi_all_reduce),
       // The reference has no rule for these two, whatever their groups are.
-      merged("multi_replicated_all_gather", and_of_inputs),
-      merged("multi_replicated_reduce_scatter", and_of_inputs),
-      merged("multi_exchange", popart_multi_exchange, true),
+      merged(kMultiAllGather, and_of_inputs),
+      merged(kMultiReduceScatter, and_of_inputs),
+      merged(kMultiExchange, popart_multi_exchange, true),
   };
 }
 

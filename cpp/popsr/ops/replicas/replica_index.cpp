@@ -1,7 +1,8 @@
-// Which replica runs: the root of what differs between replicas without any data.
+// The index of the running replica: the source of differences between replicas without any data.
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/rules.h"
@@ -9,21 +10,20 @@
 namespace popsr {
 namespace {
 
+enum class IndexOf : std::uint8_t { kMember, kGroup };
+constexpr Choice<IndexOf> kIndices[] = {{"index", IndexOf::kMember}, {"group", IndexOf::kGroup}};
+constexpr ChoiceAttr<IndexOf> kWhat{"what", kIndices};
+
 /// The replica's index in its group, or the number of its group.
 std::int64_t index_of(const Op& op, const ReplicaGrouping& group, Replica replica) {
-  return op.attr<std::string>("what") == "group" ? group.assignment()[replica]
-                                                 : group.index_in_group(replica);
+  return op.get(kWhat) == IndexOf::kGroup ? group.assignment()[replica] : group.index_in_group(replica);
 }
 
 std::vector<OutputDef> infer_replica_index(const InferContext& context) {
   checked_group_size(context);
-  const auto& what = context.op.attr<std::string>("what");
-  if (what != "index" && what != "group") {
-    raise<AttributeValueError>("{}: unknown what, got '{}', expected index or group", context.name(), what);
-  }
-  const auto dtype = context.op.attr<DType>("dtype");
+  const DType dtype = context.get(kDType);
   if (dtype != DType::kInt32 && dtype != DType::kUInt32) {
-    raise<DTypeError>("{}: dtype is no index, got {}, expected int32 or uint32", context.name(),
+    raise<DTypeError>("{}: dtype is not an index type, got {}, expected int32 or uint32", context.name(),
                       info(dtype).name);
   }
   return {{{dtype, {}}}};
@@ -39,7 +39,7 @@ PartitionId replica_index_rule(const RuleContext& context, std::size_t) {
     }
     return result;
   };
-  return of_group_keys(context, keys, context.op.attr<std::string>("what") == "group" ? 1 : 0);
+  return of_group_keys(context, keys, context.op.get(kWhat) == IndexOf::kGroup ? 1 : 0);
 }
 
 ExchangeKernel replica_index(const ExchangeSpec& spec) {
@@ -61,9 +61,7 @@ ExchangeKernel replica_index(const ExchangeSpec& spec) {
 
 std::vector<OpDef> replica_index_ops() {
   return {{.name = "replica_index",
-           .attrs = {optional("group", AttrType::kGrouping),
-                     optional("what", AttrType::kString, std::string("index")),
-                     optional("dtype", AttrType::kDType, DType::kUInt32)},
+           .attrs = {optional(kGroup), optional(kWhat, IndexOf::kMember), optional(kDType, DType::kUInt32)},
            .infer = infer_replica_index,
            .kernel = {.exchange = replica_index},
            .replicas = {.partition = replica_index_rule, .says = "the index itself"}}};

@@ -5,10 +5,11 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
-#include "popsr/ops/replicas/kernels.h"
 
 namespace popsr {
 namespace {
+
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// key(r) = (part[r], index of r in its group).
 std::vector<std::uint64_t> with_index(const ReplicaGrouping& group, std::vector<std::uint64_t> part) {
@@ -22,13 +23,13 @@ std::vector<std::uint64_t> with_index(const ReplicaGrouping& group, std::vector<
 }  // namespace
 
 std::int64_t group_size_of(const Ir& ir, const Op& op) {
-  const Attribute& group = op.attribute("group");
+  const Attribute& group = op.attribute(kGroup.name);
   return std::holds_alternative<ReplicaGrouping>(group) ? std::get<ReplicaGrouping>(group).group_size()
                                                         : ir.replication();
 }
 
 std::int64_t checked_group_size(const InferContext& context) {
-  const Attribute& attribute = context.op.attribute("group");
+  const Attribute& attribute = context.op.attribute(kGroup.name);
   if (const auto* group = std::get_if<ReplicaGrouping>(&attribute)) {
     if (group->replicas() != context.ir.replication()) {
       raise<ReplicaError>("{}: group is of other replicas, got {} replicas, expected {}", context.name(),
@@ -39,8 +40,8 @@ std::int64_t checked_group_size(const InferContext& context) {
 }
 
 void check_reduction(const InferContext& context) {
-  const auto& name = context.op.attr<std::string>("op");
-  const CollectiveOp op = collective_op_from_name(context.name(), name);
+  const CollectiveOp op = context.get(kReduction);
+  const std::string_view name = kReduction.name_of(op);
   const DType dtype = context.type(0).dtype;
   if (op == CollectiveOp::kAnd || op == CollectiveOp::kOr) {
     if (!is_float(dtype)) return;
@@ -92,7 +93,7 @@ std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
 }
 
 PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter) {
-  const Attribute& attribute = context.op.attribute("group");
+  const Attribute& attribute = context.op.attribute(kGroup.name);
   const auto* group = std::get_if<ReplicaGrouping>(&attribute);
   const PartitionId in = context.inputs.empty() ? context.table.top() : context.inputs[0];
   const RuleKey key{.rule = reinterpret_cast<std::uintptr_t>(keys),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "popsr/ir/op_def.h"
+#include "popsr/ops/replicas/merged.h"
 
 namespace popsr {
 
@@ -12,7 +13,8 @@ std::int64_t group_size_of(const Ir& ir, const Op& op);
 
 /// Size of the groups; ReplicaError when the grouping is of another number of replicas.
 std::int64_t checked_group_size(const InferContext& context);
-/// Checks the reduction "op" and the dtype of input 0: and / or take bool and integers, the others numbers.
+/// DTypeError unless the reduction takes the dtype of input 0: and / or take bool and integers, the others
+/// numbers.
 void check_reduction(const InferContext& context);
 
 /// The partition of replicas of equal key that execute together.
@@ -48,13 +50,14 @@ bool popart_all_members(const PopartContext& context, std::size_t output);
 bool popart_scatter(const PopartContext& context, std::size_t output);
 
 /// Collectives that give every member the same function of all members' values.
-constexpr ReplicaAspect all_members(Collective collective) {
+constexpr ReplicaAspect all_members(Collective collective, std::string_view merged = {}) {
   return {.partition = all_members_rule,
           .says = "equal in a group, and in groups whose members agree in order",
           .witness = members_witness,
           .popart = popart_all_members,
           .collective = collective,
-          .peers = Peers::kGroup};
+          .peers = Peers::kGroup,
+          .merged = merged};
 }
 /// Collectives that give member k part k of a function of all members' values.
 inline constexpr ReplicaAspect kScatter{.partition = scatter_rule,
@@ -66,7 +69,8 @@ inline constexpr ReplicaAspect kReduceScatter{.partition = kScatter.partition,
                                               .witness = kScatter.witness,
                                               .popart = popart_scatter,
                                               .collective = Collective::kReduce,
-                                              .peers = kScatter.peers};
+                                              .peers = kScatter.peers,
+                                              .merged = kMultiReduceScatter};
 /// Member k takes part k of its own value.
 inline constexpr ReplicaAspect kOwnPart{
     .partition = own_part_rule, .says = "place in the group, and meet of inputs", .witness = own_witness};

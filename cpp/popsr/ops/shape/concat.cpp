@@ -1,5 +1,6 @@
 // concat: several tensors side by side, copied or as one view of all.
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/shape/view_kernels.h"
@@ -8,7 +9,7 @@ namespace popsr {
 namespace {
 
 std::size_t axis_of(const Op& op, std::size_t rank) {
-  return static_cast<std::size_t>(normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), rank));
+  return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), rank));
 }
 
 std::vector<OutputDef> infer_concat(const InferContext& context) {
@@ -52,18 +53,17 @@ std::vector<ViewPart> concat_parts(const Ir& ir, const Op& op) {
 
 BlockKernel eval_concat(const EvalSpec& spec) { return join_kernel(spec, concat_parts(spec.ir, spec.op)); }
 
-void concat_grad(GradContext& g) {
-  const auto axis = static_cast<std::int64_t>(axis_of(g.op(), g.out_type(0).shape.size()));
-  std::int64_t at = 0;
-  for (std::size_t i = 0; i < g.op().inputs.size(); ++i) {
-    const std::int64_t end = at + g.in_type(i).shape[static_cast<std::size_t>(axis)];
-    if (differentiates(g, i)) {
-      using Ints = std::vector<std::int64_t>;
-      g.set(i, g.emit("slice", {g.cotangent(0)},
-                      {{"start", Ints{at}}, {"stop", Ints{end}}, {"step", Ints{1}}, {"axis", Ints{axis}}}));
-    }
-    at = end;
-  }
+/// The part of dy that lies where input i does.
+GradValue concat_grad(Grad& g, std::size_t i) {
+  using Ints = std::vector<std::int64_t>;
+  const std::size_t axis = axis_of(g.op(), g.out_type(0).shape.size());
+  std::int64_t start = 0;
+  for (std::size_t before = 0; before < i; ++before) start += g.in_type(before).shape[axis];
+  return g.call("slice", {g.dy()},
+                {{"start", Ints{start}},
+                 {"stop", Ints{start + g.in_type(i).shape[axis]}},
+                 {"step", Ints{1}},
+                 {"axis", Ints{static_cast<std::int64_t>(axis)}}});
 }
 
 }  // namespace
@@ -71,10 +71,10 @@ void concat_grad(GradContext& g) {
 std::vector<OpDef> concat_ops() {
   OpDef concat{.name = "concat",
                .inputs = {{.name = "ts", .variadic = true}},
-               .attrs = {optional("axis", AttrType::kInt, std::int64_t{0})},
+               .attrs = {optional(kAxis, 0)},
                .infer = infer_concat,
                .kernel = {.eval = eval_concat},
-               .grad = {.rule = concat_grad}};
+               .grad = {.each = concat_grad}};
   OpDef view = concat;
   view.name = "concat_";
   view.kernel.eval = eval_view;

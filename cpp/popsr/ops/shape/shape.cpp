@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/strided.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
@@ -19,6 +21,13 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
+constexpr Attr<Ints> kPermutation{"permutation"};
+constexpr Attr<Ints> kAxes{"axes"};
+constexpr Attr<Ints> kStart{"start"};
+constexpr Attr<Ints> kStop{"stop"};
+constexpr Attr<Ints> kStep{"step"};
+constexpr Attr<Ints> kSliceAxes{"axis"};
+
 std::vector<OutputDef> reshaped(const InferContext& context, Shape shape) {
   return {{{context.type(0).dtype, std::move(shape)}, {}}};
 }
@@ -27,16 +36,14 @@ BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 
 std::vector<ViewPart> same_order(const Ir&, const Op&) { return {{.same_order = true}}; }
 
-void reshape_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.emit("reshape", {g.cotangent(0)}, {{"shape", g.in_type(0).shape}}));
-}
+GradValue reshape_grad(Grad& g) { return g.reshape(g.dy(), g.in_type(0).shape); }
 
 // ---- transpose
 
 /// The permutation with negative values counted from the end; without one, all dimensions reversed.
 Ints permutation_of(const Op& op, std::size_t rank) {
   const std::string_view name = op.def->name;
-  auto permutation = op.optional_attr<Ints>("permutation");
+  auto permutation = op.find(kPermutation);
   if (!permutation) {
     permutation.emplace(rank);
     std::iota(permutation->rbegin(), permutation->rend(), 0);
@@ -81,14 +88,13 @@ std::vector<ViewPart> transpose_part(const Ir& ir, const Op& op) {
   return {std::move(part)};
 }
 
-void transpose_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
+GradValue transpose_grad(Grad& g) {
   const Ints permutation = permutation_of(g.op(), g.in_type(0).shape.size());
   Ints inverse(permutation.size());
   for (std::size_t d = 0; d < permutation.size(); ++d) {
     inverse[static_cast<std::size_t>(permutation[d])] = static_cast<std::int64_t>(d);
   }
-  g.set(0, g.emit("transpose", {g.cotangent(0)}, {{"permutation", inverse}}));
+  return g.call("transpose", {g.dy()}, {kPermutation(inverse)});
 }
 
 // ---- reshape, flatten, squeeze
@@ -110,7 +116,7 @@ std::int64_t known_elements(const InferContext& context, const Shape& shape) {
 }
 
 std::vector<OutputDef> infer_reshape(const InferContext& context) {
-  Shape shape = context.op.attr<Ints>("shape");
+  Shape shape = context.get(kShape);
   const std::int64_t known = known_elements(context, shape);
   const std::int64_t elements = num_elements(context.type(0).shape);
   const auto inferred = std::ranges::find(shape, -1);
@@ -133,7 +139,7 @@ std::vector<OutputDef> infer_flatten(const InferContext& context) {
 
 std::vector<OutputDef> infer_squeeze(const InferContext& context) {
   const Shape& from = context.type(0).shape;
-  const auto given = context.op.optional_attr<Ints>("axes");
+  const auto given = context.find(kAxes);
   const Ints axes = normalize_axes(context.name(), given.value_or(Ints{}), from.size());
   Shape to;
   for (std::size_t d = 0; d < from.size(); ++d) {
@@ -174,8 +180,7 @@ struct SliceLists {
 
 SliceLists slice_lists(const Op& op) {
   const std::string_view name = op.def->name;
-  const std::array lists = {op.optional_attr<Ints>("start"), op.optional_attr<Ints>("stop"),
-                            op.optional_attr<Ints>("step"), op.optional_attr<Ints>("axis")};
+  const std::array lists = {op.find(kStart), op.find(kStop), op.find(kStep), op.find(kSliceAxes)};
   const auto given = std::ranges::find_if(lists, [](const auto& list) { return list.has_value(); });
   const std::size_t size = given == lists.end() ? 0 : (*given)->size();
   for (const auto& list : lists) {
@@ -238,16 +243,14 @@ BlockKernel eval_slice(const EvalSpec& spec) {
   return gather_kernel(spec, slice_view(spec.op, spec.inputs[0]->shape));
 }
 
-void slice_grad(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(0).shape}};
-  for (const char* const name : {"start", "stop", "step", "axis"})
-    attrs.emplace_back(name, g.op().attribute(name));
-  g.set(0, g.emit("slice_grad", {g.cotangent(0)}, std::move(attrs)));
+GradValue slice_grad(Grad& g) {
+  return g.call(
+      "slice_grad", {g.dy()},
+      {kShape(g.in_type(0).shape), g.same(kStart), g.same(kStop), g.same(kStep), g.same(kSliceAxes)});
 }
 
 std::vector<OutputDef> infer_slice_grad(const InferContext& context) {
-  return reshaped(context, context.op.attr<Ints>("shape"));
+  return reshaped(context, context.get(kShape));
 }
 
 BlockKernel eval_slice_grad(const EvalSpec& spec) {
@@ -257,7 +260,7 @@ BlockKernel eval_slice_grad(const EvalSpec& spec) {
 // ---- broadcast_to: undoes a sum over axes
 
 std::vector<OutputDef> infer_broadcast_to(const InferContext& context) {
-  const Shape& shape = context.op.attr<Ints>("shape");
+  const Shape& shape = context.get(kShape);
   if (broadcast_shapes(context.name(), context.type(0).shape, shape) != shape) {
     raise<ShapeError>("{}: shape is too small, got {} to {}, expected a shape it broadcasts to",
                       context.name(), describe(context, 0), to_string(shape));
@@ -270,24 +273,22 @@ BlockKernel eval_broadcast_to(const EvalSpec& spec) {
   return gather_kernel(spec, {.shape = shape, .strides = broadcast_strides(spec.inputs[0]->shape, shape)});
 }
 
-void broadcast_to_grad(GradContext& g) {
-  if (differentiates(g, 0)) g.set(0, g.sum_to(g.cotangent(0), g.in_type(0).shape));
-}
+GradValue broadcast_to_grad(Grad& g) { return g.sum_to_input(0, g.dy()); }
 
 /// Absent lists mean the whole extent (start, stop), 1 (step) and 0, 1, ... (axis). One absent bound inside a
 /// list is written as the least or greatest integer, which is clamped.
 std::vector<OpDef> slice_ops() {
-  const std::vector<AttrDef> lists = {optional("start", AttrType::kInts), optional("stop", AttrType::kInts),
-                                      optional("step", AttrType::kInts), optional("axis", AttrType::kInts)};
+  const std::vector<AttrDef> lists = {optional(kStart), optional(kStop), optional(kStep),
+                                      optional(kSliceAxes)};
   std::vector<AttrDef> with_shape = lists;
-  with_shape.push_back(required("shape", AttrType::kInts));
+  with_shape.push_back(required(kShape));
   return {
       {.name = "slice",
        .inputs = {{"t"}},
        .attrs = lists,
        .infer = infer_slice,
        .kernel = {.eval = eval_slice},
-       .grad = {.rule = slice_grad}},
+       .grad = per_input({slice_grad})},
       {.name = "slice_",
        .inputs = {{"t"}},
        .attrs = lists,
@@ -309,13 +310,13 @@ std::vector<OpDef> view_ops() {
   return {
       {.name = "transpose_",
        .inputs = {{"t"}},
-       .attrs = {optional("permutation", AttrType::kInts)},
+       .attrs = {optional(kPermutation)},
        .infer = infer_transpose,
        .kernel = {.eval = eval_view},
        .memory = {.view = transpose_part, .write_back = write_back_view}},
       {.name = "reshape_",
        .inputs = {{"t"}},
-       .attrs = {required("shape", AttrType::kInts)},
+       .attrs = {required(kShape)},
        .infer = infer_reshape,
        .kernel = {.eval = eval_view},
        .memory = {.view = same_order, .write_back = write_back_view}},
@@ -343,36 +344,36 @@ std::vector<OpDef> shape_ops() {
   std::vector<OpDef> ops = {
       {.name = "transpose",
        .inputs = {{"t"}},
-       .attrs = {optional("permutation", AttrType::kInts)},
+       .attrs = {optional(kPermutation)},
        .infer = infer_transpose,
        .kernel = {.eval = eval_transpose},
-       .grad = {.rule = transpose_grad}},
+       .grad = per_input({transpose_grad})},
       {.name = "reshape",
        .inputs = {{"t"}},
-       .attrs = {required("shape", AttrType::kInts)},
+       .attrs = {required(kShape)},
        .infer = infer_reshape,
        .kernel = {.eval = eval_copy},
-       .grad = {.rule = reshape_grad},
+       .grad = per_input({reshape_grad}),
        .memory = {.same_bytes = true}},
       {.name = "flatten",
        .inputs = {{"t"}},
        .infer = infer_flatten,
        .kernel = {.eval = eval_copy},
-       .grad = {.rule = reshape_grad},
+       .grad = per_input({reshape_grad}),
        .memory = {.same_bytes = true}},
       {.name = "squeeze",
        .inputs = {{"t"}},
-       .attrs = {optional("axes", AttrType::kInts)},
+       .attrs = {optional(kAxes)},
        .infer = infer_squeeze,
        .kernel = {.eval = eval_copy},
-       .grad = {.rule = reshape_grad},
+       .grad = per_input({reshape_grad}),
        .memory = {.same_bytes = true}},
       {.name = "broadcast_to",
        .inputs = {{"t"}},
-       .attrs = {required("shape", AttrType::kInts)},
+       .attrs = {required(kShape)},
        .infer = infer_broadcast_to,
        .kernel = {.eval = eval_broadcast_to},
-       .grad = {.rule = broadcast_to_grad},
+       .grad = per_input({broadcast_to_grad}),
        .program = {.internal = true}},
   };
   for (OpDef& op : slice_ops()) ops.push_back(std::move(op));

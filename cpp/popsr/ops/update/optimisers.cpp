@@ -20,9 +20,10 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
-constexpr std::size_t kFirst = 0, kSecond = 1, kWeight = 2, kTimeStep = 3, kDecay = 4, kBeta1 = 5;
+constexpr std::size_t kFirst = 0, kSecond = 1, kWeight = 2, kTimeStep = 3;
+constexpr ScalarOperand kDecay{{"weight_decay"}, 4}, kBeta1{{"beta1"}, 5};
 constexpr std::size_t kUpdaterInputs = 8;
 
 bool is_wide(const EvalSpec& spec, std::size_t input) {
@@ -33,11 +34,10 @@ bool has(const EvalSpec& spec, std::size_t input) {
 }
 
 /// args.hi = a kernel of two operands.
-void apply(const TileArgs& args, Ew ew, void* hi, const void* a, const void* b, const double* p = nullptr,
-           void* lo = nullptr) {
+void apply(const TileArgs& args, ElementwiseOp ew, void* hi, const void* a, const void* b,
+           const double* p = nullptr, void* lo = nullptr) {
   const void* const in[] = {a, b};
-  args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)](hi, lo, in,
-                                                                                                 args.n, p);
+  args.kernels.elementwise(ew, args.compute)(hi, lo, in, args.n, p);
 }
 
 using Tile = std::array<std::byte, kTile * sizeof(double)>;
@@ -57,27 +57,27 @@ void update_tile(const TileArgs& args) {
   const void* m = args.in[0];
   const void* v = args.in[1];
   if (args.p[0] != 1.0) {
-    apply(args, Ew::kDiv, first.data(), m, filled(args, number, args.p[0]));
+    apply(args, ElementwiseOp::kDiv, first.data(), m, filled(args, number, args.p[0]));
     m = first.data();
   }
   if constexpr (kRoot) {
     if (args.p[1] != 1.0) {
-      apply(args, Ew::kDiv, second.data(), v, filled(args, number, args.p[1]));
+      apply(args, ElementwiseOp::kDiv, second.data(), v, filled(args, number, args.p[1]));
       v = second.data();
     }
-    apply(args, Ew::kSqrt, second.data(), v, nullptr);
+    apply(args, ElementwiseOp::kSqrt, second.data(), v, nullptr);
     v = second.data();
   }
-  apply(args, Ew::kAdd, second.data(), v, filled(args, number, args.p[2]));
-  if (args.in.size() < 3) return apply(args, Ew::kDiv, args.hi, m, second.data());
-  apply(args, Ew::kDiv, first.data(), m, second.data());
+  apply(args, ElementwiseOp::kAdd, second.data(), v, filled(args, number, args.p[2]));
+  if (args.in.size() < 3) return apply(args, ElementwiseOp::kDiv, args.hi, m, second.data());
+  apply(args, ElementwiseOp::kDiv, first.data(), m, second.data());
   const double factors[] = {1.0, args.p[3]};
-  apply(args, Ew::kScaledAdd, args.hi, first.data(), args.in[2], factors, args.lo);
+  apply(args, ElementwiseOp::kScaledAdd, args.hi, first.data(), args.in[2], factors, args.lo);
 }
 
 void count_tile(const TileArgs& args) {
   alignas(64) Tile one;
-  apply(args, Ew::kAdd, args.hi, args.in[0], filled(args, one, 1.0));
+  apply(args, ElementwiseOp::kAdd, args.hi, args.in[0], filled(args, one, 1.0));
 }
 
 /// beta^t: by squaring in float64 from the highest bit of a whole t down; other t by the kernel for powers.
@@ -93,8 +93,7 @@ double power(const kernels::KernelTable& kernels, double beta, double t) {
   }
   double result = 0;
   const void* const in[] = {&beta, &t};
-  kernels.elementwise[static_cast<std::size_t>(Ew::kPow)][static_cast<std::size_t>(Compute::kF64)](
-      &result, nullptr, in, 1, nullptr);
+  kernels.elementwise(ElementwiseOp::kPow, Compute::kF64)(&result, nullptr, in, 1, nullptr);
   return result;
 }
 
@@ -134,8 +133,8 @@ std::function<void(double*)> corrections(const EvalSpec& spec) {
 struct Rule {
   bool adamax = false;
 
-  std::size_t beta2() const { return kBeta1 + 1; }
-  std::size_t epsilon() const { return adamax ? kBeta1 + 1 : kBeta1 + 2; }
+  ScalarOperand beta2() const { return {{"beta2"}, kBeta1.input + 1}; }  ///< Not of adamax.
+  ScalarOperand epsilon() const { return {{"epsilon"}, kBeta1.input + (adamax ? 1 : 2)}; }
 };
 
 std::vector<OutputDef> infer_updater(const InferContext& context, Rule rule) {
@@ -145,14 +144,14 @@ std::vector<OutputDef> infer_updater(const InferContext& context, Rule rule) {
   if (rule.adamax && !counts) {
     raise<AttributeValueError>("{}: time_step is missing, got none, expected a tensor", context.name());
   }
-  check_scalar(context, "weight_decay", kDecay, false);
-  if (!has_weight && may_be_nonzero(context, "weight_decay", kDecay)) {
+  check_scalar(context, kDecay, false);
+  if (!has_weight && may_be_nonzero(context, kDecay)) {
     raise<AttributeValueError>("{}: weight is missing, got a weight_decay, expected the weight that decays",
                                context.name());
   }
-  check_scalar(context, "beta1", kBeta1, counts);
-  if (!rule.adamax) check_scalar(context, "beta2", rule.beta2(), counts);
-  check_scalar(context, "epsilon", rule.epsilon(), true);
+  check_scalar(context, kBeta1, counts);
+  if (!rule.adamax) check_scalar(context, rule.beta2(), counts);
+  check_scalar(context, rule.epsilon(), true);
   std::vector<OutputDef> outputs = {
       {context.type(has_weight ? kWeight : kFirst), common_meta_shape(context)}};
   if (counts) {
@@ -179,10 +178,9 @@ BlockKernel updater_kernel(const EvalSpec& spec, Rule rule) {
                              .work = 16};
   if (has_weight) options.operands.push_back(kWeight);
   if (is_wide(spec, kFirst) || is_wide(spec, kSecond)) options.compute = DType::kFloat64;
-  options.params = {counts ? scalar_param(spec, "beta1", kBeta1, 0.0) : ScalarParam{},
-                    counts && !rule.adamax ? scalar_param(spec, "beta2", rule.beta2(), 0.0) : ScalarParam{},
-                    scalar_param(spec, "epsilon", rule.epsilon(), 0.0),
-                    scalar_param(spec, "weight_decay", kDecay, 0.0)};
+  options.params = {counts ? scalar_param(spec, kBeta1, 0.0) : ScalarParam{},
+                    counts && !rule.adamax ? scalar_param(spec, rule.beta2(), 0.0) : ScalarParam{},
+                    scalar_param(spec, rule.epsilon(), 0.0), scalar_param(spec, kDecay, 0.0)};
   if (counts) options.params.push_back({.input = kTimeStep});
   return elementwise_kernel(spec, rule.adamax ? update_tile<false> : update_tile<true>, std::move(options));
 }
@@ -217,12 +215,13 @@ PartitionId updater_partition(const RuleContext& context, std::size_t output) {
 
 // --- adam_var_update
 
-constexpr std::size_t kSquaredNorm = 2, kSquaredStep = 3, kRate = 4, kMaxNorm = 5;
+constexpr std::size_t kSquaredNorm = 2, kSquaredStep = 3;
+constexpr ScalarOperand kRate{{"learning_rate"}, 4}, kMaxNorm{{"max_weight_norm"}, 5};
 
 std::vector<OutputDef> infer_var_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
-  check_scalar(context, "learning_rate", kRate, true);
-  check_scalar(context, "max_weight_norm", kMaxNorm, false);
+  check_scalar(context, kRate, true);
+  check_scalar(context, kMaxNorm, false);
   for (const std::size_t norm : {kSquaredNorm, kSquaredStep}) {
     if (num_elements(context.type(norm).shape) == 1) continue;
     raise<ShapeError>("{}: {} is not a scalar, got {}, expected one element", context.name(),
@@ -248,24 +247,25 @@ void step_factors(double* p) {
 /// t = t - (rate * ratio) * x.
 BlockKernel eval_var_update(const EvalSpec& spec) {
   const bool wide = info(spec.outputs[0].dtype).compute == DType::kFloat64;
-  const bool bounded = has(spec, kMaxNorm) || spec.op.optional_attr<double>("max_weight_norm").has_value();
+  const bool bounded = has(spec, kMaxNorm.input) || spec.op.find(kMaxNorm.attr).has_value();
   ElementwiseOptions options{.operands = {0, 1},
                              .params = {{.input = kSquaredNorm},
                                         {.input = kSquaredStep},
-                                        scalar_param(spec, "learning_rate", kRate, 0.0),
-                                        scalar_param(spec, "max_weight_norm", kMaxNorm, 0.0)}};
+                                        scalar_param(spec, kRate, 0.0),
+                                        scalar_param(spec, kMaxNorm, 0.0)}};
   if (wide) {
     options.prepare = bounded ? step_factors<double, true> : step_factors<double, false>;
   } else {
     options.prepare = bounded ? step_factors<float, true> : step_factors<float, false>;
   }
-  return elementwise_kernel(spec, Ew::kScaledAdd, std::move(options));
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd, std::move(options));
 }
 
 /// Without a greatest norm the ratio is 1, whatever the norms are.
 PartitionId var_update_partition(const RuleContext& context, std::size_t) {
-  const bool bounded = context.op.inputs.size() > kMaxNorm && context.op.inputs[kMaxNorm] != kNone;
-  const auto bound = context.op.optional_attr<double>("max_weight_norm");
+  const bool bounded =
+      context.op.inputs.size() > kMaxNorm.input && context.op.inputs[kMaxNorm.input] != kNone;
+  const auto bound = context.op.find(kMaxNorm.attr);
   const bool reads_norms = bounded || (bound && *bound != 0.0);
   PartitionId fact = context.exec;
   for (std::size_t i = 0; i < context.inputs.size(); ++i) {
@@ -284,19 +284,19 @@ OpDef updater(std::string_view name, bool adamax) {
       .inputs = {{"acc_first_order", kFloating},
                  {"acc_second_order", kFloating},
                  {.name = "weight", .dtypes = kFloating, .optional = true},
-                 {.name = "time_step", .dtypes = kCounts, .optional = true},
-                 scalar_input("weight_decay"),
-                 scalar_input("beta1"),
-                 scalar_input("beta2"),
-                 scalar_input("epsilon")},
+                 {.name = "time_step", .dtypes = kCounts, .optional = true}},
       .infer = adamax ? infer_updater<true> : infer_updater<false>,
       .kernel = {.eval = adamax ? eval_updater<true> : eval_updater<false>},
       .replicas = {.partition = updater_partition, .says = "meet of inputs; of the step that of time_step"},
       .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
       .numerics = kRoundsOnce};
-  if (adamax) def.inputs.erase(def.inputs.begin() + kBeta1 + 1);
-  for (const InputDef& input : def.inputs) {
-    if (&input >= &def.inputs[kDecay]) def.attrs.push_back(optional(input.name, AttrType::kFloat));
+  const Rule rule{adamax};
+  std::vector<ScalarOperand> scalars = {kDecay, kBeta1};
+  if (!adamax) scalars.push_back(rule.beta2());
+  scalars.push_back(rule.epsilon());
+  for (const ScalarOperand& scalar : scalars) {
+    def.inputs.push_back(scalar_input(scalar));
+    def.attrs.push_back(scalar_attr(scalar));
   }
   return def;
 }
@@ -304,24 +304,23 @@ OpDef updater(std::string_view name, bool adamax) {
 }  // namespace
 
 std::vector<OpDef> optimiser_ops() {
-  return {
-      updater("adam_updater", false),
-      updater("lamb_updater", false),
-      updater("adamax_updater", true),
-      {.name = "adam_var_update",
-       .inputs = {{"t", kFloating},
-                  {"x", kFloating},
-                  {"r1", kFloating},
-                  {"r2", kFloating},
-                  scalar_input("learning_rate"),
-                  scalar_input("max_weight_norm")},
-       .attrs = {optional("learning_rate", AttrType::kFloat), optional("max_weight_norm", AttrType::kFloat)},
-       .infer = infer_var_update,
-       .kernel = {.eval = eval_var_update},
-       .replicas = {.partition = var_update_partition,
-                    .says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
-       .memory = {.effects = {{.input = 0, .output = 0}}},
-       .numerics = kRoundsOnce}};
+  return {updater("adam_updater", false),
+          updater("lamb_updater", false),
+          updater("adamax_updater", true),
+          {.name = "adam_var_update",
+           .inputs = {{"t", kFloating},
+                      {"x", kFloating},
+                      {"r1", kFloating},
+                      {"r2", kFloating},
+                      scalar_input(kRate),
+                      scalar_input(kMaxNorm)},
+           .attrs = {scalar_attr(kRate), scalar_attr(kMaxNorm)},
+           .infer = infer_var_update,
+           .kernel = {.eval = eval_var_update},
+           .replicas = {.partition = var_update_partition,
+                        .says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
+           .memory = {.effects = {{.input = 0, .output = 0}}},
+           .numerics = kRoundsOnce}};
 }
 
 }  // namespace popsr

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
@@ -19,12 +21,13 @@ namespace popsr {
 namespace {
 
 using kernels::Compute;
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
-constexpr std::size_t kValues = 1, kIndices = 2, kFactor = 3;
+constexpr std::size_t kValues = 1, kIndices = 2;
+constexpr ScalarOperand kF{{"f"}, 3};
 
 std::size_t axis_of(const Op& op, const Shape& t) {
-  return static_cast<std::size_t>(normalize_axis(op.def->name, op.attr<std::int64_t>("axis"), t.size()));
+  return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), t.size()));
 }
 
 /// Shape of t with `indices` in place of the axis.
@@ -38,7 +41,7 @@ Shape taken_shape(const Shape& t, std::size_t axis, const Shape& indices) {
 
 /// X is what gather would give, or that with the indices flattened.
 std::vector<OutputDef> infer_sparse(const InferContext& context) {
-  check_scalar(context, "f", kFactor, false);
+  check_scalar(context, kF, false);
   const Shape& t = context.type(0).shape;
   const Shape& indices = context.type(kIndices).shape;
   const std::size_t axis = axis_of(context.op, t);
@@ -83,10 +86,9 @@ class SparseAccumulate {
         dtype_(spec.outputs[0].dtype),
         value_dtype_(spec.inputs[kValues]->dtype),
         compute_(compute_of(dtype_)),
-        add_(spec.kernels
-                 .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(compute_)]),
+        add_(spec.kernels.elementwise(ElementwiseOp::kScaledAdd, compute_)),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
-        factor_(scalar_param(spec, "f", kFactor, 1.0)),
+        factor_(scalar_param(spec, kF, 1.0)),
         factor_dtype_(factor_.input ? spec.inputs[*factor_.input]->dtype : DType::kFloat64),
         copy_(copy_kernel(spec)),
         positions_(spec, kIndices, extent(spec), false),
@@ -103,7 +105,7 @@ class SparseAccumulate {
     copy_(run);
     Meetings meetings;
     for (std::int64_t b = 0; b < run.blocks; ++b) {
-      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(b), count_);
+      if (b == 0 || positions.block_step != 0) meetings.find(positions.of(Block(run, b)), count_);
       block(run, b, meetings);
     }
   }
@@ -166,7 +168,7 @@ class SparseAccumulate {
   const kernels::KernelTable& kernels_;
   DType dtype_, value_dtype_;
   Compute compute_;
-  kernels::EwFn add_;
+  kernels::ElementwiseFn add_;
   bool stochastic_;
   ScalarParam factor_;
   DType factor_dtype_;
@@ -177,12 +179,12 @@ class SparseAccumulate {
 
 /// A constant factor 0 leaves t alone, whatever X holds; indices are not looked at.
 BlockKernel eval_sparse(const EvalSpec& spec) {
-  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  if (is_zero(spec.op, kF)) return copy_kernel(spec);
   return SparseAccumulate(spec);
 }
 
 PartitionId sparse_partition(const RuleContext& context, std::size_t output) {
-  if (is_zero(context.op, "f")) return context.table.meet(context.inputs[0], context.exec);
+  if (is_zero(context.op, kF)) return context.table.meet(context.inputs[0], context.exec);
   return meet_of_inputs(context, output);
 }
 
@@ -193,9 +195,9 @@ std::vector<OpDef> sparse_update_ops() {
            .inputs = {{"t", kNumbers},
                       {"X", kNumbers},
                       {"indices", kIntegers},
-                      scalar_input("f"),
+                      scalar_input(kF),
                       {.name = "W", .optional = true, .influences = false}},
-           .attrs = {optional("axis", AttrType::kInt, std::int64_t{0}), optional("f", AttrType::kFloat)},
+           .attrs = {optional(kAxis, 0), scalar_attr(kF)},
            .infer = infer_sparse,
            .kernel = {.eval = eval_sparse},
            .replicas = {.partition = sparse_partition,

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
@@ -14,9 +15,11 @@
 namespace popsr {
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
-constexpr std::size_t kTensorFactor = 2;  ///< Input of a tensor factor beside t and X.
+constexpr ScalarOperand kF{{"f"}, 2};  ///< Factor of X, or of a moving average.
+constexpr ScalarOperand kStep{{"step"}, 2};
+constexpr ScalarOperand kScaleFactor{{"f"}, 1};  ///< Of accumulator_scale_, which has no X.
 
 std::vector<OutputDef> infer_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
@@ -27,25 +30,24 @@ std::vector<OutputDef> infer_update(const InferContext& context) {
 // -------------------------------------------------------------------------------
 
 std::vector<OutputDef> infer_accumulate(const InferContext& context) {
-  check_scalar(context, "f", kTensorFactor, false);
+  check_scalar(context, kF, false);
   return infer_update(context);
 }
 
 /// t = 1*t + f*X; a product with 1 is exact. A constant 0 leaves t alone, whatever X holds.
 BlockKernel accumulate(const EvalSpec& spec) {
-  if (is_zero(spec.op, "f")) return copy_kernel(spec);
-  return elementwise_kernel(
-      spec, Ew::kScaledAdd,
-      {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, "f", kTensorFactor, 1.0)}});
+  if (is_zero(spec.op, kF)) return copy_kernel(spec);
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
+                            {.operands = {0, 1}, .params = {{.value = 1.0}, scalar_param(spec, kF, 1.0)}});
 }
 
 PartitionId accumulate_partition(const RuleContext& context, std::size_t output) {
-  if (is_zero(context.op, "f")) return context.table.meet(context.inputs[0], context.exec);
+  if (is_zero(context.op, kF)) return context.table.meet(context.inputs[0], context.exec);
   return meet_of_inputs(context, output);
 }
 
 std::vector<OutputDef> infer_accumulate_mean(const InferContext& context) {
-  check_scalar(context, "step", kTensorFactor, true);
+  check_scalar(context, kStep, true);
   return infer_update(context);
 }
 
@@ -66,9 +68,7 @@ Prepare mean_factors(DType dtype) {
 
 /// hi = p[0]*in0 + p[1]*in1; with a factor of 0 in0 counts as zeros, so that infinities and NaNs do not stay.
 void mean(const TileArgs& args) {
-  const auto kernel =
-      args.kernels
-          .elementwise[static_cast<std::size_t>(Ew::kScaledAdd)][static_cast<std::size_t>(args.compute)];
+  const auto kernel = args.kernels.elementwise(ElementwiseOp::kScaledAdd, args.compute);
   alignas(64) static constexpr std::array<std::byte, kTile * sizeof(double)> kZeros = {};
   const void* const terms[] = {args.p[0] == 0 ? kZeros.data() : args.in[0], args.in[1]};
   kernel(args.hi, args.lo, terms, args.n, args.p);
@@ -78,15 +78,15 @@ void mean(const TileArgs& args) {
 BlockKernel accumulate_mean(const EvalSpec& spec) {
   return elementwise_kernel(spec, mean,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "step", kTensorFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, kStep, 0.0)},
                              .prepare = mean_factors(spec.outputs[0].dtype),
                              .residual = true});
 }
 
 /// At step 0 t is overwritten, whatever it held.
 ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
-  const bool is_tensor = kTensorFactor < op.inputs.size() && op.inputs[kTensorFactor] != kNone;
-  return {.ignores = is_tensor ? zeros[kTensorFactor] : is_zero(op, "step")};
+  const bool is_tensor = kStep.input < op.inputs.size() && op.inputs[kStep.input] != kNone;
+  return {.ignores = is_tensor ? zeros[kStep.input] : is_zero(op, kStep)};
 }
 
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
@@ -109,12 +109,11 @@ std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, 
 }
 
 std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
-  if (is_zero(spec.op, "f")) return std::nullopt;
-  return accumulate_into(spec, scalar_param(spec, "f", kTensorFactor, 1.0), nullptr);
+  if (is_zero(spec.op, kF)) return std::nullopt;
+  return accumulate_into(spec, scalar_param(spec, kF, 1.0), nullptr);
 }
 std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, "step", kTensorFactor, 0.0),
-                         mean_factors(spec.outputs[0].dtype), true);
+  return accumulate_into(spec, scalar_param(spec, kStep, 0.0), mean_factors(spec.outputs[0].dtype), true);
 }
 
 // --- squares and moving averages
@@ -123,27 +122,25 @@ std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
 /// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
 void add_square(const TileArgs& args) {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> square;
-  const auto kernel = [&args](Ew ew) {
-    return args.kernels.elementwise[static_cast<std::size_t>(ew)][static_cast<std::size_t>(args.compute)];
-  };
+  const auto kernel = [&args](ElementwiseOp ew) { return args.kernels.elementwise(ew, args.compute); };
   const void* const twice[] = {args.in[1], args.in[1]};
-  kernel(Ew::kMul)(square.data(), nullptr, twice, args.n, nullptr);
+  kernel(ElementwiseOp::kMul)(square.data(), nullptr, twice, args.n, nullptr);
   const void* const terms[] = {args.in[0], square.data()};
-  kernel(Ew::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
+  kernel(ElementwiseOp::kScaledAdd)(args.hi, args.lo, terms, args.n, args.p);
 }
 
 /// t = t + f*X^2. A constant 0 leaves t alone, whatever X holds.
 BlockKernel accumulate_square(const EvalSpec& spec) {
-  if (is_zero(spec.op, "f")) return copy_kernel(spec);
+  if (is_zero(spec.op, kF)) return copy_kernel(spec);
   return elementwise_kernel(spec, add_square,
                             {.operands = {0, 1},
-                             .params = {{.value = 1.0}, scalar_param(spec, "f", kTensorFactor, 1.0)},
+                             .params = {{.value = 1.0}, scalar_param(spec, kF, 1.0)},
                              .residual = true,
                              .work = 2});
 }
 
 std::vector<OutputDef> infer_moving_average(const InferContext& context) {
-  check_scalar(context, "f", kTensorFactor, true);
+  check_scalar(context, kF, true);
   return infer_update(context);
 }
 
@@ -162,22 +159,21 @@ Prepare average_factors(DType dtype) {
 
 /// t = f*t + (1-f)*X.
 BlockKernel moving_average(const EvalSpec& spec) {
-  return elementwise_kernel(spec, Ew::kScaledAdd,
+  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "f", kTensorFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, kF, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype)});
 }
 
 std::optional<FoldSink> moving_average_sink(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, "f", kTensorFactor, 0.0),
-                         average_factors(spec.outputs[0].dtype));
+  return accumulate_into(spec, scalar_param(spec, kF, 0.0), average_factors(spec.outputs[0].dtype));
 }
 
 /// t = f*t + (1-f)*X^2.
 BlockKernel moving_average_square(const EvalSpec& spec) {
   return elementwise_kernel(spec, add_square,
                             {.operands = {0, 1},
-                             .params = {{.value = 0.0}, scalar_param(spec, "f", kTensorFactor, 0.0)},
+                             .params = {{.value = 0.0}, scalar_param(spec, kF, 0.0)},
                              .prepare = average_factors(spec.outputs[0].dtype),
                              .residual = true,
                              .work = 2});
@@ -187,7 +183,7 @@ BlockKernel moving_average_square(const EvalSpec& spec) {
 // -----------------------------------------------------------------------
 
 std::vector<OutputDef> infer_scale(const InferContext& context) {
-  check_scalar(context, "f", 1, true);
+  check_scalar(context, kScaleFactor, true);
   return {{context.type(0), context.tensor(0).meta_shape}};
 }
 
@@ -203,16 +199,18 @@ BlockKernel fill_zeros(const EvalSpec& spec) {
 
 /// t = f*t. A constant 0 writes zeros, which clears NaN and infinity.
 BlockKernel accumulator_scale(const EvalSpec& spec) {
-  if (is_zero(spec.op, "f")) return fill_zeros(spec);
-  return elementwise_kernel(spec, Ew::kScale, {.operands = {0}, .params = {scalar_param(spec, "f", 1, 1.0)}});
+  if (is_zero(spec.op, kScaleFactor)) return fill_zeros(spec);
+  return elementwise_kernel(spec, ElementwiseOp::kScale,
+                            {.operands = {0}, .params = {scalar_param(spec, kScaleFactor, 1.0)}});
 }
 
 PartitionId scale_partition(const RuleContext& context, std::size_t output) {
-  return is_zero(context.op, "f") ? equal_everywhere(context, output) : meet_of_inputs(context, output);
+  return is_zero(context.op, kScaleFactor) ? equal_everywhere(context, output)
+                                           : meet_of_inputs(context, output);
 }
 
 ZeroFacts scale_zeros(const Op& op, const std::vector<bool>&) {
-  return {.clears = is_zero(op, "f"), .ignores = is_zero(op, "f")};
+  return {.clears = is_zero(op, kScaleFactor), .ignores = is_zero(op, kScaleFactor)};
 }
 
 ZeroFacts always_zeros(const Op&, const std::vector<bool>&) { return {.clears = true, .ignores = true}; }
@@ -244,8 +242,8 @@ std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
 std::vector<OpDef> var_update_ops() {
   return {
       {.name = "accumulate_",
-       .inputs = {target(), source(), scalar_input("f")},
-       .attrs = {optional("f", AttrType::kFloat)},
+       .inputs = {target(), source(), scalar_input(kF)},
+       .attrs = {scalar_attr(kF)},
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate, .sink = accumulate_sink},
        .replicas = {.partition = accumulate_partition,
@@ -253,8 +251,8 @@ std::vector<OpDef> var_update_ops() {
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_square_",
-       .inputs = {target(), source(), scalar_input("f")},
-       .attrs = {optional("f", AttrType::kFloat)},
+       .inputs = {target(), source(), scalar_input(kF)},
+       .attrs = {scalar_attr(kF)},
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate_square},
        .replicas = {.partition = accumulate_partition,
@@ -262,29 +260,29 @@ std::vector<OpDef> var_update_ops() {
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_moving_average_",
-       .inputs = {target(kFloating), source(), scalar_input("f")},
-       .attrs = {optional("f", AttrType::kFloat)},
+       .inputs = {target(kFloating), source(), scalar_input(kF)},
+       .attrs = {scalar_attr(kF)},
        .infer = infer_moving_average,
        .kernel = {.eval = moving_average, .sink = moving_average_sink},
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_moving_average_square_",
-       .inputs = {target(kFloating), source(), scalar_input("f")},
-       .attrs = {optional("f", AttrType::kFloat)},
+       .inputs = {target(kFloating), source(), scalar_input(kF)},
+       .attrs = {scalar_attr(kF)},
        .infer = infer_moving_average,
        .kernel = {.eval = moving_average_square},
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_mean_",
-       .inputs = {target(kFloating), source(), scalar_input("step")},
-       .attrs = {optional("step", AttrType::kFloat)},
+       .inputs = {target(kFloating), source(), scalar_input(kStep)},
+       .attrs = {scalar_attr(kStep)},
        .infer = infer_accumulate_mean,
        .kernel = {.eval = accumulate_mean, .sink = accumulate_mean_sink},
        .memory = {.effects = modifies_t(), .zeros = mean_zeros},
        .numerics = kRoundsOnce},
       {.name = "accumulator_scale_",
-       .inputs = {target(), scalar_input("f")},
-       .attrs = {optional("f", AttrType::kFloat)},
+       .inputs = {target(), scalar_input(kScaleFactor)},
+       .attrs = {scalar_attr(kScaleFactor)},
        .infer = infer_scale,
        .kernel = {.eval = accumulator_scale},
        .replicas = {.partition = scale_partition,

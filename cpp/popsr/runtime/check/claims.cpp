@@ -79,7 +79,7 @@ bool Sampler::next() {
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
   const PartitionTable& table = facts.ir().partitions();
-  for (const Claim& claim : instruction.claims) {
+  for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
     std::vector<Replica> firsts(static_cast<std::size_t>(table.num_blocks(claim.fact)), kNone);
     for (Replica r = 0; r < static_cast<Replica>(table.replicas()); ++r) {

@@ -15,20 +15,9 @@ inline std::uint64_t bits_of(const std::byte* element, std::size_t size) {
   return bits;
 }
 
-/// NaN by its bits: exponent all ones, fraction not zero.
+/// True for the bits of a NaN of a floating dtype.
 inline bool is_nan(std::uint64_t bits, DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return (bits & 0x7fff) > 0x7c00;
-    case DType::kBFloat16:
-      return (bits & 0x7fff) > 0x7f80;
-    case DType::kFloat32:
-      return (bits & 0x7fffffff) > 0x7f800000;
-    case DType::kFloat64:
-      return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
-    default:
-      return false;
-  }
+  return is_float(dtype) && is_nan(format_of(dtype), bits);
 }
 
 }  // namespace popsr

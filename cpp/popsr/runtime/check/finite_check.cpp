@@ -22,12 +22,6 @@
 namespace popsr {
 namespace {
 
-/// Exponent and what is above infinity: of signed words, as SSE2 compares these.
-template <class Word>
-struct WordLimit {
-  Word magnitude, infinity;
-};
-
 template <class Word>
 Word word_at(const std::byte* data, std::int64_t i) {
   Word word;
@@ -35,12 +29,14 @@ Word word_at(const std::byte* data, std::int64_t i) {
   return word;
 }
 
+/// The first element whose code is above the greatest finite one, as signed words, which SSE2 compares.
 template <class Word>
-std::optional<std::int64_t> first_above(const std::byte* data, std::int64_t n, WordLimit<Word> limit) {
+std::optional<std::int64_t> first_above(const std::byte* data, std::int64_t n,
+                                        const FloatFormatInfo& format) {
   constexpr std::int64_t kChunk = 4096;
-  const auto above = [&](std::int64_t i) {
-    return (word_at<Word>(data, i) & limit.magnitude) >= limit.infinity;
-  };
+  const auto code_bits = static_cast<Word>(format.sign_bit - 1);
+  const auto greatest = static_cast<Word>(format.max_code);
+  const auto above = [&](std::int64_t i) { return (word_at<Word>(data, i) & code_bits) > greatest; };
   for (std::int64_t begin = 0; begin < n; begin += kChunk) {
     const std::int64_t end = std::min(n, begin + kChunk);
     Word found = 0;
@@ -54,7 +50,6 @@ std::optional<std::int64_t> first_above(const std::byte* data, std::int64_t n, W
 
 /// "inf", "-inf" or "nan", of an element that is not finite.
 std::string_view value_text(const std::byte* element, DType dtype) {
-  if (dtype == DType::kFloat8_143 || dtype == DType::kFloat8_152) return "nan";
   const std::size_t size = size_of(dtype);
   const std::uint64_t bits = bits_of(element, size);
   if (is_nan(bits, dtype)) return "nan";
@@ -94,7 +89,7 @@ bool loads_from_host(const Ir& ir, const Op& op) {
 }
 
 bool makes_values(const Ir& ir, const LoweredOp& op) {
-  if (op.kind != LoweredOp::Kind::kOp || op.op->def->memory.view != nullptr) return false;
+  if (!op.is_single() || op.op->def->memory.view != nullptr) return false;
   const bool undefined = op.op->def->memory.undefined != nullptr && op.op->def->memory.undefined(*op.op);
   return !undefined && !loads_from_host(ir, *op.op);
 }
@@ -102,23 +97,22 @@ bool makes_values(const Ir& ir, const LoweredOp& op) {
 }  // namespace
 
 std::optional<std::int64_t> first_not_finite(const std::byte* data, DType dtype, std::int64_t n) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return first_above<std::int16_t>(data, n, {0x7fff, 0x7c00});
-    case DType::kBFloat16:
-      return first_above<std::int16_t>(data, n, {0x7fff, 0x7f80});
-    case DType::kFloat32:
-      return first_above<std::int32_t>(data, n, {0x7fffffff, 0x7f800000});
-    case DType::kFloat64:
-      return first_above<std::int64_t>(data, n, {0x7fffffffffffffff, 0x7ff0000000000000});
-    case DType::kFloat8_143:
-    case DType::kFloat8_152: {
-      const auto* end = data + n;
-      const auto* found = std::find(data, end, std::byte{0x80});
-      return found == end ? std::nullopt : std::optional<std::int64_t>(found - data);
-    }
+  if (!is_float(dtype)) return std::nullopt;
+  const FloatFormatInfo& format = info(format_of(dtype));
+  if (!format.negative_zero) {  // its one NaN has the bits of -0
+    const auto* const end = data + n;
+    const auto* const found = std::find(data, end, static_cast<std::byte>(format.nan_code));
+    return found == end ? std::nullopt : std::optional<std::int64_t>(found - data);
+  }
+  switch (format.size) {
+    case 1:
+      return first_above<std::int8_t>(data, n, format);
+    case 2:
+      return first_above<std::int16_t>(data, n, format);
+    case 4:
+      return first_above<std::int32_t>(data, n, format);
     default:
-      return std::nullopt;
+      return first_above<std::int64_t>(data, n, format);
   }
 }
 
@@ -185,7 +179,7 @@ std::optional<FiniteCheck::Found> FiniteCheck::find(ActiveReplicas active) const
 
 void check_finite(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
-  const FiniteCheck& check = *instruction.finite;
+  const FiniteCheck& check = *instruction.checks.finite;
   const std::optional<FiniteCheck::Found> found = check.find(active);
   if (!found) return;
   const Ir& ir = facts.ir();

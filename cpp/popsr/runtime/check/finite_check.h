@@ -9,7 +9,7 @@
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/eval.h"
-#include "popsr/runtime/lowering/lowering.h"
+#include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
 

@@ -12,50 +12,38 @@ namespace popsr {
 namespace {
 
 /// The outermost condition that sends one of two replicas another way.
-const Op& parting_conditional(const Branch& innermost, Replica a, Replica b) {
-  const Branch* parting = &innermost;
-  for (const Branch* at = &innermost; at != nullptr; at = at->outer) {
-    if (at->mask[a] != at->mask[b]) parting = at;
+const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Replica b) {
+  const ExecutionMask* diverging = &innermost;
+  for (const ExecutionMask* at = &innermost; at != nullptr; at = at->outer) {
+    if (at->takes[a] != at->takes[b]) diverging = at;
   }
-  return *parting->conditional->op;
+  return *diverging->conditional;
 }
 
-[[noreturn]] void raise_parted(const Ir& ir, const Instruction& exchange, const Branch& branch,
-                               Replica replica) {
-  const Op& conditional = parting_conditional(branch, exchange.leaders[replica], replica);
+[[noreturn]] void raise_diverged(const Ir& ir, const Op& collective, std::span<const Replica> leaders,
+                                 const ExecutionMask& mask, Replica replica) {
+  const Op& conditional = diverging_conditional(mask, leaders[replica], replica);
   std::vector<Replica> group, present;
-  for (Replica r = 0; r < exchange.leaders.size(); ++r) {
-    if (exchange.leaders[r] != exchange.leaders[replica]) continue;
+  for (Replica r = 0; r < leaders.size(); ++r) {
+    if (leaders[r] != leaders[replica]) continue;
     group.push_back(r);
-    if (branch.mask[r] != 0) present.push_back(r);
+    if (mask.takes[r] != 0) present.push_back(r);
   }
   const Tensor& condition = ir.tensor(conditional.inputs[0]);
   raise<ReplicaError>(
       "{}: replicas of one group disagree about taking part, got {} of group {{{}}} at {} because of "
-      "condition '{}' "
-      "at {}, expected all or none",
-      exchange.op->def->name, fmt::format("{{{}}}", fmt::join(present, ",")), fmt::join(group, ","),
-      ir.locations().to_string(exchange.op->location), condition.name,
+      "condition '{}' at {}, expected all or none",
+      collective.def->name, fmt::format("{{{}}}", fmt::join(present, ",")), fmt::join(group, ","),
+      ir.locations().to_string(collective.location), condition.name,
       ir.locations().to_string(conditional.location));
 }
 
 }  // namespace
 
-std::array<std::size_t, 2> choose_branches(Instruction& conditional, ActiveReplicas active) {
-  std::array<std::size_t, 2> taken = {};
-  for (Replica r = 0; r < conditional.conditions.size(); ++r) {
-    const bool runs = active(r);
-    const bool holds = runs && *conditional.conditions[r] != std::byte{0};
-    conditional.branches[0][r] = holds ? 1 : 0;
-    conditional.branches[1][r] = runs && !holds ? 1 : 0;
-    taken[holds ? 0 : 1] += runs ? 1 : 0;
-  }
-  return taken;
-}
-
-void check_groups(const Ir& ir, const Instruction& exchange, const Branch& branch) {
-  for (Replica r = 0; r < exchange.leaders.size(); ++r) {
-    if (branch.mask[r] != branch.mask[exchange.leaders[r]]) raise_parted(ir, exchange, branch, r);
+void check_groups(const Ir& ir, const Op& collective, std::span<const Replica> leaders,
+                  const ExecutionMask& mask) {
+  for (Replica r = 0; r < leaders.size(); ++r) {
+    if (mask.takes[r] != mask.takes[leaders[r]]) raise_diverged(ir, collective, leaders, mask, r);
   }
 }
 

@@ -1,32 +1,28 @@
-// Which replicas run what inside conditionals.
+// Masks of the replicas that run inside conditionals.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "popsr/ir/eval.h"
-#include "popsr/runtime/plan/plan.h"
 
 namespace popsr {
 
 /// A branch that is running and that some replica around it does not take.
-struct Branch {
-  const Instruction* conditional = nullptr;
-  const std::uint8_t* mask = nullptr;  ///< By replica.
-  const Branch* outer = nullptr;
+struct ExecutionMask {
+  const Op* conditional = nullptr;
+  const std::uint8_t* takes = nullptr;  ///< By replica.
+  const ExecutionMask* outer = nullptr;
 };
 
-inline ActiveReplicas active_replicas(const Branch* branch) {
-  return branch == nullptr ? ActiveReplicas() : ActiveReplicas(branch->mask);
+inline ActiveReplicas active_replicas(const ExecutionMask* mask) {
+  return mask == nullptr ? ActiveReplicas() : ActiveReplicas(mask->takes);
 }
 
-/// Evaluates the condition on each active replica and fills Instruction::branches; returns how many replicas
-/// take each branch.
-std::array<std::size_t, 2> choose_branches(Instruction& conditional, ActiveReplicas active);
-
-/// The deadlock rule: of each group that exchanges values all members take part or none. Throws ReplicaError
-/// naming the op, the group and the condition that parts it.
-void check_groups(const Ir& ir, const Instruction& exchange, const Branch& branch);
+/// The deadlock rule: of each group that exchanges values all members take part or none. `leaders`: the
+/// smallest replica of each replica's group. Throws ReplicaError naming the op, the group and the condition
+/// in which its members differ.
+void check_groups(const Ir& ir, const Op& collective, std::span<const Replica> leaders,
+                  const ExecutionMask& mask);
 
 }  // namespace popsr

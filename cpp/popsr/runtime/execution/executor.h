@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,12 @@ class Executor {
   /// `check`: the share of instructions whose claims are compared after they ran.
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check);
 
-  /// One run of the program. Noise depends on (seed, step) and the instruction's place only.
+  /// One run of the program. Noise depends on (seed, step) and the instruction's position only.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
   /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
   bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
-  /// Before a run: it is not ended by what called stop() earlier.
+  /// Before a run: an earlier stop() does not end it.
   void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
   /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.
   std::int64_t iterated() const { return iterated_; }
@@ -35,21 +36,17 @@ class Executor {
   const Op* failed() const { return failed_; }
   void forget_failure() { failed_ = nullptr; }
 
- private:
-  void run(std::vector<Instruction>& instructions, HostIo& io);
-  void run_one(const Instruction& instruction, HostIo& io);
-  void run_merged(Instruction& merged, HostIo& io);
-  void check_taking_part(const Instruction& instruction) const;
-  /// Copies what spreads, counts, checks.
-  void finish(Instruction& instruction, HostIo& io);
-  void run_loop_or_op(Instruction& instruction, HostIo& io);
-  void run_kernel(const Instruction& instruction);
-  void run_blocks(const Instruction& instruction, const BoundRun& run, std::int64_t begin, std::int64_t end);
-  void run_exchange(const Instruction& instruction, HostIo& io, ThreadPool& pool);
-  void run_product(const Instruction& instruction, HostIo& io);
-  void run_steps(const Instruction& instruction, std::size_t block);
-  void run_loop(Instruction& instruction, HostIo& io);
-  void run_conditional(Instruction& instruction, HostIo& io);
+  // For the instructions, while they run.
+
+  /// The instructions of a body, in order.
+  void run(std::vector<Instruction>& instructions);
+  /// The instructions of a branch of `conditional`, on the replicas that take it.
+  void run_masked(std::vector<Instruction>& branch, const Op& conditional,
+                  const std::vector<std::uint8_t>& takes);
+  /// After an instruction ran: its copies, counts and checks.
+  void finish(Instruction& instruction);
+  /// Derives the keys of paths path..end-1 for iteration `i` of the loop at `path`.
+  void start_iteration(PathId path, PathId end, std::uint64_t i);
   void report(const Instruction& instruction) {
     if (instruction.iterations == 0) return;
     iterated_ += instruction.iterations;
@@ -61,33 +58,46 @@ class Executor {
       raise_stopped();
     if (timer_.is_time(heavy) && watcher_ != nullptr) watcher_->look();
   }
-  [[noreturn]] void raise_stopped() const;
-  ActiveReplicas active() const { return active_replicas(branch_); }
-  std::int64_t active_blocks(const Instruction& instruction) const;
-  void make_paths(PathId begin, PathId end);
-  void make_keys(Instruction& instruction);
+  /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
+  void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
+  void derive_keys(const Instruction& instruction, NoiseKeys& noise) const;
+  /// keys[b] = the key of replicas[b] under `key`.
+  void derive_keys(kernels::NoiseKey key, std::span<const Replica> replicas,
+                   std::span<kernels::NoiseKey> keys) const;
   kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
+
+  ActiveReplicas active() const { return active_replicas(mask_); }
+  ThreadPool& pool() { return pool_; }
+  ThreadPool& serial() { return serial_; }  ///< For kernels that run beside each other.
+  HostIo& io() { return *io_; }
+
+ private:
+  void run_one(Instruction& instruction);
+  [[noreturn]] void raise_stopped() const;
+  void derive_paths(PathId begin, PathId end);
 
   const PartitionAnalysis& facts_;
   Plan& plan_;
   ThreadPool& pool_;
-  ThreadPool serial_{1};  ///< For kernels that run beside each other.
+  ThreadPool serial_{1};
   const kernels::KernelTable& kernels_;
   Sampler check_;
   std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
   std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
-  const Branch* branch_ = nullptr;            ///< Null while all replicas take part.
   // Of this run.
+  const ExecutionMask* mask_ = nullptr;  ///< Null while all replicas take part.
+  HostIo* io_ = nullptr;
   RunWatcher* watcher_ = nullptr;
   LookTimer timer_;
   std::int64_t iterated_ = 0;
   std::atomic<bool> stopped_{false};
   const Op* failed_ = nullptr;
-  // Operands of a part of a run.
-  std::vector<const std::byte*> in_;
-  std::vector<std::byte*> out_;
-  std::vector<const kernels::NoiseKey*> noise_;
-  std::vector<FoldFactors> factors_;  ///< Of each product of a block.
 };
+
+/// Where stray labels of the instruction are noted; null when its op takes no labels, or the host knows.
+inline StrayLabels* stray_of(const Instruction& instruction) {
+  StrayLabels* const stray = instruction.checks.stray.get();
+  return stray == nullptr || stray->told ? nullptr : stray;
+}
 
 }  // namespace popsr

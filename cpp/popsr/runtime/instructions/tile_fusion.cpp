@@ -9,21 +9,19 @@
 namespace popsr {
 namespace {
 
-// Slices of all members together: stays in a second-level cache.
+// Tiles of all members together: stays in a second-level cache.
 constexpr std::int64_t kStagingBytes = std::int64_t{1} << 19;
-// Of a consumer: what it folds into, the product, and factors.
+// Of a consumer: its target, the product, and factors.
 constexpr std::size_t kMaxInputs = 8;
-
-ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
-  return sink.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
-}
 
 }  // namespace
 
-SliceFold::SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads)
-    : sink_(*op.sink), rows_kernel_(op.product->def->kernel.rows(eval_spec(ir, *op.product, kernels))) {
+TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
+                       const lowered::FusedProduct& fused, int threads)
+    : sink_(fused.sink),
+      rows_kernel_(fused.product->def->kernel.rows(eval_spec(ir, *fused.product, kernels))) {
   POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
-  const TensorType& product = ir.tensor(op.product->outputs[0]).type;
+  const TensorType& product = ir.tensor(fused.product->outputs[0]).type;
   columns_ = product.shape.empty() ? 1 : product.shape.back();
   rows_ = columns_ == 0 ? 0 : num_elements(product.shape) / columns_;
   in_size_ = static_cast<std::ptrdiff_t>(size_of(product.dtype));
@@ -36,8 +34,8 @@ SliceFold::SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const Lo
   for (int i = 0; i < threads; ++i) staging_.emplace_back(static_cast<std::size_t>(row_bytes * step_));
 }
 
-SliceFold::Consumer SliceFold::consumer_of(const Ir& ir, const kernels::KernelTable& kernels,
-                                           const LoweredOp& op, std::int64_t rows) const {
+TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::KernelTable& kernels,
+                                             const LoweredOp& op, std::int64_t rows) const {
   EvalSpec spec = eval_spec(ir, *op.op, kernels);
   const Shape shape = {rows * columns_};
   spec.outputs[0].shape = shape;
@@ -56,27 +54,27 @@ SliceFold::Consumer SliceFold::consumer_of(const Ir& ir, const kernels::KernelTa
   return {nullptr, op.op->def->kernel.exchange(exchange)};
 }
 
-std::size_t SliceFold::staging_bytes() const {
+std::size_t TileFusion::staging_bytes() const {
   std::size_t bytes = 0;
   for (const Slab& slab : staging_) bytes += slab.size();
   return bytes;
 }
 
-void SliceFold::run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io,
-                    ThreadPool& pool) const {
-  const std::int64_t slices = (rows_ + step_ - 1) / step_;
+void TileFusion::run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io,
+                     ThreadPool& pool) const {
+  const std::int64_t tiles = (rows_ + step_ - 1) / step_;
   const int threads = std::min(pool.threads(), static_cast<int>(staging_.size()));
-  const int parts = static_cast<int>(std::min<std::int64_t>(slices, threads));
+  const int parts = static_cast<int>(std::min<std::int64_t>(tiles, threads));
   pool.run(parts, [&](int part) {
     std::byte* staging = staging_[static_cast<std::size_t>(part)].data();
-    for (std::int64_t s = part; s < slices; s += parts) {
-      slice(bound, s * step_, staging, key, io);
+    for (std::int64_t t = part; t < tiles; t += parts) {
+      run_tile(bound, t * step_, staging, key, io);
     }
   });
 }
 
-void SliceFold::slice(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
-                      const kernels::NoiseKey* key, HostIo& io) const {
+void TileFusion::run_tile(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
+                          const kernels::NoiseKey* key, HostIo& io) const {
   const std::int64_t end = std::min(begin + step_, rows_);
   const std::ptrdiff_t member_bytes = (end - begin) * columns_ * in_size_;
   for (std::size_t m = 0; m < bound.lhs.size(); ++m) {

@@ -1,17 +1,17 @@
-// Folds products that cannot fold in registers (narrow types, other reductions): some rows of every member's
-// product are made, rounded as they would be when stored, and handed to the consumer's own kernel while they
-// are in cache.
+// Fusion of products that cannot stay in registers (narrow types, other reductions): some rows of every
+// member's product are made, rounded as they would be when stored, and handed to the consumer's own kernel
+// while they are in cache.
 #pragma once
 
 #include <vector>
 
 #include "popsr/kernels/contract/kernel_table.h"
-#include "popsr/runtime/lowering/lowering.h"
+#include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
 
 namespace popsr {
 
-/// One output block of a folded product.
+/// One output block of a fused product.
 struct BoundProduct {
   std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
   std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
@@ -22,10 +22,11 @@ struct BoundProduct {
       {};  ///< Per member, made before each execution; empty without noise.
 };
 
-class SliceFold {
+class TileFusion {
  public:
-  /// `op` has a sink; staging for `threads` threads is allocated here.
-  SliceFold(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op, int threads);
+  /// `op` takes the product; staging for `threads` threads is allocated here.
+  TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
+             const lowered::FusedProduct& fused, int threads);
 
   /// One output block; `key`: noise of the consumer's output, null when rounded to nearest.
   void run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io, ThreadPool& pool) const;
@@ -33,15 +34,15 @@ class SliceFold {
   std::size_t staging_bytes() const;
 
  private:
-  /// The consumer on slices of one size.
+  /// The consumer on tiles of one size.
   struct Consumer {
     BlockKernel local;
     ExchangeKernel exchange;
   };
   Consumer consumer_of(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
                        std::int64_t rows) const;
-  void slice(const BoundProduct& bound, std::int64_t begin, std::byte* staging, const kernels::NoiseKey* key,
-             HostIo& io) const;
+  void run_tile(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
+                const kernels::NoiseKey* key, HostIo& io) const;
 
   FoldSink sink_;
   RowsKernel rows_kernel_;

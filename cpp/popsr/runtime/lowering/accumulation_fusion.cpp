@@ -10,27 +10,20 @@
 namespace popsr {
 namespace {
 
-/// Calls visit(id, is_written) for each operand of the instruction and of its bodies; some are kNone.
+/// Calls visit(id, is_written) for each operand of the op and in its bodies.
 template <class Visit>
 void for_each_access(const LoweredOp& op, const Visit& visit) {
-  for (const BufferId id : op.in) visit(id, false);
-  for (const BufferId id : op.out) visit(id, true);
-  visit(op.lhs, false);
-  visit(op.rhs, false);
-  for (const FoldStep& step : op.steps) {
-    for (const BufferId id : step.in) visit(id, false);
-    visit(step.lhs, false);
-    visit(step.rhs, false);
-  }
-  for (const LoweredOp& inner : op.body) for_each_access(inner, visit);
-  for (const LoweredOp& inner : op.else_body) for_each_access(inner, visit);
+  for_each_operand(op, visit);
+  for_each_body(op, [&visit](const std::vector<LoweredOp>& body) {
+    for (const LoweredOp& inner : body) for_each_access(inner, visit);
+  });
 }
 
-/// One list of instructions.
-class StepFolder {
+/// One list of ops.
+class AccumulationFuser {
  public:
-  StepFolder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
-             std::vector<LoweredOp>& ops)
+  AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
+                    std::vector<LoweredOp>& ops)
       : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), ops_(ops), dead_(ops.size(), false) {}
 
   void run() {
@@ -58,25 +51,27 @@ class StepFolder {
     std::size_t bytes = 0;  ///< Of the products' operands, which live until the last.
   };
 
-  /// A product that is folded into an accumulator, in registers, on all replicas.
-  bool is_step(const LoweredOp& op) const {
-    if (op.kind != LoweredOp::Kind::kOp || !op.sink || !op.sink->target || !op.sink->in_registers)
-      return false;
-    if (op.exec || op.out.size() != 1) return false;
-    const BufferId target = op.out[0];
-    if (op.in[*op.sink->target] != target || std::ranges::count(op.in, target) != 1) return false;
-    if (op.lhs == target || op.rhs == target) return false;
-    return op.product->def->kernel.product &&
-           op.product->def->kernel.product(eval_spec(ir_, *op.product, kernels_));
+  static const lowered::FusedProduct& product_of(const LoweredOp& op) {
+    return *op.as<lowered::FusedProduct>();
   }
 
-  /// Does instruction i reduce the target of an open chain, at no more products than before, while nobody
-  /// else reads what it reduces?
+  /// True for a product that is fused into an accumulator, in registers, on all replicas.
+  bool is_step(const LoweredOp& op) const {
+    const auto* const fused = op.as<lowered::FusedProduct>();
+    if (fused == nullptr || !fused->sink.target || !fused->sink.in_registers) return false;
+    if (op.exec || op.out.size() != 1) return false;
+    const BufferId target = op.out[0];
+    if (op.in[*fused->sink.target] != target || std::ranges::count(op.in, target) != 1) return false;
+    if (fused->lhs == target || fused->rhs == target) return false;
+    const Op& product = *fused->product;
+    return product.def->kernel.product && product.def->kernel.product(eval_spec(ir_, product, kernels_));
+  }
+
+  /// True if op i reduces the target of an open chain, at no more products than before, while no other op
+  /// reads the tensor that it reduces.
   bool reduces(std::size_t i) const {
     const LoweredOp& op = ops_[i];
-    if (op.kind != LoweredOp::Kind::kOp || op.exec || op.sink || op.in.size() != 1 || op.out.size() != 1) {
-      return false;
-    }
+    if (!op.is<lowered::Plain>() || op.exec || op.in.size() != 1 || op.out.size() != 1) return false;
     const auto chain = chains_.find(op.in[0]);
     if (chain == chains_.end() || !op.op->def->kernel.sink) return false;
     const std::optional<FoldSink> sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
@@ -88,13 +83,14 @@ class StepFolder {
            (op.out == op.in || is_overwritten(op.in[0], i));
   }
 
-  /// Is what the buffer holds after instruction i lost before anybody reads it?
+  /// True if the value of the buffer after op i is overwritten before any op reads it.
   bool is_overwritten(BufferId id, std::size_t i) const {
     const std::vector<std::size_t>& at = touches_.at(id);
     const auto next = std::ranges::upper_bound(at, i);
     if (next == at.end()) return false;
     const LoweredOp& op = ops_[*next];
-    if (op.kind != LoweredOp::Kind::kOp || op.exec || op.lhs == id || op.rhs == id) return false;
+    const auto* const fused = op.as<lowered::FusedProduct>();
+    if (!op.is_single() || op.exec || (fused && (fused->lhs == id || fused->rhs == id))) return false;
     for (std::size_t k = 0; k < op.in.size(); ++k) {
       if (op.in[k] == id && op.op->def->influences(k)) return false;
     }
@@ -108,13 +104,14 @@ class StepFolder {
   void note_accesses() {
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       for_each_access(ops_[i], [&](BufferId id, bool is_written) {
-        if (id != kNone) touches_[id].push_back(i);
+        touches_[id].push_back(i);
         if (is_written) writes_[id].push_back(i);
       });
     }
   }
 
-  /// Ends the chains that instruction i must find done; not that of `own`, which it continues or reduces.
+  /// Ends the chains that must be complete before op i; not the chain of `own`, which it continues or
+  /// reduces.
   void close_touched(std::size_t i, BufferId own) {
     std::set<BufferId> done;
     for_each_access(ops_[i], [&](BufferId id, bool is_written) {
@@ -126,15 +123,16 @@ class StepFolder {
   }
 
   std::size_t operand_bytes(const LoweredOp& op) const {
-    return bytes_of(program_.buffers[op.lhs].type) + bytes_of(program_.buffers[op.rhs].type);
+    const lowered::FusedProduct& fused = product_of(op);
+    return bytes_of(program_.buffers[fused.lhs].type) + bytes_of(program_.buffers[fused.rhs].type);
   }
 
-  /// Is there a chain of products of the same form, whose operands are small beside the target?
+  /// True if there is a chain of products of the same form, whose operands are small beside the target.
   bool continues(const LoweredOp& op) const {
     const auto chain = chains_.find(op.out[0]);
     if (chain == chains_.end()) return false;
-    const Op& a = *ops_[chain->second.at.back()].product;
-    const Op& b = *op.product;
+    const Op& a = *product_of(ops_[chain->second.at.back()]).product;
+    const Op& b = *product_of(op).product;
     const auto same_type = [this](TensorId x, TensorId y) {
       return ir_.tensor(x).type == ir_.tensor(y).type;
     };
@@ -147,8 +145,8 @@ class StepFolder {
     Chain& chain = chains_[op.out[0]];
     chain.at.push_back(i);
     chain.bytes += operand_bytes(op);
-    users_[op.lhs].insert(op.out[0]);
-    users_[op.rhs].insert(op.out[0]);
+    users_[product_of(op).lhs].insert(op.out[0]);
+    users_[product_of(op).rhs].insert(op.out[0]);
   }
 
   void close(BufferId target) {
@@ -158,33 +156,31 @@ class StepFolder {
 
   void forget(BufferId target) {
     for (const std::size_t i : chains_.at(target).at) {
-      users_[ops_[i].lhs].erase(target);
-      users_[ops_[i].rhs].erase(target);
+      users_[product_of(ops_[i]).lhs].erase(target);
+      users_[product_of(ops_[i]).rhs].erase(target);
     }
     chains_.erase(target);
   }
 
-  /// All products of the chain are made by instruction `last`.
+  /// Moves all products of the chain into op `last`.
   void finish(BufferId target, std::size_t last) {
-    std::vector<FoldStep> steps;
+    std::vector<lowered::AccumulationStep> steps;
     for (const std::size_t i : chains_.at(target).at) {
-      LoweredOp& op = ops_[i];
-      FoldStep step{op.op, op.product, *op.sink, op.in, op.lhs, op.rhs};
-      step.in[*op.sink->target] = kNone;
+      lowered::AccumulationStep step{ops_[i].op, ops_[i].in, product_of(ops_[i])};
+      step.in[*step.product.sink.target] = kNone;
       for (BufferId& id : step.in) id = id == kNone ? kNone : held(id, i, last);
       steps.push_back(std::move(step));
       dead_[i] = i != last;
     }
     forget(target);
     LoweredOp& op = ops_[last];
-    if (!op.sink) op.sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
-    op.product = steps.back().product;
-    op.lhs = op.rhs = kNone;
+    const auto* const own = op.as<lowered::FusedProduct>();
+    FoldSink sink = own ? own->sink : *op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
     op.in = {target};
-    op.steps = std::move(steps);
+    op.form = lowered::FusedAccumulation{std::move(sink), std::move(steps)};
   }
 
-  /// A factor as instruction i would read it: a copy where it is written before `last`.
+  /// A factor as op i would read it: a copy where it is written before `last`.
   BufferId held(BufferId id, std::size_t i, std::size_t last) {
     const auto found = writes_.find(id);
     if (found == writes_.end()) return id;
@@ -195,9 +191,11 @@ class StepFolder {
       copy->second = static_cast<BufferId>(program_.buffers.size());
       const PartitionId storage = program_.buffers[id].storage;
       program_.buffers.push_back({.tensor = program_.buffers[id].tensor, .type = program_.buffers[id].type});
-      LoweredOp op{.kind = LoweredOp::Kind::kCopy, .in = {id}, .out = {copy->second}, .facts = {storage}};
-      op.path = ops_[i].path;
-      inserted_[*next].push_back(std::move(op));
+      inserted_[*next].push_back({.in = {id},
+                                  .out = {copy->second},
+                                  .facts = {storage},
+                                  .path = ops_[i].path,
+                                  .form = lowered::Copy{}});
     }
     return copy->second;
   }
@@ -220,7 +218,7 @@ class StepFolder {
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::map<BufferId, Chain> chains_;                               ///< Open ones, by target.
-  std::map<BufferId, std::set<BufferId>> users_;                   ///< Targets of what is made of it.
+  std::map<BufferId, std::set<BufferId>> users_;                   ///< Targets of products of it.
   std::map<BufferId, std::vector<std::size_t>> touches_, writes_;  ///< Ascending positions.
   std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;    ///< Of a buffer before that write.
   std::map<std::size_t, std::vector<LoweredOp>> inserted_;         ///< Before that position.
@@ -228,12 +226,13 @@ class StepFolder {
 
 }  // namespace
 
-void fold_steps(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
+                        bool dedup) {
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
-      if (op.kind == LoweredOp::Kind::kLoop) self(self, op.body);
+      if (auto* const loop = op.as<lowered::Loop>()) self(self, loop->body);
     }
-    StepFolder(ir, kernels, program, dedup, ops).run();
+    AccumulationFuser(ir, kernels, program, dedup, ops).run();
   };
   visit(visit, program.ops);
 }

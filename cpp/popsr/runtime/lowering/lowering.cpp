@@ -79,7 +79,7 @@ class Lowering {
   }
 
   static LoweredOp copy(BufferId from, BufferId to, PartitionId fact, PathId path) {
-    return {.kind = LoweredOp::Kind::kCopy, .in = {from}, .out = {to}, .facts = {fact}, .path = path};
+    return {.in = {from}, .out = {to}, .facts = {fact}, .path = path, .form = lowered::Copy{}};
   }
 
   void walk(const Context& context, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
@@ -109,7 +109,7 @@ class Lowering {
           lower_conditional(op, context.ops[i], frame, path, ops);
           break;
       }
-      settle(op, context.ops[i], frame, path, ops);
+      record_writes(op, context.ops[i], frame, path, ops);
     }
     for (const TensorId output : graph.outputs) refresh(output, frame, path, ops);
   }
@@ -134,15 +134,19 @@ class Lowering {
     ops.push_back(std::move(gather));
   }
 
-  /// Notes what an op wrote, one tensor after another, and hands it on to all that share memory with it.
-  void settle(const Op& op, const FactView& facts, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+  /// Records the writes of an op, one tensor after another, and passes them on to all tensors that share
+  /// memory with it.
+  void record_writes(const Op& op, const FactView& facts, Frame& frame, PathId path,
+                     std::vector<LoweredOp>& ops) {
     if (!ir_.graph(op.graph).has_views) return;
     const std::vector<TensorId> outputs = all_outputs(ir_, op);
-    for (std::size_t k = 0; k < outputs.size(); ++k) settle(outputs[k], facts.outputs[k], frame, path, ops);
-    for (const auto& [storage, fact] : facts.written) settle(storage, fact, frame, path, ops);
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      record_write(outputs[k], facts.outputs[k], frame, path, ops);
+    for (const auto& [storage, fact] : facts.written) record_write(storage, fact, frame, path, ops);
   }
 
-  void settle(TensorId tensor, PartitionId fact, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
+  void record_write(TensorId tensor, PartitionId fact, Frame& frame, PathId path,
+                    std::vector<LoweredOp>& ops) {
     const Tensor& storage = ir_.tensor(ir_.tensor(tensor).storage);
     if (storage.kind == TensorKind::kRemote) return;
     refresh_bases(storage, frame, path, ops);
@@ -168,14 +172,13 @@ class Lowering {
     }
   }
 
-  /// Copies what was written to a view into what it is a view of, down to memory that is no view.
+  /// Copies the elements that were written to a view into the tensors that it views, down to memory that is
+  /// not a view.
   void write_back(const Tensor& view, Frame& frame, PathId path, std::vector<LoweredOp>& ops,
                   std::unordered_set<TensorId>& written) {
     if (!written.insert(view.id).second || !view.view) return;
-    LoweredOp back{.kind = LoweredOp::Kind::kWriteBack,
-                   .op = &ir_.op(view.producer),
-                   .in = {frame[view.index]},
-                   .path = path};
+    LoweredOp back{
+        .op = &ir_.op(view.producer), .in = {frame[view.index]}, .path = path, .form = lowered::WriteBack{}};
     for (const TensorId base : view.view->bases) {
       back.in.push_back(buffer(frame, base));
       back.out.push_back(back.in.back());
@@ -203,15 +206,15 @@ class Lowering {
 
   void lower_merged(const Op& op, const std::vector<OpFacts>& facts, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
-    LoweredOp merged{.kind = LoweredOp::Kind::kMerged, .op = &op, .path = path};
+    lowered::Merged merged;
     for (std::size_t p = 0; p < op.parts.size(); ++p) {
-      lower_local(ir_.op(op.parts[p]), facts[p], frame, path, merged.body);
+      lower_local(ir_.op(op.parts[p]), facts[p], frame, path, merged.parts);
     }
-    ops.push_back(std::move(merged));
+    ops.push_back({.op = &op, .path = path, .form = std::move(merged)});
   }
 
-  /// Is the tensor of input `i` of a called graph written through another input while this one must keep its
-  /// value?
+  /// True if the tensor of input `i` of a called graph is written through another input while this one must
+  /// keep its value.
   bool is_overwritten(const Op& op, std::uint32_t i, Frame& outer) {
     const BufferId from = buffer(outer, op.inputs[i]);
     if (written_.by_call(op, i)) return false;
@@ -235,8 +238,8 @@ class Lowering {
     ops.push_back(copy(from, to, callee.inputs[i], path));
   }
 
-  /// What input `i` of the callee is bound to: the caller's buffer, or a copy from before the call when that
-  /// is overwritten.
+  /// The buffer that input `i` of the callee is bound to: the caller's, or a copy from before the call when
+  /// the caller's is overwritten.
   BufferId argument(const Op& op, const Context& callee, std::uint32_t i, Frame& outer, PathId path,
                     std::vector<LoweredOp>& ops, std::uint32_t first = 0) {
     const BufferId from = buffer(outer, op.inputs[first + i]);
@@ -282,12 +285,13 @@ class Lowering {
       frame[ir_.tensor(op.outputs[i]).index] = to;
     }
     if (count == 0) return;
-    LoweredOp loop{.kind = LoweredOp::Kind::kLoop, .op = &op, .count = count};
     const PathId site = new_path(path, PathNode::Kind::kLoop, op.site);
-    loop.path = new_path(site, PathNode::Kind::kIteration, 0);
-    lower_body(op, facts_.context(facts.callee), frame, path, loop, ops);
+    const PathId iteration = new_path(site, PathNode::Kind::kIteration, 0);
+    lowered::Loop loop;
+    loop.count = count;
+    loop.body = lower_body(op, facts_.context(facts.callee), frame, path, iteration, ops);
     loop.path_end = static_cast<PathId>(program_.paths.size());
-    ops.push_back(std::move(loop));
+    ops.push_back({.op = &op, .path = iteration, .form = std::move(loop)});
     for (const std::uint32_t i : op.modified) {
       if (i >= carried) continue;
       const BufferId from = frame[ir_.tensor(op.outputs[i]).index];
@@ -295,8 +299,10 @@ class Lowering {
     }
   }
 
-  void lower_body(const Op& op, const Context& body, Frame& frame, PathId path, LoweredOp& loop,
-                  std::vector<LoweredOp>& ops) {
+  /// One iteration, at path `iteration`; copies that are made before the loop go to `ops`.
+  std::vector<LoweredOp> lower_body(const Op& op, const Context& body, Frame& frame, PathId path,
+                                    PathId iteration, std::vector<LoweredOp>& ops) {
+    std::vector<LoweredOp> lowered;
     const Graph& graph = ir_.graph(body.graph);
     const std::size_t carried = op.outputs.size();
     Frame inner(facts_, body);
@@ -306,10 +312,10 @@ class Lowering {
         state.push_back(frame[ir_.tensor(op.outputs[i]).index]);
         inner[ir_.tensor(graph.inputs[i]).index] = state.back();
       } else {
-        bind_input(op, body, i, argument(op, body, i, frame, path, ops), inner, loop.path, loop.body);
+        bind_input(op, body, i, argument(op, body, i, frame, path, ops), inner, iteration, lowered);
       }
     }
-    walk(body, inner, loop.path, loop.body);
+    walk(body, inner, iteration, lowered);
     // All outputs are read before any carried buffer is overwritten: a swap goes through temporaries.
     std::vector<BufferId> next;
     for (std::size_t i = 0; i < carried; ++i) {
@@ -317,20 +323,21 @@ class Lowering {
       const auto other = std::ranges::find(state, from);
       if (other != state.end() && static_cast<std::size_t>(other - state.begin()) != i) {
         const BufferId held = new_buffer(op.outputs[i]);
-        loop.body.push_back(copy(from, held, body.outputs[i], loop.path));
+        lowered.push_back(copy(from, held, body.outputs[i], iteration));
         from = held;
       }
       next.push_back(from);
     }
     for (std::size_t i = 0; i < carried; ++i) {
-      if (next[i] != state[i]) loop.body.push_back(copy(next[i], state[i], body.outputs[i], loop.path));
+      if (next[i] != state[i]) lowered.push_back(copy(next[i], state[i], body.outputs[i], iteration));
     }
+    return lowered;
   }
 
   void lower_conditional(const Op& op, const FactView& facts, Frame& frame, PathId path,
                          std::vector<LoweredOp>& ops) {
-    LoweredOp conditional{.kind = LoweredOp::Kind::kConditional,
-                          .op = &op,
+    lowered::Conditional bodies;
+    LoweredOp conditional{.op = &op,
                           .in = {buffer(frame, op.inputs[0])},
                           .facts = {facts.outputs.begin(), facts.outputs.end()},
                           .path = path};
@@ -344,12 +351,13 @@ class Lowering {
       const PathId inner_path = new_path(site, PathNode::Kind::kCall, index);
       lower_branch(op, branches[index], facts_.context(context), frame, inner_path, conditional.out, body);
     };
-    lower(0, facts.callee, conditional.body);
-    lower(1, facts.otherwise, conditional.else_body);
+    lower(0, facts.callee, bodies.then_body);
+    lower(1, facts.otherwise, bodies.else_body);
     for (const auto& [storage, fact] : facts.written) {
       conditional.out.push_back(buffer(frame, storage));
       conditional.facts.push_back(fact);
     }
+    conditional.form = std::move(bodies);
     ops.push_back(std::move(conditional));
   }
 

@@ -18,60 +18,69 @@ struct Accesses {
 std::vector<Accesses> count_accesses(const LoweredProgram& program) {
   std::vector<Accesses> counts(program.buffers.size());
   for_each_op(program.ops, [&counts](const LoweredOp& op) {
-    for (const BufferId id : op.in) {
-      if (id != kNone) ++counts[id].reads;
-    }
-    for (const BufferId id : op.out) ++counts[id].writes;
+    for_each_operand(op, [&counts](BufferId id, bool is_written) {
+      ++(is_written ? counts[id].writes : counts[id].reads);
+    });
   });
   return counts;
 }
 
 void replace_buffers(std::vector<LoweredOp>& ops, const std::vector<BufferId>& now) {
-  for_each_op(ops, [&now](LoweredOp& op) {
-    for (BufferId& id : op.in) id = id == kNone ? kNone : now[id];
-    for (BufferId& id : op.out) id = now[id];
-  });
+  for_each_op(ops,
+              [&now](LoweredOp& op) { for_each_operand(op, [&now](BufferId& id, bool) { id = now[id]; }); });
 }
 
 bool contains(const std::vector<BufferId>& ids, BufferId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-/// Does instruction `op`, or a body of it, write any of the buffers?
+/// True if `holds` does for the op or for one in its bodies.
+template <class Holds>
+bool any_of(const LoweredOp& op, const Holds& holds) {
+  bool found = holds(op);
+  for_each_body(op, [&](const std::vector<LoweredOp>& body) {
+    found = found || std::ranges::any_of(body, [&](const LoweredOp& inner) { return any_of(inner, holds); });
+  });
+  return found;
+}
+
+/// True if the op, or a body of it, writes any of the buffers.
 bool writes_any(const LoweredOp& op, const std::vector<BufferId>& buffers) {
-  const auto inside = [&buffers](const LoweredOp& inner) { return writes_any(inner, buffers); };
-  return std::ranges::any_of(op.out, [&buffers](BufferId id) { return contains(buffers, id); }) ||
-         std::ranges::any_of(op.body, inside) || std::ranges::any_of(op.else_body, inside);
+  return any_of(op, [&buffers](const LoweredOp& each) {
+    return std::ranges::any_of(each.out, [&buffers](BufferId id) { return contains(buffers, id); });
+  });
 }
 
+/// True if the buffer is an operand of the op or in a body of it.
 bool touches(const LoweredOp& op, BufferId buffer) {
-  const auto inside = [buffer](const LoweredOp& inner) { return touches(inner, buffer); };
-  return contains(op.in, buffer) || contains(op.out, buffer) || std::ranges::any_of(op.body, inside) ||
-         std::ranges::any_of(op.else_body, inside);
+  return any_of(op, [buffer](const LoweredOp& each) {
+    return contains(each.in, buffer) || contains(each.out, buffer);
+  });
 }
 
-/// What reads the buffer when `op` is the next to touch it: the op, or its only part that does.
+/// The reader of the buffer when `op` is the next to touch it: the op, or its only part that does.
 LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
-  if (op.kind == LoweredOp::Kind::kOp) return &op;
-  if (op.kind != LoweredOp::Kind::kMerged) return nullptr;
+  if (op.is<lowered::Plain>()) return &op;
+  auto* const merged = op.as<lowered::Merged>();
+  if (merged == nullptr) return nullptr;
   const auto touching = [buffer](const LoweredOp& part) { return touches(part, buffer); };
-  if (std::ranges::count_if(op.body, touching) != 1) return nullptr;
-  return &*std::ranges::find_if(op.body, touching);
+  if (std::ranges::count_if(merged->parts, touching) != 1) return nullptr;
+  LoweredOp& reader = *std::ranges::find_if(merged->parts, touching);
+  return reader.is<lowered::Plain>() ? &reader : nullptr;
 }
 
-class Folder {
+class ProductFuser {
  public:
-  Folder(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
+  ProductFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
       : ir_(ir), kernels_(kernels), dedup_(dedup), counts_(count_accesses(program)) {}
 
-  void fold(std::vector<LoweredOp>& ops) {
+  void fuse(std::vector<LoweredOp>& ops) {
     std::vector<bool> dead(ops.size(), false);
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      fold(ops[i].body);
-      fold(ops[i].else_body);
-      if (ops[i].kind == LoweredOp::Kind::kOp && ops[i].op->def->kernel.rows &&
+      for_each_body(ops[i], [this](std::vector<LoweredOp>& body) { fuse(body); });
+      if (ops[i].is<lowered::Plain>() && ops[i].op->def->kernel.rows &&
           ops[i].op->def->kernel.rows(eval_spec(ir_, *ops[i].op, kernels_))) {
-        dead[i] = fold_into_consumer(ops, i);
+        dead[i] = fuse_into_consumer(ops, i);
       }
     }
     std::size_t at = 0;
@@ -79,7 +88,7 @@ class Folder {
   }
 
  private:
-  bool fold_into_consumer(std::vector<LoweredOp>& ops, std::size_t product) {
+  bool fuse_into_consumer(std::vector<LoweredOp>& ops, std::size_t product) {
     const BufferId value = ops[product].out[0];
     std::size_t next = product + 1;
     const std::vector<BufferId> operands = ops[product].in;
@@ -88,7 +97,7 @@ class Folder {
     }
     if (next == ops.size()) return false;
     LoweredOp* const reader = reader_in(ops[next], value);
-    if (reader == nullptr || !reader->op->def->kernel.sink || reader->sink) return false;
+    if (reader == nullptr || !reader->op->def->kernel.sink) return false;
     LoweredOp& consumer = *reader;
     const std::optional<FoldSink> sink =
         consumer.op->def->kernel.sink(eval_spec(ir_, *consumer.op, kernels_));
@@ -97,17 +106,17 @@ class Folder {
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;
-    consumer.sink = sink;
-    consumer.product = ops[product].op;
-    consumer.product_seeds = ops[product].seeds;
-    consumer.product_path = ops[product].path;
-    consumer.lhs = operands[0];
-    consumer.rhs = operands[1];
     consumer.in[sink->product_input] = kNone;
+    consumer.form = lowered::FusedProduct{.sink = *sink,
+                                          .product = ops[product].op,
+                                          .seeds = ops[product].seeds,
+                                          .path = ops[product].path,
+                                          .lhs = operands[0],
+                                          .rhs = operands[1]};
     return true;
   }
 
-  /// Would folding compute more products than storing them?
+  /// True if fusion would compute more products than storing them does.
   bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const FoldSink& sink) const {
     const auto blocks = [this](const LoweredOp& op) {
       return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
@@ -144,12 +153,16 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
   return spec;
 }
 
+ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
+  return sink.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
+}
+
 void share_buffers(LoweredProgram& program) {
   std::vector<Accesses> counts = count_accesses(program);
   std::vector<BufferId> now(program.buffers.size());
   for (BufferId id = 0; id < now.size(); ++id) now[id] = id;
   const auto shareable = [&](const LoweredOp& op) {
-    if (op.kind != LoweredOp::Kind::kOp || !op.op->def->memory.same_bytes || op.op->def->program.observable)
+    if (!op.is<lowered::Plain>() || !op.op->def->memory.same_bytes || op.op->def->program.observable)
       return false;
     const BufferId from = now[op.in[0]];
     return program.buffers[from].kind == BufferKind::kActivation && counts[from].writes == 1 &&
@@ -157,8 +170,7 @@ void share_buffers(LoweredProgram& program) {
   };
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     std::erase_if(ops, [&](LoweredOp& op) {
-      self(self, op.body);
-      self(self, op.else_body);
+      for_each_body(op, [&](std::vector<LoweredOp>& body) { self(self, body); });
       if (!shareable(op)) return false;
       now[op.out[0]] = now[op.in[0]];
       return true;
@@ -168,8 +180,8 @@ void share_buffers(LoweredProgram& program) {
   replace_buffers(program.ops, now);
 }
 
-void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
-  Folder(ir, kernels, program, dedup).fold(program.ops);
+void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+  ProductFuser(ir, kernels, program, dedup).fuse(program.ops);
 }
 
 }  // namespace popsr

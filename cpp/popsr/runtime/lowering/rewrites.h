@@ -2,28 +2,32 @@
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"
-#include "popsr/runtime/lowering/lowering.h"
+#include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
 
 /// Lets the output of a reshape-like op use its input's buffer when neither is ever written again.
 void share_buffers(LoweredProgram& program);
 
-/// Moves a product into the only op that reads it, when that op folds products and no product is computed
+/// Fuses a product into the only op that reads it, when that op takes products and no product is computed
 /// more often for it: the product is never stored. Without dedup each block of facts counts as one block a
 /// replica.
-void fold_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
+void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
 
-/// Writes out short loops in which folded products are accumulated, so that they can wait for each other.
+/// Writes out short loops in which fused products are accumulated, so that they can wait for each other.
 void unroll_accumulations(LoweredProgram& program);
 
-/// Lets folded products that are accumulated into one target, one after another, wait for the last of them,
+/// Lets fused products that are accumulated into one target, one after another, wait for the last of them,
 /// or for a reduction of the target in place or before it is overwritten: the target is read and written
 /// once, and is stored once per block of the reduction. Storage must have been chosen; it is to be chosen
 /// anew.
-void fold_steps(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
+void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
+                        bool dedup);
 
-/// The static facts of an instruction, as its kernels are told.
+/// The static facts of an op that its kernels are built from.
 EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels);
+
+/// The groups whose members' products a consumer reduces.
+ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink);
 
 }  // namespace popsr

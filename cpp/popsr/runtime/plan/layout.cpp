@@ -38,20 +38,6 @@ struct Lifetime {
   bool used() const { return first <= last; }
 };
 
-/// Calls visit(id) for each operand of the instruction itself; some are kNone.
-template <class Visit>
-void for_each_operand(const LoweredOp& op, const Visit& visit) {
-  std::ranges::for_each(op.in, visit);
-  std::ranges::for_each(op.out, visit);
-  visit(op.lhs);
-  visit(op.rhs);
-  for (const FoldStep& step : op.steps) {
-    std::ranges::for_each(step.in, visit);
-    visit(step.lhs);
-    visit(step.rhs);
-  }
-}
-
 class Liveness {
  public:
   explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
@@ -60,39 +46,37 @@ class Liveness {
 
  private:
   void touch(BufferId id) {
-    if (id == kNone) return;
     lifetimes[id].first = std::min(lifetimes[id].first, clock_);
     lifetimes[id].last = std::max(lifetimes[id].last, clock_);
   }
 
   void touch_operands(const LoweredOp& op) {
-    for_each_operand(op, [this](BufferId id) { touch(id); });
+    for_each_operand(op, [this](BufferId id, bool) { touch(id); });
   }
 
   void walk(const std::vector<LoweredOp>& ops) {
     for (const LoweredOp& op : ops) {
       ++clock_;
       touch_operands(op);
-      if (op.kind == LoweredOp::Kind::kMerged) {
-        std::ranges::for_each(op.body, [this](const LoweredOp& part) { touch_operands(part); });
+      if (const auto* const merged = op.as<lowered::Merged>()) {
+        std::ranges::for_each(merged->parts, [this](const LoweredOp& part) { touch_operands(part); });
         continue;
       }
       const std::size_t begin = clock_;
-      walk(op.body);
-      walk(op.else_body);
+      for_each_body(op, [this](const std::vector<LoweredOp>& body) { walk(body); });
       for (const BufferId id : op.out) touch(id);  // a conditional's claims hold at its end
-      if (op.kind != LoweredOp::Kind::kLoop) continue;
+      const auto* const loop = op.as<lowered::Loop>();
+      if (loop == nullptr) continue;
       const std::size_t end = ++clock_;
-      extend_over_loop(op.body, begin, end);
+      extend_over_loop(loop->body, begin, end);
     }
   }
 
-  /// What the body uses but does not define lives through every iteration.
+  /// Buffers that the body uses but does not define live through every iteration.
   void extend_over_loop(const std::vector<LoweredOp>& body, std::size_t begin, std::size_t end) {
     for_each_op(body, [&](const LoweredOp& op) {
-      for_each_operand(op, [&](BufferId id) {
-        if (id != kNone && lifetimes[id].first <= begin)
-          lifetimes[id].last = std::max(lifetimes[id].last, end);
+      for_each_operand(op, [&](BufferId id, bool) {
+        if (lifetimes[id].first <= begin) lifetimes[id].last = std::max(lifetimes[id].last, end);
       });
     });
   }
@@ -241,8 +225,8 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
     }
   }
   for_each_op(program.ops, [&](LoweredOp& op) {
-    if (op.kind == LoweredOp::Kind::kConditional) return;  // its branches write
-    PartitionId all = table.top();  // an op runs once per block of the meet of its outputs' facts
+    if (op.is<lowered::Conditional>()) return;  // its branches write
+    PartitionId all = table.top();              // an op runs once per block of the meet of its outputs' facts
     for (const PartitionId fact : op.facts) all = table.meet(all, fact);
     for (const BufferId id : op.out) {
       program.buffers[id].storage = table.meet(program.buffers[id].storage, all);

@@ -5,7 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/runtime/lowering/lowering.h"
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
 

@@ -10,55 +10,14 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/loader.h"
+#include "popsr/runtime/lowering/lowering.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan_builder.h"
 
 namespace popsr {
 namespace {
 
-void count_streams(std::span<const Instruction> instructions, std::int64_t times,
-                   std::vector<std::int64_t>& reads) {
-  for (const Instruction& instruction : instructions) {
-    if (instruction.kind == Instruction::Kind::kLoop) {
-      count_streams(instruction.body, times * instruction.count, reads);
-    } else if (instruction.kind == Instruction::Kind::kMerged) {
-      count_streams(instruction.body, times, reads);
-    } else if (instruction.kind == Instruction::Kind::kConditional) {
-      std::vector<std::int64_t> other = reads;
-      count_streams(instruction.body, times, reads);
-      count_streams(instruction.else_body, times, other);
-      for (StreamId id = 0; id < reads.size(); ++id) reads[id] = std::max(reads[id], other[id]);
-    } else if (instruction.op) {
-      for (const Attribute& value : instruction.op->attrs) {
-        if (const auto* stream = std::get_if<StreamRef>(&value)) reads[stream->id] += times;
-      }
-    }
-  }
-}
-
-/// "matmul+accumulate_", "4 x matmul+accumulate_+replicated_all_reduce_"
-std::string describe_product(const Instruction& instruction) {
-  std::string text = fmt::format("{}", instruction.product->def->name);
-  if (!instruction.steps.empty()) {
-    const std::string_view step = instruction.steps.back().op->def->name;
-    text = fmt::format("{} x {}+{}", instruction.steps.size(), text, step);
-    if (instruction.sink->target) return text;
-  }
-  return fmt::format("{}+{}", text, instruction.op->def->name);
-}
-
-std::string describe(const Instruction& instruction) {
-  switch (instruction.kind) {
-    case Instruction::Kind::kCopy:
-      return "copy";
-    case Instruction::Kind::kProduct:
-      return describe_product(instruction);
-    default:
-      return fmt::format("{}{}", instruction.op->def->name, instruction.write_back ? " (write back)" : "");
-  }
-}
-
-std::string describe(PartitionTable& table, PartitionId fact) {
+std::string fact_text(PartitionTable& table, PartitionId fact) {
   const std::int64_t blocks = table.num_blocks(fact);
   if (blocks == 1) return "equal";
   return blocks == table.replicas() ? "per replica" : table.to_string(fact);
@@ -69,7 +28,7 @@ std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction)
   std::vector<std::string> outputs, facts;
   std::size_t nbytes = 0;
   constexpr std::size_t kShown = 4;  // a store at an unknown offset may write any entry
-  for (const Claim& claim : instruction.claims) {
+  for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
     nbytes += static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage)) *
               plan.memory().placements[claim.buffer].nbytes;
@@ -79,32 +38,35 @@ std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction)
     }
     if (outputs.size() > kShown) continue;
     outputs.push_back(fmt::format("%{} {}", ir.tensor(buffer.tensor).name, to_string(buffer.type)));
-    facts.push_back(describe(ir.partitions(), claim.fact));
+    facts.push_back(fact_text(ir.partitions(), claim.fact));
   }
   return fmt::format("{}{}{}  blocks={} bytes={}{}{}\n", fmt::join(outputs, ", "),
-                     outputs.empty() ? "" : " = ", describe(instruction), instruction.blocks, nbytes,
+                     outputs.empty() ? "" : " = ", describe(ir, instruction), instruction.blocks, nbytes,
                      facts.empty() ? "" : " ", fmt::join(facts, ", "));
 }
 
+std::string spaces(int indent) { return std::string(static_cast<std::size_t>(indent), ' '); }
+
 void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instructions, int indent,
            std::string& text) {
+  const auto print_body = [&](const std::vector<Instruction>& body) {
+    print(ir, plan, body, indent + 2, text);
+  };
   for (const Instruction& instruction : instructions) {
-    text += std::string(static_cast<std::size_t>(indent), ' ');
-    if (instruction.kind == Instruction::Kind::kLoop) {
-      text += fmt::format("repeat {} times {{\n", instruction.count);
-      print(ir, plan, instruction.body, indent + 2, text);
-      text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
-      continue;
+    text += spaces(indent);
+    if (const auto* const loop = std::get_if<Loop>(&instruction.work)) {
+      text += describe(ir, instruction) + " {\n";
+      print_body(loop->body);
+      text += spaces(indent) + "}\n";
+    } else if (const auto* const conditional = std::get_if<Conditional>(&instruction.work)) {
+      text += describe(ir, instruction) + " {\n";
+      print_body(conditional->then_body);
+      text += spaces(indent) + "} else {\n";
+      print_body(conditional->else_body);
+      text += spaces(indent) + "}\n";
+    } else {
+      text += line(ir, plan, instruction);
     }
-    if (instruction.kind == Instruction::Kind::kConditional) {
-      text += fmt::format("if %{} {{\n", ir.tensor(instruction.op->inputs[0]).name);
-      print(ir, plan, instruction.body, indent + 2, text);
-      text += std::string(static_cast<std::size_t>(indent), ' ') + "} else {\n";
-      print(ir, plan, instruction.else_body, indent + 2, text);
-      text += std::string(static_cast<std::size_t>(indent), ' ') + "}\n";
-      continue;
-    }
-    text += line(ir, plan, instruction);
   }
 }
 
@@ -115,11 +77,11 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
   share_buffers(program_);
-  if (options.fold) fold_products(*ir_, kernels, program_, options.dedup);
-  if (options.fold && options.unroll) unroll_accumulations(program_);
+  if (options.fuse) fuse_products(*ir_, kernels, program_, options.dedup);
+  if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
-  if (options.fold) {
-    fold_steps(*ir_, kernels, program_, options.dedup);
+  if (options.fuse) {
+    fuse_accumulations(*ir_, kernels, program_, options.dedup);
     choose_storage(facts, program_, options.dedup);
   }
   memory_ = place(*ir_, program_);
@@ -129,9 +91,10 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
 
 void Plan::count_iterations() {
   for (Instruction& instruction : instructions_) {
-    if (instruction.kind != Instruction::Kind::kLoop) continue;
+    const auto* const loop = std::get_if<Loop>(&instruction.work);
+    if (loop == nullptr) continue;
     instruction.iterations = 1;
-    iterations_ += instruction.count;
+    iterations_ += loop->count;
   }
   const std::vector<std::int64_t> reads = stream_reads();
   if (iterations_ > 0 || reads.empty()) return;

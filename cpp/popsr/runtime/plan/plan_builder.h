@@ -3,10 +3,12 @@
 
 #include <vector>
 
+#include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan.h"
 
 namespace popsr {
 
+/// Makes the instructions of one plan. The build functions of the kinds use its public functions.
 class PlanBuilder {
  public:
   PlanBuilder(const Ir& ir, const kernels::KernelTable& kernels, const PlanOptions& options, Plan& plan)
@@ -14,36 +16,37 @@ class PlanBuilder {
 
   std::vector<Instruction> build(const std::vector<LoweredOp>& ops);
 
- private:
-  Instruction build(const LoweredOp& op);
-  void build_merged(const LoweredOp& op, Instruction& instruction);
-  void build_kernel(const LoweredOp& op, Instruction& instruction);
-  void build_exchange(const LoweredOp& op, Instruction& instruction);
-  /// Stages results that may not overwrite operands at once, and blocks without a constant stride between
-  /// them.
-  void bind_exchange_outputs(const LoweredOp& op, PartitionId exec, const std::vector<BoundRun>& runs,
-                             BoundRun& run, Instruction& instruction) const;
-  void build_product(const LoweredOp& op, Instruction& instruction);
-  void build_steps(const LoweredOp& op, Instruction& instruction);
-  void build_copy(const LoweredOp& op, Instruction& instruction);
-  void build_conditional(const LoweredOp& op, Instruction& instruction);
-  void add_noise(const LoweredOp& op, Instruction& instruction);
+  const Ir& ir() const { return ir_; }
+  const kernels::KernelTable& kernels() const { return kernels_; }
+  const PlanOptions& options() const { return options_; }
+  PartitionTable& table() const { return table_; }
+  EvalSpec spec(const Op& op) const { return eval_spec(ir_, op, kernels_); }
 
   /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
   /// conditionals also with the replicas that run it together.
   PartitionId execution(const LoweredOp& op) const;
+  PartitionId storage(BufferId buffer) const { return plan_.program_.buffers[buffer].storage; }
+  const Placement& placement(BufferId buffer) const { return plan_.memory_.placements[buffer]; }
+  std::byte* block(BufferId buffer, Replica replica) const { return plan_.block(buffer, replica); }
+  /// Bytes of all blocks of the op's operands.
+  std::size_t bytes_moved(const LoweredOp& op) const;
+
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.
   void spread(const LoweredOp& op, BufferId buffer, PartitionId exec, std::vector<BlockCopy>& copies) const;
-  /// Lets an output wait that would overwrite what other blocks of the op still read.
-  void stage_shared(const LoweredOp& op, PartitionId exec, Instruction& instruction) const;
   /// Appends a copy, merging it with the one before when both sides continue and the same replicas run both.
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
+  /// Memory of temporaries of one instruction.
+  Slab make_staging(std::size_t bytes);
+  void count_staging(std::size_t bytes) { plan_.memory_.activations += bytes; }
+  /// Room for the keys of all outputs, when the op is rounded stochastically.
+  NoiseKeys noise_keys(const LoweredOp& op);
+  void note_noise() { plan_.stochastic_ = true; }
   /// For each replica the smallest one of the group with which it exchanges values; empty when alone.
   std::vector<Replica> leaders(const Op& op) const;
-  /// True where an in-place result would overwrite what another block of the op still reads.
-  bool overwrites_operands(const LoweredOp& op, PartitionId exec) const;
-  std::size_t bytes_moved(const LoweredOp& op) const;
+
+ private:
+  Instruction build(const LoweredOp& op);
   std::uint32_t label(BufferId buffer, Replica replica) const;
 
   const Ir& ir_;
@@ -52,5 +55,8 @@ class PlanBuilder {
   Plan& plan_;
   PartitionTable& table_;
 };
+
+/// Points the run at its blocks' keys; at null for outputs that are rounded to nearest.
+void bind_noise(const NoiseKeys& noise, BoundRun& run);
 
 }  // namespace popsr

@@ -19,47 +19,22 @@ const std::byte* row(const Ir& ir, StreamId id, const StreamBuffer& buffer, std:
   return buffer.data + (static_cast<std::size_t>(transfer) * rows + r) * bytes_of(ir.stream(id).type);
 }
 
-template <typename T>
-T value_of(std::uint64_t bits) {
-  T value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-/// An element as a number, and its bits: numbers that print alike may differ, as NaNs do.
+/// An element as a number, and the bits of a float: numbers that print alike may differ, as NaNs do.
 std::string element_text(std::uint64_t bits, DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
+  const auto unused = 64 - 8 * static_cast<int>(size_of(dtype));
+  switch (info(dtype).kind) {
+    case DTypeKind::kBool:
       return bits == 0 ? "False" : "True";
-    case DType::kInt8:
-      return fmt::format("{}", value_of<std::int8_t>(bits));
-    case DType::kInt16:
-      return fmt::format("{}", value_of<std::int16_t>(bits));
-    case DType::kInt32:
-      return fmt::format("{}", value_of<std::int32_t>(bits));
-    case DType::kInt64:
-      return fmt::format("{}", value_of<std::int64_t>(bits));
-    case DType::kUInt8:
-    case DType::kUInt16:
-    case DType::kUInt32:
-    case DType::kUInt64:
+    case DTypeKind::kInt:
+      return fmt::format("{}", static_cast<std::int64_t>(bits << unused) >> unused);
+    case DTypeKind::kUInt:
       return fmt::format("{}", bits);
-    case DType::kFloat32:
-      return fmt::format("{} (bits {:#x})", value_of<float>(bits), bits);
-    case DType::kFloat64:
-      return fmt::format("{} (bits {:#x})", value_of<double>(bits), bits);
-    case DType::kBFloat16:
-      return fmt::format("{} (bits {:#x})", value_of<float>(bits << 16), bits);
-    case DType::kFloat16:
-      if ((bits & 0x7c00U) == 0x7c00U) break;  // infinite or NaN
-      // Exponents of float32 are biased by 127 instead of 15.
-      return fmt::format("{} (bits {:#x})",
-                         value_of<float>((bits & 0x8000U) << 16 | (bits & 0x7fffU) << 13) * 0x1p112F, bits);
-    case DType::kFloat8_143:
-    case DType::kFloat8_152:
+    case DTypeKind::kFloat:
       break;
   }
-  return fmt::format("bits {:#x}", bits);
+  const double number = number_of(format_of(dtype), bits);
+  if (dtype == DType::kFloat64) return fmt::format("{} (bits {:#x})", number, bits);
+  return fmt::format("{} (bits {:#x})", static_cast<float>(number), bits);
 }
 
 }  // namespace

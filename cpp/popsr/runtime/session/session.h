@@ -21,33 +21,12 @@
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_io.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/session/assumptions.h"
 #include "popsr/runtime/session/equal_rows.h"
+#include "popsr/runtime/session/session_options.h"
 #include "popsr/runtime/session/variable_io.h"
 
 namespace popsr {
-
-struct SessionOptions {
-  std::uint64_t seed = 0;
-  bool dedup = true;  ///< False: every replica is stored and computed separately, with the same bits.
-  /// Implies dedup = false when it is not 0: the probability with which the claims of the analysis about an
-  /// op are compared after it ran; 1 compares all, also of products that else are folded into their
-  /// consumers.
-  double check = 0;
-  int num_threads = 0;        ///< 0 = the process default.
-  bool clamp_scales = false;  ///< Clamp the run-time scales of float8 ops instead of an error.
-  bool strict_labels =
-      false;  ///< A label that is none of its op's classes ends the run with OutOfRangeError.
-  /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
-  /// next op; products are not folded into their consumers.
-  bool check_floats = false;
-};
-
-/// Elements of one transfer to one replica up to which rows that are equal as fed are taken as equal.
-constexpr std::int64_t kSmallStream = 64;
-
-/// Assumptions of a new session: small streams are fed equal rows, and variables start with their initial
-/// rows, which are compared in the groups of the program.
-Assumptions initial_assumptions(const Ir& ir);
 
 /// Rows of one variable that the host writes.
 struct VariableRows {
@@ -56,15 +35,11 @@ struct VariableRows {
   const std::byte* data = nullptr;
 };
 
-struct SessionStats {
-  std::uint64_t runs = 0;
-  std::map<std::string, std::uint64_t> kernel_calls;  ///< Per op name: instructions executed.
-  std::map<std::string, std::uint64_t> blocks;        ///< Per op name: blocks computed.
-};
-
 struct SessionMemory {
   std::size_t variables = 0, constants = 0, activations = 0, streams = 0;
 };
+
+struct CompiledPlan;
 
 class Session {
  public:
@@ -137,23 +112,18 @@ class Session {
   std::size_t host_bytes(TensorId id, HostRows rows) const;
   /// Where members of one group differ, if they do.
   std::optional<Divergence> divergence(TensorId id) const;
-  /// Does the program ever write the variable?
+  /// True if the program writes the variable.
   bool is_written(TensorId id) const;
   /// Partition in which the variable is stored.
   PartitionId storage(TensorId id) const;
 
  private:
-  struct Compiled;
   struct State;
-  struct Key;
 
   void start(const SessionOptions& options, std::shared_ptr<const PartitionAnalysis> facts);
-  std::unique_ptr<Compiled> compile(std::shared_ptr<const PartitionAnalysis> facts, Key key);
-  Compiled& current() const;
+  CompiledPlan& current() const;
   void check_transfers(std::span<const StreamBuffer> buffers) const;
   void compare_large(std::span<const StreamBuffer> buffers);
-  void switch_to(Key key);
-  void forget_plans();
   PartitionId device_rows(TensorId state, PartitionId known) const;
   void read_back_facts();
   std::size_t state_index(TensorId variable) const;

@@ -6,6 +6,7 @@ from typing import Any
 
 from popsr import dtypes, ops
 from popsr._args import is_a
+from popsr._float8 import FLOAT8, FLOAT8_NAMES
 from popsr._shown import shown
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import DTypeError, ShapeError
@@ -23,9 +24,9 @@ def read_float8(where: str, dtype: Any) -> dtypes.dtype:
     Raises:
         TypeError: it is none.
     """
-    kinds: tuple[dtypes.dtype, ...] = (dtypes.float8_143, dtypes.float8_152)
+    kinds = tuple(FLOAT8)
     if not is_a(dtype, dtypes.dtype) or dtype not in kinds:
-        raise DTypeError(f"{where}: wrong dtype, got {shown(dtype)}, expected float8_143 or float8_152")
+        raise DTypeError(f"{where}: wrong dtype, got {shown(dtype)}, expected {FLOAT8_NAMES}")
     return kinds[kinds.index(dtype)]
 
 

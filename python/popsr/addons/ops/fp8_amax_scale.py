@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._float8 import FLOAT8
 from popsr._transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.tensor import Tensor, constant
 
 __all__ = ["fp8_amax_scale"]
-
-_GREATEST = {dtypes.float8_143: 240.0, dtypes.float8_152: 57344.0}
 
 
 @transactional
@@ -19,7 +18,7 @@ def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tens
     Args:
         src: what is to become float8: float16, bfloat16, float32 or float64, any shape but an empty one. Infinities and
             NaN are left out.
-        dtype: ``float8_143`` or ``float8_152``.
+        dtype: a float8 type.
     Returns:
         int32 scalar from -31 to 31; 0 where no element is other than 0. For ``ops.pow2scale_cast_to_fp8``; its negative
         undoes it.
@@ -31,7 +30,7 @@ def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tens
     to = read_float8(where, dtype)
     greatest = ops.max(finite_magnitudes(read_source(where, src)))
     wide = greatest.dtype
-    exponent = ops.floor(ops.log2(constant(_GREATEST[to], wide) / greatest))
+    exponent = ops.floor(ops.log2(constant(FLOAT8[to].greatest, wide) / greatest))
     exponent = ops.clip(exponent, MIN_SCALE, MAX_SCALE)
     zero = constant(0, wide)
     return ops.cast(ops.where(ops.greater(greatest, zero), exponent, zero), dtypes.int32)

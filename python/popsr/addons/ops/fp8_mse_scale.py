@@ -7,16 +7,16 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._float8 import FLOAT8
 from popsr._float_environment import in_default_environment
 from popsr._transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
+    _DEFS,
     CandidateConfig,
     FpDef,
     calculate_metric_mse,
     find_exponential_range,
-    float8_143_def,
-    float8_152_def,
     ieee_fp16_denorms,
     ieee_fp32_no_denorms,
 )
@@ -24,9 +24,6 @@ from popsr.tensor import Tensor, constant
 
 __all__ = ["CandidateConfig", "fp8_mse_scale"]
 
-_DEFS = {dtypes.float8_143: float8_143_def, dtypes.float8_152: float8_152_def}
-# What rounds to more than the greatest float8: half a step above it.
-_OVERFLOW = {dtypes.float8_143: 248.0, dtypes.float8_152: 61440.0}
 # By preference among equally good ones.
 _SCALES = np.array(sorted(range(MIN_SCALE, MAX_SCALE + 1), key=lambda scale: (abs(scale), scale)))
 
@@ -42,7 +39,7 @@ def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tenso
     Args:
         src: what is to become float8: float16, bfloat16, float32 or float64, any shape but an empty one. Infinities and
             NaN are left out.
-        dtype: ``float8_143`` or ``float8_152``.
+        dtype: a float8 type.
     Returns:
         int32 scalar from -31 to 31; 0 where no element is other than 0. For ``ops.pow2scale_cast_to_fp8``; its negative
         undoes it.
@@ -60,7 +57,7 @@ def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tenso
     counts = ops.cast(ops.histogram(magnitudes, levels, absolute_of_input=False), dtypes.float64)
     errors = ops.matmul(_constant(_errors(to, src_ftype)), counts)
     greatest = ops.cast(ops.max(magnitudes), dtypes.float64)
-    fits = ops.greater(_constant(np.ldexp(_OVERFLOW[to], -_SCALES)), greatest)
+    fits = ops.greater(_constant(np.ldexp(_first_overflow(FLOAT8[to]), -_SCALES)), greatest)
     best = ops.argmin(ops.where(fits, errors, _constant(_error_of_overflow())), 0)
     return ops.gather(constant(_SCALES, dtypes.int32), best)
 
@@ -77,6 +74,13 @@ def _errors(to: dtypes.dtype, src_ftype: FpDef) -> np.ndarray[tuple[int, ...], n
         for binade in range(least, most + 1)
     ]
     return np.stack([np.zeros(len(_SCALES)), *columns], axis=1)
+
+
+def _first_overflow(to: dtypes.FloatFormat) -> float:
+    """The least float64 that rounds to more than the greatest float8: half a step above it, where a tie goes up."""
+    step = np.ldexp(1.0, int(np.frexp(to.greatest)[1]) - 1 - to.mantissa_bits)
+    tie = to.greatest + step / 2
+    return float(tie if to.max_code % 2 else np.nextafter(tie, np.inf))
 
 
 def _error_of_overflow() -> object:

@@ -1,76 +1,134 @@
 #include "popsr/kernels/level/convert/convert.h"
 
-#include "popsr/kernels/level/convert/narrow-inl.h"
+#include "popsr/kernels/level/convert/formats-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
-/// Nearest even of the magnitude with bits a.
-[[gnu::always_inline]] inline std::uint32_t round_to_bf16(std::uint32_t a) {
-  const std::uint32_t rounded = (a + 0x7fffU + ((a >> 16) & 1U)) >> 16;
-  return a > kInfBits ? 0x7fc0U : rounded;
+/// Widens a code with its sign, and narrows magnitudes to nearest even. `a` are the bits of a float, which
+/// may be rounded to odd. This one is of the formats of 8 bits.
+template <FloatFormat kFormat>
+struct Codec {
+  static constexpr FloatFormatInfo kLayout = info(kFormat);
+  static constexpr auto kMaxCode = static_cast<std::uint32_t>(kLayout.max_code);
+  static constexpr auto kInfCode = static_cast<std::uint32_t>(kLayout.inf_code);
+  static constexpr auto kNanCode = static_cast<std::uint32_t>(kLayout.nan_code);
+  static constexpr std::uint32_t kShift = 23 - kLayout.mantissa_bits;
+  static constexpr std::uint32_t kRebias = (127U - kLayout.bias) << 23;
+  static constexpr std::uint32_t kLeastNormal = (128U - kLayout.bias) << 23;
+  /// A float whose last bit is the least subnormal of the format.
+  static constexpr std::uint32_t kGrid = (127U + 23 + 1 - kLayout.bias - kLayout.mantissa_bits) << 23;
+
+  [[gnu::always_inline]] static float widen(std::uint32_t bits) {
+    const std::uint32_t code = bits & 0x7fU;
+    const std::uint32_t shifted = code << kShift;
+    // A subnormal is its mantissa under the exponent of the least normal, minus that normal.
+    const std::uint32_t subnormal = bits_of(from_bits(shifted + kLeastNormal) - from_bits(kLeastNormal));
+    const std::uint32_t finite = code < (1U << kLayout.mantissa_bits) ? subnormal : shifted + kRebias;
+    const std::uint32_t special = kInfCode != kNanCode && code == kInfCode ? kInfBits : kNanBits;
+    const std::uint32_t value = code > kMaxCode ? special : finite;
+    const std::uint32_t with_sign = ((bits & 0x80U) << 24) | value;
+    return from_bits(!kLayout.negative_zero && bits == kNanCode ? kNanBits : with_sign);
+  }
+
+  [[gnu::always_inline]] static std::uint32_t narrow(std::uint32_t a) {
+    const std::uint32_t normal = (a - kRebias + ((1U << (kShift - 1)) - 1U) + ((a >> kShift) & 1U)) >> kShift;
+    // Adding kGrid leaves multiples of the least subnormal in the significand, rounded by the adder.
+    const std::uint32_t tiny = a < kLeastNormal ? a : 0;
+    const std::uint32_t subnormal = bits_of(from_bits(tiny) + from_bits(kGrid)) - kGrid;
+    const std::uint32_t code = a < kLeastNormal ? subnormal : normal;
+    const std::uint32_t limited = code > kMaxCode ? kInfCode : code;
+    return kInfCode != kNanCode && a > kInfBits ? kNanCode : limited;
+  }
+};
+
+template <>
+struct Codec<FloatFormat::kBf16> {
+  [[gnu::always_inline]] static float widen(std::uint32_t bits) { return from_bits(bits << 16); }
+  [[gnu::always_inline]] static std::uint32_t narrow(std::uint32_t a) {
+    const std::uint32_t rounded = (a + 0x7fffU + ((a >> 16) & 1U)) >> 16;
+    return a > kInfBits ? 0x7fc0U : rounded;
+  }
+};
+
+template <>
+struct Codec<FloatFormat::kF16> {
+  [[gnu::always_inline]] static float widen(std::uint32_t bits) { return half_to_float(bits); }
+  [[gnu::always_inline]] static std::uint32_t narrow(std::uint32_t a) {
+    // Normal results: rebias the exponent by 15 - 127 and round 13 bits away; the carry may reach infinity.
+    const std::uint32_t normal = (a + 0xc8000000U + 0xfffU + ((a >> 13) & 1U)) >> 13;
+    // Subnormal results, |x| < 2^-14: adding 0.5 leaves multiples of 2^-24 in the significand, rounded by the
+    // adder. The sum is normal, so flush modes do not matter.
+    const std::uint32_t tiny = a < 0x38800000U ? a : 0;
+    const std::uint32_t subnormal = bits_of(from_bits(tiny) + 0.5F) - bits_of(0.5F);
+    const std::uint32_t finite = a < 0x38800000U ? subnormal : normal;
+    const std::uint32_t limited = a >= 0x47800000U ? 0x7c00U : finite;  // 2^16 and infinity.
+    return a > kInfBits ? 0x7e00U : limited;
+  }
+};
+
+/// The bits of a magnitude that was narrowed, with the sign of x where the format has it.
+template <FloatFormat kFormat>
+[[gnu::always_inline]] inline Storage<kFormat> signed_as(float x, std::uint32_t code) {
+  constexpr FloatFormatInfo kLayout = info(kFormat);
+  const std::uint32_t sign =
+      (bits_of(x) >> (32 - 8 * kLayout.size)) & static_cast<std::uint32_t>(kLayout.sign_bit);
+  const bool bare = !kLayout.negative_zero && code == 0;  // its NaN has the bit of the sign already
+  return static_cast<Storage<kFormat>>(bare ? 0 : sign | code);
 }
 
-[[gnu::always_inline]] inline std::uint32_t round_to_f16(std::uint32_t a) {
-  // Normal results: rebias the exponent by 15 - 127 and round 13 bits away; the carry may reach infinity.
-  const std::uint32_t normal = (a + 0xc8000000U + 0xfffU + ((a >> 13) & 1U)) >> 13;
-  // Subnormal results, |x| < 2^-14: adding 0.5 leaves multiples of 2^-24 in the significand, rounded by the
-  // adder. The sum is normal, so flush modes do not matter.
-  const std::uint32_t tiny = a < 0x38800000U ? a : 0;
-  const std::uint32_t subnormal = bits_of(from_bits(tiny) + 0.5F) - bits_of(0.5F);
-  const std::uint32_t finite = a < 0x38800000U ? subnormal : normal;
-  const std::uint32_t limited = a >= 0x47800000U ? 0x7c00U : finite;  // 2^16 and infinity.
-  return a > kInfBits ? 0x7e00U : limited;
+template <FloatFormat kFormat>
+void widen(float* out, const void* in, std::int64_t n) {
+  const auto* bits = static_cast<const Storage<kFormat>*>(in);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = Codec<kFormat>::widen(bits[i]);
 }
 
-struct NarrowBf16 {
-  [[gnu::always_inline]] static std::uint32_t apply(std::uint32_t a) { return round_to_bf16(a); }
-};
-struct NarrowF16 {
-  [[gnu::always_inline]] static std::uint32_t apply(std::uint32_t a) { return round_to_f16(a); }
-};
-
-template <class Format>
-void narrow(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n) {
+template <FloatFormat kFormat>
+void narrow(void* out, const float* hi, const float* lo, std::int64_t n) {
+  auto* bits = static_cast<Storage<kFormat>*>(out);
   if (lo == nullptr) {
     for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<std::uint16_t>(sign_16(hi[i]) | Format::apply(bits_of(magnitude(hi[i]))));
+      bits[i] = signed_as<kFormat>(hi[i], Codec<kFormat>::narrow(bits_of(magnitude(hi[i]))));
     }
     return;
   }
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::uint16_t>(sign_16(hi[i]) | Format::apply(odd_bits(hi[i], lo[i])));
+    bits[i] = signed_as<kFormat>(hi[i], Codec<kFormat>::narrow(odd_bits(hi[i], lo[i])));
   }
 }
 
-/// The remainder d of a conversion to float, never rounded to zero.
-[[gnu::always_inline]] inline float remainder_to_float(double d) {
+/// The residual d of a conversion to float, never rounded to zero.
+[[gnu::always_inline]] inline float residual_to_float(double d) {
   const float rounded = static_cast<float>(d);
   return rounded == 0.0F && d != 0.0 ? static_cast<float>(with_sign(0x1p-149, d)) : rounded;
 }
 
+using WidenFn = void (*)(float* out, const void* in, std::int64_t n);
+using NarrowFn = void (*)(void* out, const float* hi, const float* lo, std::int64_t n);
+
+constexpr auto kWiden = per_format<WidenFn>([]<FloatFormat kFormat>() -> WidenFn {
+  if constexpr (size_of(kFormat) < 4) return widen<kFormat>;
+  return nullptr;
+});
+constexpr auto kNarrow = per_format<NarrowFn>([]<FloatFormat kFormat>() -> NarrowFn {
+  if constexpr (size_of(kFormat) < 4) return narrow<kFormat>;
+  return nullptr;
+});
+
 }  // namespace
 
-void widen_f16(float* out, const std::uint16_t* in, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = half_to_float(in[i]);
+void widen_floats(FloatFormat format, float* out, const void* in, std::int64_t n) {
+  kWiden[format](out, in, n);
 }
-
-void widen_bf16(float* out, const std::uint16_t* in, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = from_bits(static_cast<std::uint32_t>(in[i]) << 16);
-}
-
-void narrow_f16(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n) {
-  narrow<NarrowF16>(out, hi, lo, n);
-}
-void narrow_bf16(std::uint16_t* out, const float* hi, const float* lo, std::int64_t n) {
-  narrow<NarrowBf16>(out, hi, lo, n);
+void narrow_floats(FloatFormat format, void* out, const float* hi, const float* lo, std::int64_t n) {
+  kNarrow[format](out, hi, lo, n);
 }
 
 void split_f64(float* hi, float* lo, const double* in, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const double x = in[i];
     const float rounded = static_cast<float>(x);
-    const float rest = remainder_to_float(x - static_cast<double>(rounded));
+    const float rest = residual_to_float(x - static_cast<double>(rounded));
     hi[i] = rounded;
     lo[i] = magnitude(rounded) < kInfF32 ? rest : 0.0F;
   }

@@ -7,6 +7,7 @@ namespace popsr::kernels {
 namespace {
 
 inline constexpr std::uint32_t kInfBits = 0x7f800000U;
+inline constexpr std::uint32_t kNanBits = 0x7fc00000U;
 
 // Conditions as 0 or 1, by arithmetic: from && and ?: on related conditions the compiler makes control flow,
 // which keeps a loop from vectorising. Operands below 2^31.

@@ -1,190 +1,29 @@
-// Elementwise operations that need no polynomial, as structs for the loops of loops-inl.h, and the loops that
-// take scalars or give a remainder.
+// From the struct of an element-wise kernel to the functions of its row.
+//
+// A struct has `apply` on values: operands first, then a pointer to the scalars where the row has some. Where
+// the row has a residual it has `residual` too, which takes the sum before the same arguments. More where it
+// pays:
+//   kPacks      apply also takes packs of floats (simd/vectors-inl.h): long chains of operations
+//   apply_bf16  what a pack of bfloat16 needs, with fewer steps than apply
+//   run         a loop of its own, an ElementwiseFn of type T; run_bf16 on arrays of bfloat16
+//
+// "ivdep": outputs may alias an input exactly, which the vectoriser need not guard against because every
+// iteration loads before it stores; without it in-place calls would take a scalar path.
 #pragma once
 
-#include "popsr/kernels/level/simd/loops-inl.h"
+#include "popsr/kernels/contract/elementwise.h"
+#include "popsr/kernels/level/convert/bf16-inl.h"
+#include "popsr/kernels/level/simd/vectors-inl.h"
 
 namespace popsr::kernels {
+
+/// The functions of each row: defined beside its struct.
+#define POPSR_ROW(name, ...) extern const ElementwiseKernels k##name##Kernels;
+#include "popsr/kernels/contract/elementwise.def"
+
 namespace {
 
-// --- integers
-// ------------------------------------------------------------------------------------------------------
-// Arithmetic wraps: it runs in an unsigned word of at least 32 bits and is cut to T.
-
-template <class T>
-[[gnu::always_inline]] inline T wrap_divide(T a, T b) {
-  if (b == 0) return 0;
-  if constexpr (Traits<T>::kSigned) {
-    if (b == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<Word<T>>(a));  // lowest / -1 wraps.
-  }
-  return static_cast<T>(a / b);
-}
-
-/// By repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 but for a = 1 and a = -1 (and a
-/// = 0, as x / 0 = 0).
-template <class T>
-inline T wrap_power(T a, T b) {
-  if (b < 0) {
-    if (a == 1) return 1;
-    if (a == static_cast<T>(-1)) return (b & 1) != 0 ? a : static_cast<T>(1);
-    return 0;
-  }
-  Word<T> base = static_cast<Word<T>>(a);
-  Word<T> result = 1;
-  for (Word<T> rest = static_cast<Word<T>>(b); rest != 0; rest >>= 1) {
-    if ((rest & 1) != 0) result *= base;
-    base *= base;
-  }
-  return static_cast<T>(result);
-}
-
-// --- operations
-// ----------------------------------------------------------------------------------------------------
-
-template <class T>
-struct Add {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat)
-      return a + b;
-    else
-      return static_cast<T>(static_cast<Word<T>>(a) + static_cast<Word<T>>(b));
-  }
-};
-
-template <class T>
-struct Subtract {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat)
-      return a - b;
-    else
-      return static_cast<T>(static_cast<Word<T>>(a) - static_cast<Word<T>>(b));
-  }
-};
-
-template <class T>
-struct Multiply {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat)
-      return a * b;
-    else
-      return static_cast<T>(static_cast<Word<T>>(a) * static_cast<Word<T>>(b));
-  }
-};
-
-template <class T>
-struct Divide {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat)
-      return a / b;
-    else
-      return wrap_divide(a, b);
-  }
-};
-
-template <class T>
-struct IntegerPower {
-  static T apply(T a, T b) { return wrap_power(a, b); }
-};
-
-/// Equal floats differ in the sign of zero only: "and" makes max(-0, +0) = +0, "or" makes min(-0, +0) = -0.
-template <class T>
-struct Maximum {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat) {
-      const T both = from_bits(bits_of(a) & bits_of(b));
-      const T ordered = a > b ? a : (a == b ? both : b);
-      return a != a ? a : ordered;
-    } else {
-      return a > b ? a : b;
-    }
-  }
-};
-
-template <class T>
-struct Minimum {
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat) {
-      const T both = from_bits(bits_of(a) | bits_of(b));
-      const T ordered = a < b ? a : (a == b ? both : b);
-      return a != a ? a : ordered;
-    } else {
-      return a < b ? a : b;
-    }
-  }
-};
-
-template <class T>
-struct Negate {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (Traits<T>::kFloat)
-      return -a;
-    else
-      return static_cast<T>(0 - static_cast<Word<T>>(a));
-  }
-};
-
-template <class T>
-struct Absolute {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (Traits<T>::kFloat)
-      return magnitude(a);
-    else
-      return a < 0 ? Negate<T>::apply(a) : a;
-  }
-};
-
-template <class T>
-struct Sqrt {
-  [[gnu::always_inline]] static T apply(T a) {
-    if constexpr (sizeof(T) == sizeof(float))
-      return __builtin_sqrtf(a);
-    else
-      return __builtin_sqrt(a);
-  }
-};
-
-template <class T>
-struct Rsqrt {
-  [[gnu::always_inline]] static T apply(T a) { return static_cast<T>(1) / Sqrt<T>::apply(a); }
-};
-
-template <class T>
-struct Relu {
-  [[gnu::always_inline]] static T apply(T a) {
-    const T positive = a > 0 ? a : static_cast<T>(0);
-    return a != a ? a : positive;
-  }
-};
-
-template <class T>
-struct ReluGrad {
-  [[gnu::always_inline]] static T apply(T x, T dy) { return x > 0 ? dy : static_cast<T>(0); }
-};
-
-template <class T>
-struct TanhGrad {
-  [[gnu::always_inline]] static T apply(T y, T dy) { return dy * (static_cast<T>(1) - y * y); }
-};
-
-/// NaN where x is NaN, which has no sign.
-template <class T>
-struct AbsGrad {
-  [[gnu::always_inline]] static T apply(T x, T dy) {
-    const T at_zero_or_nan = x == 0 ? static_cast<T>(0) : x;
-    const T downhill = x < 0 ? -dy : at_zero_or_nan;
-    return x > 0 ? dy : downhill;
-  }
-};
-
-template <class T>
-struct EqualMask {
-  [[gnu::always_inline]] static T apply(T a, T b) { return a == b ? static_cast<T>(1) : static_cast<T>(0); }
-};
-
-// --- loops with scalars or a remainder
-// ---------------------------------------------------------------------------
-
-/// Scalars are doubles; an integer type takes them truncated and saturated.
+/// A scalar is a double; an integer type takes it truncated and saturated.
 template <class T>
 inline T scalar_as(double value) {
   if constexpr (Traits<T>::kFloat) {
@@ -197,60 +36,129 @@ inline T scalar_as(double value) {
   }
 }
 
-template <class T>
-void scale_loop(void* hi, void*, const void* const* in, std::int64_t n, const double* p) {
-  const T* x = static_cast<const T*>(in[0]);
-  T* out = static_cast<T*>(hi);
-  const T factor = scalar_as<T>(p[0]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) out[i] = Multiply<T>::apply(factor, x[i]);
+template <class T, ElementwiseOp kOp>
+struct Scalars {
+  static constexpr int kCount = row_of(kOp).scalars;
+  T value[kCount];
+  explicit Scalars(const double* p) {
+    for (int k = 0; k < kCount; ++k) value[k] = scalar_as<T>(p[k]);
+  }
+};
+template <class T, ElementwiseOp kOp>
+requires(row_of(kOp).scalars == 0) struct Scalars<T, kOp> {
+  explicit Scalars(const double*) {}
+};
+
+/// f(operands of element i, scalars)
+template <class T, ElementwiseOp kOp, class F>
+[[gnu::always_inline]] inline T call(F f, T a, const T* y, const T* z, std::int64_t i,
+                                     const Scalars<T, kOp>& scalars) {
+  constexpr ElementwiseRow kRow = row_of(kOp);
+  if constexpr (kRow.operands == 1) {
+    if constexpr (kRow.scalars == 0)
+      return f(a);
+    else
+      return f(a, scalars.value);
+  } else if constexpr (kRow.operands == 2) {
+    if constexpr (kRow.scalars == 0)
+      return f(a, y[i]);
+    else
+      return f(a, y[i], scalars.value);
+  } else {
+    return f(a, y[i], z[i]);
+  }
 }
 
-/// The two terms of an addition-like operation; p as in EwFn.
-template <class T>
-struct PlainTerms {
-  explicit PlainTerms(const double*) {}
-  [[gnu::always_inline]] T first(T a) const { return a; }
-  [[gnu::always_inline]] T second(T b) const { return b; }
-};
-template <class T>
-struct NegatedTerms {
-  explicit NegatedTerms(const double*) {}
-  [[gnu::always_inline]] T first(T a) const { return a; }
-  [[gnu::always_inline]] T second(T b) const { return Negate<T>::apply(b); }
-};
-template <class T>
-struct ScaledTerms {
-  T alpha, beta;
-  explicit ScaledTerms(const double* p) : alpha(scalar_as<T>(p[0])), beta(scalar_as<T>(p[1])) {}
-  [[gnu::always_inline]] T first(T a) const { return Multiply<T>::apply(alpha, a); }
-  [[gnu::always_inline]] T second(T b) const { return Multiply<T>::apply(beta, b); }
+template <class Op, ElementwiseOp kOp, class T>
+void elementwise_loop(void* hi, [[maybe_unused]] void* lo, const void* const* in, std::int64_t n,
+                      const double* p) {
+  constexpr ElementwiseRow kRow = row_of(kOp);
+  const T* x = static_cast<const T*>(in[0]);
+  const T* y = static_cast<const T*>(in[kRow.operands > 1 ? 1 : 0]);
+  const T* z = static_cast<const T*>(in[kRow.operands > 2 ? 2 : 0]);
+  T* out = static_cast<T*>(hi);
+  const Scalars<T, kOp> scalars(p);
+  const auto apply = [](auto... values) __attribute__((always_inline)) { return Op::apply(values...); };
+  if constexpr (kRow.residual) {
+    if (T* const rest = static_cast<T*>(lo); rest != nullptr) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T a = x[i];
+        const T b = y[i];
+        const T sum = call<T, kOp>(apply, a, &b, z, 0, scalars);
+        const auto residual = [sum](auto... values) __attribute__((always_inline)) {
+          return Op::residual(sum, values...);
+        };
+        out[i] = sum;
+        if constexpr (Traits<T>::kFloat)
+          rest[i] = call<T, kOp>(residual, a, &b, z, 0, scalars);
+        else
+          rest[i] = 0;
+      }
+      return;
+    }
+  }
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) out[i] = call<T, kOp>(apply, x[i], y, z, i, scalars);
+}
+
+template <class Op>
+struct OnBf16 {
+  template <class F>
+  [[gnu::always_inline]] static F apply(const F& x) {
+    if constexpr (requires { Op::apply_bf16(x); })
+      return Op::apply_bf16(x);
+    else
+      return Op::apply(x);
+  }
 };
 
-/// hi = first + second, lo = the exact remainder (0 for integers).
-template <class T, class Terms>
-void sum_loop(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-  const T* x = static_cast<const T*>(in[0]);
-  const T* y = static_cast<const T*>(in[1]);
-  T* out = static_cast<T*>(hi);
-  T* rest = static_cast<T*>(lo);
-  const Terms terms(p);
-  if (rest == nullptr) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) out[i] = Add<T>::apply(terms.first(x[i]), terms.second(y[i]));
-    return;
+template <class Op, ElementwiseOp kOp, class T>
+consteval ElementwiseFn kernel_of() {
+  if constexpr (requires(void* hi, const void* const* in) { Op::template run<T>(hi, hi, in, 0, nullptr); })
+    return Op::template run<T>;
+  else if constexpr (sizeof(T) == sizeof(float) && Traits<T>::kFloat && requires { Op::kPacks; })
+    return unary_packs<T, Op>;
+  else
+    return elementwise_loop<Op, kOp, T>;
+}
+
+template <class Op, ElementwiseOp kOp>
+consteval ElementwiseFn bf16_kernel_of() {
+  if constexpr (requires { Op::run_bf16; })
+    return Op::run_bf16;
+  else if constexpr (requires { Op::kPacks; })
+    return unary_packs<std::uint16_t, OnBf16<Op>>;
+  else if constexpr (row_of(kOp).operands == 1)
+    return unary_bf16<Op>;
+  else
+    return binary_bf16<Op>;
+}
+
+template <class Op, ElementwiseOp kOp>
+consteval ElementwiseKernels kernels_of() {
+  constexpr unsigned kTypes = row_of(kOp).types;
+  ElementwiseKernels kernels = {};
+  const auto set = [&](Compute type, ElementwiseFn function) {
+    kernels.of[static_cast<int>(type)] = function;
+  };
+  if constexpr ((kTypes & kFloatTypes) != 0) {
+    set(Compute::kF32, kernel_of<Op, kOp, float>());
+    set(Compute::kF64, kernel_of<Op, kOp, double>());
   }
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T a = terms.first(x[i]);
-    const T b = terms.second(y[i]);
-    const T sum = Add<T>::apply(a, b);
-    out[i] = sum;
-    if constexpr (Traits<T>::kFloat)
-      rest[i] = sum_residual(sum, a, b);
-    else
-      rest[i] = 0;
+  if constexpr ((kTypes & kIntegerTypes) != 0) {
+    set(Compute::kI8, kernel_of<Op, kOp, std::int8_t>());
+    set(Compute::kI16, kernel_of<Op, kOp, std::int16_t>());
+    set(Compute::kI32, kernel_of<Op, kOp, std::int32_t>());
+    set(Compute::kI64, kernel_of<Op, kOp, std::int64_t>());
+    set(Compute::kU8, kernel_of<Op, kOp, std::uint8_t>());
+    set(Compute::kU16, kernel_of<Op, kOp, std::uint16_t>());
+    set(Compute::kU32, kernel_of<Op, kOp, std::uint32_t>());
+    set(Compute::kU64, kernel_of<Op, kOp, std::uint64_t>());
   }
+  if constexpr ((kTypes & kBoolType) != 0) set(Compute::kBool, kernel_of<Op, kOp, std::uint8_t>());
+  if constexpr ((kTypes & kBf16Type) != 0) kernels.bf16 = bf16_kernel_of<Op, kOp>();
+  return kernels;
 }
 
 }  // namespace

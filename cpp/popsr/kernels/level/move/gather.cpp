@@ -2,10 +2,12 @@
 
 #include <cstddef>
 
+#include "popsr/kernels/contract/kernel_table.h"
+
 namespace popsr::kernels {
 namespace {
 
-constexpr int kMaxRank = 8;
+constexpr auto kMaxRank = static_cast<int>(kMaxGatherRank);
 constexpr std::int64_t kTile = 16;
 
 /// A view without size-1 axes and with mergeable neighbours merged; rank >= 1.

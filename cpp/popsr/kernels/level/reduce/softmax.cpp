@@ -1,8 +1,8 @@
-#include "popsr/kernels/level/math/math.h"
-#include "popsr/kernels/level/math/math_f32-inl.h"
-#include "popsr/kernels/level/math/math_f64-inl.h"
+#include "popsr/kernels/level/reduce/softmax.h"
+
+#include "popsr/kernels/level/math/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions_f64-inl.h"
 #include "popsr/kernels/level/simd/lanes-inl.h"
-#include "popsr/kernels/level/simd/loops-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -1,4 +1,4 @@
-// The kernels of stochastic rounding, see sr_call.h and KernelTable.
+// The kernels of stochastic rounding, see round.h and KernelTable.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ struct Scalars {
 };
 
 template <class T>
-inline constexpr SrFormat kNative = sizeof(T) == sizeof(float) ? SrFormat::kF32 : SrFormat::kF64;
+inline constexpr FloatFormat kNative = sizeof(T) == sizeof(float) ? FloatFormat::kF32 : FloatFormat::kF64;
 
 [[gnu::always_inline]] inline float square_root(float x) { return __builtin_sqrtf(x); }
 [[gnu::always_inline]] inline double square_root(double x) { return __builtin_sqrt(x); }
@@ -47,17 +47,15 @@ void step_tile(const Scalars<T>& s, T* update, const T* w, const T* g, T* m, T* 
 
 /// The numbers of a tile: the array itself where it holds the compute type, else `buffer`.
 template <class T>
-T* widen_tile(T* buffer, void* in, SrFormat format, std::int64_t n) {
+T* widen_tile(T* buffer, void* in, FloatFormat format, std::int64_t n) {
   if (format == kNative<T>) return static_cast<T*>(in);
   if constexpr (sizeof(T) == sizeof(float)) {
-    const auto* half = static_cast<const std::uint16_t*>(in);
-    if (format == SrFormat::kBf16) return widen_bf16(buffer, half, n), buffer;
-    if (format == SrFormat::kF16) return widen_f16(buffer, half, n), buffer;
+    if (size_of(format) < 4) return widen_floats(format, buffer, in, n), buffer;
   }
   double numbers[kSrTile];
   for (std::int64_t done = 0; done < n; done += kSrTile) {
     const std::int64_t count = n - done < kSrTile ? n - done : kSrTile;
-    kSrLoad[static_cast<int>(format)](numbers, static_cast<const char*>(in) + done * size_of(format), count);
+    kSrLoad[format](numbers, static_cast<const char*>(in) + done * size_of(format), count);
     for (std::int64_t i = 0; i < count; ++i) buffer[done + i] = static_cast<T>(numbers[i]);
   }
   return buffer;
@@ -66,7 +64,7 @@ T* widen_tile(T* buffer, void* in, SrFormat format, std::int64_t n) {
 /// One array of a tile, and the key of its roundings.
 struct Part {
   void* data;
-  SrFormat format;
+  FloatFormat format;
   NoiseKey key;
 };
 
@@ -117,7 +115,7 @@ void run(const SrAdamw& step) {
 
 void sr_adamw(const SrAdamw& step) {
   bool wide = false;
-  for (const SrFormat format : step.formats) wide |= format == SrFormat::kF64;
+  for (const FloatFormat format : step.formats) wide |= format == FloatFormat::kF64;
   if (wide) {
     run<double>(step);
   } else {

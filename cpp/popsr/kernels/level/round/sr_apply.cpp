@@ -45,11 +45,11 @@ constexpr HardFn kHard[kNumSrOps] = {is_hard<SrCast>, is_hard<SrAdd>,     is_har
   for (std::int64_t i = 0; i < n; ++i) {
     const double in[3] = {tile.in[0][i], tile.in[1][i], tile.in[2][i]};
     if (hard(in, call.scalar) == 0) continue;
-    tile.code[i] = round_exactly(call.op, in, call.scalar, call.rounding, u[i]);
+    tile.code[i] = round_element(call, in, u[i]);
   }
 }
 
-const char* at(const void* base, SrFormat format, std::int64_t i) {
+const char* at(const void* base, FloatFormat format, std::int64_t i) {
   return static_cast<const char*>(base) + i * size_of(format);
 }
 
@@ -57,7 +57,7 @@ const char* at(const void* base, SrFormat format, std::int64_t i) {
 
 void sr_apply_tiles(const SrCall& call) {
   alignas(64) SrTile tile;
-  const SrFormat format = call.rounding.format;
+  const FloatFormat format = call.rounding.format;
   char* out = static_cast<char*>(call.out);
   for (int operand = 0; operand < 3; ++operand) {
     // The scalar factor of an interpolation; unused operands are read by nobody, but must be numbers.
@@ -67,15 +67,18 @@ void sr_apply_tiles(const SrCall& call) {
     const std::int64_t n = call.n - done < kSrTile ? call.n - done : kSrTile;
     for (int operand = 0; operand < 3; ++operand) {
       if (call.in[operand] == nullptr) continue;
-      const SrFormat from = call.formats[operand];
-      kSrLoad[static_cast<int>(from)](tile.in[operand], at(call.in[operand], from, done), n);
+      const FloatFormat from = call.formats[operand];
+      kSrLoad[from](tile.in[operand], at(call.in[operand], from, done), n);
     }
     const std::uint64_t hard = kEvaluate[static_cast<int>(call.op)](tile, n, call.scalar);
+    if (call.residual) {
+      for (std::int64_t i = 0; i < n; ++i) tile.hi[i] = with_sign(tile.hi[i], tile.in[0][i]);
+    }
     const std::uint64_t* u = sr_uniform(tile, call.rounding, done, n);
-    kSrBracket[static_cast<int>(format)](tile, n);
+    kSrBracket[format](tile, n);
     sr_decide(tile, u, n, call.rounding);
     if (hard != 0) settle(tile, u, n, call);
-    kSrStore[static_cast<int>(format)](out + done * size_of(format), tile.code, n);
+    kSrStore[format](out + done * size_of(format), tile.code, n);
   }
 }
 

@@ -2,7 +2,7 @@
 // first for every operation, one the second for every mode.
 #pragma once
 
-#include "popsr/kernels/level/round/sr_format-inl.h"
+#include "popsr/kernels/level/convert/formats-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -51,9 +51,9 @@ struct SrParts {
 }
 
 /// Cuts a double (significand, exponent field) and a fraction of its last bit down to the format.
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 [[gnu::always_inline]] inline SrBracket cut(SrParts value, std::uint64_t fraction, std::uint64_t sticky) {
-  constexpr SrLayout kLayout = sr_layout(kFormat);
+  constexpr FloatFormatInfo kLayout = info(kFormat);
   const std::int64_t above = value.exponent - 1023 + kLayout.bias;  // biased exponent in the format
   const std::int64_t biased = above < 1 ? 1 : above;
   const std::uint64_t base = static_cast<std::uint64_t>(biased - 1) << (kLayout.precision - 1);
@@ -75,7 +75,7 @@ template <SrFormat kFormat>
 }
 
 /// The bracket of |s|, s finite.
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 [[gnu::always_inline]] inline SrBracket bracket_of(SrSum s) {
   const std::uint64_t sign = 1ULL << 63;
   const std::uint64_t inexact = nonzero_64(bits_of(s.lo) & ~sign);
@@ -144,7 +144,7 @@ struct SrLimits {
   std::uint64_t infinite;     ///< of infinite S
 };
 
-inline SrLimits limits_of(const SrLayout& layout, SrMode mode, bool saturate) {
+inline SrLimits limits_of(const FloatFormatInfo& layout, SrMode mode, bool saturate) {
   const std::uint64_t infinite = saturate ? layout.max_code : layout.inf_code;
   const bool up = mode != SrMode::kZero && mode != SrMode::kDown;
   const bool down = mode != SrMode::kZero && mode != SrMode::kUp;
@@ -152,7 +152,7 @@ inline SrLimits limits_of(const SrLayout& layout, SrMode mode, bool saturate) {
 }
 
 /// With the sign: the only zero and the only NaN of some formats have none.
-[[gnu::always_inline]] inline std::uint64_t signed_code(const SrLayout& layout, std::uint64_t code,
+[[gnu::always_inline]] inline std::uint64_t signed_code(const FloatFormatInfo& layout, std::uint64_t code,
                                                         std::uint64_t negative) {
   const bool bare = code == layout.nan_code || (code == 0 && !layout.negative_zero);
   return bare ? code : code | (negative != 0 ? layout.sign_bit : 0);

@@ -102,29 +102,11 @@ bool any_below(const FixedPoint& x, std::int64_t position) {
   return position / 64 < kLimbs && (x.limb[position / 64] & ((1ULL << shift) - 1)) != 0;
 }
 
-SrBracket cut_to(SrFormat format, SrParts value, std::uint64_t fraction, std::uint64_t sticky) {
-  switch (format) {
-    case SrFormat::kF64:
-      return cut<SrFormat::kF64>(value, fraction, sticky);
-    case SrFormat::kF32:
-      return cut<SrFormat::kF32>(value, fraction, sticky);
-    case SrFormat::kF16:
-      return cut<SrFormat::kF16>(value, fraction, sticky);
-    case SrFormat::kBf16:
-      return cut<SrFormat::kBf16>(value, fraction, sticky);
-    case SrFormat::kE4m3fn:
-      return cut<SrFormat::kE4m3fn>(value, fraction, sticky);
-    case SrFormat::kE5m2:
-      return cut<SrFormat::kE5m2>(value, fraction, sticky);
-    case SrFormat::kE4m3fnuz:
-      return cut<SrFormat::kE4m3fnuz>(value, fraction, sticky);
-    default:
-      return cut<SrFormat::kE5m2fnuz>(value, fraction, sticky);
-  }
-}
+using CutFn = SrBracket (*)(SrParts value, std::uint64_t fraction, std::uint64_t sticky);
+constexpr auto kCut = per_format<CutFn>([]<FloatFormat kFormat>() -> CutFn { return cut<kFormat>; });
 
 /// The bracket of x > 0: first on the grid of double, continued above its largest exponent.
-SrBracket bracket(const FixedPoint& x, SrFormat format) {
+SrBracket bracket(const FixedPoint& x, FloatFormat format) {
   int top = kLimbs - 1;
   while (x.limb[top] == 0) --top;
   const std::int64_t leading = 64 * top + 63 - __builtin_clzll(x.limb[top]) + x.least;
@@ -134,7 +116,7 @@ SrBracket bracket(const FixedPoint& x, SrFormat format) {
   // 2300: far above every format, and its code still fits in 64 bits.
   const SrParts value = {bits_at(x, position), field > 2300 ? 2300 : field};
   const bool sticky = x.lost || any_below(x, position - 64);
-  return cut_to(format, value, bits_at(x, position - 64), sticky ? 1 : 0);
+  return kCut[format](value, bits_at(x, position - 64), sticky ? 1 : 0);
 }
 
 /// S = addend + term, where only zeros, infinities, NaNs and signs of the two are right.
@@ -222,7 +204,7 @@ bool is_zero(const FixedPoint& x) {
 }
 
 std::uint64_t finish(const FixedPoint& x, bool negative, const SrRounding& rounding, std::uint64_t u) {
-  const SrLayout layout = sr_layout(rounding.format);
+  const FloatFormatInfo layout = info(rounding.format);
   const SrBracket b = bracket(x, rounding.format);
   const std::uint64_t sign = negative ? 1 : 0;
   const std::uint64_t code = b.code + away_from_zero(rule_of(rounding.mode, rounding.bits), b, sign, u);
@@ -233,7 +215,7 @@ std::uint64_t finish(const FixedPoint& x, bool negative, const SrRounding& round
 }  // namespace
 
 std::uint64_t round_special(double x, const SrRounding& rounding) {
-  const SrLayout layout = sr_layout(rounding.format);
+  const FloatFormatInfo layout = info(rounding.format);
   const std::uint64_t infinite = limits_of(layout, rounding.mode, rounding.saturate).infinite;
   const std::uint64_t code = x != x ? layout.nan_code : (x == 0 ? 0 : infinite);
   return x != x ? code : signed_code(layout, code, bits_of(x) >> 63);
@@ -253,6 +235,20 @@ std::uint64_t round_exactly(SrOp op, const double* in, double scalar, const SrRo
   if (!is_zero(sum)) return finish(sum, negative, rounding, u);
   const bool zeros = outline.addend == 0 && outline.term == 0;
   return round_special(zeros ? both : 0.0, rounding);
+}
+
+std::uint64_t round_element(const SrCall& call, const double* in, std::uint64_t u) {
+  if (!call.residual) return round_exactly(call.op, in, call.scalar, call.rounding, u);
+  // Of the magnitude; then with the sign of x.
+  const bool negative = bits_of(in[0]) >> 63 != 0;
+  const double x = magnitude(in[0]);
+  const double y = call.op == SrOp::kAdd && is_finite(x) ? in[1] : 0.0;
+  const double outward = x == 0 ? magnitude(y) : (negative ? -y : y);
+  const double mirrored[3] = {x, outward, 0.0};
+  const FloatFormatInfo& format = info(call.rounding.format);
+  const std::uint64_t code = round_exactly(SrOp::kAdd, mirrored, 1.0, call.rounding, u);
+  const bool bare = !format.negative_zero && (code == 0 || code == format.nan_code);
+  return negative && !bare ? code | format.sign_bit : code;
 }
 
 }  // namespace popsr::kernels

@@ -14,6 +14,9 @@ namespace popsr::kernels {
 std::uint64_t round_exactly(SrOp op, const double* in, double scalar, const SrRounding& rounding,
                             std::uint64_t u);
 
+/// The same of an element of a call, whose operands are `in`.
+std::uint64_t round_element(const SrCall& call, const double* in, std::uint64_t u);
+
 /// The bits of |x| = NaN, infinity or zero of any sign.
 std::uint64_t round_special(double x, const SrRounding& rounding);
 

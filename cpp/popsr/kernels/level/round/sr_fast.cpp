@@ -26,13 +26,17 @@ struct Drawn {
 };
 
 template <class Step>
-[[gnu::noinline]] bool guess_tile(FastTile<Step>& tile, const typename Step::X::Bits* x,
-                                  const typename Step::Y::Bits* y, typename Step::Word flip, Drawn noise,
-                                  std::int64_t n) {
+using OutputBits = typename FastTile<Step>::Output::Bits;
+
+template <class Step>
+[[gnu::noinline]] bool guess_tile(FastTile<Step>& tile, OutputBits<Step>* out,
+                                  const typename Step::X::Bits* x, const typename Step::Y::Bits* y,
+                                  typename Step::Word flip, Drawn noise, std::int64_t n) {
   const auto* wide_x = Step::X::open(tile.wide_x, x, n);
   const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
+  if constexpr (!FastTile<Step>::kConverts) return step_tile<Step>(out, wide_x, wide_y, flip, noise, n);
   const bool hard = step_tile<Step>(tile.results(), wide_x, wide_y, flip, noise, n);
-  FastTile<Step>::Output::close(tile.out, tile.results(), n);
+  FastTile<Step>::Output::close(out, tile.results(), n);
   return hard;
 }
 
@@ -47,10 +51,9 @@ template <class Step>
 
 /// Redoes the marked elements.
 template <class Step>
-[[gnu::noinline]] void settle(FastTile<Step>& tile, const typename Step::X::Bits* x,
+[[gnu::noinline]] void settle(FastTile<Step>& tile, OutputBits<Step>* out, const typename Step::X::Bits* x,
                               const typename Step::Y::Bits* y, const SrCall& call, std::uint64_t element,
                               std::int64_t n) {
-  using Bits = typename FastTile<Step>::Output::Bits;
   const auto* wide_x = Step::X::open(tile.wide_x, x, n);
   const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
   for (std::int64_t i = 0; i < n; ++i) {
@@ -58,7 +61,7 @@ template <class Step>
     const double in[3] = {number_at<typename Step::X>(wide_x, i), number_at<typename Step::Y>(wide_y, i),
                           0.0};
     const std::uint64_t u = noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key);
-    tile.out[i] = static_cast<Bits>(round_exactly(call.op, in, call.scalar, call.rounding, u));
+    out[i] = static_cast<OutputBits<Step>>(round_element(call, in, u));
   }
 }
 
@@ -69,9 +72,10 @@ Word flip_of(const SrCall& call) {
   return call.op == SrOp::kSub ? Word{1} << (8 * sizeof(Word) - 1) : 0;
 }
 
-/// One tile of the call.
+/// One tile of the call, with results to `out`.
 template <class Step>
-void run_tile(FastTile<Step>& tile, NoiseTile& noise, const SrCall& call, std::int64_t done, std::int64_t n) {
+void run_tile(FastTile<Step>& tile, NoiseTile& noise, OutputBits<Step>* out, const SrCall& call,
+              std::int64_t done, std::int64_t n) {
   using Word = typename Step::Word;
   const auto* x = static_cast<const typename Step::X::Bits*>(call.in[0]) + done;
   const auto* y = static_cast<const typename Step::Y::Bits*>(call.in[call.op == SrOp::kCast ? 0 : 1]) + done;
@@ -81,15 +85,15 @@ void run_tile(FastTile<Step>& tile, NoiseTile& noise, const SrCall& call, std::i
   bool hard = false;
   {
     [[maybe_unused]] const typename Step::Mode mode;
-    hard = guess_tile<Step>(tile, x, y, flip, drawn, n);
+    hard = guess_tile<Step>(tile, out, x, y, flip, drawn, n);
     if (hard) mark<Step>(tile, x, y, flip, drawn, n);
   }
-  if (hard) settle<Step>(tile, x, y, call, element, n);
+  if (hard) settle<Step>(tile, out, x, y, call, element, n);
 }
 
 template <class Step>
 void run(const SrCall& call) {
-  using Bits = typename FastTile<Step>::Output::Bits;
+  using Bits = OutputBits<Step>;
   auto* out = static_cast<Bits*>(call.out);
   FastTile<Step> tile;
   NoiseTile noise;
@@ -97,10 +101,22 @@ void run(const SrCall& call) {
   if (n == 0) n = tile.kElements;
   for (std::int64_t done = 0; done < call.n; done += n, n = tile.kElements) {
     if (n > call.n - done) n = call.n - done;
-    run_tile<Step>(tile, noise, call, done, n);
+    run_tile<Step>(tile, noise, tile.out, call, done, n);
     flush_tile(out + done, tile.out, n * static_cast<std::int64_t>(sizeof(Bits)), call.stream);
   }
   if (call.stream) finish_stream();
+}
+
+/// A call with a residual: results go straight to memory, which no operand shares.
+template <class Step>
+void run_direct(const SrCall& call) {
+  auto* out = static_cast<OutputBits<Step>*>(call.out);
+  FastTile<Step> tile;
+  NoiseTile noise;
+  for (std::int64_t done = 0; done < call.n; done += tile.kElements) {
+    const std::int64_t n = tile.kElements < call.n - done ? tile.kElements : call.n - done;
+    run_tile<Step>(tile, noise, out + done, call, done, n);
+  }
 }
 
 using RunFn = void (*)(const SrCall& call);
@@ -110,26 +126,39 @@ constexpr RunFn kRunSum = run<TruncatedStep<To, X, Y, true, false>>;
 template <class To>
 constexpr RunFn kRunCast = run<TruncatedStep<To, FromF32, FromF32, false, false>>;
 
-RunFn sum_kernel(SrFormat to, SrFormat x, SrFormat y) {
-  if (to != x || (y != x && (y != SrFormat::kF32 || size_of(x) != 2))) return nullptr;
+RunFn sum_kernel(FloatFormat to, FloatFormat x, FloatFormat y) {
+  if (to != x || (y != x && (y != FloatFormat::kF32 || size_of(x) != 2))) return nullptr;
   switch (to) {
-    case SrFormat::kF64:
+    case FloatFormat::kF64:
       return run<PairedStep<ToF64, FromF64, false>>;
-    case SrFormat::kF32:
+    case FloatFormat::kF32:
       return run<PairedStep<ToF32, FromF32, false>>;
-    case SrFormat::kF16:
+    case FloatFormat::kF16:
       return y == x ? kRunSum<ToF16Grid, FromF16, FromF16> : kRunSum<ToF16, FromF16, FromF32>;
-    case SrFormat::kBf16:
+    case FloatFormat::kBf16:
       return y == x ? kRunSum<ToBf16, FromBf16, FromBf16> : kRunSum<ToBf16, FromBf16, FromF32>;
     default:
       return nullptr;
   }
 }
 
-RunFn cast_kernel(SrFormat to, SrFormat x) {
-  if (x != SrFormat::kF32) return nullptr;
-  if (to == SrFormat::kF16) return kRunCast<ToF16>;
-  return to == SrFormat::kBf16 ? kRunCast<ToBf16> : nullptr;
+RunFn cast_kernel(FloatFormat to, FloatFormat x) {
+  if (x != FloatFormat::kF32) return nullptr;
+  if (to == FloatFormat::kF16) return kRunCast<ToF16>;
+  return to == FloatFormat::kBf16 ? kRunCast<ToBf16> : nullptr;
+}
+
+RunFn residual_kernel(FloatFormat to, bool sum) {
+  switch (to) {
+    case FloatFormat::kF16:
+      return sum ? run_direct<ResidualStep<ToF16, GuessF16, true>>
+                 : run_direct<ResidualStep<ToF16, GuessF16, false>>;
+    case FloatFormat::kBf16:
+      return sum ? run_direct<ResidualStep<ToBf16, GuessBf16, true>>
+                 : run_direct<ResidualStep<ToBf16, GuessBf16, false>>;
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace
@@ -138,13 +167,15 @@ bool sr_apply_fast(const SrCall& call) {
   const SrRounding& rounding = call.rounding;
   if (rounding.mode != SrMode::kProportional || rounding.uniform != nullptr) return false;
   RunFn kernel = nullptr;
-  if (call.op == SrOp::kAdd || call.op == SrOp::kSub) {
+  if (call.residual) {
+    kernel = residual_kernel(rounding.format, call.op == SrOp::kAdd);
+  } else if (call.op == SrOp::kAdd || call.op == SrOp::kSub) {
     kernel = sum_kernel(rounding.format, call.formats[0], call.formats[1]);
   } else if (call.op == SrOp::kCast) {
     kernel = cast_kernel(rounding.format, call.formats[0]);
   } else if (call.op == SrOp::kAxpy) {
-    const bool wide = call.formats[0] == SrFormat::kF64 && call.formats[1] == SrFormat::kF64;
-    if (wide && rounding.format == SrFormat::kF64) kernel = run<AxpyStep>;
+    const bool wide = call.formats[0] == FloatFormat::kF64 && call.formats[1] == FloatFormat::kF64;
+    if (wide && rounding.format == FloatFormat::kF64) kernel = run<AxpyStep>;
   }
   if (kernel != nullptr) kernel(call);
   return kernel != nullptr;

@@ -18,16 +18,16 @@ struct Steps {
 /// How codes become results; the same for every step.
 struct Finish {
   SrRule rule;
-  SrLayout layout;
+  FloatFormatInfo layout;
   SrLimits limits;
 
   explicit Finish(const SrRounding& rounding)
       : rule(rule_of(rounding.mode, rounding.bits)),
-        layout(sr_layout(rounding.format)),
+        layout(info(rounding.format)),
         limits(limits_of(layout, rounding.mode, rounding.saturate)) {}
 };
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 void fold_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
                 const SrRounding& rounding) {
   const Finish finish(rounding);
@@ -43,22 +43,20 @@ void fold_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int
       before[lane] = sums[lane];
       hard |= magnitude(s.hi) < kInfF64 ? 0 : 1;
       codes[lane] = signed_code(finish.layout, code > finish.limits.max_code ? beyond : code, negative);
-      sums[lane] = sr_widen<kFormat>(codes[lane]);
+      sums[lane] = widen_to_double<kFormat>(codes[lane]);
     }
     for (int lane = 0; hard != 0 && lane < kLanes; ++lane) {
       const double in[3] = {before[lane], steps.x[k][lane], 0.0};
       codes[lane] = round_exactly(SrOp::kAdd, in, 1.0, rounding, steps.u[k][lane]);
-      sums[lane] = sr_widen<kFormat>(codes[lane]);
+      sums[lane] = widen_to_double<kFormat>(codes[lane]);
     }
   }
 }
 
 using FoldFn = void (*)(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
                         const SrRounding& rounding);
-constexpr FoldFn kFold[kNumSrFormats] = {fold_steps<SrFormat::kF64>,      fold_steps<SrFormat::kF32>,
-                                         fold_steps<SrFormat::kF16>,      fold_steps<SrFormat::kBf16>,
-                                         fold_steps<SrFormat::kE4m3fn>,   fold_steps<SrFormat::kE5m2>,
-                                         fold_steps<SrFormat::kE4m3fnuz>, fold_steps<SrFormat::kE5m2fnuz>};
+constexpr auto kFold =
+    per_format<FoldFn>([]<FloatFormat kFormat>() -> FoldFn { return fold_steps<kFormat>; });
 
 /// Steps done ... done + n - 1 of every lane.
 void load_steps(Steps& steps, const SrFold& fold, std::int64_t done, std::int64_t n) {
@@ -66,7 +64,7 @@ void load_steps(Steps& steps, const SrFold& fold, std::int64_t done, std::int64_
   std::uint64_t u[kSrTile] = {};
   for (int lane = 0; lane < fold.lanes; ++lane) {
     const char* from = static_cast<const char*>(fold.x[lane]) + done * size_of(fold.format);
-    kSrLoad[static_cast<int>(fold.format)](x, from, n);
+    kSrLoad[fold.format](x, from, n);
     uniform_bits(u, n, fold.rounding.key, fold.first[lane] + static_cast<std::uint64_t>(done));
     for (std::int64_t k = 0; k < n; ++k) {
       steps.x[k][lane] = x[k];
@@ -82,7 +80,7 @@ void sr_fold(SrFold& fold) {
   for (std::int64_t done = 0; done < fold.n; done += kSrTile) {
     const std::int64_t n = fold.n - done < kSrTile ? fold.n - done : kSrTile;
     load_steps(steps, fold, done, n);
-    kFold[static_cast<int>(fold.rounding.format)](fold.sums, fold.codes, steps, n, fold.rounding);
+    kFold[fold.rounding.format](fold.sums, fold.codes, steps, n, fold.rounding);
   }
 }
 

@@ -5,7 +5,7 @@
 // 32 bits and of D. Stafford's Mix13 for 64).
 #pragma once
 
-#include "popsr/kernels/level/round/sr_format-inl.h"
+#include "popsr/kernels/level/convert/formats-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -40,6 +40,23 @@ struct TruncatedStep {
 /// The default rounding mode.
 struct ToNearest {};
 
+/// x + y, or x alone, where y is the residual of x; see SrCall::residual. Infinities, NaNs and what is too
+/// large come out right, so that only ties are hard.
+template <class Out, class Format, bool kSum>
+struct ResidualStep {
+  using To = Out;
+  using X = FromF32;
+  using Y = FromF32;
+  using Word = std::uint32_t;
+  using Mode = ToNearest;
+
+  [[gnu::always_inline]] static SrGuess<Word> guess(Word x, Word y, Word, Word noise) {
+    const float hi = from_bits(x);
+    const Guess guess = Format::guess(magnitude_of(hi, kSum ? from_bits(y) : 0.0F), noise);
+    return {sign_16(hi) | guess.bits, guess.tie ^ 1U, 0};
+  }
+};
+
 /// x + y with the error of the sum.
 template <class Out, class From, bool kEven>
 struct PairedStep {

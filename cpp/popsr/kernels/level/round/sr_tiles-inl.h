@@ -20,19 +20,19 @@ using SrLoadFn = void (*)(double* out, const void* in, std::int64_t n);
 using SrStoreFn = void (*)(void* out, const std::uint64_t* codes, std::int64_t n);
 using SrBracketFn = void (*)(SrTile& tile, std::int64_t n);
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 void sr_load(double* out, const void* in, std::int64_t n) {
-  const auto* bits = static_cast<const SrStorage<kFormat>*>(in);
-  for (std::int64_t i = 0; i < n; ++i) out[i] = sr_widen<kFormat>(bits[i]);
+  const auto* bits = static_cast<const Storage<kFormat>*>(in);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = widen_to_double<kFormat>(bits[i]);
 }
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 void sr_store(void* out, const std::uint64_t* codes, std::int64_t n) {
-  auto* bits = static_cast<SrStorage<kFormat>*>(out);
-  for (std::int64_t i = 0; i < n; ++i) bits[i] = static_cast<SrStorage<kFormat>>(codes[i]);
+  auto* bits = static_cast<Storage<kFormat>*>(out);
+  for (std::int64_t i = 0; i < n; ++i) bits[i] = static_cast<Storage<kFormat>>(codes[i]);
 }
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 void sr_bracket(SrTile& tile, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const SrBracket b = bracket_of<kFormat>({tile.hi[i], tile.lo[i], tile.rest[i]});
@@ -45,7 +45,7 @@ void sr_bracket(SrTile& tile, std::int64_t n) {
 /// code becomes the final bits.
 inline void sr_decide(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrRounding& rounding) {
   const SrRule rule = rule_of(rounding.mode, rounding.bits);
-  const SrLayout layout = sr_layout(rounding.format);
+  const FloatFormatInfo layout = info(rounding.format);
   const SrLimits limits = limits_of(layout, rounding.mode, rounding.saturate);
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint64_t negative = bits_of(tile.hi[i]) >> 63;
@@ -68,19 +68,12 @@ inline const std::uint64_t* sr_uniform(SrTile& tile, const SrRounding& rounding,
   return tile.u;
 }
 
-/// The functions of one format, indexed by SrFormat.
-inline constexpr SrLoadFn kSrLoad[kNumSrFormats] = {
-    sr_load<SrFormat::kF64>,      sr_load<SrFormat::kF32>,     sr_load<SrFormat::kF16>,
-    sr_load<SrFormat::kBf16>,     sr_load<SrFormat::kE4m3fn>,  sr_load<SrFormat::kE5m2>,
-    sr_load<SrFormat::kE4m3fnuz>, sr_load<SrFormat::kE5m2fnuz>};
-inline constexpr SrBracketFn kSrBracket[kNumSrFormats] = {
-    sr_bracket<SrFormat::kF64>,      sr_bracket<SrFormat::kF32>,     sr_bracket<SrFormat::kF16>,
-    sr_bracket<SrFormat::kBf16>,     sr_bracket<SrFormat::kE4m3fn>,  sr_bracket<SrFormat::kE5m2>,
-    sr_bracket<SrFormat::kE4m3fnuz>, sr_bracket<SrFormat::kE5m2fnuz>};
-inline constexpr SrStoreFn kSrStore[kNumSrFormats] = {
-    sr_store<SrFormat::kF64>,      sr_store<SrFormat::kF32>,     sr_store<SrFormat::kF16>,
-    sr_store<SrFormat::kBf16>,     sr_store<SrFormat::kE4m3fn>,  sr_store<SrFormat::kE5m2>,
-    sr_store<SrFormat::kE4m3fnuz>, sr_store<SrFormat::kE5m2fnuz>};
+inline constexpr auto kSrLoad =
+    per_format<SrLoadFn>([]<FloatFormat kFormat>() -> SrLoadFn { return sr_load<kFormat>; });
+inline constexpr auto kSrBracket =
+    per_format<SrBracketFn>([]<FloatFormat kFormat>() -> SrBracketFn { return sr_bracket<kFormat>; });
+inline constexpr auto kSrStore =
+    per_format<SrStoreFn>([]<FloatFormat kFormat>() -> SrStoreFn { return sr_store<kFormat>; });
 
 }  // namespace
 }  // namespace popsr::kernels

@@ -20,13 +20,18 @@ struct Tile {
 };
 
 // --- t, in the mode "towards zero"
-// ------------------------------------------------------------------------------------
 
 struct CastOp {
   [[gnu::always_inline]] static double apply(double x, double, double, double) { return x; }
 };
 struct AddOp {
   [[gnu::always_inline]] static double apply(double x, double y, double, double) { return x + y; }
+};
+/// y is the residual of x, whose sign a zero keeps.
+struct ResidualOp {
+  [[gnu::always_inline]] static double apply(double x, double y, double, double) {
+    return with_sign(x + y, x);
+  }
 };
 struct SubOp {
   [[gnu::always_inline]] static double apply(double x, double y, double, double) { return x - y; }
@@ -55,12 +60,12 @@ template <class Op>
     tile.t[i] = Op::apply(tile.in[0][i], tile.in[1][i], tile.in[2][i], scalar);
 }
 
-TruncateFn truncate_of(SrOp op) {
-  switch (op) {
+TruncateFn truncate_of(const SrCall& call) {
+  switch (call.op) {
     case SrOp::kCast:
       return truncate_tile<CastOp>;
     case SrOp::kAdd:
-      return truncate_tile<AddOp>;
+      return call.residual ? truncate_tile<ResidualOp> : truncate_tile<AddOp>;
     case SrOp::kSub:
       return truncate_tile<SubOp>;
     case SrOp::kMul:
@@ -77,7 +82,6 @@ TruncateFn truncate_of(SrOp op) {
 }
 
 // --- rounding
-// ---------------------------------------------------------------------------------------------------------
 
 using RoundFn = bool (*)(void* out, Tile& tile, const std::uint16_t* words, std::int64_t n);
 
@@ -85,9 +89,9 @@ constexpr double power_of_two(int exponent) {
   return __builtin_bit_cast(double, static_cast<std::uint64_t>(1023 + exponent) << 52);
 }
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 [[gnu::always_inline]] inline SrGuess<std::uint64_t> round_one(double t, std::uint64_t word) {
-  constexpr SrLayout kLayout = sr_layout(kFormat);
+  constexpr FloatFormatInfo kLayout = info(kFormat);
   constexpr int kDrop = 53 - kLayout.precision - 16;
   constexpr std::uint64_t kLeastNormal = static_cast<std::uint64_t>(1024 - kLayout.bias) << 52;
   constexpr std::uint64_t kRebias = static_cast<std::uint64_t>(1023 - kLayout.bias)
@@ -105,16 +109,16 @@ template <SrFormat kFormat>
 }
 
 /// Of finite values: where the largest begins, of which the next may be infinity.
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 constexpr std::uint64_t largest() {
-  constexpr SrLayout kLayout = sr_layout(kFormat);
+  constexpr FloatFormatInfo kLayout = info(kFormat);
   return (kLayout.max_code << (53 - kLayout.precision)) +
          (static_cast<std::uint64_t>(1023 - kLayout.bias) << 52);
 }
 
-template <SrFormat kFormat>
+template <FloatFormat kFormat>
 [[gnu::noinline]] bool round_tile(void* out, Tile& tile, const std::uint16_t* words, std::int64_t n) {
-  using Bits = SrStorage<kFormat>;
+  using Bits = Storage<kFormat>;
   auto* results = static_cast<Bits*>(out);
   std::uint64_t least = 1;
   std::uint64_t most = 0;
@@ -134,14 +138,10 @@ template <SrFormat kFormat>
 }
 
 /// By format; doubles have no bits to spare.
-constexpr RoundFn kRound[kNumSrFormats] = {nullptr,
-                                           round_tile<SrFormat::kF32>,
-                                           round_tile<SrFormat::kF16>,
-                                           round_tile<SrFormat::kBf16>,
-                                           round_tile<SrFormat::kE4m3fn>,
-                                           round_tile<SrFormat::kE5m2>,
-                                           round_tile<SrFormat::kE4m3fnuz>,
-                                           round_tile<SrFormat::kE5m2fnuz>};
+constexpr auto kRound = per_format<RoundFn>([]<FloatFormat kFormat>() -> RoundFn {
+  if constexpr (kFormat == FloatFormat::kF64) return nullptr;
+  if constexpr (kFormat != FloatFormat::kF64) return round_tile<kFormat>;
+});
 
 [[gnu::noinline]] void settle(std::uint64_t* codes, const Tile& tile, const SrCall& call,
                               std::uint64_t element, std::int64_t n) {
@@ -149,7 +149,7 @@ constexpr RoundFn kRound[kNumSrFormats] = {nullptr,
     if (tile.hard[i] == 0) continue;
     const double in[3] = {tile.in[0][i], tile.in[1][i], tile.in[2][i]};
     const std::uint64_t u = noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key);
-    codes[i] = round_exactly(call.op, in, call.scalar, call.rounding, u);
+    codes[i] = round_element(call, in, u);
   }
 }
 
@@ -159,7 +159,7 @@ void settle_in(char* out, const Tile& tile, const SrCall& call, std::uint64_t el
   settle(codes, tile, call, element, n);
   const int size = size_of(call.rounding.format);
   for (std::int64_t i = 0; i < n; ++i) {
-    if (tile.hard[i] != 0) kSrStore[static_cast<int>(call.rounding.format)](out + i * size, codes + i, 1);
+    if (tile.hard[i] != 0) kSrStore[call.rounding.format](out + i * size, codes + i, 1);
   }
 }
 
@@ -167,9 +167,9 @@ void run_tile(Tile& tile, const SrCall& call, TruncateFn truncate, std::int64_t 
   const SrRounding& rounding = call.rounding;
   for (int operand = 0; operand < 3; ++operand) {
     if (call.in[operand] == nullptr) continue;
-    const SrFormat from = call.formats[operand];
+    const FloatFormat from = call.formats[operand];
     const char* data = static_cast<const char*>(call.in[operand]) + done * size_of(from);
-    kSrLoad[static_cast<int>(from)](tile.in[operand], data, n);
+    kSrLoad[from](tile.in[operand], data, n);
   }
   const std::uint64_t element = rounding.first + static_cast<std::uint64_t>(done);
   const auto skip = static_cast<std::int64_t>(element % 8);
@@ -179,7 +179,7 @@ void run_tile(Tile& tile, const SrCall& call, TruncateFn truncate, std::int64_t 
   {
     const TowardZero mode;
     truncate(tile, call.scalar, n);
-    hard = kRound[static_cast<int>(rounding.format)](out, tile, tile.words + skip, n);
+    hard = kRound[rounding.format](out, tile, tile.words + skip, n);
   }
   if (hard) settle_in(out, tile, call, element, n);
 }
@@ -190,10 +190,10 @@ void run_tile(Tile& tile, const SrCall& call, TruncateFn truncate, std::int64_t 
 
 bool sr_apply_truncated(const SrCall& call) {
 #if defined(__SSE__)
-  const TruncateFn truncate = truncate_of(call.op);
+  const TruncateFn truncate = truncate_of(call);
   const SrRounding& rounding = call.rounding;
   const bool fits = rounding.mode == SrMode::kProportional && rounding.uniform == nullptr;
-  if (!fits || truncate == nullptr || rounding.format == SrFormat::kF64) return false;
+  if (!fits || truncate == nullptr || rounding.format == FloatFormat::kF64) return false;
   Tile tile;
   for (std::int64_t done = 0; done < call.n; done += kSrTile) {
     run_tile(tile, call, truncate, done, call.n - done < kSrTile ? call.n - done : kSrTile);

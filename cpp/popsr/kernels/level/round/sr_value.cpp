@@ -46,7 +46,7 @@ template <class Step, bool kEven>
 }
 
 template <class Step, bool kEven>
-[[gnu::noinline]] void settle(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, SrFormat format,
+[[gnu::noinline]] void settle(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, FloatFormat format,
                               std::int64_t n) {
   using Bits = typename FastTile<Step>::Output::Bits;
   const auto* wide_x = Step::X::open(tile.wide_x, hashed.x, n);
@@ -124,15 +124,15 @@ void all_value_bits(std::uint64_t* out, const SrValueAdd& call) {
 
 void sr_value_add(const SrValueAdd& call) {
   switch (call.format) {
-    case SrFormat::kF64:
+    case FloatFormat::kF64:
       return call.biased ? run<PairedStep<ToF64, FromF64, false>, false>(call)
                          : run<PairedStep<ToF64, FromF64, true>, true>(call);
-    case SrFormat::kF32:
+    case FloatFormat::kF32:
       return call.biased ? run<PairedStep<ToF32, FromF32, false>, false>(call)
                          : run<PairedStep<ToF32, FromF32, true>, true>(call);
-    case SrFormat::kF16:
+    case FloatFormat::kF16:
       return call.biased ? run_16<ToF16Grid, FromF16, false>(call) : run_16<ToF16Grid, FromF16, true>(call);
-    case SrFormat::kBf16:
+    case FloatFormat::kBf16:
       return call.biased ? run_16<ToBf16, FromBf16, false>(call) : run_16<ToBf16, FromBf16, true>(call);
     default:
       return run_8(call);

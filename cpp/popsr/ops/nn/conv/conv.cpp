@@ -1,5 +1,6 @@
 // Convolutions: conv, conv_transpose, the two gradients of conv, and the forms for float8. See kernel.h
 // for the arithmetic.
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/math/pow2scale.h"
 #include "popsr/ops/nn/conv/kernel.h"
@@ -9,7 +10,7 @@
 namespace popsr {
 namespace {
 
-using Ints = std::vector<std::int64_t>;
+constexpr std::size_t kData = 0, kWeight = 1;
 
 std::vector<OutputDef> infer_conv(const InferContext& context) {
   require_equal_dtypes(context, 0, 1);
@@ -25,7 +26,7 @@ std::vector<OutputDef> infer_conv_transpose(const InferContext& context) {
 
 /// Gradients have the shape of an operand of the forward op, which is an attribute.
 std::vector<OutputDef> infer_gradient(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Ints>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 BlockKernel eval_conv(const EvalSpec& spec) {
@@ -39,42 +40,47 @@ BlockKernel eval_conv_transpose(const EvalSpec& spec) {
 
 /// The cotangent takes the place of the operand.
 BlockKernel eval_conv_data_grad(const EvalSpec& spec) {
-  ConvShape shape = conv_shape(spec.op, spec.op.attr<Ints>("shape"), spec.inputs[1]->shape);
+  ConvShape shape = conv_shape(spec.op, spec.op.get(kShape), spec.inputs[1]->shape);
   std::swap(shape.in, shape.out);
   std::swap(shape.in_channels, shape.out_channels);
   return conv_transpose_kernel(spec, shape);
 }
 
 BlockKernel eval_conv_weight_grad(const EvalSpec& spec) {
-  return conv_weight_grad_kernel(spec,
-                                 conv_shape(spec.op, spec.inputs[0]->shape, spec.op.attr<Ints>("shape")));
+  return conv_weight_grad_kernel(spec, conv_shape(spec.op, spec.inputs[0]->shape, spec.op.get(kShape)));
 }
 
-void grad_conv(GradContext& g) {
-  const auto gradient = [&g](std::string_view op, std::vector<TensorId> inputs, std::size_t of) {
-    std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(of).shape}};
-    for (const AttrDef& attr : conv_attrs()) attrs.emplace_back(attr.name, g.op().attribute(attr.name));
-    g.set(of, g.emit(op, std::move(inputs), std::move(attrs)));
-  };
-  if (differentiates(g, 0)) gradient("conv_data_grad", {g.cotangent(0), g.in(1)}, 0);
-  if (differentiates(g, 1)) gradient("conv_weight_grad", {g.in(0), g.cotangent(0)}, 1);
+/// The attributes of a gradient of input i.
+std::vector<NamedAttribute> gradient_attrs(const Grad& g, std::size_t i) {
+  std::vector<NamedAttribute> attrs = g.same(conv_attrs());
+  attrs.push_back(kShape(g.in_type(i).shape));
+  return attrs;
+}
+
+GradAspect conv_grad() {
+  return per_input({[](Grad& g) {
+                      return g.call("conv_data_grad", {g.dy(), g.x(kWeight)}, gradient_attrs(g, kData));
+                    },
+                    [](Grad& g) {
+                      return g.call("conv_weight_grad", {g.x(kData), g.dy()}, gradient_attrs(g, kWeight));
+                    }});
 }
 
 OpDef conv_op(std::string_view name, std::string_view first, std::string_view second,
-              std::vector<AttrDef> attrs, InferFn infer, EvalFn eval, GradFn grad) {
+              std::vector<AttrDef> attrs, InferFn infer, EvalFn eval, GradAspect grad = {}) {
   return {.name = name,
           .inputs = {{first, kFloating}, {second, kFloating}},
           .attrs = std::move(attrs),
           .infer = infer,
           .kernel = {.eval = eval},
-          .grad = {.rule = grad},
+          .grad = std::move(grad),
           .numerics = kRoundsOnce};
 }
 
 OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
   std::vector<AttrDef> attrs = conv_attrs();
-  attrs.push_back(required("shape", AttrType::kInts));
-  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, eval, nullptr);
+  attrs.push_back(required(kShape));
+  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, eval);
   def.program.internal = true;
   return def;
 }
@@ -113,11 +119,11 @@ OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer
 
 std::vector<OpDef> conv_ops() {
   return {
-      conv_op("conv", "t", "weight", conv_attrs(), infer_conv, eval_conv, grad_conv),
+      conv_op("conv", "t", "weight", conv_attrs(), infer_conv, eval_conv, conv_grad()),
       gradient_op("conv_data_grad", "dy", "weight", eval_conv_data_grad),
       gradient_op("conv_weight_grad", "t", "dy", eval_conv_weight_grad),
       conv_op("conv_transpose", "t", "weight", conv_transpose_attrs(), infer_conv_transpose,
-              eval_conv_transpose, nullptr),
+              eval_conv_transpose),
       scaled_op("conv_pow2scaled", conv_attrs(), infer_scaled<conv_shape>,
                 eval_scaled<conv_shape, conv_kernel>),
       scaled_op("conv_transpose_pow2scaled", conv_transpose_attrs(), infer_scaled<conv_transpose_shape>,

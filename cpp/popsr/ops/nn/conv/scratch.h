@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "popsr/base/cost.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 
 namespace popsr {
@@ -61,9 +63,7 @@ struct RowTiles {
 template <class T, class Body>
 void split_work(ThreadPool& pool, std::int64_t units, std::int64_t work, T* mine, std::int64_t elements,
                 const Body& body) {
-  constexpr std::int64_t kWorkPerThread = std::int64_t{1} << 20;
-  const std::int64_t most = std::min<std::int64_t>({pool.threads(), units, work / kWorkPerThread});
-  const std::int64_t parts = std::max<std::int64_t>(most, 1);
+  const std::int64_t parts = threads_for(kProductWork, work, units, pool.threads());
   pool.run(static_cast<int>(parts), [&](int part) {
     const std::int64_t begin = units * part / parts, end = units * (part + 1) / parts;
     if (begin < end) body(begin, end, part == 0 ? mine : scratch<T>(elements));

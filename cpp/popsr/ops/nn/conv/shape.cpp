@@ -15,22 +15,30 @@ using Ints = std::vector<std::int64_t>;
 /// Bounds every attribute, so that positions fit into 64 bits.
 constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
 
+constexpr Attr<Ints> kStride{"stride"};
+constexpr Attr<Ints> kPadding{"padding"};
+constexpr Attr<Ints> kDilation{"dilation"};
+constexpr Attr<std::int64_t> kGroups{"groups"};
+constexpr ChoiceAttr<PadRule> kPadType{"pad_type", kPadRules};
+constexpr Attr<Ints> kOutputPadding{"output_padding"};
+constexpr Attr<Ints> kOutputShape{"output_shape"};
+
 /// The attribute, `size` numbers of at least `least`; all `absent` where it is not given.
-Ints read(const Op& op, std::string_view attr, std::size_t size, std::int64_t least, std::int64_t absent) {
-  Ints values = op.optional_attr<Ints>(attr).value_or(Ints(size, absent));
+Ints read(const Op& op, const Attr<Ints>& attr, std::size_t size, std::int64_t least, std::int64_t absent) {
+  Ints values = op.find(attr).value_or(Ints(size, absent));
   if (values.size() != size) {
-    raise<AttributeValueError>("{}: {} has a wrong length, got {}, expected {} numbers", op.def->name, attr,
-                               to_string(values), size);
+    raise<AttributeValueError>("{}: {} has a wrong length, got {}, expected {} numbers", op.def->name,
+                               attr.name, to_string(values), size);
   }
   for (const std::int64_t value : values) {
     if (least <= value && value <= kMost) continue;
-    raise<AttributeValueError>("{}: {} is out of range, got {}, expected {} <= {} <= {}", op.def->name, attr,
-                               to_string(values), least, attr, kMost);
+    raise<AttributeValueError>("{}: {} is out of range, got {}, expected {} <= {} <= {}", op.def->name,
+                               attr.name, to_string(values), least, attr.name, kMost);
   }
   return values;
 }
 
-/// What t, weight and the attributes say, before padding is settled.
+/// Facts from t, weight and the attributes, before padding is computed.
 struct Parts {
   std::string_view name;
   std::size_t rank;  ///< Spatial axes.
@@ -62,15 +70,15 @@ Parts read_parts(const Op& op, const Shape& t, const Shape& weight) {
                       to_string(weight), to_string(t));
   }
   const std::size_t rank = t.size() - 2;
-  const Ints padding = read(op, "padding", 2 * rank, 0, 0);
+  const Ints padding = read(op, kPadding, 2 * rank, 0, 0);
   const auto middle = padding.begin() + static_cast<std::ptrdiff_t>(rank);
   Parts parts{name,
               rank,
-              pad_rule_of(op, "pad_type"),
+              op.get(kPadType),
               spatial(t),
               spatial(weight),
-              read(op, "stride", rank, 1, 1),
-              read(op, "dilation", rank, 1, 1),
+              read(op, kStride, rank, 1, 1),
+              read(op, kDilation, rank, 1, 1),
               {padding.begin(), middle},
               {middle, padding.end()}};
   for (const std::int64_t extent : parts.kernel) {
@@ -83,7 +91,7 @@ Parts read_parts(const Op& op, const Shape& t, const Shape& weight) {
 }
 
 std::int64_t groups_of(const Op& op) {
-  const auto groups = op.attr<std::int64_t>("groups");
+  const auto groups = op.get(kGroups);
   if (groups >= 1) return groups;
   raise<AttributeValueError>("{}: groups is not positive, got {}, expected 1 or more", op.def->name, groups);
 }
@@ -177,11 +185,10 @@ ConvShape conv_transpose_shape(const Op& op, const Shape& t, const Shape& weight
   Parts parts = read_parts(op, t, weight);
   const std::int64_t groups = groups_of(op);
   require_channels(parts.name, t, weight, groups, true);
-  const auto given = [&op](std::string_view attr) { return op.optional_attr<Ints>(attr).value_or(Ints{}); };
-  const Ints output_shape =
-      given("output_shape").empty() ? Ints{} : read(op, "output_shape", parts.rank, 0, 0);
+  const auto given = [&op](const Attr<Ints>& attr) { return op.find(attr).value_or(Ints{}); };
+  const Ints output_shape = given(kOutputShape).empty() ? Ints{} : read(op, kOutputShape, parts.rank, 0, 0);
   const Ints extra =
-      given("output_padding").empty() ? Ints(parts.rank, 0) : read(op, "output_padding", parts.rank, 0, 0);
+      given(kOutputPadding).empty() ? Ints(parts.rank, 0) : read(op, kOutputPadding, parts.rank, 0, 0);
   Ints out(parts.rank);
   for (std::size_t d = 0; d < parts.rank; ++d) {
     if (extra[d] > 0 && extra[d] >= std::max(parts.stride[d], parts.dilation[d])) {
@@ -207,15 +214,14 @@ ConvShape conv_transpose_shape(const Op& op, const Shape& t, const Shape& weight
 }
 
 std::vector<AttrDef> conv_attrs() {
-  return {optional("stride", AttrType::kInts), optional("padding", AttrType::kInts),
-          optional("dilation", AttrType::kInts), optional("groups", AttrType::kInt, std::int64_t{1}),
-          optional("pad_type", AttrType::kString, std::string("not_set"))};
+  return {optional(kStride), optional(kPadding), optional(kDilation), optional(kGroups, 1),
+          optional(kPadType, PadRule::kNotSet)};
 }
 
 std::vector<AttrDef> conv_transpose_attrs() {
   std::vector<AttrDef> attrs = conv_attrs();
-  attrs.push_back(optional("output_padding", AttrType::kInts));
-  attrs.push_back(optional("output_shape", AttrType::kInts));
+  attrs.push_back(optional(kOutputPadding));
+  attrs.push_back(optional(kOutputShape));
   return attrs;
 }
 

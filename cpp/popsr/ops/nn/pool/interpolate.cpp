@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <span>
-#include <string>
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/plane_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/pool/taps.h"
@@ -18,28 +18,39 @@
 namespace popsr {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
 // ---- attributes
 
-constexpr std::array<std::string_view, 3> kModes = {"nearest", "linear", "cubic"};
-constexpr std::array<std::string_view, 4> kNearestModes = {"round_prefer_floor", "round_prefer_ceil", "floor",
-                                                           "ceil"};
-constexpr std::array<std::string_view, 5> kCoordinates = {"half_pixel", "pytorch_half_pixel", "align_corners",
-                                                          "asymmetric", "tf_crop_and_resize"};
+enum class Mode : std::uint8_t { kNearest, kLinear, kCubic };
+constexpr Choice<Mode> kModes[] = {
+    {"nearest", Mode::kNearest}, {"linear", Mode::kLinear}, {"cubic", Mode::kCubic}};
 
-void check_choice(const Op& op, std::string_view attr, Names choices) {
-  const auto& value = op.attr<std::string>(attr);
-  if (std::ranges::find(choices, value) != choices.end()) return;
-  std::string expected;
-  for (const std::string_view each : choices) expected += (expected.empty() ? "" : ", ") + std::string(each);
-  raise<AttributeValueError>("{}: unknown {}, got '{}', expected one of {}", op.def->name, attr, value,
-                             expected);
-}
+enum class NearestMode : std::uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+constexpr Choice<NearestMode> kNearestModes[] = {{"round_prefer_floor", NearestMode::kRoundPreferFloor},
+                                                 {"round_prefer_ceil", NearestMode::kRoundPreferCeil},
+                                                 {"floor", NearestMode::kFloor},
+                                                 {"ceil", NearestMode::kCeil}};
+
+enum class Coordinates : std::uint8_t {
+  kHalfPixel,
+  kPytorchHalfPixel,
+  kAlignCorners,
+  kAsymmetric,
+  kTfCropAndResize
+};
+constexpr Choice<Coordinates> kCoordinates[] = {{"half_pixel", Coordinates::kHalfPixel},
+                                                {"pytorch_half_pixel", Coordinates::kPytorchHalfPixel},
+                                                {"align_corners", Coordinates::kAlignCorners},
+                                                {"asymmetric", Coordinates::kAsymmetric},
+                                                {"tf_crop_and_resize", Coordinates::kTfCropAndResize}};
+
+constexpr Attr<std::vector<double>> kScaleFactor{"scale_factor"};
+constexpr ChoiceAttr<Mode> kMode{"mode", kModes};
+constexpr ChoiceAttr<NearestMode> kNearestMode{"nearest_mode", kNearestModes};
+constexpr ChoiceAttr<Coordinates> kCoordinateMode{"coordinate_transformation_mode", kCoordinates};
 
 Shape scaled_shape(const Op& op, const Shape& t) {
   constexpr double kMost = 1LL << 40;
-  const auto& factors = op.attr<std::vector<double>>("scale_factor");
+  const std::vector<double>& factors = op.get(kScaleFactor);
   if (factors.size() != t.size()) {
     raise<AttributeValueError>("{}: scale_factor has the wrong length, got {} numbers, expected {}",
                                op.def->name, factors.size(), t.size());
@@ -65,29 +76,26 @@ Shape scaled_shape(const Op& op, const Shape& t) {
 }
 
 std::vector<OutputDef> infer_interpolate(const InferContext& context) {
-  check_choice(context.op, "mode", kModes);
-  check_choice(context.op, "nearest_mode", kNearestModes);
-  check_choice(context.op, "coordinate_transformation_mode", kCoordinates);
   const TensorType& t = context.type(0);
   return {{{t.dtype, scaled_shape(context.op, t.shape)}, {}}};
 }
 
-// ---- where results lie, and what they are made of
+// ---- positions of results in the operand, and their neighbours
 
 /// Position in the operand of result i of an axis.
-double position(std::string_view rule, std::int64_t i, double scale, std::int64_t in, std::int64_t out) {
+double position(Coordinates rule, std::int64_t i, double scale, std::int64_t in, std::int64_t out) {
   const auto x = static_cast<double>(i), last = static_cast<double>(in - 1);
-  if (rule == "half_pixel") return (x + 0.5) / scale - 0.5;
-  if (rule == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
-  if (rule == "asymmetric") return x / scale;
+  if (rule == Coordinates::kHalfPixel) return (x + 0.5) / scale - 0.5;
+  if (rule == Coordinates::kPytorchHalfPixel) return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
+  if (rule == Coordinates::kAsymmetric) return x / scale;
   if (out > 1) return x * last / static_cast<double>(out - 1);
-  return rule == "align_corners" ? 0 : 0.5 * last;  // The middle of the whole operand.
+  return rule == Coordinates::kAlignCorners ? 0 : 0.5 * last;  // The middle of the whole operand.
 }
 
-double rounded(std::string_view rule, double x) {
-  if (rule == "round_prefer_floor") return std::ceil(x - 0.5);
-  if (rule == "round_prefer_ceil") return std::floor(x + 0.5);
-  return rule == "floor" ? std::floor(x) : std::ceil(x);
+double rounded(NearestMode rule, double x) {
+  if (rule == NearestMode::kRoundPreferFloor) return std::ceil(x - 0.5);
+  if (rule == NearestMode::kRoundPreferCeil) return std::floor(x + 0.5);
+  return rule == NearestMode::kFloor ? std::floor(x) : std::ceil(x);
 }
 
 /// Weights of the neighbours floor(x) - 1 to floor(x) + 2 for a fraction s: Keys' kernel with a = -0.75.
@@ -104,14 +112,14 @@ Blend blend_at(const Op& op, double x, std::int64_t in) {
   const auto add = [&](double at, double weight) {
     blend.add(static_cast<std::int64_t>(std::clamp(at, 0.0, static_cast<double>(in - 1))), weight);
   };
-  const auto& mode = op.attr<std::string>("mode");
-  if (mode == "nearest") {
-    add(rounded(op.attr<std::string>("nearest_mode"), x), 1);
+  const Mode mode = op.get(kMode);
+  if (mode == Mode::kNearest) {
+    add(rounded(op.get(kNearestMode), x), 1);
     return blend;
   }
-  if (mode == "linear") x = std::clamp(x, 0.0, static_cast<double>(in - 1));
+  if (mode == Mode::kLinear) x = std::clamp(x, 0.0, static_cast<double>(in - 1));
   const double low = std::floor(x), s = x - low;
-  if (mode == "linear") {
+  if (mode == Mode::kLinear) {
     add(low, 1 - s);
     add(low + 1, s);
     return blend;
@@ -152,8 +160,8 @@ template <class T>
 class Interpolation {
  public:
   Interpolation(const Op& op, const Shape& t, const Shape& result) {
-    const auto& factors = op.attr<std::vector<double>>("scale_factor");
-    const auto& rule = op.attr<std::string>("coordinate_transformation_mode");
+    const std::vector<double>& factors = op.get(kScaleFactor);
+    const Coordinates rule = op.get(kCoordinateMode);
     const auto scaled = [&](std::size_t d) { return factors[d] != 1; };
     std::size_t first = 0;
     while (first < t.size() && !scaled(first)) planes_ *= t[first++];
@@ -228,35 +236,33 @@ BlockKernel eval_interpolate(const EvalSpec& spec) {
 // ---- definitions
 
 std::vector<AttrDef> interpolate_attrs() {
-  return {optional("scale_factor", AttrType::kFloats, std::vector<double>{1, 1, 1, 1}),
-          optional("mode", AttrType::kString, "nearest"),
-          optional("nearest_mode", AttrType::kString, "round_prefer_floor"),
-          optional("coordinate_transformation_mode", AttrType::kString, "half_pixel")};
+  return {optional(kScaleFactor, {1, 1, 1, 1}), optional(kMode, Mode::kNearest),
+          optional(kNearestMode, NearestMode::kRoundPreferFloor),
+          optional(kCoordinateMode, Coordinates::kHalfPixel)};
 }
 
-void interpolate_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(0).shape}};
-  for (const AttrDef& attr : interpolate_attrs()) attrs.emplace_back(attr.name, g.op().attribute(attr.name));
-  g.set(0, g.emit("interpolate_grad", {g.cotangent(0)}, std::move(attrs)));
+GradValue interpolate_grad(Grad& g) {
+  std::vector<NamedAttribute> attrs = g.same(interpolate_attrs());
+  attrs.push_back(kShape(g.in_type(0).shape));
+  return g.call("interpolate_grad", {g.dy()}, std::move(attrs));
 }
 
 std::vector<OutputDef> infer_interpolate_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Shape>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 }  // namespace
 
 std::vector<OpDef> interpolate_ops() {
   std::vector<AttrDef> grad_attrs = interpolate_attrs();
-  grad_attrs.push_back(required("shape", AttrType::kInts));
+  grad_attrs.push_back(required(kShape));
   return {
       {.name = "interpolate",
        .inputs = {{"t", kFloating}},
        .attrs = interpolate_attrs(),
        .infer = infer_interpolate,
        .kernel = {.eval = eval_interpolate<false>},
-       .grad = {.rule = interpolate_rule},
+       .grad = per_input({interpolate_grad}),
        .numerics = kRoundsOnce},
       {.name = "interpolate_grad",
        .inputs = {{"dy", kFloating}},

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/plane_walk.h"
 #include "popsr/ops/loops/tiles.h"
@@ -20,7 +21,7 @@
 namespace popsr {
 namespace {
 
-using kernels::Ew;
+using kernels::ElementwiseOp;
 
 /// What the bodies of both ops share: the windows, and the lines of a plane that a line of them meets.
 struct Pool {
@@ -137,13 +138,14 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
 
 // ---- max_pool
 
-/// Of floats of the compute type T, through Ew::kMaximum alone: NaN wins, and +0 beats -0.
+/// Of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats -0.
 template <class T>
 class Maxima {
  public:
   Maxima(const kernels::KernelTable& kernels, const Pool& pool, std::byte* scratch)
-      : maximum_(kernels.elementwise[static_cast<std::size_t>(Ew::kMaximum)][static_cast<std::size_t>(
-            std::is_same_v<T, double> ? kernels::Compute::kF64 : kernels::Compute::kF32)]),
+      : maximum_(kernels.elementwise(ElementwiseOp::kMaximum, std::is_same_v<T, double>
+                                                                  ? kernels::Compute::kF64
+                                                                  : kernels::Compute::kF32)),
         pool_(pool),
         line_(reinterpret_cast<T*>(scratch)),
         picked_(line_ + pool.line().in) {}
@@ -183,7 +185,7 @@ class Maxima {
     meet(to + run.first, to + run.first, from, run.count);
   }
 
-  kernels::EwFn maximum_;
+  kernels::ElementwiseFn maximum_;
   const Pool& pool_;
   T* line_;
   T* picked_;
@@ -229,18 +231,15 @@ void maximum_grad(const Pool& pool, const PlaneArgs& args) {
 
 // ---- definitions
 
+/// Of the indices that ONNX's max_pool returns beside the values: checked only.
+enum class StorageOrder : std::uint8_t { kRow, kColumn };
+constexpr Choice<StorageOrder> kStorageOrders[] = {{"row", StorageOrder::kRow},
+                                                   {"column", StorageOrder::kColumn}};
+constexpr ChoiceAttr<StorageOrder> kStorageOrder{"storage_order", kStorageOrders};
+
 std::vector<OutputDef> infer_pool(const InferContext& context) {
   const TensorType& t = context.type(0);
   return {{{t.dtype, pooled_shape(pool_windows(context.op, t.shape), t.shape)}, {}}};
-}
-
-std::vector<OutputDef> infer_max_pool(const InferContext& context) {
-  const auto& order = context.op.attr<std::string>("storage_order");
-  if (order != "row" && order != "column") {
-    raise<AttributeValueError>("{}: unknown storage_order, got '{}', expected row or column", context.name(),
-                               order);
-  }
-  return infer_pool(context);
 }
 
 /// `body(pool, args, zero of the compute type)` for every plane of an operand of shape `t`.
@@ -275,20 +274,16 @@ BlockKernel eval_max_pool_grad(const EvalSpec& spec) {
                    []<class T>(const Pool& pool, const PlaneArgs& args, T) { maximum_grad<T>(pool, args); });
 }
 
-void average_pool_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  auto attrs = window_attrs_of(g.op());
-  attrs.emplace_back("shape", g.in_type(0).shape);
-  g.set(0, g.emit("average_pool_grad", {g.cotangent(0)}, std::move(attrs)));
+GradValue average_pool_grad(Grad& g) {
+  std::vector<NamedAttribute> attrs = g.same(window_attrs());
+  attrs.push_back(kShape(g.in_type(0).shape));
+  return g.call("average_pool_grad", {g.dy()}, std::move(attrs));
 }
 
-void max_pool_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  g.set(0, g.emit("max_pool_grad", {g.in(0), g.cotangent(0)}, window_attrs_of(g.op())));
-}
+GradValue max_pool_grad(Grad& g) { return g.call("max_pool_grad", {g.x(), g.dy()}, g.same(window_attrs())); }
 
 std::vector<OutputDef> infer_average_pool_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Shape>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 std::vector<OutputDef> infer_max_pool_grad(const InferContext& context) { return {{context.type(0), {}}}; }
 
@@ -307,21 +302,21 @@ std::vector<OpDef> pool_ops() {
        .attrs = window_attrs(),
        .infer = infer_pool,
        .kernel = {.eval = eval_average_pool},
-       .grad = {.rule = average_pool_rule},
+       .grad = per_input({average_pool_grad}),
        .numerics = kRoundsOnce},
       {.name = "average_pool_grad",
        .inputs = {{"dy", kFloating}},
-       .attrs = with(required("shape", AttrType::kInts)),
+       .attrs = with(required(kShape)),
        .infer = infer_average_pool_grad,
        .kernel = {.eval = eval_average_pool_grad},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
       {.name = "max_pool",
        .inputs = {{"t", kFloating}},
-       .attrs = with(optional("storage_order", AttrType::kString, "row")),
-       .infer = infer_max_pool,
+       .attrs = with(optional(kStorageOrder, StorageOrder::kRow)),
+       .infer = infer_pool,
        .kernel = {.eval = eval_max_pool},
-       .grad = {.rule = max_pool_rule}},
+       .grad = per_input({max_pool_grad})},
       {.name = "max_pool_grad",
        .inputs = {{"t", kFloating}, {"dy", kFloating}},
        .attrs = window_attrs(),

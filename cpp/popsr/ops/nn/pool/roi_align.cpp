@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/pool/taps.h"
 #include "popsr/ops/registry.h"
@@ -19,6 +21,12 @@ namespace popsr {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
+
+constexpr std::size_t kT = 0, kRois = 1, kBatchIndex = 2;
+
+constexpr Attr<Ints> kOutputSize{"output_size"};
+constexpr Attr<double> kSpatialScale{"spatial_scale"};
+constexpr Attr<std::int64_t> kSamplingRatio{"sampling_ratio"};
 
 // ---- regions
 
@@ -34,7 +42,7 @@ struct RoiShape {
 };
 
 RoiShape roi_shape(const Op& op, const Shape& t, std::int64_t regions) {
-  const auto& bins = op.attr<Ints>("output_size");
+  const Ints& bins = op.get(kOutputSize);
   return {.samples = t[0],
           .channels = t[1],
           .height = t[2],
@@ -42,8 +50,8 @@ RoiShape roi_shape(const Op& op, const Shape& t, std::int64_t regions) {
           .bins_y = bins[0],
           .bins_x = bins[1],
           .regions = regions,
-          .scale = op.attr<double>("spatial_scale"),
-          .ratio = op.attr<std::int64_t>("sampling_ratio")};
+          .scale = op.get(kSpatialScale),
+          .ratio = op.get(kSamplingRatio)};
 }
 
 /// Adds the sample at `at` along an axis of the operand.
@@ -253,19 +261,19 @@ BlockKernel eval_roi_align(const EvalSpec& spec) {
 // ---- definitions
 
 void check_attrs(const Op& op) {
-  const auto& bins = op.attr<Ints>("output_size");
+  const Ints& bins = op.get(kOutputSize);
   if (bins.size() != 2 || bins[0] < 1 || bins[1] < 1) {
     raise<AttributeValueError>(
         "{}: output_size is not a height and a width, got {}, expected two positive "
         "numbers",
         op.def->name, to_string(bins));
   }
-  const auto scale = op.attr<double>("spatial_scale");
+  const double scale = op.get(kSpatialScale);
   if (!(scale > 0) || std::isinf(scale)) {
     raise<AttributeValueError>("{}: spatial_scale is out of range, got {}, expected a positive number",
                                op.def->name, scale);
   }
-  const auto ratio = op.attr<std::int64_t>("sampling_ratio");
+  const std::int64_t ratio = op.get(kSamplingRatio);
   if (ratio < 0 || ratio > std::numeric_limits<std::int32_t>::max()) {
     raise<AttributeValueError>("{}: sampling_ratio is out of range, got {}, expected 0 to {}", op.def->name,
                                ratio, std::numeric_limits<std::int32_t>::max());
@@ -273,9 +281,8 @@ void check_attrs(const Op& op) {
 }
 
 std::vector<OutputDef> infer_roi_align(const InferContext& context) {
-  constexpr std::size_t kRois = 1, kBatchIndex = 2;
-  require_equal_dtypes(context, 0, kRois);
-  const TensorType& t = context.type(0);
+  require_equal_dtypes(context, kT, kRois);
+  const TensorType& t = context.type(kT);
   const Shape &rois = context.type(kRois).shape, &samples = context.type(kBatchIndex).shape;
   if (t.shape.size() != 4) {
     raise<ShapeError>("{}: operand is not an image, got {}, expected [samples, channels, height, width]",
@@ -290,39 +297,37 @@ std::vector<OutputDef> infer_roi_align(const InferContext& context) {
                       describe(context, kBatchIndex), rois[0]);
   }
   check_attrs(context.op);
-  const auto& bins = context.op.attr<Ints>("output_size");
+  const Ints& bins = context.get(kOutputSize);
   return {{{t.dtype, {rois[0], t.shape[1], bins[0], bins[1]}}, {}}};
 }
 
 std::vector<AttrDef> roi_attrs() {
-  return {required("output_size", AttrType::kInts), required("spatial_scale", AttrType::kFloat),
-          required("sampling_ratio", AttrType::kInt)};
+  return {required(kOutputSize), required(kSpatialScale), required(kSamplingRatio)};
 }
 
 /// Regions have no gradient.
-void roi_align_rule(GradContext& g) {
-  if (!differentiates(g, 0)) return;
-  std::vector<std::pair<std::string, Attribute>> attrs = {{"shape", g.in_type(0).shape}};
-  for (const AttrDef& attr : roi_attrs()) attrs.emplace_back(attr.name, g.op().attribute(attr.name));
-  g.set(0, g.emit("roi_align_grad", {g.cotangent(0), g.in(1), g.in(2)}, std::move(attrs)));
+GradValue roi_align_grad(Grad& g) {
+  std::vector<NamedAttribute> attrs = g.same(roi_attrs());
+  attrs.push_back(kShape(g.in_type(kT).shape));
+  return g.call("roi_align_grad", {g.dy(), g.x(kRois), g.x(kBatchIndex)}, std::move(attrs));
 }
 
 std::vector<OutputDef> infer_roi_align_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.op.attr<Shape>("shape")}, {}}};
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 }  // namespace
 
 std::vector<OpDef> roi_align_ops() {
   std::vector<AttrDef> grad_attrs = roi_attrs();
-  grad_attrs.push_back(required("shape", AttrType::kInts));
+  grad_attrs.push_back(required(kShape));
   return {
       {.name = "roi_align",
        .inputs = {{"t", kFloating}, {"rois", kFloating}, {"batch_index", kIntegers}},
        .attrs = roi_attrs(),
        .infer = infer_roi_align,
        .kernel = {.eval = eval_roi_align<false>},
-       .grad = {.rule = roi_align_rule},
+       .grad = per_input({roi_align_grad}),
        .numerics = kRoundsOnce},
       {.name = "roi_align_grad",
        .inputs = {{"dy", kFloating}, {"rois", kFloating}, {"batch_index", kIntegers}},

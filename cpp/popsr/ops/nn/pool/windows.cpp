@@ -16,19 +16,28 @@ using Ints = std::vector<std::int64_t>;
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kLeading = 2;  ///< Samples and channels.
 
+constexpr Attr<Ints> kKernelSize{"kernel_size"};
+constexpr Attr<Ints> kStride{"stride"};
+constexpr Attr<Ints> kPadding{"padding"};
+constexpr Attr<Ints> kOutPads{"out_pads"};
+constexpr Attr<Ints> kDilation{"dilation"};
+constexpr Attr<Ints> kInDilations{"in_dilations"};
+constexpr ChoiceAttr<PadRule> kAutoPad{"auto_pad", kPadRules};
+constexpr Attr<bool> kCeilMode{"ceil_mode"};
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 
 /// An attribute of `count` numbers from `least` on, all `fallback` where it is absent.
-Ints numbers(const Op& op, std::string_view name, std::size_t count, std::int64_t least,
+Ints numbers(const Op& op, const Attr<Ints>& attr, std::size_t count, std::int64_t least,
              std::int64_t fallback) {
-  const Ints given = op.optional_attr<Ints>(name).value_or(Ints(count, fallback));
+  const Ints given = op.find(attr).value_or(Ints(count, fallback));
   if (given.size() != count) {
-    raise<AttributeValueError>("{}: {} has the wrong length, got {}, expected {} numbers", op.def->name, name,
-                               to_string(given), count);
+    raise<AttributeValueError>("{}: {} has the wrong length, got {}, expected {} numbers", op.def->name,
+                               attr.name, to_string(given), count);
   }
   for (const std::int64_t each : given) {
     if (each >= least && each <= kMost) continue;
-    raise<AttributeValueError>("{}: {} is out of range, got {}, expected {} to {}", op.def->name, name,
+    raise<AttributeValueError>("{}: {} is out of range, got {}, expected {} to {}", op.def->name, attr.name,
                                to_string(given), least, kMost);
   }
   return given;
@@ -41,9 +50,8 @@ struct Padding {
 };
 
 Padding padding_of(const Op& op, std::size_t dims) {
-  Padding padding{.rule = pad_rule_of(op, "auto_pad"),
-                  .values = numbers(op, "padding", 2 * dims, 0, 0),
-                  .ceil = op.attr<bool>("ceil_mode")};
+  Padding padding{
+      .rule = op.get(kAutoPad), .values = numbers(op, kPadding, 2 * dims, 0, 0), .ceil = op.get(kCeilMode)};
   if (padding.rule != PadRule::kNotSet) std::ranges::fill(padding.values, 0);  // a rule takes its place
   return padding;
 }
@@ -75,9 +83,6 @@ void place_windows(const Op& op, const Padding& padding, std::size_t d, PoolAxis
   const bool rest = (padded - window) % axis.stride != 0;
   if (rest && axis.windows * axis.stride < axis.pad + axis.reach()) ++axis.windows;
 }
-
-constexpr std::array<std::string_view, 8> kWindowAttrs = {
-    "kernel_size", "stride", "padding", "out_pads", "dilation", "in_dilations", "auto_pad", "ceil_mode"};
 
 }  // namespace
 
@@ -111,14 +116,14 @@ std::vector<std::int64_t> PoolWindows::counts(std::size_t axis) const {
 PoolWindows pool_windows(const Op& op, const Shape& t) {
   if (t.size() <= kLeading || t.size() > kLeading + PoolWindows::kDims) {
     raise<ShapeError>(
-        "{}: operand has no 1 to 3 spatial dimensions, got shape {}, expected [samples, channels, "
+        "{}: operand does not have 1 to 3 spatial dimensions, got shape {}, expected [samples, channels, "
         "spatial...]",
         op.def->name, to_string(t));
   }
   const std::size_t dims = t.size() - kLeading;
-  const Ints kernel = numbers(op, "kernel_size", dims, 1, 1), stride = numbers(op, "stride", dims, 1, 1),
-             dilation = numbers(op, "dilation", dims, 1, 1), spread = numbers(op, "in_dilations", dims, 1, 1),
-             around = numbers(op, "out_pads", 2 * dims, 0, 0);
+  const Ints kernel = numbers(op, kKernelSize, dims, 1, 1), stride = numbers(op, kStride, dims, 1, 1),
+             dilation = numbers(op, kDilation, dims, 1, 1), spread = numbers(op, kInDilations, dims, 1, 1),
+             around = numbers(op, kOutPads, 2 * dims, 0, 0);
   const Padding padding = padding_of(op, dims);
   PoolWindows result{.planes = t[0] * t[1]};
   for (std::size_t d = 0; d < dims; ++d) {
@@ -144,20 +149,14 @@ Shape pooled_shape(const PoolWindows& windows, const Shape& t) {
 }
 
 std::vector<AttrDef> window_attrs() {
-  return {required("kernel_size", AttrType::kInts),
-          optional("stride", AttrType::kInts),
-          optional("padding", AttrType::kInts),
-          optional("out_pads", AttrType::kInts),
-          optional("dilation", AttrType::kInts),
-          optional("in_dilations", AttrType::kInts),
-          optional("auto_pad", AttrType::kString, "not_set"),
-          optional("ceil_mode", AttrType::kBool, false)};
-}
-
-std::vector<std::pair<std::string, Attribute>> window_attrs_of(const Op& op) {
-  std::vector<std::pair<std::string, Attribute>> attrs;
-  for (const std::string_view name : kWindowAttrs) attrs.emplace_back(name, op.attribute(name));
-  return attrs;
+  return {required(kKernelSize),
+          optional(kStride),
+          optional(kPadding),
+          optional(kOutPads),
+          optional(kDilation),
+          optional(kInDilations),
+          optional(kAutoPad, PadRule::kNotSet),
+          optional(kCeilMode, false)};
 }
 
 }  // namespace popsr

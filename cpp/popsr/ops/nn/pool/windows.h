@@ -1,6 +1,6 @@
 // Windows of pooling ops: which elements each of them meets, and how many windows there are.
 //
-// The meaning is that of ONNX. In each spatial dimension the operand is spread (in_dilations - 1 gaps between
+// The meaning is ONNX's. In each spatial dimension the operand is spread (in_dilations - 1 gaps between
 // elements), then padded; window o begins at position o * stride of that and has an element every `dilation`
 // positions. Gaps and padding hold nothing: a window meets real elements alone.
 #pragma once
@@ -53,8 +53,7 @@ PoolWindows pool_windows(const Op& op, const Shape& t);
 /// [N, C, windows...]
 Shape pooled_shape(const PoolWindows& windows, const Shape& t);
 
+/// The attributes that pool_windows reads.
 std::vector<AttrDef> window_attrs();
-/// Those of `op`, for its gradient.
-std::vector<std::pair<std::string, Attribute>> window_attrs_of(const Op& op);
 
 }  // namespace popsr

@@ -1,0 +1,176 @@
+// Comparisons, selection and rounding to integers: operations whose results are exact.
+#include "popsr/kernels/level/math/elementwise-inl.h"
+
+namespace popsr::kernels {
+namespace {
+
+// --- comparisons and classes: 1 or 0 in the compute type
+
+struct EqualMask {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    return a == b ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
+struct Greater {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    return a > b ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
+struct LogicalNot {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    return a == 0 ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
+struct IsNan {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    return a != a ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
+struct IsInf {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (Traits<T>::kFloat)
+      return magnitude(a) == static_cast<T>(kInfF64) ? static_cast<T>(1) : static_cast<T>(0);
+    else
+      return 0;
+  }
+};
+
+struct IsFinite {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (Traits<T>::kFloat)
+      return magnitude(a) < static_cast<T>(kInfF64) ? static_cast<T>(1) : static_cast<T>(0);
+    else
+      return 1;
+  }
+};
+
+// --- selection
+
+struct Select {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T condition, T a, T b) {
+    return condition != 0 ? a : b;
+  }
+};
+
+/// Equal floats differ in the sign of zero only: "and" makes max(-0, +0) = +0, "or" makes min(-0, +0) = -0.
+struct Maximum {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    if constexpr (Traits<T>::kFloat) {
+      const T both = from_bits(bits_of(a) & bits_of(b));
+      const T ordered = a > b ? a : (a == b ? both : b);
+      return a != a ? a : ordered;
+    } else {
+      return a > b ? a : b;
+    }
+  }
+};
+
+struct Minimum {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    if constexpr (Traits<T>::kFloat) {
+      const T both = from_bits(bits_of(a) | bits_of(b));
+      const T ordered = a < b ? a : (a == b ? both : b);
+      return a != a ? a : ordered;
+    } else {
+      return a < b ? a : b;
+    }
+  }
+};
+
+struct Clip {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T x, const T* p) {
+    const T raised = x < p[0] ? p[0] : x;
+    return raised > p[1] ? p[1] : raised;
+  }
+};
+
+struct ClipGrad {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T y, T dy, const T* p) {
+    return (y == p[0]) | (y == p[1]) ? static_cast<T>(0) : dy;
+  }
+};
+
+struct Relu {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    const T positive = a > 0 ? a : static_cast<T>(0);
+    return a != a ? a : positive;
+  }
+};
+
+struct ReluGrad {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T x, T dy) {
+    return x > 0 ? dy : static_cast<T>(0);
+  }
+};
+
+// --- rounding to integers
+
+struct Floor {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (!Traits<T>::kFloat)
+      return a;
+    else if constexpr (sizeof(T) == sizeof(float))
+      return __builtin_floorf(a);
+    else
+      return __builtin_floor(a);
+  }
+};
+
+struct Ceil {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (!Traits<T>::kFloat)
+      return a;
+    else if constexpr (sizeof(T) == sizeof(float))
+      return __builtin_ceilf(a);
+    else
+      return __builtin_ceil(a);
+  }
+};
+
+struct Sign {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    const T not_positive = a < 0 ? static_cast<T>(-1) : static_cast<T>(0);
+    return a > 0 ? static_cast<T>(1) : not_positive;
+  }
+};
+
+}  // namespace
+
+constexpr ElementwiseKernels kEqualMaskKernels = kernels_of<EqualMask, ElementwiseOp::kEqualMask>();
+constexpr ElementwiseKernels kGreaterKernels = kernels_of<Greater, ElementwiseOp::kGreater>();
+constexpr ElementwiseKernels kLogicalNotKernels = kernels_of<LogicalNot, ElementwiseOp::kLogicalNot>();
+constexpr ElementwiseKernels kIsNanKernels = kernels_of<IsNan, ElementwiseOp::kIsNan>();
+constexpr ElementwiseKernels kIsInfKernels = kernels_of<IsInf, ElementwiseOp::kIsInf>();
+constexpr ElementwiseKernels kIsFiniteKernels = kernels_of<IsFinite, ElementwiseOp::kIsFinite>();
+constexpr ElementwiseKernels kSelectKernels = kernels_of<Select, ElementwiseOp::kSelect>();
+constexpr ElementwiseKernels kMaximumKernels = kernels_of<Maximum, ElementwiseOp::kMaximum>();
+constexpr ElementwiseKernels kMinimumKernels = kernels_of<Minimum, ElementwiseOp::kMinimum>();
+constexpr ElementwiseKernels kClipKernels = kernels_of<Clip, ElementwiseOp::kClip>();
+constexpr ElementwiseKernels kClipGradKernels = kernels_of<ClipGrad, ElementwiseOp::kClipGrad>();
+constexpr ElementwiseKernels kReluKernels = kernels_of<Relu, ElementwiseOp::kRelu>();
+constexpr ElementwiseKernels kReluGradKernels = kernels_of<ReluGrad, ElementwiseOp::kReluGrad>();
+constexpr ElementwiseKernels kFloorKernels = kernels_of<Floor, ElementwiseOp::kFloor>();
+constexpr ElementwiseKernels kCeilKernels = kernels_of<Ceil, ElementwiseOp::kCeil>();
+constexpr ElementwiseKernels kSignKernels = kernels_of<Sign, ElementwiseOp::kSign>();
+
+}  // namespace popsr::kernels

@@ -1,0 +1,113 @@
+// The loop over the blocks of a run. Kernels see one block and a range of its units, or all blocks as one
+// flat nest: how blocks are merged and shared among threads is decided here.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "popsr/base/cost.h"
+#include "popsr/base/loop_nest.h"
+#include "popsr/ir/eval.h"
+#include "popsr/kernels/contract/noise_key.h"
+
+namespace popsr {
+
+/// Calls body(begin, end) on fixed parts of [0, total), cut at multiples of `grain`; on the calling thread
+/// alone when `work`, of all of it, is small.
+template <class Body>
+void parallel_for(ThreadPool& pool, std::int64_t total, std::int64_t grain, std::int64_t work,
+                  const Body& body, const ThreadCost& cost = kElementWork) {
+  const std::int64_t pieces = (total + grain - 1) / grain;
+  const std::int64_t parts = threads_for(cost, work, pieces, pool.threads());
+  if (parts <= 1) {
+    if (total > 0) body(std::int64_t{0}, total);
+    return;
+  }
+  pool.run(static_cast<int>(parts), [&](int part) {
+    const std::int64_t begin = pieces * part / parts * grain;
+    const std::int64_t end = std::min(total, pieces * (part + 1) / parts * grain);
+    if (begin < end) body(begin, end);
+  });
+}
+
+/// The operands of one block of a run.
+class Block {
+ public:
+  Block(const BlockRun& run, std::int64_t index) : run_(run), index_(index) {}
+
+  const BlockRun& run() const { return run_; }
+  std::int64_t index() const { return index_; }
+  const std::byte* in(std::size_t input) const { return run_.in[input] + index_ * run_.in_stride[input]; }
+  std::byte* out(std::size_t output = 0) const { return run_.out[output] + index_ * run_.out_stride[output]; }
+  /// The key of the output's noise, or null when `stochastic` is false.
+  const kernels::NoiseKey* key(bool stochastic, std::size_t output = 0) const {
+    return stochastic ? &run_.noise[output][index_] : nullptr;
+  }
+
+ private:
+  const BlockRun& run_;
+  std::int64_t index_;
+};
+
+/// Calls body(block) for the blocks in ascending order, on the calling thread.
+template <class Body>
+void for_each_block(const BlockRun& run, const Body& body) {
+  for (std::int64_t b = 0; b < run.blocks; ++b) body(Block(run, b));
+}
+
+/// For a kernel of one block: body(block).
+template <class Body>
+BlockKernel per_block(Body body) {
+  return [body = std::move(body)](const BlockRun& run) { for_each_block(run, body); };
+}
+
+/// The key of the output's block, or null when `stochastic` is false.
+inline const kernels::NoiseKey* noise_key(const BlockRun& run, bool stochastic, std::size_t output,
+                                          std::int64_t block) {
+  return Block(run, block).key(stochastic, output);
+}
+
+/// How the units of one block, e.g. its elements, rows or tiles, are shared among threads.
+struct BlockUnits {
+  std::int64_t units = 1;
+  std::int64_t grain = 1;  ///< Parts are cut at multiples of this, counted over all blocks.
+  std::int64_t work = 0;   ///< Of all units, in kElementWork.
+};
+
+/// Calls body(block, begin, end) on ranges of the units of each block. `make` gives each thread its own body.
+template <class Make>
+void for_each_range_with(const BlockRun& run, const BlockUnits& of, const Make& make) {
+  parallel_for(run.pool, run.blocks * of.units, of.grain, run.blocks * of.work,
+               [&](std::int64_t begin, std::int64_t end) {
+                 auto&& body = make();
+                 for (std::int64_t b = begin / of.units; b * of.units < end; ++b) {
+                   const std::int64_t first = b * of.units;
+                   body(Block(run, b), std::max<std::int64_t>(begin - first, 0),
+                        std::min(end - first, of.units));
+                 }
+               });
+}
+template <class Body>
+void for_each_range(const BlockRun& run, const BlockUnits& of, const Body& body) {
+  for_each_range_with(run, of, [&]() -> const Body& { return body; });
+}
+
+/// An array of a nest: an input, and the bytes of one of its elements.
+struct RunInput {
+  std::size_t input;
+  std::int64_t size;
+};
+/// The nest of one block inside a loop over the blocks, so that all of them are one flat range: nothing when
+/// their inputs or their output, of `bytes` each, do not lie as such a loop needs, or each has its own noise.
+std::optional<LoopNest> merge_blocks(const BlockRun& run, const LoopNest& nest,
+                                     std::span<const RunInput> inputs, std::size_t output, std::int64_t bytes,
+                                     bool stochastic);
+
+/// Output = the bytes of one input, which has as many.
+BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input = 0, std::size_t output = 0);
+
+}  // namespace popsr

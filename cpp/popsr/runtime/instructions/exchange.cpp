@@ -1,0 +1,88 @@
+#include "popsr/runtime/instructions/exchange.h"
+
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/execution/executor.h"
+#include "popsr/runtime/plan/plan_builder.h"
+
+namespace popsr {
+namespace {
+
+/// True where an in-place result would overwrite operands that another block of the op still reads.
+bool overwrites_operands(const PlanBuilder& builder, const LoweredOp& op, PartitionId exec) {
+  if (op.op->def->memory.effects.empty()) return false;
+  // A block that holds whole groups reads nothing that others write, since storage is never coarser than
+  // blocks. Members are blocks of their own without dedup, where replicas may diverge, and when their seeds
+  // differ.
+  PartitionTable& table = builder.table();
+  const std::optional<ReplicaGrouping> groups = exchange_groups(builder.ir(), *op.op);
+  return groups && !table.refines(groups->partition(table), exec);
+}
+
+/// Stages results that may not overwrite operands at once, and blocks without a constant stride between them.
+void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, Exchange& work,
+                  std::vector<BlockCopy>& copies) {
+  const std::vector<BoundRun> runs = builder.bind_runs(op, exec);
+  const bool staged = runs.size() != 1 || overwrites_operands(builder, op, exec);
+  const std::span<const Replica> replicas = builder.table().representatives(exec);
+  for (std::size_t k = 0; k < op.out.size(); ++k) {
+    if (!staged) {
+      work.run.out.push_back(runs[0].out[k]);
+      work.run.out_stride.push_back(runs[0].out_stride[k]);
+      continue;
+    }
+    const std::size_t nbytes = builder.placement(op.out[k]).nbytes;
+    const Slab& slab = work.staging.emplace_back(builder.make_staging(nbytes * replicas.size()));
+    work.run.out.push_back(slab.data());
+    work.run.out_stride.push_back(static_cast<std::ptrdiff_t>(nbytes));
+    for (std::size_t b = 0; b < replicas.size(); ++b) {
+      builder.add_copy(
+          op, copies, {builder.block(op.out[k], replicas[b]), slab.data() + b * nbytes, nbytes, replicas[b]});
+    }
+  }
+}
+
+}  // namespace
+
+void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction) {
+  const PartitionId exec = builder.execution(op);
+  const std::span<const Replica> replicas = builder.table().representatives(exec);
+  Exchange& work = instruction.work.emplace<Exchange>();
+  instruction.blocks = static_cast<std::int64_t>(replicas.size());
+  work.run.blocks = instruction.blocks;
+  ExchangeSpec spec{builder.spec(*op.op), {replicas.begin(), replicas.end()}, {}};
+  for (const BufferId id : op.in) {
+    const bool is_given = id != kNone;
+    spec.in_labels.push_back(is_given ? builder.table().labels(builder.storage(id))
+                                      : std::span<const std::uint32_t>());
+    work.run.in.push_back(is_given ? builder.placement(id).base : nullptr);
+    work.run.in_stride.push_back(is_given ? static_cast<std::ptrdiff_t>(builder.placement(id).nbytes) : 0);
+  }
+  bind_outputs(builder, op, exec, work, instruction.copies);
+  work.kernel = op.op->def->kernel.exchange(spec);
+  if (op.exec) work.leaders = builder.leaders(*op.op);
+  work.noise = builder.noise_keys(op);
+  bind_noise(work.noise, work.run);
+  if (op.op->def->numerics.labels) instruction.checks.stray = std::make_unique<StrayLabels>(replicas);
+  for (const BufferId id : op.out) builder.spread(op, id, exec, instruction.copies);
+}
+
+void prepare(Exchange& work, const Instruction& instruction, Executor& executor) {
+  executor.check_groups(instruction, work.leaders);
+  executor.derive_keys(instruction, work.noise);
+}
+
+void execute(const Exchange& work, const Instruction& instruction, Executor& executor) {
+  execute(work, instruction, executor, executor.pool());
+}
+
+void execute(const Exchange& work, const Instruction& instruction, Executor& executor, ThreadPool& pool) {
+  const BoundRun& run = work.run;
+  work.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), run.noise.data(),
+               executor.io(), pool, 0, executor.active(), stray_of(instruction)});
+}
+
+std::string describe(const Exchange&, const Instruction& instruction, const Ir&) {
+  return std::string(instruction.op->def->name);
+}
+
+}  // namespace popsr

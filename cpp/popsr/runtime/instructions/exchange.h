@@ -1,0 +1,32 @@
+// An op whose kernel sees all blocks at once: a collective or host input and output.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+#include "popsr/runtime/instructions/operands.h"
+#include "popsr/runtime/plan/layout.h"
+
+namespace popsr {
+
+class Executor;
+class PlanBuilder;
+struct Instruction;
+struct LoweredOp;
+
+struct Exchange {
+  ExchangeKernel kernel = {};
+  BoundRun run = {};
+  std::vector<Slab> staging = {};  ///< Of outputs that may not overwrite their inputs at once.
+  NoiseKeys noise = {};
+  std::vector<Replica> leaders = {};  ///< In conditionals: smallest replica of each replica's group.
+};
+
+void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);
+void prepare(Exchange& work, const Instruction& instruction, Executor& executor);
+void execute(const Exchange& work, const Instruction& instruction, Executor& executor);
+void execute(const Exchange& work, const Instruction& instruction, Executor& executor, ThreadPool& pool);
+std::string describe(const Exchange& work, const Instruction& instruction, const Ir& ir);
+
+}  // namespace popsr

@@ -1,0 +1,39 @@
+// Operands of instructions, bound to memory, and keys of their noise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+#include "popsr/kernels/contract/kernel_table.h"
+
+namespace popsr {
+
+/// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.
+struct BoundRun {
+  std::vector<const std::byte*> in = {};
+  std::vector<std::ptrdiff_t> in_stride = {};
+  std::vector<std::byte*> out = {};
+  std::vector<std::ptrdiff_t> out_stride = {};
+  std::vector<const kernels::NoiseKey*> noise =
+      {};  ///< Per output, from block `first` on; null without noise.
+  std::int64_t first = 0;
+  std::int64_t blocks = 0;
+};
+
+struct BlockCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t nbytes = 0;
+  Replica replica = 0;  ///< The replica of the value; of merged copies, another of the same execution block.
+};
+
+/// One key per output and block, derived before each execution. Empty when the outputs are rounded to
+/// nearest.
+struct NoiseKeys {
+  std::vector<std::vector<kernels::NoiseKey>> keys = {};  ///< By output, then block.
+  std::vector<Replica> seed_replicas = {};                ///< Smallest replica of each block's seed block.
+};
+
+}  // namespace popsr

@@ -1,0 +1,178 @@
+// A lowered program: a list of ops on buffers, with bodies for loops, merged ops and conditionals.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "popsr/ir/eval.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+using BufferId = std::uint32_t;
+using PathId = std::uint32_t;
+
+enum class BufferKind : std::uint8_t {
+  kVariable,  ///< State between runs: variables, shards, entries of remote buffers.
+  kConstant,
+  kActivation
+};
+
+/// Memory of one allocation: a slab of one block per block of `storage`.
+struct Buffer {
+  TensorId tensor = kNone;  ///< The tensor it was made for: names, variables, constants.
+  TensorType type = {};
+  BufferKind kind = BufferKind::kActivation;
+  PartitionId storage = 0;  ///< Set by layout: meet of the facts over its lifetime.
+};
+
+/// Position of an instruction in calls, loops and branches; the noise key is derived along it.
+struct PathNode {
+  enum class Kind : std::uint8_t {
+    kRoot,
+    kCall,  ///< Also a branch, by its index.
+    kLoop,
+    kIteration
+  };
+  PathId parent = 0;
+  Kind kind = Kind::kRoot;
+  std::uint64_t component = 0;  ///< Op::site; the iteration is known only while running.
+};
+
+struct LoweredOp;
+
+namespace lowered {
+
+/// An op that its own kernel computes.
+struct Plain {};
+
+/// Copies in[0] to out[0]. LoweredOp::op is null.
+struct Copy {};
+
+/// Copies the elements that were written to the view that `op` made back to the tensors that it views.
+struct WriteBack {};
+
+/// A product fused into `op`, its only consumer: `lhs` and `rhs` replace in[sink.product_input].
+struct FusedProduct {
+  FoldSink sink = {};
+  const Op* product = nullptr;
+  PartitionId seeds = 0;  ///< Of the product.
+  PathId path = 0;        ///< Of the product.
+  BufferId lhs = kNone, rhs = kNone;
+};
+
+/// One of several products that are accumulated into one target.
+struct AccumulationStep {
+  const Op* op = nullptr;         ///< The op that accumulates it.
+  std::vector<BufferId> in = {};  ///< Operands of `op`, kNone for target and product: factors are left.
+  FusedProduct product = {};
+};
+
+/// Products that are accumulated one after another into in[0], by `op`, which is the last step, or which then
+/// reduces the target over a group. Only out[0] is written: in[0] or another buffer.
+struct FusedAccumulation {
+  FoldSink sink = {};  ///< Of `op`.
+  std::vector<AccumulationStep> steps = {};
+};
+
+struct Loop {
+  std::vector<LoweredOp> body;  ///< One iteration.
+  std::int64_t count = 0;
+  PathId path_end = 0;  ///< Paths LoweredOp::path..path_end-1 lie inside: their keys change each iteration.
+};
+
+/// Ops that run at once.
+struct Merged {
+  std::vector<LoweredOp> parts;
+};
+
+/// `in` is the condition, `out` the buffers that the branches write.
+struct Conditional {
+  std::vector<LoweredOp> then_body, else_body;
+};
+
+using Form = std::variant<Plain, Copy, WriteBack, FusedProduct, FusedAccumulation, Loop, Merged, Conditional>;
+
+}  // namespace lowered
+
+struct LoweredOp {
+  const Op* op = nullptr;         ///< Null for copies.
+  std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
+  std::vector<BufferId> out = {};
+  std::vector<PartitionId> facts = {};  ///< Of each output, right after the op.
+  PartitionId seeds = 0;
+  PathId path = 0;
+  std::optional<PartitionId> exec = {};  ///< In conditionals: replicas that certainly run it together.
+  lowered::Form form = {};
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(form);
+  }
+  template <class T>
+  T* as() {
+    return std::get_if<T>(&form);
+  }
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&form);
+  }
+  /// True for one op of the program that stores its results itself, with or without fused products.
+  bool is_single() const {
+    return is<lowered::Plain>() || is<lowered::FusedProduct>() || is<lowered::FusedAccumulation>();
+  }
+};
+
+struct LoweredProgram {
+  std::vector<Buffer> buffers;
+  std::vector<PathNode> paths;
+  std::vector<LoweredOp> ops;
+};
+
+/// Calls visit(ops) for each body of a loop, merged op or conditional.
+template <class Lowered, class Visit>
+void for_each_body(Lowered& op, const Visit& visit) {
+  if (auto* const loop = op.template as<lowered::Loop>()) visit(loop->body);
+  if (auto* const merged = op.template as<lowered::Merged>()) visit(merged->parts);
+  if (auto* const conditional = op.template as<lowered::Conditional>()) {
+    visit(conditional->then_body);
+    visit(conditional->else_body);
+  }
+}
+
+/// Calls visit(op) for each op in order, those with bodies before their bodies.
+template <class Ops, class Visit>
+void for_each_op(Ops& ops, const Visit& visit) {
+  for (auto& op : ops) {
+    visit(op);
+    for_each_body(op, [&visit](auto& body) { for_each_op(body, visit); });
+  }
+}
+
+/// Calls visit(id, is_written) for each buffer that the op itself reads or writes, without its bodies.
+template <class Lowered, class Visit>
+void for_each_operand(Lowered& op, const Visit& visit) {
+  const auto read = [&visit](auto& id) {
+    if (id != kNone) visit(id, false);
+  };
+  const auto read_product = [&read](auto& product) {
+    read(product.lhs);
+    read(product.rhs);
+  };
+  std::ranges::for_each(op.in, read);
+  for (auto& id : op.out) {
+    if (id != kNone) visit(id, true);
+  }
+  if (auto* const product = op.template as<lowered::FusedProduct>()) read_product(*product);
+  if (auto* const accumulation = op.template as<lowered::FusedAccumulation>()) {
+    for (auto& step : accumulation->steps) {
+      std::ranges::for_each(step.in, read);
+      read_product(step.product);
+    }
+  }
+}
+
+}  // namespace popsr

@@ -1,0 +1,127 @@
+#include "popsr/runtime/session/plan_cache.h"
+
+#include <algorithm>
+
+#include "popsr/base/deep_stack.h"
+#include "popsr/base/error.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/session/variable_io.h"
+
+namespace popsr {
+namespace {
+
+/// Plans that are kept beside the current one: so many, and as long as they take no more memory together.
+constexpr std::size_t kMaxPlans = 8;
+constexpr std::size_t kMaxPlanBytes = std::size_t{64} << 20;
+
+void count(const Plan& plan, SessionStats& stats) {
+  const OpCounter add = [&](std::string_view name, const ExecutionCounts& counts, std::uint64_t members) {
+    stats.kernel_calls[std::string(name)] += counts.executions;
+    stats.blocks[std::string(name)] += counts.blocks * members;
+  };
+  with_deep_stack([&] { count_ops(plan.instructions(), add); });
+}
+
+std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
+  std::vector<std::optional<SeedRule>> rules;
+  for (OpId id = 0; id < ir.num_ops(); ++id) rules.push_back(ir.op(id).seeds);
+  return rules;
+}
+
+int threads_of(const SessionOptions& options) {
+  return options.num_threads == 0 ? default_threads() : options.num_threads;
+}
+
+}  // namespace
+
+/// Facts that keep their program.
+std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir> ir,
+                                                       Assumptions assumptions) {
+  struct Both {
+    std::shared_ptr<const Ir> ir;
+    PartitionAnalysis facts;
+  };
+  const Ir& program = *ir;
+  auto both = std::make_shared<Both>(std::move(ir), PartitionAnalysis(program, std::move(assumptions)));
+  const PartitionAnalysis* const facts = &both->facts;
+  return {std::move(both), facts};
+}
+
+PlanCache::PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options,
+                     std::vector<StreamId> streams, std::vector<TensorId> states,
+                     std::shared_ptr<const PartitionAnalysis> facts, PlanKey key)
+    : ir_(std::move(ir)),
+      options_(options),
+      pool_(threads_of(options)),
+      seeds_(seed_rules(*ir_)),
+      streams_(std::move(streams)),
+      states_(std::move(states)) {
+  plans_.push_back(compile(std::move(facts), std::move(key)));
+}
+
+std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const PartitionAnalysis> facts,
+                                                 PlanKey key) {
+  const SessionOptions& options = options_;
+  const bool checks = options.check > 0;
+  const PlanOptions plan{.dedup = options.dedup && !checks,
+                         .fuse = options.check < 1 && !options.check_floats,
+                         .unroll = !checks,
+                         .threads = threads_of(options),
+                         .clamp_scales = options.clamp_scales,
+                         .check_floats = options.check_floats};
+  auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check);
+  const Context& main = made->facts->main();
+  made->last = main.final_inputs;
+  made->last.insert(
+      made->last.end(), main.final_remote.begin(),
+      main.final_remote.begin() + static_cast<std::ptrdiff_t>(states_.size() - main.final_inputs.size()));
+  for (const TensorId id : states_) made->entry.push_back(made->facts->variable(id));
+  return made;
+}
+
+std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
+  if (current().facts->epoch() != ir_->epoch() || seeds_ != seed_rules(*ir_)) {
+    raise<GraphError>(
+        "session: other replicas agree than when it was made, and the program or its seeds of stochastic "
+        "rounding changed since, got a program of another version, expected that of the session; make the "
+        "session again");
+  }
+  Assumptions assumptions;
+  for (std::size_t i = 0; i < key.rows.size(); ++i) assumptions.rows[streams_[i]] = key.rows[i];
+  for (std::size_t i = 0; i < key.start.size(); ++i) assumptions.start[states_[i]] = key.start[i];
+  std::unique_ptr<CompiledPlan> made;
+  with_deep_stack([&] { made = compile(keeping_facts(ir_, std::move(assumptions)), std::move(key)); });
+  return made;
+}
+
+void PlanCache::switch_to(PlanKey key) {
+  const auto fits = [&key](const std::unique_ptr<CompiledPlan>& each) {
+    return each->key.rows == key.rows && (each->key.start == key.start || each->entry == key.start);
+  };
+  auto found = std::ranges::find_if(plans_, fits);
+  if (found == plans_.begin()) return;
+  const CompiledPlan& before = current();
+  if (found == plans_.end()) found = plans_.insert(plans_.end(), compile(std::move(key)));
+  move_variables(*ir_, before.plan, (*found)->plan);
+  if (before.executor.is_stopped()) (*found)->executor.stop();
+  std::rotate(plans_.begin(), found, found + 1);
+  drop_old();
+}
+
+void PlanCache::drop_old() {
+  std::size_t bytes = 0;
+  for (std::size_t i = 1; i < plans_.size(); ++i) {
+    bytes += plans_[i]->bytes();
+    if (i < kMaxPlans && bytes <= kMaxPlanBytes) continue;
+    for (std::size_t k = i; k < plans_.size(); ++k) count(plans_[k]->plan, retired_);
+    plans_.resize(i);
+  }
+}
+
+SessionStats PlanCache::stats() const {
+  SessionStats stats = retired_;
+  for (const auto& each : plans_) count(each->plan, stats);
+  return stats;
+}
+
+}  // namespace popsr

@@ -1,0 +1,86 @@
+// The plans of a session: one for each set of facts that a run may start with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/runtime/execution/executor.h"
+#include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/session/session_options.h"
+
+namespace popsr {
+
+/// The partitions that the facts of a run follow from.
+struct PlanKey {
+  std::vector<PartitionId> rows;   ///< Of the small streams.
+  std::vector<PartitionId> start;  ///< Of the states.
+  bool operator==(const PlanKey&) const = default;
+};
+
+/// A plan with the facts that it was made for.
+struct CompiledPlan {
+  CompiledPlan(std::shared_ptr<const PartitionAnalysis> given, PlanKey its_key, const PlanOptions& options,
+               ThreadPool& pool, double check)
+      : facts(std::move(given)),
+        key(std::move(its_key)),
+        plan(*facts, options),
+        executor(*facts, plan, pool, check),
+        reads(plan.stream_reads()) {
+    for_each_op(plan.program().ops,
+                [this](const LoweredOp& op) { written.insert(op.out.begin(), op.out.end()); });
+  }
+  std::size_t bytes() const {
+    return plan.memory().variables + plan.memory().constants + plan.memory().activations;
+  }
+
+  std::shared_ptr<const PartitionAnalysis> facts;
+  PlanKey key;
+  Plan plan;
+  Executor executor;
+  std::vector<std::int64_t> reads;
+  std::unordered_set<BufferId> written;  ///< By some op.
+  std::vector<PartitionId> entry = {};   ///< Facts of the states when a run starts: the fixpoint.
+  std::vector<PartitionId> last = {};    ///< And when it ends.
+  bool approved = false;
+};
+
+/// Facts of a program under assumptions; they keep the program.
+std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
+
+/// Plans by their keys, with the variables in the current one. Plans that were not used for long are dropped.
+class PlanCache {
+ public:
+  /// Compiles the first plan. `streams`: those that PlanKey::rows are of; `states`: variables and shards,
+  /// then remote entries, that PlanKey::start is of.
+  PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options, std::vector<StreamId> streams,
+            std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
+
+  CompiledPlan& current() const { return *plans_.front(); }
+  /// Takes up the plan for a key, and moves the variables into it: a plan that was made for the key, or whose
+  /// fixpoint starts with the same facts; else a new one.
+  void switch_to(PlanKey key);
+  /// Counts of all plans, also of those that were dropped; without runs.
+  SessionStats stats() const;
+
+ private:
+  std::unique_ptr<CompiledPlan> compile(std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
+  std::unique_ptr<CompiledPlan> compile(PlanKey key);
+  void drop_old();
+
+  std::shared_ptr<const Ir> ir_;
+  SessionOptions options_;
+  ThreadPool pool_;
+  std::vector<std::optional<SeedRule>> seeds_;  ///< By op, of the program when the session was made.
+  std::vector<StreamId> streams_;
+  std::vector<TensorId> states_;
+  std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< The current one first, then by last use.
+  SessionStats retired_;                              ///< Of plans that were dropped.
+};
+
+}  // namespace popsr
