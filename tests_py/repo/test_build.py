@@ -51,4 +51,7 @@ def test_ci_runs_sanitizers_mutants_and_the_check_of_includes():
     text = (ROOT / "noxfile.py").read_text()
     [in_ci] = re.findall(r"\*\(\[(.*)\] if IN_CI else \[\]\)", text)
     assert {"asan", "mutants", "includes"} <= set(re.findall(r'"(\w+)"', in_ci))
+    sanitized = set(re.findall(r'"(tests_py/\S+)"', text))
+    assert len(sanitized) >= 5
+    assert all((ROOT / path).exists() for path in sanitized)
     assert PRESETS["asan-ubsan"]["cacheVariables"]["POPSR_SANITIZE"] == "address,undefined"
