@@ -1,8 +1,15 @@
-"""What developers and CI run: `nox` alone runs the tests, the C++ tests and the linters; in CI the sanitizers too."""
+"""Sessions of developers and CI: `nox` alone runs the tests, the C++ tests and the linters.
 
+In CI it also runs the mutants, the sanitizers and the check of includes.
+"""
+
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -12,13 +19,73 @@ nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 IN_CI = "CI" in os.environ
-nox.options.sessions = ["tests", "cpp", *(["asan"] if IN_CI else []), "lint"]
+nox.options.sessions = ["tests", "cpp", *(["mutants", "includes", "asan"] if IN_CI else []), "lint"]
+# C++ tests that run rules and runtimes that are wrong on purpose.
+MUTANTS = "*wrong rule*,*wrong on purpose*"
+# Python tests that reach the bindings and most of the core, and neither limit memory nor kill processes.
+SANITIZED = (
+    "tests_py/session/test_equal_inputs.py",
+    "tests_py/test_explain.py",
+    "tests_py/test_indexing.py",
+    "tests_py/test_ops.py",
+    "tests_py/test_reductions.py",
+    "tests_py/test_session.py",
+    "tests_py/test_sr_arrays.py",
+    "tests_py/test_var_updates.py",
+    "tests_py/test_views.py",
+)
 
 
-def install_popsr(session: nox.Session, *extras: str) -> None:
-    """Installs popsr as users get it: a wheel, built in isolation. In CI warnings are errors."""
-    strict = ["-Ccmake.define.POPSR_WERROR=ON"] if IN_CI else []
-    session.install(f".[{','.join(extras)}]", *strict)
+PRESETS = {p["name"]: p for p in json.loads(Path("CMakePresets.json").read_text())["configurePresets"]}
+TOOLS = Path("build/tools")  # a virtual environment: what builds need
+
+
+def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -> None:
+    """Installs the wheel of that preset. Its tree has the C++ tests too: each file is compiled once for both."""
+    wheel = build(session, preset)
+    session.install(f"{wheel}[{','.join(extras)}]")
+    session.install(
+        "--force-reinstall", "--no-deps", str(wheel)
+    )  # of the same version, in a reused environment
+
+
+def build(session: nox.Session, preset: str) -> Path:
+    """The wheel of that preset, built in `build/<preset>`: only what changed is compiled again.
+
+    What a build requires is in an environment of its own, whose paths stay: pip's isolated builds have new ones
+    each time, so they compile everything.
+    """
+    need_doctest(session)
+    python = TOOLS / "bin/python"
+    if not python.exists():
+        session.run(sys.executable, "-m", "venv", str(TOOLS), external=True)
+    pip = (str(python), "-m", "pip", "--disable-pip-version-check")
+    requires = [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
+    session.run(*pip, "install", "-q", *requires, external=True)
+    wheels = Path("build/wheels") / preset
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run(
+        *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
+        *("-w", str(wheels), f"-Cbuild-dir=build/{preset}", *preset_settings(preset)),
+        env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
+        external=True,
+    )
+    [wheel] = wheels.glob("*.whl")
+    return wheel
+
+
+def preset_settings(preset: str) -> list[str]:
+    """The cache variables of a preset of CMakePresets.json, for the build backend."""
+    variables = {}
+    name = preset
+    while name:
+        variables = PRESETS[name]["cacheVariables"] | variables
+        name = PRESETS[name].get("inherits")
+    kind = variables.pop("CMAKE_BUILD_TYPE")
+    return [
+        f"-Ccmake.build-type={kind}",
+        *(f"-Ccmake.define.{key}={value}" for key, value in variables.items()),
+    ]
 
 
 def install_group(session: nox.Session, group: str) -> None:
@@ -34,44 +101,121 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take more than a few seconds: Python's, and C++ sweeps over 16-bit numbers and mutation tests."""
+    """The tests that take more than a few seconds: Python's, and C++ sweeps over 16-bit numbers."""
     install_popsr(session, "test", "examples")
     session.run("pytest", "-m", "slow", *session.posargs)
     if not session.posargs:
-        build_cpp_tests(session, "default")
-        session.run("build/default/lib/popsr_tests", "--no-skip", "--test-case=*slow:*", external=True)
+        run_cpp_tests(session, "default", "--no-skip", "--test-case=*slow:*")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def cpp(session: nox.Session) -> None:
-    """The C++ tests, from the preset `default`."""
+    """The C++ tests, of the tree that makes the wheel."""
+    build(session, "default")
     run_cpp_tests(session, "default")
+
+
+@nox.session(venv_backend="none")
+def mutants(session: nox.Session) -> None:
+    """Tests of the tests: every wrong rule of the analysis and every wrong runtime is found."""
+    build(session, "default")
+    run_cpp_tests(session, "default", f"--test-case={MUTANTS}")
 
 
 @nox.session
 def asan(session: nox.Session) -> None:
-    """The C++ tests under address and undefined-behaviour sanitizers."""
+    """The C++ tests and some Python tests under address and undefined-behaviour sanitizers, of one tree."""
+    install_popsr(session, "test", preset="asan-ubsan")
     run_cpp_tests(session, "asan-ubsan")
+    runtime = session.run("g++", "-print-file-name=libasan.so", external=True, silent=True).strip()
+    stdcpp = session.run("g++", "-print-file-name=libstdc++.so", external=True, silent=True).strip()
+    env = {
+        "LD_PRELOAD": f"{runtime} {stdcpp}",
+        # The interpreter frees little at its end. Tests of refused memory need malloc to return NULL.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "PYTHONMALLOC": "malloc",
+    }
+    session.run("pytest", "-q", "-m", "not slow", *(session.posargs or SANITIZED), env=env)
 
 
-def run_cpp_tests(session: nox.Session, preset: str) -> None:
-    build_cpp_tests(session, preset)
-    output = session.run("ctest", "--preset", preset, "--verbose", silent=True)
+@nox.session(venv_backend="none")
+def includes(session: nox.Session) -> None:
+    """Checks each C++ file alone, without precompiled headers: it includes what it needs."""
+    build(session, "default")
+    compile_alone(session, "cpp")
+
+
+@nox.session(venv_backend="none")
+def dev(session: nox.Session) -> None:
+    """Makes `.venv` an editable install that rebuilds itself when popsr is imported."""
+    python = Path(".venv/bin/python")
+    if not python.exists():
+        session.run(sys.executable, "-m", "venv", ".venv")
+    pip = (str(python), "-m", "pip", "--disable-pip-version-check", "install")
+    requires = [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
+    session.run(*pip, *requires)
+    settings = ("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON")
+    session.run(*pip, "--no-build-isolation", *(f"-C{s}" for s in settings), "-e", ".[test]")
+
+
+def run_cpp_tests(session: nox.Session, preset: str, *options: str) -> None:
+    output = session.run(f"build/{preset}/lib/popsr_tests", *options, external=True, silent=True)
     print(output)
     ran = re.search(r"\[doctest\] test cases:\s+(\d+)", output)
     if not ran or int(ran[1]) == 0:
         session.error("the C++ test program ran no test")
 
 
-def build_cpp_tests(session: nox.Session, preset: str) -> None:
-    need_doctest(session)
-    install_group(session, "cpp")
+def compile_alone(session: nox.Session, folder: str) -> None:
+    """Checks the syntax of the files below that folder, by the commands of a tree of single files."""
+    tree = Path("build/alone")
+    python = TOOLS / "bin/python"
     purelib = session.run(
-        "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", silent=True
+        str(python),
+        "-c",
+        "import sysconfig; print(sysconfig.get_path('purelib'))",
+        external=True,
+        silent=True,
     ).strip()
-    # --fresh: the paths of an earlier environment are not kept.
-    session.run("cmake", "--preset", preset, "--fresh", f"-DCMAKE_PREFIX_PATH={purelib}")
-    session.run("cmake", "--build", "--preset", preset)
+    session.run(
+        *(
+            str(TOOLS / "bin/cmake"),
+            "--fresh",
+            "-G",
+            "Ninja",
+            "-S",
+            ".",
+            "-B",
+            str(tree),
+            "-DPOPSR_WERROR=ON",
+        ),
+        *("-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", f"-DCMAKE_PREFIX_PATH={purelib};{purelib}/pybind11"),
+        *(
+            f"-DPython_EXECUTABLE={python.absolute()}",
+            f"-DCMAKE_MAKE_PROGRAM={(TOOLS / 'bin/ninja').resolve()}",
+        ),
+        external=True,
+    )
+    commands = [
+        command["command"]
+        for command in json.loads((tree / "compile_commands.json").read_text())
+        if Path(command["file"]).is_relative_to(Path(folder).resolve())
+        and not re.search("popsr_kernels_v[24]", command["command"])  # the files of v3
+    ]
+    if not commands:
+        session.error("no file to compile")
+
+    def failure(command: str) -> str:
+        result = subprocess.run(
+            f"{command} -O0 -fsyntax-only", shell=True, cwd=tree, capture_output=True, text=True
+        )
+        return result.stderr if result.returncode else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = [text for text in pool.map(failure, commands) if text]
+    print(f"{len(commands)} files, each alone", *failures, sep="\n")
+    if failures:
+        session.error(f"{len(failures)} files do not include what they need")
 
 
 def need_doctest(session: nox.Session) -> None:
@@ -108,6 +252,4 @@ def bench(session: nox.Session) -> None:
     """The benchmarks of bench/README.md, beside PyTorch and JAX."""
     install_popsr(session, "bench")
     what = session.posargs or ["bench"]
-    if any("analysis" in arg or "explain" in arg or arg == "bench" for arg in what):
-        build_cpp_tests(session, "default")
     session.run("pytest", *what, "--benchmark-columns=min,median,iqr,rounds", "-s")

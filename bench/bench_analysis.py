@@ -1,6 +1,6 @@
 """What the analysis costs: programs of a C++ generator (bench/analysis) and one built in Python, beside JAX's check.
 
-The generator is built by `cmake --preset default` (nox does it); POPSR_BENCH_ANALYSIS names another binary.
+The generator is built with the wheel of the preset `default` (nox does it); POPSR_BENCH_ANALYSIS names another binary.
 """
 
 import json
@@ -65,7 +65,7 @@ class Row:
 def generated(*specs: str, rounds: int = ROUNDS) -> dict[str, Row]:
     """Rows of programs "<program>:<replicas>:<size>" that took turns in one process."""
     if not GENERATOR.exists():
-        pytest.fail(f"{GENERATOR} is missing: cmake --preset default && cmake --build --preset default")
+        pytest.fail(f"{GENERATOR} is missing: nox -s cpp builds it")
     out = subprocess.run([GENERATOR, str(rounds), *specs], check=True, capture_output=True, text=True).stdout
     rows = {}
     for line in out.splitlines():

@@ -26,7 +26,7 @@ def timed(body):
 def test_random_values_of_generated_programs():
     """The first answer indexes the program; pairs that differ in a random value, with the text of the answer."""
     if not GENERATOR.exists():
-        pytest.fail(f"{GENERATOR} is missing: cmake --preset default && cmake --build --preset default")
+        pytest.fail(f"{GENERATOR} is missing: nox -s cpp builds it")
     print(f"\n{QUESTIONS} explanations (goal: median 1 ms at 1 M ops, at most 30 lines)")
     print(
         f"{'program:replicas:size':22}{'ops':>11}{'first ms':>10}{'median ms':>11}{'90% ms':>9}{'worst ms':>10}",

@@ -59,6 +59,27 @@ def test_only_bindings_know_python():
         assert not re.search(r"#include <(pybind11/|Python\.h)", file.read_text()), f"{file} includes Python"
 
 
+def names_without_linkage(text):
+    """Constants, types and functions with their parameters, of the anonymous namespace of a source file."""
+    for body in re.findall(r"^namespace \{\n(.*?)^\}  // namespace\n", text, re.MULTILINE | re.DOTALL):
+        for line in re.findall(r"^const(?:expr|init)? .*", body, re.MULTILINE):
+            yield from re.findall(r"\b(k[A-Z]\w*)(?: =|\{|\[)", line)
+        yield from re.findall(r"^(?:struct|class|enum class) (\w+) ", body, re.MULTILINE)
+        yield from re.findall(r"^\w[\w:<>*& ]* (\w+\([^;{()]*\)) \{", body, re.MULTILINE)
+
+
+def test_names_without_linkage_are_unique_in_a_folder():
+    """A build with POPSR_UNITY compiles files of a folder together."""
+    alone = set(re.findall(r"cpp/popsr/\S+\.cpp", (ROOT / "CMakeLists.txt").read_text()))
+    homes = {}
+    for file in (f for f in CPP.rglob("*.cpp") if "level" not in f.parts):
+        if str(file.relative_to(ROOT)) not in alone:
+            for name in set(names_without_linkage(file.read_text())):
+                homes.setdefault((file.parent.relative_to(ROOT), name), []).append(file.name)
+    assert len(homes) > 1000
+    assert {home: files for home, files in homes.items() if len(files) > 1} == {}
+
+
 def test_kernels_instantiate_no_standard_library():
     """They are compiled with flags of their own; nothing of theirs may be merged with other code."""
     allowed = {"cstddef", "cstdint", "cstring", "climits", "cfloat", "immintrin.h", "cfenv", "emmintrin.h"}

@@ -7,7 +7,7 @@ namespace popsr::bindings {
 namespace {
 
 /// An int, or anything with __index__ (NumPy integers); bools are not integers here.
-bool read_int(py::handle value, std::int64_t* result) {
+bool try_int(py::handle value, std::int64_t* result) {
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return false;
   *result = PyLong_Check(value.ptr()) ? PyLong_AsLongLong(value.ptr())
                                       : static_cast<std::int64_t>(PyNumber_AsSsize_t(value.ptr(), nullptr));
@@ -18,7 +18,7 @@ bool read_int(py::handle value, std::int64_t* result) {
   return true;
 }
 
-bool read_float(py::handle value, double* result) {
+bool try_float(py::handle value, double* result) {
   if (PyBool_Check(value.ptr()) || PyNumber_Check(value.ptr()) == 0) return false;
   *result = PyFloat_AsDouble(value.ptr());
   if (*result == -1.0 && PyErr_Occurred() != nullptr) {
@@ -29,7 +29,7 @@ bool read_float(py::handle value, double* result) {
 }
 
 /// A str that has a UTF-8 form.
-bool read_string(py::handle value, std::string* result) {
+bool try_string(py::handle value, std::string* result) {
   if (!PyUnicode_Check(value.ptr())) return false;
   Py_ssize_t size = 0;
   const char* utf8 = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
@@ -41,15 +41,15 @@ bool read_string(py::handle value, std::string* result) {
   return true;
 }
 
-/// A tuple or list whose items `read_item` reads.
+/// A tuple or list whose items `try_item` reads.
 template <class T>
-bool read_items(py::handle value, bool (*read_item)(py::handle, T*), std::vector<T>* result) {
+bool try_items(py::handle value, bool (*try_item)(py::handle, T*), std::vector<T>* result) {
   if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) return false;
   const py::ssize_t size = PySequence_Fast_GET_SIZE(value.ptr());
   PyObject** items = PySequence_Fast_ITEMS(value.ptr());
   result->resize(static_cast<std::size_t>(size));
   for (py::ssize_t i = 0; i < size; ++i) {
-    if (!read_item(items[i], &(*result)[static_cast<std::size_t>(i)])) return false;
+    if (!try_item(items[i], &(*result)[static_cast<std::size_t>(i)])) return false;
   }
   return true;
 }
@@ -65,26 +65,26 @@ Attribute read(const Ir& ir, AttrType type, py::handle value) {
     case AttrType::kBool:
       return PyBool_Check(value.ptr()) ? Attribute(value.ptr() == Py_True) : Attribute();
     case AttrType::kInt:
-      return read_int(value, &integer) ? Attribute(integer) : Attribute();
+      return try_int(value, &integer) ? Attribute(integer) : Attribute();
     case AttrType::kFloat:
-      return read_float(value, &number) ? Attribute(number) : Attribute();
+      return try_float(value, &number) ? Attribute(number) : Attribute();
     case AttrType::kString:
-      return read_string(value, &text) ? Attribute(std::move(text)) : Attribute();
+      return try_string(value, &text) ? Attribute(std::move(text)) : Attribute();
     case AttrType::kInts:
-      return read_items(value, read_int, &integers) ? Attribute(std::move(integers)) : Attribute();
+      return try_items(value, try_int, &integers) ? Attribute(std::move(integers)) : Attribute();
     case AttrType::kFloats:
-      return read_items(value, read_float, &numbers) ? Attribute(std::move(numbers)) : Attribute();
+      return try_items(value, try_float, &numbers) ? Attribute(std::move(numbers)) : Attribute();
     case AttrType::kDType:
-      return read_string(value, &text) ? Attribute(dtype_from_name(text)) : Attribute();
+      return try_string(value, &text) ? Attribute(dtype_from_name(text)) : Attribute();
     case AttrType::kGraph:
-      if (!read_int(value, &integer) || integer < 0) return {};
+      if (!try_int(value, &integer) || integer < 0) return {};
       return checked_graph(ir, GraphId(integer));
     case AttrType::kStream:
-      if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_streams()))
+      if (!try_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_streams()))
         return {};
       return StreamId(integer);
     case AttrType::kRemote:
-      if (!read_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_remotes()))
+      if (!try_int(value, &integer) || integer < 0 || integer >= static_cast<std::int64_t>(ir.num_remotes()))
         return {};
       return RemoteId(integer);
     case AttrType::kGrouping:

@@ -202,15 +202,15 @@ std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& own
   return std::make_unique<ExplanationHandle>(owner, self.explain(id, value, r, s));
 }
 
-py::tuple to_python(const Ir& ir, const Lint& lint) {
+py::tuple describe_lint(const Ir& ir, const Lint& lint) {
   return py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
                         ir.locations().to_string(lint.location), lint.cost, std::string(lint.unit),
                         lint.text);
 }
 
-py::list to_python(const Ir& ir, const std::vector<Lint>& lints) {
+py::list describe_lints(const Ir& ir, const std::vector<Lint>& lints) {
   py::list result;
-  for (const Lint& lint : lints) result.append(to_python(ir, lint));
+  for (const Lint& lint : lints) result.append(describe_lint(ir, lint));
   return result;
 }
 
@@ -218,7 +218,7 @@ py::list control_lints(Explainer& self) {
   self.flow().facts().check_fresh();
   std::vector<Lint> lints;
   with_deep_stack([&] { lint_control(self, lints); });
-  return to_python(ir_of(self), lints);
+  return describe_lints(ir_of(self), lints);
 }
 
 /// A variable that drifts; its explanation is made when it is asked for.
@@ -237,7 +237,7 @@ class DriftHandle {
   }
   py::tuple lint() const {
     explainer_->flow().facts().check_fresh();
-    return to_python(ir_of(*explainer_), drift_lint(*explainer_, drift_));
+    return describe_lint(ir_of(*explainer_), drift_lint(*explainer_, drift_));
   }
 
  private:
@@ -291,7 +291,7 @@ void bind_explain(py::module_& m) {
       .def("contexts", &contexts)
       .def("context_at", &context_at)
       .def("explain", &explain)
-      .def("lints", [](Explainer& self) { return to_python(ir_of(self), find_lints(self)); })
+      .def("lints", [](Explainer& self) { return describe_lints(ir_of(self), find_lints(self)); })
       .def("control_lints", &control_lints)
       .def("drifts", &drifts);
 }

@@ -113,7 +113,7 @@ py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inp
       id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
-std::string_view to_string(SeedRule rule) {
+std::string_view name_of(SeedRule rule) {
   switch (rule) {
     case SeedRule::kPartition:
       return "partition";
@@ -140,7 +140,7 @@ py::dict describe_op(const Ir& ir, OpId id) {
     attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
   }
   py::object seeds = py::none();
-  if (op.seeds) seeds = py::str(std::string(to_string(*op.seeds)));
+  if (op.seeds) seeds = py::str(std::string(name_of(*op.seeds)));
   using namespace py::literals;
   return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
@@ -191,7 +191,7 @@ py::object data_of(const Ir& ir, TensorId id) {
 }
 
 /// (tensor, shard_over) of a variable that lives in a shard or a remote entry, else None.
-py::object home_of(const Ir& ir, TensorId id) {
+py::object describe_home(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   if (tensor.home == kNone) return py::none();
   return py::make_tuple(tensor.home, tensor.shard_over);
@@ -401,7 +401,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
            [](const Ir& self, const std::string& where, const py::list& tensors) {
              check_places(self, where, read_inputs(self, tensors));
            })
-      .def("home", &home_of)
+      .def("home", &describe_home)
       .def("remote_buffer", &describe_remote)
       .def("op", &describe_op)
       .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })

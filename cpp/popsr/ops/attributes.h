@@ -6,6 +6,7 @@
 namespace popsr {
 
 inline constexpr Attr<std::int64_t> kAxis{"axis"};
+inline constexpr Attr<std::int64_t> kDim{"dim"};
 inline constexpr Attr<Shape> kShape{"shape"};
 inline constexpr Attr<Shape> kMetaShape{"meta_shape"};
 inline constexpr Attr<DType> kDType{"dtype"};

@@ -18,7 +18,7 @@ namespace {
 
 using kernels::Compute;
 
-constexpr std::size_t kT = 0, kNumClasses = 1, kValues = 2;
+constexpr std::size_t kClass = 0, kNumClasses = 1, kOffOn = 2;
 constexpr Attr<bool> kAbsolute{"absolute_of_input"};
 
 // ---- onehot: element (p, c, q) = values[t(p, q) == c]. An index that is not a class makes no element "on".
@@ -43,13 +43,13 @@ std::int64_t num_classes(const InferContext& context) {
 }
 
 std::vector<OutputDef> infer_onehot(const InferContext& context) {
-  const TensorType& values = context.type(kValues);
+  const TensorType& values = context.type(kOffOn);
   if (values.shape != Shape{2}) {
     raise<ShapeError>("{}: values are not off and on, got {}, expected shape [2]", context.name(),
-                      describe(context, kValues));
+                      describe(context, kOffOn));
   }
   const std::int64_t classes = num_classes(context);
-  Shape shape = context.type(kT).shape;
+  Shape shape = context.type(kClass).shape;
   const std::size_t axis = class_axis(context.op, shape.size() + 1);
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), classes);
   return {{{values.dtype, std::move(shape)}, {}}};
@@ -91,7 +91,7 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
           size](const BlockRun& run) {
     const auto bytes = static_cast<std::size_t>(size);
     for_each_block(run, [&](const Block& block) {
-      const std::byte* const off = block.in(kValues);
+      const std::byte* const off = block.in(kOffOn);
       std::byte* const out = block.out();
       for (std::int64_t i = 0; i < classes.elements(); ++i) std::memcpy(out + i * size, off, bytes);
       StrayLabels* const stray = block.run().stray;
@@ -106,7 +106,7 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
   };
 }
 
-GradValue values_grad(Grad& g) { return g.call("onehot_grad", {g.dy(), g.x(kT)}, {g.same(kAxis)}); }
+GradValue values_grad(Grad& g) { return g.call("onehot_grad", {g.dy(), g.x(kClass)}, {g.same(kAxis)}); }
 
 std::vector<OutputDef> infer_onehot_grad(const InferContext& context) {
   return {{{context.type(0).dtype, {2}}, {}}};
@@ -183,7 +183,7 @@ std::vector<OpDef> onehot_ops() {
        .infer = infer_onehot,
        .kernel = {.eval = eval_onehot},
        .grad = per_input({nullptr, nullptr, values_grad}),
-       .numerics = {.labels = kT}},
+       .numerics = {.labels = kClass}},
       {.name = "onehot_grad",
        .inputs = {{"dy", kFloating}, {"t", kIntegers}},
        .attrs = {axis},

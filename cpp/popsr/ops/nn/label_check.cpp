@@ -14,13 +14,13 @@
 namespace popsr {
 namespace {
 
-constexpr std::size_t kLabels = 0, kIgnored = 1;
+constexpr std::size_t kChecked = 0, kIgnored = 1;
 constexpr Attr<std::int64_t> kClasses{"classes"};
 
 std::vector<OutputDef> infer_check(const InferContext& context) {
   if (context.has(kIgnored)) {
     require_one_element(context, kIgnored);
-    require_equal_dtypes(context, kLabels, kIgnored);
+    require_equal_dtypes(context, kChecked, kIgnored);
   }
   return {};
 }
@@ -45,9 +45,9 @@ Integers integers_of(const ExchangeSpec& spec, std::size_t input) {
 
 ExchangeKernel check(const ExchangeSpec& spec) {
   const ReplicaGrouping groups = group_of(spec.ir, spec.op);
-  return [groups, labels = integers_of(spec, kLabels), ignored = integers_of(spec, kIgnored),
+  return [groups, labels = integers_of(spec, kChecked), ignored = integers_of(spec, kIgnored),
           classes = spec.op.get(kClasses),
-          rows = num_elements(spec.inputs[kLabels]->shape)](const ExchangeRun& run) {
+          rows = num_elements(spec.inputs[kChecked]->shape)](const ExchangeRun& run) {
     if (run.stray == nullptr) return;
     const auto has_class = [&](Replica member, std::int64_t row) {
       const std::int64_t label = labels.at(run, member, row);
@@ -75,7 +75,7 @@ std::vector<OpDef> label_check_ops() {
            .infer = infer_check,
            .kernel = {.exchange = check},
            .replicas = {.peers = Peers::kGroup},
-           .numerics = {.labels = kLabels},
+           .numerics = {.labels = kChecked},
            .program = {.observable = true, .internal = true}}};
 }
 

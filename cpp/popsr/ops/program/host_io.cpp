@@ -24,12 +24,12 @@ constexpr Attr<std::int64_t> kEdgeItems{"edge_items"};
 constexpr Attr<std::int64_t> kMaxLineWidth{"max_line_width"};
 constexpr Attr<std::int64_t> kDigits{"digits"};
 /// Read by the host when it prints.
-enum class FloatFormat : std::uint8_t { kAuto, kFixed, kScientific, kNone };
-constexpr Choice<FloatFormat> kFloatFormats[] = {{"auto", FloatFormat::kAuto},
-                                                 {"fixed", FloatFormat::kFixed},
-                                                 {"scientific", FloatFormat::kScientific},
-                                                 {"none", FloatFormat::kNone}};
-constexpr ChoiceAttr<FloatFormat> kFloatFormat{"float_format", kFloatFormats};
+enum class Notation : std::uint8_t { kAuto, kFixed, kScientific, kNone };
+constexpr Choice<Notation> kFloatFormats[] = {{"auto", Notation::kAuto},
+                                              {"fixed", Notation::kFixed},
+                                              {"scientific", Notation::kScientific},
+                                              {"none", Notation::kNone}};
+constexpr ChoiceAttr<Notation> kFloatFormat{"float_format", kFloatFormats};
 constexpr Attr<std::string> kSeparator{"separator"};
 constexpr Attr<std::string> kOpenBracket{"open_bracket"};
 constexpr Attr<std::string> kCloseBracket{"close_bracket"};
@@ -225,7 +225,7 @@ std::vector<AttrDef> print_attrs() {
           optional(kEdgeItems, 3),
           optional(kMaxLineWidth, 75),
           optional(kDigits, 8),
-          optional(kFloatFormat, FloatFormat::kAuto),
+          optional(kFloatFormat, Notation::kAuto),
           optional(kSeparator, " "),
           optional(kOpenBracket, "["),
           optional(kCloseBracket, "]")};

@@ -21,7 +21,6 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-constexpr Attr<std::int64_t> kDim{"dim"};
 constexpr Attr<bool> kKeepDim{"keepdim"};
 constexpr Attr<std::int64_t> kK{"k"};
 constexpr Attr<bool> kLargest{"largest"};

@@ -1,5 +1,6 @@
 // Sums of what comes before, and products of what comes before and after.
 #include "popsr/base/shape.h"
+#include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/row_walk.h"
@@ -14,7 +15,6 @@ namespace {
 using kernels::Compute;
 using kernels::KernelTable;
 
-constexpr Attr<std::int64_t> kDim{"dim"};
 constexpr Attr<bool> kReverse{"reverse"};
 
 /// The remainder of a + b.

@@ -19,8 +19,6 @@ namespace {
 
 constexpr Attr<std::vector<std::int64_t>> kMapping{"mapping"};
 
-constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 /// Which replica a replica's value comes from; none: zeros.
 using SourceOf = std::function<std::optional<Replica>(Replica)>;
 

@@ -34,8 +34,6 @@ std::vector<OutputDef> infer_between_replicas(const InferContext& context) {
 
 BlockKernel same(const EvalSpec& spec) { return copy_kernel(spec); }
 
-ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
-
 GradValue all_reduced_grad(Grad& g) { return g.call("replicated_all_reduce", {g.dy()}, {g.same(kGroup)}); }
 
 GradValue same_grad(Grad& g) { return g.dy(); }

@@ -20,8 +20,6 @@ std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   return same_as_input(context);
 }
 
-ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
-
 // ---- all_gather
 
 constexpr Attr<std::int64_t> kOuter{"outer"};

@@ -18,8 +18,6 @@ using kernels::ElementwiseFn;
 using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
-constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 /// Which input blocks the members of each output block's group hold. Groups that read the same blocks share a
 /// list.
 struct Sources {

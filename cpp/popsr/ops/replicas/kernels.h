@@ -20,6 +20,7 @@ enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
 /// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean is the exact
 /// quotient, towards zero. and / or: logical for bool, bitwise for integers.
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
+inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
 /// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
 /// of output 0.

@@ -9,8 +9,6 @@
 namespace popsr {
 namespace {
 
-constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 /// key(r) = (part[r], index of r in its group).
 std::vector<std::uint64_t> with_index(const ReplicaGrouping& group, std::vector<std::uint64_t> part) {
   std::vector<std::uint64_t> next(at(group.num_groups()), 0);

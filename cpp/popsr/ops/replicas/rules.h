@@ -8,6 +8,8 @@
 
 namespace popsr {
 
+constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
 /// Size of the groups of `group_of`, without making the grouping.
 std::int64_t group_size_of(const Ir& ir, const Op& op);
 

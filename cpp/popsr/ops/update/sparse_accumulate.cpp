@@ -24,7 +24,7 @@ using kernels::Compute;
 using kernels::ElementwiseOp;
 
 constexpr std::size_t kValues = 1, kIndices = 2;
-constexpr ScalarOperand kF{{"f"}, 3};
+constexpr ScalarOperand kSparseF{{"f"}, 3};
 
 std::size_t axis_of(const Op& op, const Shape& t) {
   return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), t.size()));
@@ -41,7 +41,7 @@ Shape taken_shape(const Shape& t, std::size_t axis, const Shape& indices) {
 
 /// X is what gather would give, or that with the indices flattened.
 std::vector<OutputDef> infer_sparse(const InferContext& context) {
-  check_scalar(context, kF, false);
+  check_scalar(context, kSparseF, false);
   const Shape& t = context.type(0).shape;
   const Shape& indices = context.type(kIndices).shape;
   const std::size_t axis = axis_of(context.op, t);
@@ -88,7 +88,7 @@ class SparseAccumulate {
         compute_(compute_of(dtype_)),
         add_(spec.kernels.elementwise(ElementwiseOp::kScaledAdd, compute_)),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
-        factor_(scalar_param(spec, kF, 1.0)),
+        factor_(scalar_param(spec, kSparseF, 1.0)),
         factor_dtype_(factor_.input ? spec.inputs[*factor_.input]->dtype : DType::kFloat64),
         copy_(copy_kernel(spec)),
         positions_(spec, kIndices, extent(spec), false),
@@ -178,12 +178,12 @@ class SparseAccumulate {
 
 /// A constant factor 0 leaves t alone, whatever X holds; indices are not looked at.
 BlockKernel eval_sparse(const EvalSpec& spec) {
-  if (is_zero(spec.op, kF)) return copy_kernel(spec);
+  if (is_zero(spec.op, kSparseF)) return copy_kernel(spec);
   return SparseAccumulate(spec);
 }
 
 PartitionId sparse_partition(const RuleContext& context, std::size_t output) {
-  if (is_zero(context.op, kF)) return context.table.meet(context.inputs[0], context.exec);
+  if (is_zero(context.op, kSparseF)) return context.table.meet(context.inputs[0], context.exec);
   return meet_of_inputs(context, output);
 }
 
@@ -194,9 +194,9 @@ std::vector<OpDef> sparse_update_ops() {
            .inputs = {{"t", kNumbers},
                       {"X", kNumbers},
                       {"indices", kIntegers},
-                      scalar_input(kF),
+                      scalar_input(kSparseF),
                       {.name = "W", .optional = true, .influences = false}},
-           .attrs = {optional(kAxis, 0), scalar_attr(kF)},
+           .attrs = {optional(kAxis, 0), scalar_attr(kSparseF)},
            .infer = infer_sparse,
            .kernel = {.eval = eval_sparse},
            .replicas = {.partition = sparse_partition,
