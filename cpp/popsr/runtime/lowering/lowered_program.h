@@ -60,7 +60,7 @@ struct FusedProduct {
   FoldSink sink = {};
   const Op* product = nullptr;
   PartitionId seeds = {};  ///< Of the product.
-  PathId path = 0;        ///< Of the product.
+  PathId path = 0;         ///< Of the product.
   BufferId lhs = kNone, rhs = kNone;
 };
 
