@@ -265,7 +265,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
     ),
     "index dtype": (
         errors.DTypeError,
-        "replica_index: dtype is no index, got float32, expected int32 or uint32",
+        "replica_index: dtype is not an index type, got float32, expected int32 or uint32",
         lambda t, ir: ops.replica_index(dtype=popsr.float32),
     ),
     "reduction": (
