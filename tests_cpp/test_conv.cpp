@@ -19,9 +19,9 @@ namespace {
 constexpr double kLargestScale = 4;
 
 /// 2^scale of a block, from input 2.
-double power_of_two(const BlockRun& run, std::int64_t block) {
+double power_of_two(const Block& block) {
   std::int32_t scale = 0;
-  std::memcpy(&scale, run.in[2] + block * run.in_stride[2], sizeof scale);
+  std::memcpy(&scale, block.in(2), sizeof scale);
   if (scale > kLargestScale) raise<OutOfRangeError>("scaled: scale is too large, got {}", scale);
   return std::ldexp(1.0, scale);
 }

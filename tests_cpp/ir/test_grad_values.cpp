@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "popsr/base/error.h"
@@ -30,9 +31,9 @@ struct Rule {
     for (const TensorId t : p.ir.graph(graph).tensors) {
       const Tensor& tensor = p.ir.tensor(t);
       const std::string& name = tensor.name;
-      text += (text.empty() ? "" : " ") + (tensor.producer == kNone
-                                               ? name.substr(name.find('/') + 1)
-                                               : std::string(p.ir.op(tensor.producer).def->name));
+      if (!text.empty()) text += ' ';
+      text += tensor.producer == kNone ? std::string_view(name).substr(name.find('/') + 1)
+                                       : p.ir.op(tensor.producer).def->name;
     }
     return text;
   }

@@ -58,11 +58,12 @@ bool same(const SrKey& a, const SrKey& b) {
 SrKey::SrKey(std::uint64_t seed) : SrKey(seed_key(kernel_table(), seed), fmt::format("Key({})", seed)) {}
 
 SrKey SrKey::then(NoiseKey words, const std::string& call) const {
-  std::string text = text_ + "." + call;
+  std::string text = fmt::format("{}.{}", text_, call);
   if (text.size() > kMaxText) {
-    const std::size_t start = text.find(')') + 1;
-    const std::size_t last = text.size() - std::min(call.size() + 1, text.size() - start);
-    text = text.substr(0, start) + ".<...>" + text.substr(last);
+    const std::string_view all = text, head = all.substr(0, all.find(')') + 1);
+    const std::string_view last =
+        all.substr(all.size() - std::min(call.size() + 1, all.size() - head.size()));
+    text = fmt::format("{}.<...>{}", head, last);
   }
   return {words, std::move(text)};
 }
