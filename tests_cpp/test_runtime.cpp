@@ -431,7 +431,7 @@ TEST_CASE("a stream that is read more often than there is data is refused before
   const TensorId a = p.load("a");
   p.sequence = SequenceMode::kOrdered;
   p("accumulate_", {v, a}, "v1");
-  const StreamId stream = {};
+  const StreamId stream(0);
   for (int i = 0; i < 2; ++i) p("host_load", {}, "again", {{"h2d_stream", stream}});
   Session session(borrow(p), {});
   Streams two(p.ir, 2);

@@ -64,7 +64,7 @@ CalledGraph Dataflow::called(FrameId id) const {
 
 void Dataflow::find_call_paths() {
   first_frames_.emplace(facts_.main_id(), 0);
-  std::deque<FrameId> queue{0};
+  std::deque<FrameId> queue{kMainFrame};
   while (!queue.empty()) {
     const FrameId at = queue.front();
     queue.pop_front();
