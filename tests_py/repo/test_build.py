@@ -28,7 +28,7 @@ def test_profilers_see_names_of_functions(library):
     names = subprocess.run(
         ["nm", "-C", "--defined-only", library], check=True, capture_output=True, text=True
     ).stdout
-    functions = re.findall(r"^\w+ [tTwW] (popsr::.*)$", names, re.MULTILINE)
+    functions = re.findall(r"^\w+ [tTwW] (.*\bpopsr::.*)$", names, re.MULTILINE)
     assert len(functions) >= 100, functions
 
 
@@ -49,7 +49,7 @@ def test_presets_set_options_that_cmake_declares():
 
 def test_ci_runs_sanitizers_mutants_and_the_check_of_includes():
     text = (ROOT / "noxfile.py").read_text()
-    [in_ci] = re.findall(r"\*\(\[(.*)\] if IN_CI else \[\]\)", text)
+    [in_ci] = re.findall(r"^nox\.options\.sessions = .*\*\(\[(.*)\] if IN_CI else \[\]\)", text, re.MULTILINE)
     assert {"asan", "mutants", "includes"} <= set(re.findall(r'"(\w+)"', in_ci))
     sanitized = set(re.findall(r'"(tests_py/\S+)"', text))
     assert len(sanitized) >= 5
