@@ -111,9 +111,7 @@ PartitionId index_for_group(const RuleContext& c, std::size_t k) {
   return c.op.get(Attr<std::string>{"what"}) == "group" ? the_index(c, k) : the_groups(c, k);
 }
 
-StreamMode mode_of(const RuleContext& c) {
-  return c.ir.stream(c.op.get(Attr<StreamId>{"h2d_stream"})).mode;
-}
+StreamMode mode_of(const RuleContext& c) { return c.ir.stream(c.op.get(Attr<StreamId>{"h2d_stream"})).mode; }
 PartitionId position_ignored(const RuleContext& c, std::size_t) {
   return mode_of(c) == StreamMode::kReplicate ? c.table.bottom() : c.exec;
 }

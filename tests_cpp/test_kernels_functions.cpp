@@ -1,5 +1,5 @@
-// Accuracy of trigonometric functions, logarithms and activations against long double, exactness of remainders, and
-// special values.
+// Accuracy of trigonometric functions, logarithms and activations against long double, exactness of
+// remainders, and special values.
 #include <doctest/doctest.h>
 
 #include <cmath>
