@@ -186,7 +186,7 @@ OPS: list[Bad] = [
         "reduction",
         lambda t: ops.nll_loss(t(2, 3), t(2, kind=popsr.int32), reduction="max"),
         Attr,
-        r"nll_loss: unknown reduction, got 'max', expected mean, sum or none",
+        r"nll_loss: unknown reduction, got 'max', expected one of 'mean', 'sum', 'none'",
     ),
     (
         "loss-grad",
@@ -199,7 +199,7 @@ OPS: list[Bad] = [
         "init-type",
         lambda t: ops.init((2,), F32, init_type="one"),
         Attr,
-        r"init: unknown init_type, got 'one'",
+        r"init: unknown init_type, got 'one', expected one of 'zero', 'undef'",
     ),
     ("init-shape", lambda t: ops.init((-1,), F32), Shape, r"init: negative extent"),
     (
@@ -237,7 +237,7 @@ OPS: list[Bad] = [
         "unknown-op",
         lambda t: collectives.replicated_all_reduce(t(2), "local"),
         Attr,
-        r"replicated_all_reduce: unknown reduction, got 'local', expected add, mean",
+        r"replicated_all_reduce: unknown op, got 'local', expected one of 'add', 'mean'",
     ),
     (
         "and",
@@ -273,13 +273,13 @@ OPS: list[Bad] = [
         "gather-mode",
         lambda t: collectives.replicated_all_gather(t(2), output_shape="stack"),
         Attr,
-        r"replicated_all_gather: unknown output_shape, got 'stack'",
+        r"replicated_all_gather: unknown output_shape, got 'stack', expected one of 'auto'",
     ),
     (
         "gather-meta",
         lambda t: collectives.replicated_all_gather(t(2), output_shape="meta_shape"),
         Shape,
-        r"replicated_all_gather: input is no shard of its meta shape",
+        r"replicated_all_gather: input is not a shard of its meta shape",
     ),
     # Variables
     (

@@ -260,12 +260,12 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
     ),
     "what": (
         errors.AttributeValueError,
-        "replica_index: unknown what, got 'me', expected index or group",
+        "replica_index: unknown what, got 'me', expected one of 'index', 'group'",
         lambda t, ir: ops.replica_index(what="me"),  # type: ignore[arg-type]
     ),
     "index dtype": (
         errors.DTypeError,
-        "replica_index: dtype is no index, got float32, expected int32 or uint32",
+        "replica_index: dtype is not an index type, got float32, expected int32 or uint32",
         lambda t, ir: ops.replica_index(dtype=popsr.float32),
     ),
     "reduction": (

@@ -64,7 +64,7 @@ BOTH: list[Row] = [
         (4, 4, 3, 2),
         {"pad_type": "same"},
         Attr,
-        r"unknown pad_type, got 'same', expected not_set, same_upper",
+        r"unknown pad_type, got 'same', expected one of 'not_set', 'same_upper'",
     ),
     (T2, (4, 4, 3, 2), {"pad_type": 1}, errors.Error, r"pad_type .*1"),
     (

@@ -153,14 +153,14 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (
             lambda p=p: ops.dropout(_t(3), _seed(), p),
             Attr,
-            rf"dropout: p is no chance below 1, got {p:g}, expected 0 <= p < 1",
+            rf"dropout: p is not a chance below 1, got {p:g}, expected 0 <= p < 1",
         )
         for p in (1.0, -0.25, 2.0, float("nan"), float("inf"))
     ),
     (
         lambda: ops.shaped_dropout(_t(3), _seed(), (3,), 1.0),
         Attr,
-        r"shaped_dropout: ratio is no chance below 1, got 1, expected 0 <= ratio < 1",
+        r"shaped_dropout: ratio is not a chance below 1, got 1, expected 0 <= ratio < 1",
     ),
     (lambda: ops.dropout(_t(3), _seed(3), 0.5), Shape, r"dropout: seed_tensor is no seed, got u32\[3\]"),
     (

@@ -284,7 +284,7 @@ REFUSED: list[Bad] = [
         "output-type",
         lambda t: ops.matmul(t(2, 2), t(2, 2), output_type=F8),
         errors.DTypeError,
-        r"matmul: output_type is no floating type, got float8_143",
+        r"matmul: output_type is not a floating type, got float8_143",
     ),
     (
         "matmul",

@@ -243,7 +243,7 @@ BAD: list[Bad] = [
         "groups-axis",
         lambda t: ops.groupedgather(t(2, 3), t.i(2, 1), -2, 2),
         Attr,
-        r"groupedgather: axis is that of the groups, got 0, expected 1 or more",
+        r"groupedgather: axis is the axis of the groups, got 0, expected 1 or more",
     ),
     (
         "groups-number",
@@ -334,7 +334,7 @@ BAD: list[Bad] = [
         "grouped-axis",
         lambda t: ops.grouped_scatter_reduce(t(2, 3), t.i(2, 3), "sum", axis_size=2, group_size=2),
         Attr,
-        r"grouped_scatter_reduce: axis is that of the groups, got 0, expected 1 or more",
+        r"grouped_scatter_reduce: axis is the axis of the groups, got 0, expected 1 or more",
     ),
     (
         "grouped-number",

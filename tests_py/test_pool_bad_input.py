@@ -57,12 +57,17 @@ def _roi(t: popsr.Tensor, rois: popsr.Tensor, samples: Any) -> Any:
 _RANGE = r"expected 1 to 2147483647"
 
 BAD: list[Bad] = [
-    ("rank-2", lambda t: ops.max_pool(t(2, 3), ()), Shape, r"max_pool: operand has no .*got shape \[2, 3\]"),
+    (
+        "rank-2",
+        lambda t: ops.max_pool(t(2, 3), ()),
+        Shape,
+        r"max_pool: operand does not have .*got shape \[2, 3\]",
+    ),
     (
         "rank-6",
         lambda t: ops.average_pool(t(1, 1, 2, 2, 2, 2), (1,) * 4),
         Shape,
-        r"average_pool: operand has no 1 to 3 spatial dimensions, got shape \[1, 1, 2, 2, 2, 2\], expected",
+        r"average_pool: operand does not have 1 to 3 spatial dimensions, got shape \[1, 1, 2, 2, 2, 2\], expected",
     ),
     (
         "kernel-length",

@@ -404,7 +404,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (
             lambda s=s: ops.random_normal(_seed(), (3,), 0.0, s),
             Attr,
-            rf"random_normal: std is no deviation, got {s:g}, expected a finite number of at least 0",
+            rf"random_normal: std is not a deviation, got {s:g}, expected a finite number of at least 0",
         )
         for s in (-1.0, INF, NAN)
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from popsr import dtypes
 from popsr._args import is_a, read_dtype, read_name, read_shape
 from popsr._emit import emit, emit_op
 from popsr._shown import shown
 from popsr.context import _context
-from popsr.errors import ArgumentTypeError, GraphError
+from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from popsr.tensor import Tensor
 
@@ -103,6 +103,11 @@ def print_tensor(
         KeyError: unknown ``float_format``.
         ValueError: a separator or bracket that is not one character, or a negative number.
     """
+    if is_a(float_format, str) and float_format not in get_args(FloatFormat):
+        raise UnknownNameError(
+            f"print_tensor: unknown float_format, got {shown(float_format)}, "
+            f"expected one of {', '.join(map(repr, get_args(FloatFormat)))}"
+        )
     if title is None:
         title = f"print_{t.name}" if is_a(t, Tensor) else "print"
     return emit(
