@@ -95,6 +95,16 @@ def fp8_rows() -> dict[str, Row]:
         *products((2, 1, 3, 4), (5, 4, 2), "batches", 31),
         *products((4,), (4,), "vectors"),
         *products((3, 0), (0, 2), "nothing", 1),
+        *(
+            Case(
+                together((_numbers((5, 4)), name), (_numbers((4, 3)), name), scale(1)),
+                scaled_product,
+                {},
+                f"same-{name}",
+                (name,),
+            )
+            for name in FLOAT8
+        ),
         Case(together(normal((40, 30), (30, 20)), scale(0)), scaled_product, {}, "specials", ("float8_152",)),
     ]
     return {

@@ -194,7 +194,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "dtype": (
         lambda p: popsr.float8_e4m3,
         Attribute,
-        "module 'popsr' has no attribute 'float8_e4m3', expected 'float8_e4m3fn'",
+        "module 'popsr' has no attribute 'float8_e4m3', expected 'float8_e4m3fn', 'float8_143' or 'float8_e5m2'",
     ),
     "nothing like it": (lambda p: ops.zzzz, Attribute, "module 'popsr.ops' has no attribute 'zzzz'"),
     "PopXL's module": (

@@ -40,6 +40,19 @@ constexpr HardFn kHard[kNumSrOps] = {is_hard<SrCast>, is_hard<SrAdd>,     is_har
                                      is_hard<SrMul>,  is_hard<SrAxpy>,    is_hard<SrFma>,
                                      is_hard<SrLerp>, is_hard<SrAddcmul>, is_hard<SrAddcdiv>};
 
+/// code becomes the final bits. By value and not inlined, so that what is constant is in registers: among the
+/// lookups of its caller the loop does not vectorise.
+[[gnu::noinline]] void decide(SrTile& tile, const std::uint64_t* u, std::int64_t n, SrRule rule,
+                              FloatFormatInfo layout, SrLimits limits) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t negative = bits_of(tile.hi[i]) >> 63;
+    const SrBracket b = {tile.code[i], tile.p64[i], tile.sticky[i]};
+    const std::uint64_t code = b.code + away_from_zero(rule, b, negative, u[i]);
+    const std::uint64_t beyond = negative != 0 ? limits.overflow[1] : limits.overflow[0];
+    tile.code[i] = signed_code(layout, code > limits.max_code ? beyond : code, negative);
+  }
+}
+
 [[gnu::noinline]] void settle(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrCall& call) {
   const HardFn hard = kHard[static_cast<int>(call.op)];
   for (std::int64_t i = 0; i < n; ++i) {
@@ -76,7 +89,8 @@ void sr_apply_tiles(const SrCall& call) {
     }
     const std::uint64_t* u = sr_uniform(tile, call.rounding, done, n);
     kSrBracket[format](tile, n);
-    sr_decide(tile, u, n, call.rounding);
+    decide(tile, u, n, rule_of(call.rounding.mode, call.rounding.bits), info(format),
+           limits_of(info(format), call.rounding.mode, call.rounding.saturate));
     if (hard != 0) settle(tile, u, n, call);
     kSrStore[format](out + done * size_of(format), tile.code, n);
   }

@@ -42,20 +42,6 @@ void sr_bracket(SrTile& tile, std::int64_t n) {
   }
 }
 
-/// code becomes the final bits.
-inline void sr_decide(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrRounding& rounding) {
-  const SrRule rule = rule_of(rounding.mode, rounding.bits);
-  const FloatFormatInfo layout = info(rounding.format);
-  const SrLimits limits = limits_of(layout, rounding.mode, rounding.saturate);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t negative = bits_of(tile.hi[i]) >> 63;
-    const SrBracket b = {tile.code[i], tile.p64[i], tile.sticky[i]};
-    const std::uint64_t code = b.code + away_from_zero(rule, b, negative, u[i]);
-    const std::uint64_t beyond = negative != 0 ? limits.overflow[1] : limits.overflow[0];
-    tile.code[i] = signed_code(layout, code > limits.max_code ? beyond : code, negative);
-  }
-}
-
 /// U of elements done ... done + n - 1 of the call.
 inline const std::uint64_t* sr_uniform(SrTile& tile, const SrRounding& rounding, std::int64_t done,
                                        std::int64_t n) {
