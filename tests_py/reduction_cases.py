@@ -280,7 +280,10 @@ def _var() -> Row:
         return over_axes(lambda x: variance(x, correction))(t, axis, keepdims)
 
     def bound(t: Array, u: Any, axis: Any = None, keepdims: bool = False, correction: float = 0.0) -> Array:
-        return u * over_axes(lambda x: (x.size + 5) * variance(x, correction))(t, axis, keepdims)
+        def of_row(x: Array) -> Any:
+            return (x.size + 5) * variance(x, correction) if x.size else np.asarray(0, x.dtype)  # both NaN
+
+        return u * over_axes(of_row)(t, axis, keepdims)
 
     of_one = ("none", "one")  # whose gradient is 0
     cases = [

@@ -43,8 +43,17 @@ class DataType(Choices):
 
     @classmethod
     def of(cls, dtype: dtypes.dtype) -> DataType:
-        """The member for a dtype of popsr."""
-        return cls[_NAMES.get(dtype.name, dtype.name.upper())]
+        """The member for a dtype of popsr.
+
+        Raises:
+            DTypeError: PopART has no such type (the OCP float8 types).
+        """
+        name = _NAMES.get(dtype.name, dtype.name.upper())
+        if name not in cls.__members__:
+            raise DTypeError(
+                f"DataType: PopART does not have this type, got {dtype.name}, expected a type of PopART"
+            )
+        return cls[name]
 
     @property
     def dtype(self) -> dtypes.dtype:
@@ -77,11 +86,12 @@ def read_data_type(where: str, value: Any) -> DataType:
     if isinstance(value, str) and value.upper() in DataType.__members__:
         return DataType[value.upper()]
     try:
-        return DataType.of(dtypes.dtype.as_dtype(value))
+        dtype = dtypes.dtype.as_dtype(value)
     except (ValueError, TypeError):
         close = nearest(value, DataType.__members__) if isinstance(value, str) else ""
         expected = close or "a DataType, its name, or a dtype"
         raise DTypeError(f"{where}: unknown data type, got {shown(value)}, expected {expected}") from None
+    return DataType.of(dtype)
 
 
 class TensorInfo:
