@@ -108,8 +108,7 @@ struct ClipGrad {
 struct Relu {
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
-    const T positive = a > 0 ? a : static_cast<T>(0);
-    return a != a ? a : positive;
+    return a <= 0 ? static_cast<T>(0) : a;  // NaN is not <= 0 and stays.
   }
 };
 
