@@ -74,7 +74,7 @@ struct RuleContext {
   PartitionId exec;  ///< Replicas that certainly run this point together.
 };
 /// Fact of one output: the kernel of the key "replica -> what the value is made of"
-/// (spec/replica_partitions.md §2).
+/// (docs/replica_partitions.md).
 using PartitionFn = PartitionId (*)(const RuleContext&, std::size_t output);
 
 /// The default: meet of the inputs that influence the value.

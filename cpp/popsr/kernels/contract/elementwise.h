@@ -47,8 +47,8 @@ using ElementwiseFn = void (*)(void* hi, void* lo, const void* const* in, std::i
 /// The functions of one row; nullptr where the row does not have the type.
 struct ElementwiseKernels {
   ElementwiseFn of[kNumComputes];
-  /// On arrays of bfloat16, rounded to nearest: the bits of widen_bf16, the kernel of float and narrow_bf16
-  /// of its hi and lo. `lo` is not written.
+  /// On arrays of bfloat16, rounded to nearest: the bits that widening, the kernel of float, and narrowing of
+  /// its hi and lo give. `lo` is not written.
   ElementwiseFn bf16;
 };
 
