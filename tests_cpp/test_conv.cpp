@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/runtime/session/session.h"
 #include "program.h"

@@ -10,6 +10,7 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"

@@ -29,10 +29,11 @@ MAY_INCLUDE = {
     "kernels": "base",
     "sr": "base kernels",
     "ir": "base replica",
-    "ops": "base replica ir kernels",
+    "exec": "base replica ir",
+    "ops": "base replica ir exec kernels",
     "analysis": "base replica ir",
     "transform": "base replica ir analysis",
-    "runtime": "base replica kernels ir analysis",
+    "runtime": "base replica kernels ir exec analysis",
 }
 
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr::test {

@@ -10,6 +10,8 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/check/stray_labels.h"

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,12 +16,20 @@
 #include <string_view>
 #include <vector>
 
-#include "popsr/ir/eval.h"
 #include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/memory.h"
 
 namespace popsr {
+
+// What kernels are made from and are given (popsr/exec).
+struct EvalSpec;
+struct BlockRun;
+struct ExchangeSpec;
+struct ExchangeRun;
+struct ProductRun;
+struct RowsRun;
+struct FoldSink;
 
 struct InputDef {
   std::string_view name;
@@ -148,6 +157,15 @@ enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
 /// it loads; as inputs and outputs when it stores (ir/remote_access.h).
 enum class Remote : std::uint8_t { kNone, kLoads, kStores };
+
+using EvalFn = std::function<void(const BlockRun&)> (*)(const EvalSpec&);
+using ExchangeFn = std::function<void(const ExchangeRun&)> (*)(const ExchangeSpec&);
+/// Null when the op's types have no folded form in registers.
+using ProductFn = std::function<void(const ProductRun&)> (*)(const EvalSpec&);
+/// Null when the product is not a matrix.
+using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
+/// nullopt when this op does not fold.
+using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);
 
 /// Kernels: `eval` or `exchange`, and what products and their consumers add.
 struct KernelAspect {

@@ -1,6 +1,7 @@
 #include "popsr/ops/scalar_params.h"
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 
 namespace popsr {
 

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 

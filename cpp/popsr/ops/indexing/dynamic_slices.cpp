@@ -7,6 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/loop_nest.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/indexing/kernels.h"
 #include "popsr/ops/infer.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 
 namespace popsr {
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ops/linalg/matmul_shape.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

@@ -1,8 +1,9 @@
 // Kernels of matmul: one block or stacked blocks, wide or narrow types, and folded products.
 #pragma once
 
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/attribute.h"
-#include "popsr/ir/eval.h"
 
 namespace popsr {
 

@@ -1,4 +1,5 @@
 #include "popsr/ops/loops/axis_rows.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/loops/blocks.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 
 namespace popsr {
 

@@ -13,7 +13,8 @@
 
 #include "popsr/base/cost.h"
 #include "popsr/base/loop_nest.h"
-#include "popsr/ir/eval.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/noise_key.h"
 
 namespace popsr {

@@ -6,6 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/loop_nest.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 
 namespace popsr {

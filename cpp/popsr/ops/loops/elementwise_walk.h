@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/loops/tiles.h"
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 

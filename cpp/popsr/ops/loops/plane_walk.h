@@ -7,7 +7,7 @@
 #include <functional>
 #include <span>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 
 namespace popsr {
 

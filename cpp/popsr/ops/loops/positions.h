@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

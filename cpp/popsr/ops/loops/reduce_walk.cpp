@@ -8,6 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/loop_nest.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"

@@ -11,13 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "popsr/ir/eval.h"
-
 namespace popsr {
 
 enum class ReductionOp : std::uint8_t {
   kNone,  ///< For columns of rows.
 #define POPSR_ROW(name, ...) k##name,
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/reduce/reductions.def"
 };
 

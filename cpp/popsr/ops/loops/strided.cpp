@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "popsr/base/loop_nest.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

@@ -1,4 +1,5 @@
 // Activations, and the elementwise ops that gradients are made of.
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"

@@ -1,6 +1,7 @@
 // Arithmetic and functions, element by element. Activations and the ops that only gradients use:
 // activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"

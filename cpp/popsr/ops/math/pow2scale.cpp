@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
 
 namespace popsr {

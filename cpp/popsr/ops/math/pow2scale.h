@@ -1,6 +1,7 @@
 // The run-time scale of float8 ops: a power of two, given by its exponent.
 #pragma once
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ops/loops/blocks.h"
 

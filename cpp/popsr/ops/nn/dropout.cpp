@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

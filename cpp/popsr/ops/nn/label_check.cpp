@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

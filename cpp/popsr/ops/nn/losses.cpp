@@ -8,6 +8,9 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/contract/kernel_table.h"
 

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

@@ -1,4 +1,5 @@
 // Copies from one place of a replica to another: here they change the device placement alone.
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

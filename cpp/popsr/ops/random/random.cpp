@@ -11,6 +11,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

@@ -1,5 +1,6 @@
 // Sums of what comes before, and products of what comes before and after.
 #include "popsr/base/shape.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"

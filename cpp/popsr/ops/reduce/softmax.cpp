@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

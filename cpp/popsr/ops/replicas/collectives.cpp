@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"

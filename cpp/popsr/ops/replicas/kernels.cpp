@@ -5,6 +5,9 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/integer_mean.h"

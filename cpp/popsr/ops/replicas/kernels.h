@@ -1,7 +1,9 @@
 // Kernels of collectives: folds over the members of a group and copies between their blocks.
 #pragma once
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

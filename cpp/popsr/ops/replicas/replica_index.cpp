@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

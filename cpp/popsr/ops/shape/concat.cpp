@@ -1,5 +1,6 @@
 // concat: several tensors side by side, copied or as one view of all.
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"

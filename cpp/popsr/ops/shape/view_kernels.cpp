@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "popsr/base/loop_nest.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/strided.h"
 #include "popsr/ops/loops/tiles.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/memory.h"
 
 namespace popsr {

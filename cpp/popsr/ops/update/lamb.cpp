@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/scalar_params.h"
 

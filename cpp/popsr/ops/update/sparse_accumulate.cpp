@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"

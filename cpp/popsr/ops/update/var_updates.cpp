@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"

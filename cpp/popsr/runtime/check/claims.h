@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/runtime/plan/plan.h"
 
 namespace popsr {

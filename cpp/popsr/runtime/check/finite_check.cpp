@@ -14,6 +14,7 @@
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/check/call_path.h"
 #include "popsr/runtime/check/element_bits.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/ir/eval.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {

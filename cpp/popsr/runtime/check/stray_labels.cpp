@@ -6,6 +6,7 @@
 
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

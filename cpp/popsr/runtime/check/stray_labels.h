@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/stray_labels.h"
 
 namespace popsr {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/host_io.h"
 
 namespace popsr {
 

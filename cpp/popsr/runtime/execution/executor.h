@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/runtime/check/claims.h"
 #include "popsr/runtime/execution/execution_mask.h"
 #include "popsr/runtime/execution/run_watch.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/host_io.h"
 
 namespace popsr {
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "popsr/exec/host_io.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
 

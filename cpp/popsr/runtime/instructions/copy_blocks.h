@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/runtime/instructions/operands.h"
 
 namespace popsr {

@@ -1,5 +1,8 @@
 #include "popsr/runtime/instructions/exchange.h"
 
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/exchange_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"
 

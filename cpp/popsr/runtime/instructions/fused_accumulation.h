@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 

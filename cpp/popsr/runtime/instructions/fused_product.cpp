@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"

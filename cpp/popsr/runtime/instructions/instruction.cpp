@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "popsr/base/overloaded.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 

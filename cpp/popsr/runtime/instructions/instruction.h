@@ -15,6 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/runtime/check/finite_check.h"
 #include "popsr/runtime/instructions/conditional.h"
 #include "popsr/runtime/instructions/copy_blocks.h"

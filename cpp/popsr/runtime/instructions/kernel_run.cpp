@@ -5,6 +5,10 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"
 

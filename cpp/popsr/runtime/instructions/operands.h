@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/ir/eval.h"
 #include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr {

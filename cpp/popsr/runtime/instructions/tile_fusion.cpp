@@ -3,6 +3,10 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
 

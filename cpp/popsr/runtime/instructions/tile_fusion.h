@@ -5,6 +5,11 @@
 
 #include <vector>
 
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"

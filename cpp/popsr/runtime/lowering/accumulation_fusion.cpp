@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
 

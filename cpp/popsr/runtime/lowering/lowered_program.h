@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {

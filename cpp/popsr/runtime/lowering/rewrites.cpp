@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/remote_access.h"

@@ -1,6 +1,8 @@
 // Rewrites of a lowered program that change memory and time but no bit.
 #pragma once
 
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 

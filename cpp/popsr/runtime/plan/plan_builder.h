@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan.h"
 

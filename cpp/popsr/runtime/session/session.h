@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/ir/eval.h"
+#include "popsr/exec/host_io.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_io.h"

@@ -1,5 +1,6 @@
 // Convolutions: conv, conv_transpose, the two gradients of conv, and the forms for float8. See kernel.h
 // for the arithmetic.
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/math/pow2scale.h"

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/nn/conv/image.h"
 #include "popsr/ops/nn/conv/scratch.h"
 #include "popsr/ops/nn/conv/sweep.h"

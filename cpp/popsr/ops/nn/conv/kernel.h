@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "popsr/ir/eval.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/nn/conv/shape.h"
 

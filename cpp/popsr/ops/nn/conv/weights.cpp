@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "popsr/base/thread_pool.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/nn/conv/image.h"
 #include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/ops/nn/conv/scratch.h"

@@ -1,0 +1,36 @@
+// Kernels of ops that see the blocks of all replicas: collectives and host io.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "popsr/exec/block_kernel.h"
+#include "popsr/exec/host_io.h"
+
+namespace popsr {
+
+/// Static facts of an op whose kernel sees all blocks: a collective or host io.
+struct ExchangeSpec : EvalSpec {
+  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block.
+  std::vector<std::span<const std::uint32_t>>
+      in_labels;  ///< Per input: the block that holds each replica's value.
+};
+
+struct ExchangeRun {
+  const std::byte* const* in;
+  const std::ptrdiff_t* in_stride;
+  std::byte* const* out;
+  const std::ptrdiff_t* out_stride;
+  const kernels::NoiseKey* const* noise;
+  HostIo& io;
+  ThreadPool& pool;
+  std::uint64_t first = 0;       ///< As in BlockRun.
+  ActiveReplicas active = {};    ///< Of a group all members or none. Blocks of other replicas are left alone.
+  StrayLabels* stray = nullptr;  ///< As in BlockRun.
+};
+using ExchangeKernel = std::function<void(const ExchangeRun&)>;
+
+}  // namespace popsr
