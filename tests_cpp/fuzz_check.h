@@ -11,8 +11,8 @@
 
 #include "herbrand.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/stream_positions.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/effects/stream_positions.h"
 #include "random_program.h"
 
 namespace popsr::test {

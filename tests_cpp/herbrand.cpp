@@ -6,8 +6,8 @@
 #include <bit>
 
 #include "popsr/base/error.h"
+#include "popsr/effects/remote_access.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/remote_access.h"
 
 namespace popsr::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/ir/remote_access.h"
+#include "popsr/effects/remote_access.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/rules.h"
 

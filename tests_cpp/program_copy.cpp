@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "popsr/transform/graph_editor.h"
+
 namespace popsr::test {
 
 ProgramCopy::ProgramCopy(const Ir& from, Program& to, Replicas replicas)
@@ -97,7 +99,8 @@ OpId ProgramCopy::run_as_graph(std::size_t first, std::size_t end, TensorId cond
     arguments.insert(arguments.begin(), condition);
   }
   const OpId run = to_.emit(condition == kNone ? "call" : "conditional", arguments, std::move(attrs));
-  for (std::uint32_t i = condition == kNone ? 0 : 1; i < arguments.size(); ++i) to_.ir.mark_modified(run, i);
+  for (std::uint32_t i = condition == kNone ? 0 : 1; i < arguments.size(); ++i)
+    GraphEditor(to_.ir).mark_modified(run, i);
   for (std::size_t k = 0; k < results.size(); ++k) tensors_[results[k]] = to_.ir.op(run).outputs[k];
   // What was written in place lives where it lived, or with the output that it is an alias of.
   for (const auto& [t, copied] : inner_) {

@@ -7,6 +7,7 @@
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
 
@@ -161,7 +162,7 @@ TEST_CASE("analysis: callees get copies unless the call says that it modifies") 
     p.at = kMainGraph;
     const TensorId y = p.load("y", StreamMode::kBroadcast);
     const OpId call = p.emit("call", {y, p.load("x")}, {{"graph", f}});
-    if (by_reference) p.ir.mark_modified(call, 0);
+    if (by_reference) GraphEditor(p.ir).mark_modified(call, 0);
     p("relu", {y}, "after");
     check_facts(p, {{"after", by_reference ? kBottom : kTop}, {"f_subgraph(0)/a", kBottom}});
   }
@@ -208,7 +209,7 @@ TEST_CASE("analysis: what a loop modifies by reference persists across its itera
     const TensorId v = p.load("v", StreamMode::kBroadcast);
     const OpId loop =
         p.emit("repeat", {p.variable("w"), v, p.load("x")}, {{"graph", f}, {"count", count}}, "out");
-    p.ir.mark_modified(loop, 1);
+    GraphEditor(p.ir).mark_modified(loop, 1);
     p("relu", {v}, "after");
     const std::string expected = count == 0 ? kTop : kBottom;
     check_facts(p, {{"out", expected}, {"after", expected}, {"v", expected}});
@@ -226,7 +227,7 @@ TEST_CASE("analysis: a carried value that is modified by reference ends as the l
   const TensorId x = p.load("x");
   const OpId loop =
       p.emit("repeat", {v, p.variable("w"), x}, {{"graph", f}, {"count", std::int64_t{2}}}, "out");
-  p.ir.mark_modified(loop, 0);
+  GraphEditor(p.ir).mark_modified(loop, 0);
   check_facts(p, {{"out", kTop}, {"v", kTop}, {"f_subgraph(0)/a", kBottom}});
 }
 

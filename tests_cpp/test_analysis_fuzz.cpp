@@ -10,8 +10,8 @@
 
 #include "fuzz/hunt.h"
 #include "fuzz_check.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"
 #include "shrink.h"
 

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/effects/verify.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/verify.h"
-#include "popsr/ir/written_inputs.h"
 #include "popsr/runtime/session/session.h"
+#include "popsr/transform/graph_editor.h"
 #include "program.h"
 
 using namespace popsr;
@@ -158,8 +159,8 @@ TEST_CASE("analysis: places that a branch writes") {
   });
   const GraphId nothing = p.ir.create_graph("nothing");
   const OpId op = conditional(p, condition, writes, nothing, {v, kept});
-  p.ir.mark_modified(op, 1);
-  p.ir.mark_modified(op, 2);
+  GraphEditor(p.ir).mark_modified(op, 1);
+  GraphEditor(p.ir).mark_modified(op, 2);
   verify(p.ir);
   WrittenInputs written(p.ir);
   CHECK(written.by_call(p.ir.op(op), 1));
@@ -206,8 +207,8 @@ TEST_CASE("runs of blocks are split where replicas take the other branch") {
     });
   };
   const OpId op = conditional(p, condition, add("add"), add("sub"), {v, x, shared, v, x, shared});
-  p.ir.mark_modified(op, 1);
-  p.ir.mark_modified(op, 4);
+  GraphEditor(p.ir).mark_modified(op, 1);
+  GraphEditor(p.ir).mark_modified(op, 4);
   for (const SessionOptions& options : std::vector<SessionOptions>{{}, {.dedup = false}, {.check = true}}) {
     const std::vector<float> after = variable_after(p, condition, rows, v, options);
     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -228,7 +229,7 @@ TEST_CASE(
   const GraphId reduce =
       graph_of(p, "reduce", [&] { p("replicated_all_reduce_", {p.input("total")}, {}, {}); });
   const GraphId nothing = p.ir.create_graph("nothing");
-  p.ir.mark_modified(conditional(p, condition, reduce, nothing, {v}), 1);
+  GraphEditor(p.ir).mark_modified(conditional(p, condition, reduce, nothing, {v}), 1);
   const std::vector<float> expect = variable_after(p, condition, rows, v, {.dedup = false});
   CHECK(expect[0] == 1.0F + 5.0F + 2.0F + 6.0F);
   for (std::size_t i = 0; i < 16; ++i) CHECK(expect[i] == expect[i % 4]);
@@ -255,7 +256,7 @@ TEST_CASE("an offset out of range counts only where it is used") {
       p("remote_load_", {total, p.input("offset", {DType::kInt32, {}})}, {}, {{"remote_buffer", buffer}});
     });
     const GraphId nothing = p.ir.create_graph("nothing");
-    p.ir.mark_modified(conditional(p, condition, load, nothing, {v, offset}), 1);
+    GraphEditor(p.ir).mark_modified(conditional(p, condition, load, nothing, {v, offset}), 1);
     return error_of<OutOfRangeError>([&] { variable_after(p, condition, rows, v, {}); });
   };
   CHECK(message({0, 0}).empty());
@@ -294,7 +295,7 @@ TEST_CASE("what a branch writes is still there when its claims are checked") {
   });
   const GraphId outer = graph_of(p, "outer", [&] {
     const TensorId total = p.input("total");
-    p.ir.mark_modified(conditional(p, p.constant("c", kCondition), nothing, inner, {total}), 1);
+    GraphEditor(p.ir).mark_modified(conditional(p, p.constant("c", kCondition), nothing, inner, {total}), 1);
   });
   conditional(p, condition, nothing, outer, {v});
   CHECK(variable_after(p, condition, {0}, v, {.check = true}) == std::vector<float>(8, 0.0F));

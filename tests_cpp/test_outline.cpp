@@ -12,11 +12,12 @@
 
 #include "fuzz_check.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/memory.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/memory.h"
+#include "popsr/ir/ir.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/rewrite.h"
-#include "popsr/ir/verify.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "random_program.h"
 
@@ -126,7 +127,8 @@ TEST_CASE("outline: random programs stay consistent and their facts sound") {
     const std::size_t ops = p.ir.graph(kMainGraph).ops.size();
     if (ops == 0) continue;
     const auto first = static_cast<std::uint32_t>(random() % ops);
-    const Outlined made = p.ir.outline(kMainGraph, first, {.count = 1 + round % 3, .stem = "body"});
+    const Outlined made =
+        GraphEditor(p.ir).outline(kMainGraph, first, {.count = 1 + round % 3, .stem = "body"});
     CHECK(p.ir.graph(kMainGraph).ops.size() == first + 1);
     CHECK(kinds(p.ir).back() == "repeat");
     CHECK(p.ir.graph(kMainGraph).ops.back() == made.op);
@@ -148,7 +150,7 @@ TEST_CASE("outline: what is taken from outside becomes an input, once for each m
   p("relu", {view}, "seen");
   p("add_", {grown, c}, "again");
   const TensorId sum = p("add", {w, v}, "sum");
-  const Outlined made = p.ir.outline(kMainGraph, first, {.count = 3, .stem = "body"});
+  const Outlined made = GraphEditor(p.ir).outline(kMainGraph, first, {.count = 3, .stem = "body"});
   check_consistent(p.ir);
   verify(p.ir);
   CHECK(kinds(p.ir) == Names{"add_", "slice_", "repeat"});
@@ -173,7 +175,7 @@ TEST_CASE("outline: views move with what they are views of, and are seen from th
   p("slice_", {made}, "of_made", half);
   const TensorId inside = p("slice_", {w}, "of_outer", half);
   CHECK(p.ir.tensor(w).viewed == Viewed::kPartly);
-  const Outlined outlined = p.ir.outline(kMainGraph, 1, {.count = 2, .stem = "body"});
+  const Outlined outlined = GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "body"});
   check_consistent(p.ir);
   CHECK(p.ir.views(w) == std::vector<TensorId>{early});
   CHECK(p.ir.tensor(w).viewed == Viewed::kWhole);
@@ -187,7 +189,7 @@ TEST_CASE("outline: the loop follows who wrote what it reads through a view") {
   const TensorId view = p("slice_", {w}, "view", {{"stop", std::vector<std::int64_t>{2}}});
   const TensorId written = p("add_", {view, c}, "written");
   p("relu", {written});
-  const Outlined made = p.ir.outline(kMainGraph, 2, {.count = 2, .stem = "body"});
+  const Outlined made = GraphEditor(p.ir).outline(kMainGraph, 2, {.count = 2, .stem = "body"});
   CHECK(p.ir.op(made.op).inputs == std::vector<TensorId>{w});
   CHECK(p.ir.op(made.op).after == std::vector<OpId>{p.ir.tensor(written).producer});
   CHECK(kinds(p.ir, made.body) == Names{"slice_", "relu"});
@@ -202,7 +204,7 @@ TEST_CASE("outline: merged ops move with their parts") {
   p.all_reduce(y, p.groups(1, 2), "b");
   merge_collectives(p.ir);
   REQUIRE(kinds(p.ir) == Names{"host_load", "host_load", "multi_replicated_all_reduce"});
-  const Outlined made = p.ir.outline(kMainGraph, 1, {.count = 2, .stem = "body"});
+  const Outlined made = GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "body"});
   check_consistent(p.ir);
   CHECK(kinds(p.ir, made.body) == Names{"host_load", "multi_replicated_all_reduce"});
   const Op& merged = p.ir.op(p.ir.graph(made.body).ops[1]);
@@ -216,7 +218,7 @@ TEST_CASE("outline: explicit order passes to the loop") {
   const TensorId w = p.variable("w");
   const OpId before = p.emit("add_", {w, w});
   const OpId inside = p.emit("add_", {w, w}), last = p.emit("add_", {w, w});
-  const Outlined made = p.ir.outline(kMainGraph, 1, {.count = 2, .stem = "body"});
+  const Outlined made = GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "body"});
   const OpId after = p.emit("add_", {w, w});
   CHECK(p.ir.op(inside).after.empty());
   CHECK(p.ir.op(last).after == std::vector<OpId>{inside});
@@ -234,7 +236,7 @@ TEST_CASE("outline: outputs are carried or refused, and then nothing changes") {
   p.ir.add_output(p.at, y);
   const std::uint64_t epoch = p.ir.epoch();
   const auto outline = [&](bool carries) {
-    return p.ir.outline(p.at, 0, {.count = 2, .stem = "body", .carries = carries});
+    return GraphEditor(p.ir).outline(p.at, 0, {.count = 2, .stem = "body", .carries = carries});
   };
   CHECK(error_of<GraphError>([&] { outline(false); }).find("'f_subgraph(0)/y' is made in the loop") !=
         std::string::npos);
@@ -262,7 +264,7 @@ TEST_CASE("outline: calls do not nest too deeply") {
   p.emit("call", {}, {{"graph", inner}});
   const std::uint64_t epoch = p.ir.epoch();
   const std::string text =
-      error_of<GraphError>([&] { p.ir.outline(kMainGraph, 0, {.count = 2, .stem = "body"}); });
+      error_of<GraphError>([&] { GraphEditor(p.ir).outline(kMainGraph, 0, {.count = 2, .stem = "body"}); });
   CHECK(text.find("repeat: calls are nested too deeply") != std::string::npos);
   CHECK(p.ir.epoch() == epoch);
 }
@@ -302,15 +304,15 @@ struct Sites {
     return {{call, tensor}, {loop, tensor}, {both, tensor}, {then_only, tensor}, {else_only, tensor}};
   }
   TensorId add(const std::vector<SiteOperand>& operands, bool by_ref = false, TensorType type = kVector) {
-    return p.ir.add_called_input(graph, "more", std::move(type), {}, by_ref, operands);
+    return GraphEditor(p.ir).add_called_input(graph, "more", std::move(type), {}, by_ref, operands);
   }
 };
 
 TEST_CASE("add_called_input: each op that runs the graph gains an operand in its place") {
   for (const bool by_ref : {false, true}) {
     Sites s;
-    s.p.ir.mark_modified(s.else_only, 2);
-    s.p.ir.mark_modified(s.both, 2);
+    GraphEditor(s.p.ir).mark_modified(s.else_only, 2);
+    GraphEditor(s.p.ir).mark_modified(s.both, 2);
     const TensorId more = s.add(s.all(s.w), by_ref);
     check_consistent(s.p.ir);
     CHECK(s.p.ir.graph(s.graph).inputs == std::vector<TensorId>{s.inner, more});

@@ -12,6 +12,7 @@
 #include "popsr/base/error.h"
 #include "popsr/exec/exchange_kernel.h"
 #include "popsr/ops/infer.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
@@ -265,7 +266,7 @@ TEST_CASE("popart: what a call modifies is what the graph leaves in its input") 
     p.at = kMainGraph;
     const TensorId v = p.variable("v");
     const OpId call = p.emit("call", {v, p.load("x")}, {{"graph", f}});
-    if (marked) p.ir.mark_modified(call, 0);
+    if (marked) GraphEditor(p.ir).mark_modified(call, 0);
     const TensorId after = p("relu", {v});
     const PopartAnalysis facts(p.ir);
     CHECK(facts.is_equal(v) == !marked);

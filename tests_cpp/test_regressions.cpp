@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
+#include "popsr/transform/graph_editor.h"
 #include "program.h"
 
 using namespace popsr;
@@ -38,7 +39,7 @@ TEST_CASE("a constant cannot be passed by reference, and by value it stays what 
     test::Attrs attrs = {{"graph", f}};
     if (repeat) attrs.emplace_back("count", std::int64_t{2});
     const OpId call = p.emit(repeat ? "repeat" : "call", {c}, attrs);
-    const std::string message = error_of<GraphError>([&] { p.ir.mark_modified(call, 0); });
+    const std::string message = error_of<GraphError>([&] { GraphEditor(p.ir).mark_modified(call, 0); });
     CHECK(message.find("input 0 is modified but constant, got 'c', expected a variable or an activation") !=
           std::string::npos);
     const StreamId stream = p.ir.add_stream("out", test::kVector, false, StreamMode::kReplicate);

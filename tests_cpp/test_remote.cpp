@@ -6,8 +6,9 @@
 #include <numeric>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
+#include "popsr/transform/graph_editor.h"
 #include "program.h"
 
 namespace popsr {
@@ -92,7 +93,7 @@ TEST_CASE("remote: what one call stores the next one loads") {
   const RemoteId buffer = p.ir.add_remote_buffer({DType::kFloat32, {3}}, 2);
   const TensorId variable = p.ir.add_variable("v", {DType::kFloat32, {3}}, counting(6), p.groups(1, 1),
                                               VariableRetrievalMode::kOnePerGroup);
-  p.ir.place_variable(variable, buffer, 1, 1);
+  GraphEditor(p.ir).place_variable(variable, buffer, 1, 1);
   const TensorId t = p("remote_load", {}, {}, remote(buffer, 1));
   p.emit("remote_store", {p("add", {t, t})}, remote(buffer, 1));
   for (const bool dedup : {true, false}) {
@@ -107,13 +108,13 @@ TEST_CASE("remote: shards lie on consecutive members of a group, padded with zer
   Program p(8);
   const TensorId variable = p.ir.add_variable("v", {DType::kFloat32, {5}}, counting(10), p.groups(2, 4),
                                               VariableRetrievalMode::kOnePerGroup);
-  const TensorId shard = p.ir.add_shard(variable, 2, "shard");
+  const TensorId shard = GraphEditor(p.ir).add_shard(variable, 2, "shard");
   CHECK(p.ir.tensor(shard).type == TensorType{DType::kFloat32, {3}});
   CHECK(p.ir.tensor(shard).meta_shape == Shape{5});
   const RemoteId buffer = p.ir.add_remote_buffer({DType::kFloat32, {3}}, 1);
   const TensorId probe = p.ir.add_variable("probe", {DType::kFloat32, {3}}, counting(24), p.groups(1, 1),
                                            VariableRetrievalMode::kOnePerGroup);
-  p.ir.place_variable(probe, buffer, 0, 1);
+  GraphEditor(p.ir).place_variable(probe, buffer, 0, 1);
   p.emit("remote_store", {shard}, remote(buffer, 0));
   const PartitionAnalysis facts(p.ir);
   CHECK(fact(p, facts, shard) == "{0,4}{1,5}{2,6}{3,7}");
@@ -134,7 +135,7 @@ TEST_CASE("remote: a divergence is found in the part that the host does not read
   Program p(4);
   const TensorId variable = p.ir.add_variable("v", {DType::kFloat32, {4}}, counting(4), p.groups(1, 4),
                                               VariableRetrievalMode::kOnePerGroup);
-  const TensorId shard = p.ir.add_shard(variable, 2, "shard");
+  const TensorId shard = GraphEditor(p.ir).add_shard(variable, 2, "shard");
   p("copy_var_update_", {shard, p.load("x", StreamMode::kReplicate, {DType::kFloat32, {2}})});
   Session session(std::shared_ptr<const Ir>(&p.ir, [](const Ir*) {}), {});
   std::array<float, 8> data{1, 2, 3, 4, 1, 2, 3, 5};
@@ -151,7 +152,7 @@ TEST_CASE("remote: refused") {
   Program p(4);
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 2);
   const TensorId v = p.variable("v"), w = p.variable("w", p.groups(1, 2)), u = p.variable("u");
-  p.ir.place_variable(v, buffer, 0, 1);
+  GraphEditor(p.ir).place_variable(v, buffer, 0, 1);
   const TensorId x = p.load("x"), y = p.load("y", StreamMode::kReplicate, {DType::kFloat32, {3}});
   struct Row {
     std::string got, expected;
@@ -169,18 +170,18 @@ TEST_CASE("remote: refused") {
        "Tensor y does not match buffer. remote_store: got f32[3], expected f32[4] of remote buffer 1"},
       {error_of<AttributeValueError>([&] { p("remote_load", {}, {}, remote(buffer)); }),
        "remote_load: offset is missing"},
-      {error_of<GraphError>([&] { p.ir.place_variable(u, buffer, 0, 1); }),
+      {error_of<GraphError>([&] { GraphEditor(p.ir).place_variable(u, buffer, 0, 1); }),
        "remote_variable: entry is taken, got offset 0 of buffer 1 for 'u', which holds 'v'"},
-      {error_of<OutOfRangeError>([&] { p.ir.place_variable(u, buffer, 2, 1); }),
+      {error_of<OutOfRangeError>([&] { GraphEditor(p.ir).place_variable(u, buffer, 2, 1); }),
        "remote_variable: no such entry for 'u', got offset 2, expected 0 to 1 of buffer 1"},
-      {error_of<ShapeError>([&] { p.ir.place_variable(w, buffer, 1, 2); }),
+      {error_of<ShapeError>([&] { GraphEditor(p.ir).place_variable(w, buffer, 1, 2); }),
        "remote_variable: 'w' does not match its buffer, got f32[2], expected f32[4]"},
-      {error_of<ReplicaError>([&] { p.ir.place_variable(w, buffer, 1, 4); }),
+      {error_of<ReplicaError>([&] { GraphEditor(p.ir).place_variable(w, buffer, 1, 4); }),
        "replica_sharded_variable: shards do not tile the groups of 'w', got shard_over 4 for groups of 2, "
        "expected a divisor"},
       {error_of<AttributeValueError>([&] { p.ir.add_remote_buffer(kVector, 0); }),
        "remote_buffer: Entries must be a non-zero, positive integer, got 0, expected 1 to 2**31 - 1"},
-      {error_of<AttributeValueError>([&] { p.ir.grow_remote_buffer(buffer, 1); }),
+      {error_of<AttributeValueError>([&] { GraphEditor(p.ir).grow_remote_buffer(buffer, 1); }),
        "remote_buffer: buffer 1 cannot shrink, got 1 entries, expected 2 or more"},
   };
   for (const Row& row : rows) CHECK(row.got == row.expected);
@@ -192,7 +193,7 @@ TEST_CASE("remote: an offset is checked before anything is loaded or stored") {
   const RemoteId buffer = p.ir.add_remote_buffer(kVector, 2);
   const TensorId index = p.load("index", StreamMode::kReplicate, {DType::kInt32, {}});
   const TensorId variable = p.variable("v");
-  p.ir.place_variable(variable, buffer, 0, 1);
+  GraphEditor(p.ir).place_variable(variable, buffer, 0, 1);
   p.emit("remote_store", {p.load("x"), index}, remote(buffer));
   Session session(std::shared_ptr<const Ir>(&p.ir, [](const Ir*) {}), {});
   std::array<std::int32_t, 2> offsets{0, -1};

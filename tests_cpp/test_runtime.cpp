@@ -8,6 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/runtime/check/claims.h"
 #include "popsr/runtime/session/session.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
@@ -244,7 +245,7 @@ TEST_CASE("inputs are passed by value unless marked as modified") {
     p.at = kMainGraph;
     const TensorId v = p.variable("v");
     const OpId call = p.emit("call", {v}, {{"graph", callee}});
-    if (by_ref) p.ir.mark_modified(call, 0);
+    if (by_ref) GraphEditor(p.ir).mark_modified(call, 0);
     const StreamId out = store(p, v, "out");
     CHECK(result_of(p, out, {})[0] == (by_ref ? 1.0F : 0.0F));
   }
@@ -361,7 +362,7 @@ TEST_CASE("the dynamic oracle names branches, and what they were to leave behind
     p.at = kMainGraph;
     at(3);
     const OpId op = p.emit("conditional", {c, x, v, x, v}, {{"then_branch", idle}, {"else_branch", busy}});
-    p.ir.mark_modified(op, 4);
+    GraphEditor(p.ir).mark_modified(op, 4);
     const std::string message = test::error_of<ReplicaError>([&] {
       Session session(borrow(p), {.check = 1});
       Streams streams(p.ir);

@@ -11,7 +11,8 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "program.h"
 
@@ -128,8 +129,8 @@ void modify_halves(Views& p) {
   const TensorId x = p.load("x", kEqual);
   const TensorId first = p.half(x, 0, "first"), second = p.half(x, 1, "second");
   const OpId call = p.emit("call", {first, second, p.load("y", kEqual, kHalf)}, {{"graph", graph}});
-  p.ir.mark_modified(call, 0);
-  p.ir.mark_modified(call, 1);
+  GraphEditor(p.ir).mark_modified(call, 0);
+  GraphEditor(p.ir).mark_modified(call, 1);
 }
 
 TEST_CASE("view facts: halves modified by one call (U7)") {
@@ -148,7 +149,7 @@ TEST_CASE("view facts: what a call is given by reference and leaves alone keeps 
   const TensorId first = p.half(x, 0, "first");
   p("copy_var_update_", {first, p.load("y", kEqual, kHalf)});
   const OpId call = p.emit("call", {x}, {{"graph", graph}});
-  p.ir.mark_modified(call, 0);
+  GraphEditor(p.ir).mark_modified(call, 0);
   p.check({{"x", kEach}, {"first", kAll}});
 }
 
@@ -163,7 +164,7 @@ TEST_CASE("view facts: a loop that spoils one half spoils no other") {
   const TensorId first = p.half(x, 0, "first");
   p.half(x, 1, "second");
   const OpId loop = p.emit("repeat", {first}, {{"graph", graph}, {"count", std::int64_t{3}}});
-  p.ir.mark_modified(loop, 0);
+  GraphEditor(p.ir).mark_modified(loop, 0);
   const PartitionAnalysis facts(p.ir);
   // The variable starts the next run with all that it ended with: one fact.
   CHECK(facts_of(p.ir, facts, {{"x", ""}, {"first", ""}}) == Expect{{"x", kEach}, {"first", kEach}});
@@ -186,8 +187,8 @@ TEST_CASE("view facts: branches that write the same memory under two names") {
   const TensorId condition = p.load("condition", kEqual, {DType::kBool, {}});
   const OpId op = p.emit("conditional", {condition, first, x},
                          {{"then_branch", GraphId{part}}, {"else_branch", GraphId{all}}});
-  p.ir.mark_modified(op, 1);
-  p.ir.mark_modified(op, 2);
+  GraphEditor(p.ir).mark_modified(op, 1);
+  GraphEditor(p.ir).mark_modified(op, 2);
   // Sound, not exact: what one name lost, the other name's whole memory loses.
   p.check({{"first", kEach}, {"second", kEach}, {"x", kEach}});
 }
@@ -242,8 +243,8 @@ TEST_CASE("view facts: memory that a graph gets twice is modified through one in
     const TensorId second =
         p("slice_", {x}, "second", {{"start", Ints{overlap ? 1 : 2}}, {"stop", Ints{overlap ? 3 : 4}}});
     const OpId call = p.emit("call", {p.half(x, 0, "first"), second}, {{"graph", graph}});
-    p.ir.mark_modified(call, 0);
-    p.ir.mark_modified(call, 1);
+    GraphEditor(p.ir).mark_modified(call, 0);
+    GraphEditor(p.ir).mark_modified(call, 1);
     const std::string error = error_of<GraphError>([&p] { verify(p.ir); });
     CHECK((error.find("'second' is passed twice and modified through both inputs") != std::string::npos) ==
           overlap);

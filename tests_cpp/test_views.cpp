@@ -7,7 +7,7 @@
 #include <set>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 #include "program.h"
 
 namespace popsr {

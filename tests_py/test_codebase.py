@@ -30,10 +30,11 @@ MAY_INCLUDE = {
     "sr": "base kernels",
     "ir": "base replica",
     "exec": "base replica ir",
+    "effects": "base replica ir",
     "ops": "base replica ir exec kernels",
-    "analysis": "base replica ir",
-    "transform": "base replica ir analysis",
-    "runtime": "base replica kernels ir exec analysis",
+    "analysis": "base replica ir effects",
+    "transform": "base replica ir effects analysis",
+    "runtime": "base replica kernels ir effects exec analysis",
 }
 
 

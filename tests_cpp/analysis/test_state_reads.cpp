@@ -8,8 +8,8 @@
 
 #include "herbrand.h"
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"
 #include "random_program.h"
 

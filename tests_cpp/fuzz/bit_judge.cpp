@@ -12,9 +12,9 @@
 #include "fuzz/host_data.h"
 #include "fuzz/stored_claims.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/verify.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/session/session.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr::test {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr::test {
 

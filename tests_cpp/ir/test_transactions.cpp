@@ -13,6 +13,7 @@
 #include "popsr/ir/print.h"
 #include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "random_program.h"
@@ -136,7 +137,7 @@ const std::vector<Change> kChanges = {
        p.at = p.ir.create_graph("f");
        for (const char* name : {"a", "b", "c"}) p.ir.add_output(p.at, p.input(name));
      },
-     [](Program& p) { p.ir.remove_output(p.at, 1); }},
+     [](Program& p) { GraphEditor(p.ir).remove_output(p.at, 1); }},
     {"variable", small_program, [](Program& p) { p.variable("v", p.groups(2, 2)); }},
     {"constant", small_program, [](Program& p) { p.constant("v"); }},
     {"stream", small_program,
@@ -146,19 +147,19 @@ const std::vector<Change> kChanges = {
        p.ir.add_remote_buffer(kVector, 5, {2, 2});
      }},
     {"remote entries", [](Program& p) { p.ir.add_remote_buffer(kVector, 2); },
-     [](Program& p) { p.ir.grow_remote_buffer(RemoteId(0), 9); }},
+     [](Program& p) { GraphEditor(p.ir).grow_remote_buffer(RemoteId(0), 9); }},
     {"remote shape", [](Program& p) { p.ir.add_remote_buffer(kVector, 2); },
      [](Program& p) {
-       p.ir.set_meta_shape(RemoteId(0), {2, 2});
+       GraphEditor(p.ir).set_meta_shape(RemoteId(0), {2, 2});
      }},
     {"remote variable",
      [](Program& p) {
        p.ir.add_remote_buffer(kVector, 2);
        p.variable("v");
      },
-     [](Program& p) { p.ir.place_variable(tensor(p, "v"), RemoteId(0), 1, 1); }},
+     [](Program& p) { GraphEditor(p.ir).place_variable(tensor(p, "v"), RemoteId(0), 1, 1); }},
     {"shard", [](Program& p) { p.variable("v"); },
-     [](Program& p) { p.ir.add_shard(tensor(p, "v"), 2, "v"); }},
+     [](Program& p) { GraphEditor(p.ir).add_shard(tensor(p, "v"), 2, "v"); }},
     {"op", small_program,
      [](Program& p) {
        p("add", {tensor(p, "x"), tensor(p, "v")}, "called");
@@ -191,7 +192,7 @@ const std::vector<Change> kChanges = {
        p.sequence = SequenceMode::kUnordered;
        p("tanh", {tensor(p, "v")});
      }},
-    {"no order", unordered_ops, [](Program& p) { p.ir.clear_sequence(kMainGraph); }},
+    {"no order", unordered_ops, [](Program& p) { GraphEditor(p.ir).clear_sequence(kMainGraph); }},
     {"call", small_program,
      [](Program& p) {
        p("call", {tensor(p, "x"), tensor(p, "w")}, {}, {{"graph", GraphId{1}}});
@@ -200,20 +201,21 @@ const std::vector<Change> kChanges = {
      [](Program& p) {
        p("repeat", {tensor(p, "x"), tensor(p, "w")}, {}, {{"graph", GraphId{1}}, {"count", std::int64_t{3}}});
      }},
-    {"modified input", small_program, [](Program& p) { p.ir.mark_modified(p.ir.ops_with_graphs()[0], 1); }},
+    {"modified input", small_program,
+     [](Program& p) { GraphEditor(p.ir).mark_modified(p.ir.ops_with_graphs()[0], 1); }},
     {"output of a call", small_program,
      [](Program& p) {
-       p.ir.add_call_output(p.ir.ops_with_graphs()[0], tensor(p, "f_subgraph(0)/product", GraphId{1}),
-                            "called");
+       GraphEditor(p.ir).add_call_output(p.ir.ops_with_graphs()[0],
+                                         tensor(p, "f_subgraph(0)/product", GraphId{1}), "called");
      }},
     {"input of a called graph", small_program,
      [](Program& p) {
-       p.ir.add_called_input(GraphId{1}, "c", kVector, {}, true,
-                             {{p.ir.ops_with_graphs()[0], tensor(p, "w")}});
+       GraphEditor(p.ir).add_called_input(GraphId{1}, "c", kVector, {}, true,
+                                          {{p.ir.ops_with_graphs()[0], tensor(p, "w")}});
      }},
     {"name", small_program,
-     [](Program& p) { p.ir.rename(tensor(p, "x"), "another name, too long for its buffer"); }},
-    {"name that is taken", small_program, [](Program& p) { p.ir.rename(tensor(p, "x"), "v"); }},
+     [](Program& p) { GraphEditor(p.ir).rename(tensor(p, "x"), "another name, too long for its buffer"); }},
+    {"name that is taken", small_program, [](Program& p) { GraphEditor(p.ir).rename(tensor(p, "x"), "v"); }},
     {"seeds", narrow_program, [](Program& p) { assign_seeds(p.ir, SeedRule::kIdentical); }},
     {"other seeds",
      [](Program& p) {
@@ -236,22 +238,23 @@ const std::vector<Change> kChanges = {
        p.load("z");
      },
      [](Program& p) { merge_exchange_since(p.ir, kMainGraph, 0); }},
-    {"outline", small_program, [](Program& p) { p.ir.outline(kMainGraph, 0, {.count = 2, .stem = "loop"}); }},
+    {"outline", small_program,
+     [](Program& p) { GraphEditor(p.ir).outline(kMainGraph, 0, {.count = 2, .stem = "loop"}); }},
     {"outline of views", views_and_order,
-     [](Program& p) { p.ir.outline(kMainGraph, 1, {.count = 2, .stem = "loop"}); }},
+     [](Program& p) { GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "loop"}); }},
     {"outline of merged ops",
      [](Program& p) {
        exchanges(p);
        merge_collectives(p.ir);
      },
-     [](Program& p) { p.ir.outline(kMainGraph, 1, {.count = 2, .stem = "loop"}); }},
+     [](Program& p) { GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "loop"}); }},
     {"outline that carries",
      [](Program& p) {
        p.at = p.ir.create_graph("f");
        const TensorId x = p.input("x");
        p.ir.add_output(p.at, p("add", {p("tanh", {x}), p.constant("c")}, "y"));
      },
-     [](Program& p) { p.ir.outline(p.at, 0, {.count = 2, .stem = "loop", .carries = true}); }},
+     [](Program& p) { GraphEditor(p.ir).outline(p.at, 0, {.count = 2, .stem = "loop", .carries = true}); }},
     {"autodiff", small_program, [](Program& p) { autodiff(p.ir, GraphId{1}, {}); }},
     {"autodiff of calls", nested_calls, [](Program& p) { autodiff(p.ir, GraphId{2}, {}); }},
     {"autodiff of a conditional", conditional_graph,
@@ -322,7 +325,8 @@ TEST_CASE("transactions: random programs come and go") {
       const Transaction transaction(p.ir);
       merge_exchange(p.ir);
       merge_collectives(p.ir);
-      if (!p.ir.graph(kMainGraph).ops.empty()) p.ir.outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
+      if (!p.ir.graph(kMainGraph).ops.empty())
+        GraphEditor(p.ir).outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
       assign_seeds(p.ir, SeedRule::kDiffering);
     }
     check_same(p.ir, grown);
@@ -398,7 +402,7 @@ TEST_CASE("transactions: addresses of what was there stay what they were") {
   const char* const name = p.ir.tensor(TensorId(0)).name.data();
   {
     const Transaction transaction(p.ir);
-    p.ir.outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
+    GraphEditor(p.ir).outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
   }
   CHECK(&op == &p.ir.op(OpId(0)));
   CHECK(inputs == p.ir.op(OpId(1)).inputs.data());

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "popsr/base/thread_pool.h"
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
 #include "program.h"
 #include "support/allocation_faults.h"

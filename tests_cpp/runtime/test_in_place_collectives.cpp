@@ -6,6 +6,7 @@
 
 #include "fuzz/bit_judge.h"
 #include "popsr/runtime/session/session.h"
+#include "popsr/transform/graph_editor.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "program.h"
 
@@ -69,7 +70,7 @@ Case reduction_in_branch(std::int64_t together) {
   p.at = kMainGraph;
   const OpId taken =
       p.emit("conditional", {condition, x, x}, {{"then_branch", then_branch}, {"else_branch", else_branch}});
-  p.ir.mark_modified(taken, 1);
+  GraphEditor(p.ir).mark_modified(taken, 1);
   const StreamId out = p.ir.add_stream("out", kVector, false, StreamMode::kReplicate);
   p.emit("host_store", {x}, {{"d2h_stream", out}});
   return made;

@@ -5,7 +5,7 @@
 #include "popsr/analysis/context_solver.h"
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr {
 

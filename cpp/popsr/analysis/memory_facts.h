@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr {
 

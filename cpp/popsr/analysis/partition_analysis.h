@@ -30,10 +30,10 @@
 #include <vector>
 
 #include "popsr/analysis/fact_store.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/effects/stream_positions.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/ir.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/stream_positions.h"
-#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "popsr/analysis/explain/dataflow.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/rewrite.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/ir/ir.h"
 
 namespace popsr {
 namespace {

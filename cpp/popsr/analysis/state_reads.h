@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "popsr/analysis/memory_parts.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 

@@ -138,4 +138,7 @@ inline constexpr DTypeSet kFloat8 =
 /// What ops accept that only move elements. Ops that read values accept kNumbersAndBool at most.
 inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8;
 
+/// An element of an integer dtype. 2^63 and above come out negative: out of range either way.
+std::int64_t read_integer(const std::byte* data, DType dtype);
+
 }  // namespace popsr

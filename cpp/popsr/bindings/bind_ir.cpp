@@ -11,10 +11,11 @@
 #include "popsr/bindings/convert.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/bindings/program.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/verify.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/ops/registry.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr::bindings {
 namespace {
@@ -254,12 +255,12 @@ py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count
                   bool carries, LocationId location, std::uint32_t ipu, bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
-  Outlined made = ir.outline(id, first,
-                             {.count = count,
-                              .stem = stem,
-                              .carries = carries,
-                              .location = location,
-                              .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}});
+  Outlined made = GraphEditor(ir).outline(id, first,
+                                          {.count = count,
+                                           .stem = stem,
+                                           .carries = carries,
+                                           .location = location,
+                                           .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}});
   return py::make_tuple(made.body, made.op, std::move(made.moved));
 }
 
@@ -280,8 +281,10 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("is_called",
            [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called; })
-      .def("remove_output", [](Ir& self, GraphId graph,
-                               std::size_t index) { self.remove_output(checked_graph(self, graph), index); })
+      .def("remove_output",
+           [](Ir& self, GraphId graph, std::size_t index) {
+             GraphEditor(self).remove_output(checked_graph(self, graph), index);
+           })
       .def("add_variable",
            [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
               const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
@@ -314,20 +317,20 @@ void bind_building(py::class_<Ir, Handle>& ir) {
            })
       .def("grow_remote_buffer",
            [](Ir& self, RemoteId buffer, std::int64_t entries) {
-             self.grow_remote_buffer(checked_remote(self, buffer), entries);
+             GraphEditor(self).grow_remote_buffer(checked_remote(self, buffer), entries);
            })
       .def("set_meta_shape",
            [](Ir& self, RemoteId buffer, const Shape& meta_shape) {
-             self.set_meta_shape(checked_remote(self, buffer), meta_shape);
+             GraphEditor(self).set_meta_shape(checked_remote(self, buffer), meta_shape);
            })
       .def("place_variable",
            [](Ir& self, TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over) {
-             self.place_variable(checked_tensor(self, variable), checked_remote(self, buffer), entry,
-                                 shard_over);
+             GraphEditor(self).place_variable(checked_tensor(self, variable), checked_remote(self, buffer),
+                                              entry, shard_over);
            })
       .def("add_shard",
            [](Ir& self, TensorId variable, std::int64_t shard_over, const std::string& name) {
-             return self.add_shard(checked_tensor(self, variable), shard_over, name);
+             return GraphEditor(self).add_shard(checked_tensor(self, variable), shard_over, name);
            })
       .def("emit", &emit)
       .def("add_called_input",
@@ -337,13 +340,16 @@ void bind_building(py::class_<Ir, Handle>& ir) {
              for (const auto& [op, tensor] : operands) {
                checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
              }
-             return self.add_called_input(checked_graph(self, graph), name, read_type(dtype, shape),
-                                          meta_shape, by_ref, checked);
+             return GraphEditor(self).add_called_input(checked_graph(self, graph), name,
+                                                       read_type(dtype, shape), meta_shape, by_ref, checked);
            })
       .def("outline", &outline)
       .def("mark_modified",
-           [](Ir& self, OpId op, std::uint32_t index) { self.mark_modified(checked_op(self, op), index); })
-      .def("clear_sequence", [](Ir& self, GraphId graph) { self.clear_sequence(checked_graph(self, graph)); })
+           [](Ir& self, OpId op, std::uint32_t index) {
+             GraphEditor(self).mark_modified(checked_op(self, op), index);
+           })
+      .def("clear_sequence",
+           [](Ir& self, GraphId graph) { GraphEditor(self).clear_sequence(checked_graph(self, graph)); })
       .def("intern_location",
            [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
 }

@@ -3,7 +3,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
 
 namespace popsr::bindings {
 namespace {

@@ -148,27 +148,12 @@ void Ir::skip_subgraph_number() {
   transaction.commit();
 }
 
-void Ir::clear_sequence(GraphId id) {
-  Transaction transaction(*this);
-  if (!graphs_[id].sequence.since().empty()) journal_->keep_since(id);
-  extend_graph(id).sequence.clear();
-  transaction.commit();
-}
-
 std::string Ir::unique_name(GraphId graph, std::string_view name) {
   const std::string& prefix = graphs_[graph].name;
   const std::string base = prefix.empty() ? std::string(name) : fmt::format("{}/{}", prefix, name);
   std::string unique = base;
   while (tensors_by_name_.contains(unique)) unique = fmt::format("{}__t{}", base, next_collision_++);
   return unique;
-}
-
-void Ir::rename(TensorId id, std::string_view name) {
-  Transaction transaction(*this);
-  edit_tensor(id);
-  set_name(id, name);
-  changed();
-  transaction.commit();
 }
 
 void Ir::check_size(std::string_view where, const TensorType& type) const {
@@ -231,21 +216,6 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
   transaction.commit();
 }
 
-void Ir::remove_output(GraphId graph, std::size_t index) {
-  Graph& g = graphs_[graph];
-  if (g.called) {
-    raise<GraphError>(
-        "graph_output: an output of a graph that is called, got graph '{}', expected one that is not",
-        g.name);
-  }
-  POPSR_CHECK(index < g.outputs.size());
-  Transaction transaction(*this);
-  journal_->keep_output(graph, index);
-  g.outputs.erase(g.outputs.begin() + static_cast<std::ptrdiff_t>(index));
-  changed();
-  transaction.commit();
-}
-
 TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                           ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location) {
   if (grouping.replicas() != replication()) {
@@ -277,6 +247,33 @@ TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
   return id;
 }
 
+RemoteId Ir::add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape) {
+  check_size("remote_buffer", type);
+  check_entries(entries);
+  Transaction transaction(*this);
+  const auto id = RemoteId(remotes_.size());
+  remotes_.push_back(
+      RemoteBuffer{.id = id, .type = std::move(type), .meta_shape = std::move(meta_shape), .entries = {}});
+  append_entries(id, entries);
+  transaction.commit();
+  return id;
+}
+
+void Ir::check_entries(std::int64_t entries) {
+  if (entries >= 1 && entries < std::int64_t{1} << 31) return;
+  raise<AttributeValueError>(
+      "remote_buffer: Entries must be a non-zero, positive integer, got {}, expected 1 to 2**31 - 1",
+      entries);
+}
+
+void Ir::append_entries(RemoteId id, std::int64_t count) {
+  RemoteBuffer& buffer = edit_remote(id);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::string name = fmt::format("remote_buffer_{}/{}", id.value + 1, buffer.entries.size());
+    buffer.entries.push_back(add_tensor(kMainGraph, name, buffer.type, TensorKind::kRemote));
+  }
+}
+
 StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
                         LocationId location) {
   check_size("stream", type);
@@ -294,35 +291,6 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
   changed();
   transaction.commit();
   return id;
-}
-
-void Ir::mark_modified(OpId op, std::uint32_t index) {
-  POPSR_CHECK(ops_[op].def->program.control != Control::kNone && index < ops_[op].inputs.size());
-  check_writable(ops_[op].def->name, std::to_string(index), tensors_[ops_[op].inputs[index]]);
-  Transaction transaction(*this);
-  auto& modified = extend_op(op).modified;
-  if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
-  changed();
-  transaction.commit();
-}
-
-TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
-  Transaction transaction(*this);
-  const TensorId id = add_tensor(ops_[op].graph, name, tensors_[callee_output].type, TensorKind::kActivation);
-  tensors_[id].producer = op;
-  tensors_[id].meta_shape = tensors_[callee_output].meta_shape;
-  extend_op(op).outputs.push_back(id);
-  transaction.commit();
-  return id;
-}
-
-void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
-  if (ops_[op].seeds == seeds) return;
-  Transaction transaction(*this);
-  journal_->keep_seeds(op);
-  ops_[op].seeds = seeds;
-  seeds_epoch_ = ++newest_seeds_epoch_;
-  transaction.commit();
 }
 
 const std::vector<TensorId>& Ir::views(TensorId root) const {
@@ -343,6 +311,20 @@ TensorId Ir::find_tensor(GraphId graph, std::string_view name) const {
   }
   raise<NameError>("get_tensor: unknown tensor, got '{}', expected one of {}", name,
                    close_matches(name, known));
+}
+
+std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
+  std::vector<OpId> singles;
+  singles.reserve(ir.graph(graph).ops.size());
+  for (const OpId id : ir.graph(graph).ops) {
+    const std::vector<OpId>& parts = ir.op(id).parts;
+    if (parts.empty()) {
+      singles.push_back(id);
+    } else {
+      singles.insert(singles.end(), parts.begin(), parts.end());
+    }
+  }
+  return singles;
 }
 
 }  // namespace popsr

@@ -101,8 +101,8 @@ struct Op {
   std::vector<OpId> after;              ///< Explicit order from in_sequence.
   std::vector<std::uint32_t> modified;  ///< Of ops that run graphs: inputs marked as modified by reference.
   std::uint32_t position = 0;           ///< In Graph::ops; of a part: that of the merged op.
-  /// A merged op does these ops at once, in any order (ir/rewrite.h). Its operands are theirs, one after
-  /// another.
+  /// A merged op does these ops at once, in any order (transform/schedule.cpp). Its operands are theirs, one
+  /// after another.
   std::vector<OpId> parts = {};
   OpId part_of = kNone;  ///< The merged op that this op is a part of: it is in no schedule itself.
 
@@ -166,33 +166,6 @@ struct Graph {
   std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
 };
 
-/// A place in a new schedule: one op, or several that become one op of the definition `merged`.
-struct ScheduleSlot {
-  std::vector<OpId> ops;
-  std::string_view merged = {};
-};
-
-/// One more operand for an op that runs a graph.
-struct SiteOperand {
-  OpId op = kNone;
-  TensorId tensor = kNone;
-};
-
-/// What Ir::outline is told.
-struct OutlineArgs {
-  std::int64_t count = 1;      ///< How often the ops run; at least 1.
-  std::string_view stem = {};  ///< Of the new graph's name.
-  bool carries = false;        ///< Outputs of the graph become its inputs in the next iteration.
-  LocationId location = {};
-  Place place = {};
-};
-/// What it made.
-struct Outlined {
-  GraphId body;
-  OpId op = kNone;              ///< The loop.
-  std::vector<TensorId> moved;  ///< Tensors that are the body's now.
-};
-
 /// How many there are of each, which is the number of the next one; and numbers that go into names.
 struct Counters {
   std::size_t graphs = 0, tensors = 0, ops = 0, streams = 0, remotes = 0, ops_with_graphs = 0;
@@ -248,8 +221,6 @@ class Ir {
                      bool by_ref = false);
   /// GraphError when the tensor is of another graph.
   void add_output(GraphId graph, TensorId tensor);
-  /// Takes back output `index`; the tensor stays. GraphError when the graph is called already.
-  void remove_output(GraphId graph, std::size_t index);
   /// `location`: where it was made, for messages only.
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                         ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location = {});
@@ -257,42 +228,11 @@ class Ir {
                         std::shared_ptr<const HostBytes> data);
   /// ShapeError unless entries >= 1.
   RemoteId add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape = {});
-  /// AttributeValueError when there would be fewer entries than before.
-  void grow_remote_buffer(RemoteId buffer, std::int64_t entries);
-  void set_meta_shape(RemoteId buffer, Shape meta_shape);
-  /// Puts a variable's device value into an entry of a remote buffer. Throws when the entry is taken, does
-  /// not exist or is of another type, or when shard_over does not divide the group size.
-  void place_variable(TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over);
-  /// Splits a variable's device value over members of its groups; returns the shard, a tensor of the main
-  /// graph.
-  TensorId add_shard(TensorId variable, std::int64_t shard_over, std::string_view name);
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
                       LocationId location = {});
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
-
-  /// Marks input `index` of an op that runs graphs as modified by reference; GraphError for a constant.
-  void mark_modified(OpId op, std::uint32_t index);
-  /// Adds an output to a call op after its graph gained one; returns the new tensor.
-  TensorId add_call_output(OpId op, TensorId callee_output, std::string_view name);
-  /// Adds an input to a graph that ops run already, and to each of them the operand for it; the graph's other
-  /// inputs keep their place. GraphError, ShapeError or DTypeError, with nothing added, unless every op that
-  /// runs the graph is given a tensor of its own graph, of that type, that is made before it.
-  TensorId add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
-                            bool by_ref, const std::vector<SiteOperand>& operands);
-  /// Moves the ops of a graph from position `first` on, at least one, into a new graph that one repeat op
-  /// runs; see ir/outline.cpp. GraphError, with nothing changed, when what they make is an output of the
-  /// graph that cannot be carried from one iteration to the next.
-  Outlined outline(GraphId graph, std::uint32_t first, const OutlineArgs& args);
-  /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
-  void clear_sequence(GraphId graph);
-  void set_seeds(OpId op, std::optional<SeedRule> seeds);
-  /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see
-  /// ir/rewrite.h.
-  void replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule);
-  /// Gives a tensor another name in its graph, with a suffix when that is taken.
-  void rename(TensorId tensor, std::string_view name);
 
   const Graph& graph(GraphId id) const { return graphs_[id]; }
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
@@ -320,7 +260,7 @@ class Ir {
   virtual void about_to_change() {}
 
  private:
-  class Outliner;
+  friend class GraphEditor;
   friend class Journal;
   friend class Transaction;
 
@@ -342,20 +282,17 @@ class Ir {
   /// The program is in a state that it was never in.
   void changed() { epoch_ = ++newest_epoch_; }
 
+  /// AttributeValueError unless a remote buffer can have so many.
+  static void check_entries(std::int64_t entries);
+  void append_entries(RemoteId buffer, std::int64_t count);
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
-  OpId merge(GraphId graph, const ScheduleSlot& slot);
   std::vector<Attribute> bind_attributes(const OpDef& def, const std::vector<NamedAttribute>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   /// GraphError when a tensor that is written is a constant, or holds an element twice.
   void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;
   void number_site(Op& op);
   void add_view(const Op& op);
-  /// GraphError unless the tensor can be the operand for `input` of that op, which runs graphs.
-  void check_site_operand(const Op& op, std::string_view input, const TensorType& type,
-                          const Tensor& tensor) const;
-  void insert_operand(OpId op, std::uint32_t index, TensorId tensor, bool modified);
-  void settle(TensorId variable, TensorId home, std::int64_t shard_over);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;
 
@@ -378,6 +315,9 @@ class Ir {
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;
 };
+
+/// The graph's ops in the order of its schedule, merged ones as their parts.
+std::vector<OpId> single_ops(const Ir& ir, GraphId graph);
 
 /// True when the op takes part in stochastic rounding: it rounds and an output is a narrow float.
 bool rounds(const Ir& ir, const Op& op);

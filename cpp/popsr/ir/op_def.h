@@ -18,7 +18,7 @@
 
 #include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
-#include "popsr/ir/memory.h"
+#include "popsr/ir/view.h"
 
 namespace popsr {
 
@@ -155,7 +155,7 @@ enum class Collective : std::uint8_t {
 enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
 enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when
-/// it loads; as inputs and outputs when it stores (ir/remote_access.h).
+/// it loads; as inputs and outputs when it stores (effects/remote_access.h).
 enum class Remote : std::uint8_t { kNone, kLoads, kStores };
 
 using EvalFn = std::function<void(const BlockRun&)> (*)(const EvalSpec&);
@@ -277,6 +277,8 @@ inline constexpr ChoiceAttr<CollectiveOp> kReduction{"op", kCollectiveOps};  ///
 
 /// The op's "group" attribute; one group of all replicas where it is absent.
 ReplicaGrouping group_of(const Ir& ir, const Op& op);
+/// The entry that a remote load or store reaches, when the program's text tells: an attribute or a constant.
+std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op);
 /// The effects on inputs that the op has.
 std::vector<Effect> effects_of(const Op& op);
 

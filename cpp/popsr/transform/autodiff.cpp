@@ -12,7 +12,6 @@
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/inlined_size.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 #include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"

@@ -6,7 +6,6 @@
 
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {

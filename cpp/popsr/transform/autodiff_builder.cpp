@@ -7,7 +7,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 
@@ -73,7 +73,7 @@ void GradGraphBuilder::name_gradients() {
     const Tensor& gradient = ir_.tensor(sum.terms.front());
     if (sum.terms.size() > 1 || gradient.producer == kNone) continue;
     const std::string name = "Gradient___" + local_name(forward);
-    if (gradient.name.find("/Gradient___") == std::string::npos) ir_.rename(gradient.id, name);
+    if (gradient.name.find("/Gradient___") == std::string::npos) GraphEditor(ir_).rename(gradient.id, name);
   }
 }
 
@@ -239,7 +239,8 @@ void GradGraphBuilder::stitch(TensorId forward) {
   connectable_.insert(forward);
   if (forward_ == kMainGraph) return;
   ir_.add_output(forward_, forward);
-  for (const OpId call : calls_) ir_.add_call_output(call, forward, local_name(forward) + "_out");
+  for (const OpId call : calls_)
+    GraphEditor(ir_).add_call_output(call, forward, local_name(forward) + "_out");
 }
 
 bool GradGraphBuilder::is_recomputed(TensorId forward) const {

@@ -13,11 +13,12 @@
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/op_order.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/rewrite.h"
 #include "popsr/ir/transaction.h"
-#include "popsr/ir/verify.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 namespace {
@@ -163,7 +164,7 @@ std::size_t merge_in(Ir& ir, GraphId graph, std::uint32_t first, const KeyOf& ke
   const std::size_t before = ir.graph(graph).ops.size();
   const Merger merger(ir, graph, first, key_of);
   if (!merger.found()) return 0;
-  ir.replace_schedule(graph, first, merger.schedule());
+  GraphEditor(ir).replace_schedule(graph, first, merger.schedule());
   return before - ir.graph(graph).ops.size();
 }
 

@@ -1,7 +1,7 @@
 // Merges exchanges that do not depend on each other: one op, one instruction and one pass for several
 // tensors.
 //
-// Values, noise and facts stay what they were: a merged op is its parts (ir/rewrite.h), and nothing moves
+// Values, noise and facts stay what they were: a merged op is its parts (schedule.cpp), and nothing moves
 // past an op that it must follow by data, by memory, by streams, by prints or by in_sequence. The transforms
 // of programs compare all facts before and after, value by value; running it again changes nothing.
 #pragma once

@@ -7,6 +7,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/transaction.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 
@@ -19,7 +20,7 @@ bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(i
 void assign_seeds(Ir& ir, SeedRule rule) {
   Transaction transaction(ir);
   for (const OpId id : ids<OpId>(ir.num_ops())) {
-    if (takes_part(ir, id)) ir.set_seeds(id, rule);
+    if (takes_part(ir, id)) GraphEditor(ir).set_seeds(id, rule);
   }
   transaction.commit();
 }
@@ -33,13 +34,13 @@ void assign_popart_seeds(Ir& ir) {
     rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
   }
   Transaction transaction(ir);
-  for (const auto& [id, rule] : rules) ir.set_seeds(id, rule);
+  for (const auto& [id, rule] : rules) GraphEditor(ir).set_seeds(id, rule);
   transaction.commit();
 }
 
 void clear_seeds(Ir& ir) {
   Transaction transaction(ir);
-  for (const OpId id : ids<OpId>(ir.num_ops())) ir.set_seeds(id, std::nullopt);
+  for (const OpId id : ids<OpId>(ir.num_ops())) GraphEditor(ir).set_seeds(id, std::nullopt);
   transaction.commit();
 }
 

@@ -8,7 +8,6 @@
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "popsr/analysis/memory_parts.h"
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 

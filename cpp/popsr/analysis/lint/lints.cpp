@@ -8,7 +8,6 @@
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "popsr/analysis/lint/lints.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/verify.h"
 
 namespace popsr {
 

@@ -8,7 +8,6 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {

@@ -1,6 +1,6 @@
 #include "popsr/analysis/popart/aliases.h"
 
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr {
 

@@ -8,7 +8,6 @@
 #include "popsr/base/error.h"
 #include "popsr/base/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ir/remote_access.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"

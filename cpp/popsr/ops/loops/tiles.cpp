@@ -70,6 +70,7 @@ std::size_t size_of(Compute compute) { return size_of(kComputeDTypes[index(compu
 
 void load_tile(const KernelTable& kernels, DType dtype, Compute compute, void* dst, const std::byte* src,
                std::int64_t n) {
+  if (n == 0) return;  // dst and src may be null
   if (!is_narrow_float(dtype)) {
     const Compute from = compute_of(dtype);
     if (from != compute) return kernels.cast[index(from)][index(compute)](dst, src, n);
@@ -88,6 +89,7 @@ void load_tile(const KernelTable& kernels, DType dtype, Compute compute, void* d
 
 void store_tile(const KernelTable& kernels, Compute compute, DType dtype, std::byte* dst, const void* hi,
                 const float* lo, std::int64_t n, const NoiseKey* key, std::uint64_t first) {
+  if (n == 0) return;
   if (!is_narrow_float(dtype)) {
     const Compute to = compute_of(dtype);
     if (to != compute) return kernels.cast[index(compute)][index(to)](dst, hi, n);

@@ -7,7 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/exchange_kernel.h"
-#include "popsr/ir/remote_access.h"
+#include "popsr/exec/stray_labels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"

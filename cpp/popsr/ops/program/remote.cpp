@@ -3,7 +3,6 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ir/remote_access.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"

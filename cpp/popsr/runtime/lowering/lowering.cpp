@@ -7,12 +7,12 @@
 
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/memory.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/inlined_size.h"
-#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "popsr/effects/memory.h"
+#include "popsr/effects/remote_access.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/product_kernel.h"
-#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/remote_access.h"
 
 namespace popsr {
 namespace {

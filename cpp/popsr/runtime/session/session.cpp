@@ -7,10 +7,10 @@
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/verify.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/verify.h"
 #include "popsr/runtime/check/stray_labels.h"
 #include "popsr/runtime/session/plan_cache.h"
 

@@ -4,18 +4,11 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "popsr/ir/ir.h"
 
 namespace popsr {
-
-/// An element of an integer dtype. 2^63 and above come out negative: out of range either way.
-std::int64_t read_integer(const std::byte* data, DType dtype);
-
-/// The entry that a remote load or store reaches, when the program's text tells: an attribute or a constant.
-std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op);
 
 /// Entries that the op reaches: one when the offset is known, else all of its buffer. Empty for other ops.
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op);

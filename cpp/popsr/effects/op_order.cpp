@@ -4,10 +4,10 @@
 #include <span>
 #include <unordered_map>
 
-#include "popsr/ir/memory.h"
+#include "popsr/effects/memory.h"
+#include "popsr/effects/op_order.h"
+#include "popsr/effects/remote_access.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/remote_access.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {

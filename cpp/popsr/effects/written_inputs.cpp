@@ -1,13 +1,12 @@
-#include "popsr/ir/written_inputs.h"
+#include "popsr/effects/written_inputs.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "popsr/base/deep_stack.h"
+#include "popsr/effects/memory.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 

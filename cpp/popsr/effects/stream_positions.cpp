@@ -1,11 +1,10 @@
-#include "popsr/ir/stream_positions.h"
+#include "popsr/effects/stream_positions.h"
 
 #include <algorithm>
 #include <set>
 
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 

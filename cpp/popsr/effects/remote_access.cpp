@@ -1,12 +1,10 @@
-#include "popsr/ir/remote_access.h"
+#include "popsr/effects/remote_access.h"
 
-#include <cstring>
 #include <set>
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 
 namespace popsr {
 namespace {
@@ -23,25 +21,6 @@ std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
 }
 
 }  // namespace
-
-std::int64_t read_integer(const std::byte* data, DType dtype) {
-  const std::size_t size = size_of(dtype);
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, data, size);  // little endian
-  const std::size_t unused = 64 - 8 * size;
-  const auto top = static_cast<std::int64_t>(bits << unused);
-  return info(dtype).kind == DTypeKind::kInt ? top >> unused : static_cast<std::int64_t>(bits);
-}
-
-std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
-  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (op.def->inputs[i].name != "offset" || op.inputs[i] == kNone) continue;
-    const Tensor& offset = ir.tensor(op.inputs[i]);
-    if (offset.kind == TensorKind::kConstant) return read_integer(offset.data->data(), offset.type.dtype);
-    return std::nullopt;
-  }
-  return op.find(kEntry);
-}
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
   if (!op.parts.empty()) return of_parts(ir, op, remote_entries);

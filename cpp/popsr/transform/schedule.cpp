@@ -1,11 +1,17 @@
-#include "popsr/ir/rewrite.h"
+// GraphEditor::replace_schedule: ops move, and several become one merged op.
+//
+// A merged op is in the schedule instead of its parts. The parts stay what they were (definition, attributes,
+// operands, location, noise index, seeds) and are asked whenever one tensor is looked at; nobody lists them.
+// replace_schedule is the only way there: it refuses a schedule that breaks an order.
 
 #include <algorithm>
 
 #include "popsr/base/error.h"
+#include "popsr/effects/op_order.h"
 #include "popsr/ir/journal.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/transaction.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 namespace {
@@ -42,27 +48,13 @@ void check_schedule(const Ir& ir, GraphId graph, std::uint32_t first,
 
 }  // namespace
 
-std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
-  std::vector<OpId> singles;
-  singles.reserve(ir.graph(graph).ops.size());
-  for (const OpId id : ir.graph(graph).ops) {
-    const std::vector<OpId>& parts = ir.op(id).parts;
-    if (parts.empty()) {
-      singles.push_back(id);
-    } else {
-      singles.insert(singles.end(), parts.begin(), parts.end());
-    }
-  }
-  return singles;
-}
-
-OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
+OpId GraphEditor::merge(GraphId graph, const ScheduleSlot& slot) {
   Op merged;
-  merged.id = OpId(ops_.size());
-  merged.def = &registry_->at(slot.merged);
+  merged.id = OpId(ir_.ops_.size());
+  merged.def = &ir_.registry_->at(slot.merged);
   merged.graph = graph;
   for (const OpId id : slot.ops) {
-    Op& op = edit_op(id);
+    Op& op = ir_.edit_op(id);
     op.part_of = merged.id;
     if (op.parts.empty()) {
       merged.parts.push_back(id);
@@ -74,32 +66,33 @@ OpId Ir::merge(GraphId graph, const ScheduleSlot& slot) {
     }
   }
   for (const OpId id : merged.parts) {
-    Op& part = edit_op(id);
+    Op& part = ir_.edit_op(id);
     part.part_of = merged.id;
     merged.inputs.insert(merged.inputs.end(), part.inputs.begin(), part.inputs.end());
     merged.outputs.insert(merged.outputs.end(), part.outputs.begin(), part.outputs.end());
     merged.after.insert(merged.after.end(), part.after.begin(), part.after.end());
   }
-  merged.location = ops_[merged.parts.front()].location;
-  merged.place = ops_[merged.parts.front()].place;
-  ops_.push_back(std::move(merged));
-  return ops_.back().id;
+  merged.location = ir_.ops_[merged.parts.front()].location;
+  merged.place = ir_.ops_[merged.parts.front()].place;
+  ir_.ops_.push_back(std::move(merged));
+  return ir_.ops_.back().id;
 }
 
-void Ir::replace_schedule(GraphId graph, std::uint32_t first, const std::vector<ScheduleSlot>& schedule) {
-  check_schedule(*this, graph, first, slots_of(*this, graph, first, schedule));
-  Transaction transaction(*this);
-  journal_->keep_schedule(graph, first);
-  std::vector<OpId>& ops = graphs_[graph].ops;
+void GraphEditor::replace_schedule(GraphId graph, std::uint32_t first,
+                                   const std::vector<ScheduleSlot>& schedule) {
+  check_schedule(ir_, graph, first, slots_of(ir_, graph, first, schedule));
+  Transaction transaction(ir_);
+  ir_.journal_->keep_schedule(graph, first);
+  std::vector<OpId>& ops = ir_.graphs_[graph].ops;
   ops.resize(first);  // in its place: what undoes it must find room
   for (const ScheduleSlot& slot : schedule) {
     const auto position = static_cast<std::uint32_t>(ops.size());
     ops.push_back(slot.ops.size() == 1 ? slot.ops.front() : merge(graph, slot));
-    for (const OpId id : slot.ops) set_position(id, position);
-    set_position(ops.back(), position);
-    for (const OpId part : ops_[ops.back()].parts) set_position(part, position);
+    for (const OpId id : slot.ops) ir_.set_position(id, position);
+    ir_.set_position(ops.back(), position);
+    for (const OpId part : ir_.ops_[ops.back()].parts) ir_.set_position(part, position);
   }
-  changed();
+  ir_.changed();
   transaction.commit();
 }
 

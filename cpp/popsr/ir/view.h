@@ -1,5 +1,5 @@
-// Memory that tensors share. A tensor has memory of its own (it is a root), is another name of its input
-// after a write in place (Tensor::storage), or is a view: its elements are elements of other tensors' memory.
+// Views: tensors whose elements are elements of other tensors' memory. Other tensors have memory of their own
+// (they are roots), or are another name of an op's input after a write in place (Tensor::storage).
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct View {
 /// The view that op `op` makes of its inputs; its outputs exist.
 std::shared_ptr<const View> make_view(const Ir& ir, const Op& op);
 
-/// Are the bytes of the view those of its base?
+/// True if the bytes of the view are the bytes of its base.
 inline bool shares_bytes(const View& view) { return view.parts.size() == 1 && view.parts[0].same_order; }
 
 /// Null for a tensor with memory of its own. Outputs of ops that write a view are that view.
@@ -64,13 +64,5 @@ void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {
 }
 /// The memory of a tensor.
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor);
-/// May some element of `a` be one of `b`?
-bool overlaps(const Ir& ir, TensorId a, TensorId b);
-/// The same of regions on one root.
-bool overlaps(const Region& a, const Region& b);
-/// Is every element of `inner` surely one of `outer`?
-bool contains(const Ir& ir, TensorId outer, TensorId inner);
-/// Tensors of the graph, one a storage, that may hold an element of the tensor's memory; itself first.
-std::vector<TensorId> aliases(const Ir& ir, TensorId tensor);
 
 }  // namespace popsr

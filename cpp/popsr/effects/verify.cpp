@@ -1,4 +1,4 @@
-#include "popsr/ir/verify.h"
+#include "popsr/effects/verify.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,11 +6,10 @@
 #include <unordered_set>
 
 #include "popsr/base/error.h"
+#include "popsr/effects/memory.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/memory.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
-#include "popsr/ir/written_inputs.h"
 
 namespace popsr {
 namespace {

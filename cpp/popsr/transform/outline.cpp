@@ -1,4 +1,4 @@
-// Ir::outline: the ops at the end of a schedule become the body of a loop.
+// GraphEditor::outline: the ops at the end of a schedule become the body of a loop.
 //
 // Ops and tensors move as they are: they keep their numbers, so whoever knows one still does. What the ops
 // take from outside becomes an input of the body, one for each tensor with memory of its own; inputs that
@@ -11,18 +11,18 @@
 #include <unordered_set>
 
 #include "popsr/base/error.h"
+#include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/rewrite.h"
 #include "popsr/ir/transaction.h"
-#include "popsr/ir/written_inputs.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 
-class Ir::Outliner {
+class GraphEditor::Outliner {
  public:
-  Outliner(Ir& ir, GraphId graph, std::uint32_t first, const OutlineArgs& args)
-      : ir_(ir), graph_(graph), first_(first), args_(args) {}
+  Outliner(GraphEditor& editor, GraphId graph, std::uint32_t first, const OutlineArgs& args)
+      : editor_(editor), ir_(editor.ir_), graph_(graph), first_(first), args_(args) {}
 
   Outlined run() {
     find_moved();
@@ -74,6 +74,7 @@ class Ir::Outliner {
   void emit_loop();
   TensorId inside(TensorId outside);
 
+  GraphEditor& editor_;
   Ir& ir_;
   GraphId graph_;
   std::uint32_t first_;
@@ -92,7 +93,7 @@ class Ir::Outliner {
   OpId loop_ = kNone;
 };
 
-void Ir::Outliner::find_moved() {
+void GraphEditor::Outliner::find_moved() {
   POPSR_CHECK(args_.count >= 1 && first_ < from().ops.size());
   for (std::size_t i = first_; i < from().ops.size(); ++i) {
     const Op& op = ir_.ops_[from().ops[i]];
@@ -104,7 +105,7 @@ void Ir::Outliner::find_moved() {
   ops_.insert(singles_.begin(), singles_.end());
 }
 
-void Ir::Outliner::check_outputs() const {
+void GraphEditor::Outliner::check_outputs() const {
   const Graph& graph = ir_.graphs_[graph_];
   if (args_.carries && graph.inputs.size() < graph.outputs.size()) {
     raise<GraphError>(
@@ -122,7 +123,7 @@ void Ir::Outliner::check_outputs() const {
   }
 }
 
-void Ir::Outliner::check_carried(std::size_t output) const {
+void GraphEditor::Outliner::check_carried(std::size_t output) const {
   const Graph& graph = ir_.graphs_[graph_];
   const Tensor& made = ir_.tensors_[graph.outputs[output]];
   const Tensor& carried = ir_.tensors_[graph.inputs[output]];
@@ -138,14 +139,14 @@ void Ir::Outliner::check_carried(std::size_t output) const {
   }
 }
 
-void Ir::Outliner::capture(TensorId root, TensorId alias) {
+void GraphEditor::Outliner::capture(TensorId root, TensorId alias) {
   const auto [it, is_new] = operands_.try_emplace(root, alias);
   if (is_new) roots_.push_back(root);
   if (made_at(alias) > made_at(it->second)) it->second = alias;
 }
 
 /// Follows what the ops take down to memory, through the ops that make views of it.
-void Ir::Outliner::find_captured() {
+void GraphEditor::Outliner::find_captured() {
   std::vector<TensorId> stack;
   if (args_.carries) {
     for (const TensorId t : from().inputs) capture(t, t);
@@ -175,7 +176,7 @@ void Ir::Outliner::find_captured() {
   }
 }
 
-void Ir::Outliner::check_depth() {
+void GraphEditor::Outliner::check_depth() {
   std::uint32_t depth = 0;
   for (const OpId id : singles_) {
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
@@ -185,7 +186,7 @@ void Ir::Outliner::check_depth() {
   popsr::check_depth("repeat", from().name, depth);
 }
 
-void Ir::Outliner::add_inputs() {
+void GraphEditor::Outliner::add_inputs() {
   for (const TensorId root : roots_) {
     const Tensor& outer = ir_.tensors_[root];
     inside_[root] = ir_.add_input(body_, local_name(root), outer.type, outer.meta_shape, outer.by_ref);
@@ -193,14 +194,14 @@ void Ir::Outliner::add_inputs() {
 }
 
 /// The body's tensor for one from outside.
-TensorId Ir::Outliner::inside(TensorId outside) {
+TensorId GraphEditor::Outliner::inside(TensorId outside) {
   const Tensor& storage = ir_.tensors_[ir_.tensors_[outside].storage];
   if (const auto it = inside_.find(storage.id); it != inside_.end()) return it->second;
   POPSR_CHECK(storage.kind == TensorKind::kConstant);
   return inside_[storage.id] = ir_.add_constant(body_, local_name(storage.id), storage.type, storage.data);
 }
 
-void Ir::Outliner::make_views() {
+void GraphEditor::Outliner::make_views() {
   for (const auto& [position, id] : views_) {
     const Op& op = ir_.ops_[id];
     EmitArgs args{.output_names = {local_name(op.outputs[0])},
@@ -217,7 +218,7 @@ void Ir::Outliner::make_views() {
   }
 }
 
-void Ir::Outliner::index_tensors(Graph& graph) {
+void GraphEditor::Outliner::index_tensors(Graph& graph) {
   graph.has_views = false;
   for (std::uint32_t i = 0; i < graph.tensors.size(); ++i) {
     ir_.set_index(graph.tensors[i], i, ir_.storage_index(graph.tensors[i]));
@@ -230,7 +231,7 @@ void Ir::Outliner::index_tensors(Graph& graph) {
   }
 }
 
-void Ir::Outliner::move_tensors() {
+void GraphEditor::Outliner::move_tensors() {
   std::vector<TensorId> stay;
   for (const TensorId id : from().tensors) (is_made(id) ? moved_ : stay).push_back(id);
   for (const TensorId id : moved_) {
@@ -244,7 +245,7 @@ void Ir::Outliner::move_tensors() {
   body().tensors.insert(body().tensors.end(), moved_.begin(), moved_.end());
 }
 
-void Ir::Outliner::move_op(Op& op) {
+void GraphEditor::Outliner::move_op(Op& op) {
   op.graph = body_;
   for (TensorId& input : op.inputs) {
     if (input == kNone || is_made(input)) continue;
@@ -254,7 +255,7 @@ void Ir::Outliner::move_op(Op& op) {
   std::erase_if(op.after, [this](OpId id) { return !is_moved(id); });
 }
 
-void Ir::Outliner::move_ops() {
+void GraphEditor::Outliner::move_ops() {
   const std::vector<OpId> whole(from().ops.begin() + first_, from().ops.end());
   from().ops.resize(first_);
   for (const OpId id : ops_) move_op(ir_.edit_op(id));
@@ -275,7 +276,7 @@ void Ir::Outliner::move_ops() {
 }
 
 /// Views of memory that was outside are now of inputs.
-void Ir::Outliner::move_views() {
+void GraphEditor::Outliner::move_views() {
   const auto is_moved_view = [this](TensorId id) { return is_made(id); };
   std::set<TensorId> roots;
   for (const OpId id : singles_) {
@@ -303,7 +304,7 @@ void Ir::Outliner::move_views() {
 }
 
 /// What the graph knows of its ops, of those that are left.
-void Ir::Outliner::cut_schedule() {
+void GraphEditor::Outliner::cut_schedule() {
   from().num_rounding = from().num_calls = 0;
   for (const TensorId t : outer_) ir_.set_first_use(t, kNone);
   for (const OpId id : single_ops(ir_, graph_)) {
@@ -319,7 +320,7 @@ void Ir::Outliner::cut_schedule() {
   }
 }
 
-void Ir::Outliner::emit_loop() {
+void GraphEditor::Outliner::emit_loop() {
   EmitArgs args{
       .attrs = {{"graph", body_}, {"count", args_.count}}, .location = args_.location, .place = args_.place};
   if (args_.carries) {
@@ -341,11 +342,11 @@ void Ir::Outliner::emit_loop() {
   for (std::uint32_t i = 0; i < of_body.size(); ++i) {
     if (!of_body[i]) continue;
     ir_.tensors_[body().inputs[i]].by_ref = true;
-    ir_.mark_modified(loop_, i);
+    editor_.mark_modified(loop_, i);
   }
 }
 
-Outlined Ir::outline(GraphId graph, std::uint32_t first, const OutlineArgs& args) {
+Outlined GraphEditor::outline(GraphId graph, std::uint32_t first, const OutlineArgs& args) {
   return Outliner(*this, graph, first, args).run();
 }
 

@@ -1,4 +1,4 @@
-// Ir::add_called_input: graphs that gain an input after ops that run them were made.
+// GraphEditor::add_called_input: graphs that gain an input after ops that run them were made.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/transaction.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 namespace {
@@ -38,11 +39,11 @@ std::map<OpId, TensorId> by_site(const Ir& ir, const std::vector<OpId>& sites,
 
 }  // namespace
 
-void Ir::check_site_operand(const Op& op, std::string_view input, const TensorType& type,
-                            const Tensor& tensor) const {
+void GraphEditor::check_site_operand(const Op& op, std::string_view input, const TensorType& type,
+                                     const Tensor& tensor) const {
   if (tensor.graph != op.graph) {
     raise<GraphError>("{}: input '{}' is of another graph, got '{}' of {}, expected {}", op.def->name, input,
-                      tensor.name, in_words(graphs_[tensor.graph]), in_words(graphs_[op.graph]));
+                      tensor.name, in_words(ir_.graphs_[tensor.graph]), in_words(ir_.graphs_[op.graph]));
   }
   if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
     raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",
@@ -56,51 +57,53 @@ void Ir::check_site_operand(const Op& op, std::string_view input, const TensorTy
     raise<ShapeError>("{}: shape of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
                       to_string(tensor.type), tensor.name, to_string(type));
   }
-  if (tensor.producer != kNone && ops_[tensor.producer].position >= op.position) {
+  if (tensor.producer != kNone && ir_.ops_[tensor.producer].position >= op.position) {
     raise<GraphError>("{}: input '{}' is made later, got '{}' at {}, expected a tensor from before {}",
-                      op.def->name, input, tensor.name, locations_.to_string(ops_[tensor.producer].location),
-                      locations_.to_string(op.location));
+                      op.def->name, input, tensor.name,
+                      ir_.locations_.to_string(ir_.ops_[tensor.producer].location),
+                      ir_.locations_.to_string(op.location));
   }
 }
 
-void Ir::insert_operand(OpId id, std::uint32_t index, TensorId tensor, bool modified) {
-  Op& op = edit_op(id);
+void GraphEditor::insert_operand(OpId id, std::uint32_t index, TensorId tensor, bool modified) {
+  Op& op = ir_.edit_op(id);
   op.inputs.insert(op.inputs.begin() + index, tensor);
   for (std::uint32_t& each : op.modified) {
     if (each >= index) ++each;
   }
   if (modified) op.modified.push_back(index);
-  set_first_use(tensor, std::min(tensors_[tensor].first_use, id));
+  ir_.set_first_use(tensor, std::min(ir_.tensors_[tensor].first_use, id));
 }
 
-TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
-                              bool by_ref, const std::vector<SiteOperand>& operands) {
-  check_size("graph_input", type);
-  const std::vector<OpId> sites = sites_of(*this, graph);
-  const std::map<OpId, TensorId> given = by_site(*this, sites, operands);
+TensorId GraphEditor::add_called_input(GraphId graph, std::string_view name, TensorType type,
+                                       Shape meta_shape, bool by_ref,
+                                       const std::vector<SiteOperand>& operands) {
+  ir_.check_size("graph_input", type);
+  const std::vector<OpId> sites = sites_of(ir_, graph);
+  const std::map<OpId, TensorId> given = by_site(ir_, sites, operands);
   for (const OpId id : sites) {
-    const Op& op = ops_[id];
+    const Op& op = ir_.ops_[id];
     const auto it = given.find(id);
     if (it == given.end()) {
       raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
-                        op.def->name, locations_.to_string(op.location), name, graphs_[graph].name);
+                        op.def->name, ir_.locations_.to_string(op.location), name, ir_.graphs_[graph].name);
     }
-    check_site_operand(op, name, type, tensors_[it->second]);
-    if (by_ref) check_writable(op.def->name, name, tensors_[it->second]);
+    check_site_operand(op, name, type, ir_.tensors_[it->second]);
+    if (by_ref) ir_.check_writable(op.def->name, name, ir_.tensors_[it->second]);
   }
 
-  Transaction transaction(*this);
+  Transaction transaction(ir_);
   for (const auto& [id, tensor] : given) {
-    const std::vector<CalledGraph> all = called_graphs(*this, ops_[id]);
+    const std::vector<CalledGraph> all = called_graphs(ir_, ir_.ops_[id]);
     // From the last: the places of the others stay.
     for (const CalledGraph& called : all | std::views::reverse) {
       if (called.graph == graph) insert_operand(id, called.end, tensor, by_ref);
     }
   }
-  const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
-  tensors_[id].meta_shape = std::move(meta_shape);
-  tensors_[id].by_ref = by_ref;
-  graphs_[graph].inputs.push_back(id);
+  const TensorId id = ir_.add_tensor(graph, name, std::move(type), TensorKind::kInput);
+  ir_.tensors_[id].meta_shape = std::move(meta_shape);
+  ir_.tensors_[id].by_ref = by_ref;
+  ir_.graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;
 }

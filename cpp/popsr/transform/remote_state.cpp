@@ -1,21 +1,14 @@
-// Ir: state that is not a plain variable. Entries of remote buffers, and shards.
+// GraphEditor: state of variables in entries of remote buffers and in shards.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/ir.h"
 #include "popsr/ir/transaction.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 namespace {
-
-void check_entries(std::int64_t entries) {
-  if (entries >= 1 && entries < std::int64_t{1} << 31) return;
-  raise<AttributeValueError>(
-      "remote_buffer: Entries must be a non-zero, positive integer, got {}, expected 1 to 2**31 - 1",
-      entries);
-}
 
 /// ReplicaError unless the shards tile the variable's groups.
 void check_shards(const Tensor& variable, std::int64_t shard_over) {
@@ -29,87 +22,72 @@ void check_shards(const Tensor& variable, std::int64_t shard_over) {
 
 }  // namespace
 
-RemoteId Ir::add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape) {
-  check_size("remote_buffer", type);
-  check_entries(entries);
-  Transaction transaction(*this);
-  const auto id = RemoteId(remotes_.size());
-  remotes_.push_back(
-      RemoteBuffer{.id = id, .type = std::move(type), .meta_shape = std::move(meta_shape), .entries = {}});
-  grow_remote_buffer(id, entries);
-  transaction.commit();
-  return id;
-}
-
-void Ir::grow_remote_buffer(RemoteId id, std::int64_t entries) {
-  const auto before = static_cast<std::int64_t>(remotes_[id].entries.size());
-  check_entries(entries);
+void GraphEditor::grow_remote_buffer(RemoteId id, std::int64_t entries) {
+  const auto before = static_cast<std::int64_t>(ir_.remotes_[id].entries.size());
+  Ir::check_entries(entries);
   if (entries < before) {
     raise<AttributeValueError>("remote_buffer: buffer {} cannot shrink, got {} entries, expected {} or more",
                                id.value + 1, entries, before);
   }
-  Transaction transaction(*this);
-  RemoteBuffer& buffer = edit_remote(id);
-  for (std::int64_t e = before; e < entries; ++e) {
-    buffer.entries.push_back(add_tensor(kMainGraph, fmt::format("remote_buffer_{}/{}", id.value + 1, e),
-                                        buffer.type, TensorKind::kRemote));
-  }
+  Transaction transaction(ir_);
+  ir_.append_entries(id, entries - before);
   transaction.commit();
 }
 
-void Ir::set_meta_shape(RemoteId buffer, Shape meta_shape) {
-  Transaction transaction(*this);
-  edit_remote(buffer).meta_shape = std::move(meta_shape);
+void GraphEditor::set_meta_shape(RemoteId buffer, Shape meta_shape) {
+  Transaction transaction(ir_);
+  ir_.edit_remote(buffer).meta_shape = std::move(meta_shape);
   transaction.commit();
 }
 
-void Ir::place_variable(TensorId variable, RemoteId id, std::int64_t entry, std::int64_t shard_over) {
-  const RemoteBuffer& buffer = remotes_[id];
-  const Tensor& tensor = tensors_[variable];
+void GraphEditor::place_variable(TensorId variable, RemoteId id, std::int64_t entry,
+                                 std::int64_t shard_over) {
+  const RemoteBuffer& buffer = ir_.remotes_[id];
+  const Tensor& tensor = ir_.tensors_[variable];
   if (entry < 0 || entry >= static_cast<std::int64_t>(buffer.entries.size())) {
     raise<OutOfRangeError>(
         "remote_variable: no such entry for '{}', got offset {}, expected 0 to {} of buffer {}", tensor.name,
         entry, buffer.entries.size() - 1, id.value + 1);
   }
   const TensorId home = buffer.entries[static_cast<std::size_t>(entry)];
-  if (tensors_[home].resident != kNone) {
+  if (ir_.tensors_[home].resident != kNone) {
     raise<GraphError>(
         "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}'", entry,
-        id.value + 1, tensor.name, tensors_[tensors_[home].resident].name);
+        id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].resident].name);
   }
   settle(variable, home, shard_over);
 }
 
-TensorId Ir::add_shard(TensorId variable, std::int64_t shard_over, std::string_view name) {
-  const Tensor& whole = tensors_[variable];
+TensorId GraphEditor::add_shard(TensorId variable, std::int64_t shard_over, std::string_view name) {
+  const Tensor& whole = ir_.tensors_[variable];
   const std::int64_t elements = num_elements(whole.type.shape);
   check_shards(whole, shard_over);
   const TensorType type{whole.type.dtype, {(elements + shard_over - 1) / shard_over}};
-  Transaction transaction(*this);
-  const TensorId shard = add_tensor(kMainGraph, name, type, TensorKind::kShard);
-  tensors_[shard].meta_shape = whole.type.shape;
+  Transaction transaction(ir_);
+  const TensorId shard = ir_.add_tensor(kMainGraph, name, type, TensorKind::kShard);
+  ir_.tensors_[shard].meta_shape = whole.type.shape;
   settle(variable, shard, shard_over);
   transaction.commit();
   return shard;
 }
 
-void Ir::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
-  const Tensor& tensor = tensors_[variable];
+void GraphEditor::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
+  const Tensor& tensor = ir_.tensors_[variable];
   POPSR_CHECK(tensor.kind == TensorKind::kVariable && tensor.home == kNone);
   check_shards(tensor, shard_over);
   const std::int64_t elements = num_elements(tensor.type.shape);
   const Shape shape = shard_over == 1 ? tensor.type.shape : Shape{(elements + shard_over - 1) / shard_over};
-  const TensorType& room = tensors_[home].type;
+  const TensorType& room = ir_.tensors_[home].type;
   const bool flat = room.shape == Shape{elements};  // a shard over one member is flat too
   if (room.dtype != tensor.type.dtype || (room.shape != shape && !(shard_over == 1 && flat))) {
     raise<ShapeError>("remote_variable: '{}' does not match its buffer, got {}, expected {}", tensor.name,
                       to_string(TensorType{tensor.type.dtype, shape}), to_string(room));
   }
-  Transaction transaction(*this);
-  edit_tensor(variable).home = home;
-  tensors_[variable].shard_over = shard_over;
-  edit_tensor(home).resident = variable;
-  changed();
+  Transaction transaction(ir_);
+  ir_.edit_tensor(variable).home = home;
+  ir_.tensors_[variable].shard_over = shard_over;
+  ir_.edit_tensor(home).resident = variable;
+  ir_.changed();
   transaction.commit();
 }
 
