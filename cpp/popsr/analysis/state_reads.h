@@ -15,7 +15,6 @@
 
 #include "popsr/analysis/memory_parts.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/ir.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/written_inputs.h"
 

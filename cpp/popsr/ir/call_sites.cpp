@@ -44,7 +44,7 @@ void Ir::check_site_operand(const Op& op, std::string_view input, const TensorTy
     raise<GraphError>("{}: input '{}' is of another graph, got '{}' of {}, expected {}", op.def->name, input,
                       tensor.name, in_words(graphs_[tensor.graph]), in_words(graphs_[op.graph]));
   }
-  if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
+  if (tensor.kind == TensorKind::kRemote || tensor.state.home != kNone) {
     raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",
                       op.def->name, input, tensor.name);
   }
@@ -56,21 +56,22 @@ void Ir::check_site_operand(const Op& op, std::string_view input, const TensorTy
     raise<ShapeError>("{}: shape of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
                       to_string(tensor.type), tensor.name, to_string(type));
   }
-  if (tensor.producer != kNone && ops_[tensor.producer].position >= op.position) {
+  if (tensor.uses.producer != kNone && ops_[tensor.uses.producer].schedule.position >= op.schedule.position) {
     raise<GraphError>("{}: input '{}' is made later, got '{}' at {}, expected a tensor from before {}",
-                      op.def->name, input, tensor.name, locations_.to_string(ops_[tensor.producer].location),
-                      locations_.to_string(op.location));
+                      op.def->name, input, tensor.name,
+                      locations_.to_string(ops_[tensor.uses.producer].origin.location),
+                      locations_.to_string(op.origin.location));
   }
 }
 
 void Ir::insert_operand(OpId id, std::uint32_t index, TensorId tensor, bool modified) {
   Op& op = edit_op(id);
   op.inputs.insert(op.inputs.begin() + index, tensor);
-  for (std::uint32_t& each : op.modified) {
+  for (std::uint32_t& each : op.call.modified) {
     if (each >= index) ++each;
   }
-  if (modified) op.modified.push_back(index);
-  set_first_use(tensor, std::min(tensors_[tensor].first_use, id));
+  if (modified) op.call.modified.push_back(index);
+  set_first_use(tensor, std::min(tensors_[tensor].uses.first_use, id));
 }
 
 TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
@@ -83,7 +84,7 @@ TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType t
     const auto it = given.find(id);
     if (it == given.end()) {
       raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
-                        op.def->name, locations_.to_string(op.location), name, graphs_[graph].name);
+                        op.def->name, locations_.to_string(op.origin.location), name, graphs_[graph].name);
     }
     check_site_operand(op, name, type, tensors_[it->second]);
     if (by_ref) check_writable(op.def->name, name, tensors_[it->second]);
@@ -99,7 +100,7 @@ TensorId Ir::add_called_input(GraphId graph, std::string_view name, TensorType t
   }
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
-  tensors_[id].by_ref = by_ref;
+  tensors_[id].memory.by_ref = by_ref;
   graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;

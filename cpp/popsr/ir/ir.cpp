@@ -89,9 +89,9 @@ Op& Ir::extend_op(OpId id) {
 }
 
 void Ir::set_first_use(TensorId tensor, OpId op) {
-  if (tensors_[tensor].first_use == op) return;
+  if (tensors_[tensor].uses.first_use == op) return;
   journal_->keep_first_use(tensor);
-  tensors_[tensor].first_use = op;
+  tensors_[tensor].uses.first_use = op;
 }
 
 void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index) {
@@ -102,9 +102,9 @@ void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_i
 }
 
 void Ir::set_position(OpId op, std::uint32_t position) {
-  if (ops_[op].position == position) return;
+  if (ops_[op].schedule.position == position) return;
   journal_->keep_position(op);
-  ops_[op].position = position;
+  ops_[op].schedule.position = position;
 }
 
 void Ir::set_name(TensorId id, std::string_view name) {
@@ -193,7 +193,7 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
   tensor.name = unique_name(graph, name);
   tensor.type = std::move(type);
   tensor.kind = kind;
-  tensor.storage = id;
+  tensor.memory.storage = id;
   tensor.index = static_cast<std::uint32_t>(owner.tensors.size());
   tensors_.push_back(std::move(tensor));
   storage_indices_.push_back(kind == TensorKind::kRemote ? kNone : tensors_[id].index);
@@ -205,7 +205,7 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
 
 TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape, bool by_ref) {
   check_size("graph_input", type);
-  if (graphs_[graph].called) {
+  if (graphs_[graph].called()) {
     raise<GraphError>(
         "graph_input: the graph is called already, got input '{}' of graph '{}', expected it before", name,
         graphs_[graph].name);
@@ -213,7 +213,7 @@ TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Sh
   Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
-  tensors_[id].by_ref = by_ref;
+  tensors_[id].memory.by_ref = by_ref;
   graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;
@@ -233,7 +233,7 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
 
 void Ir::remove_output(GraphId graph, std::size_t index) {
   Graph& g = graphs_[graph];
-  if (g.called) {
+  if (g.called()) {
     raise<GraphError>(
         "graph_output: an output of a graph that is called, got graph '{}', expected one that is not",
         g.name);
@@ -259,10 +259,8 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
   }
   Transaction transaction(*this);
   const TensorId id = add_tensor(kMainGraph, name, std::move(type), TensorKind::kVariable);
-  tensors_[id].data = std::move(data);
-  tensors_[id].grouping = std::move(grouping);
-  tensors_[id].retrieval = retrieval;
-  tensors_[id].location = location;
+  tensors_[id].state = {
+      .data = std::move(data), .grouping = std::move(grouping), .location = location, .retrieval = retrieval};
   transaction.commit();
   return id;
 }
@@ -272,7 +270,7 @@ TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
   POPSR_CHECK(data->size() == bytes_of(type));
   Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kConstant);
-  tensors_[id].data = std::move(data);
+  tensors_[id].state.data = std::move(data);
   transaction.commit();
   return id;
 }
@@ -300,7 +298,7 @@ void Ir::mark_modified(OpId op, std::uint32_t index) {
   POPSR_CHECK(ops_[op].def->program.control != Control::kNone && index < ops_[op].inputs.size());
   check_writable(ops_[op].def->name, std::to_string(index), tensors_[ops_[op].inputs[index]]);
   Transaction transaction(*this);
-  auto& modified = extend_op(op).modified;
+  auto& modified = extend_op(op).call.modified;
   if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
   changed();
   transaction.commit();
@@ -309,7 +307,7 @@ void Ir::mark_modified(OpId op, std::uint32_t index) {
 TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
   Transaction transaction(*this);
   const TensorId id = add_tensor(ops_[op].graph, name, tensors_[callee_output].type, TensorKind::kActivation);
-  tensors_[id].producer = op;
+  tensors_[id].uses.producer = op;
   tensors_[id].meta_shape = tensors_[callee_output].meta_shape;
   extend_op(op).outputs.push_back(id);
   transaction.commit();
@@ -317,10 +315,10 @@ TensorId Ir::add_call_output(OpId op, TensorId callee_output, std::string_view n
 }
 
 void Ir::set_seeds(OpId op, std::optional<SeedRule> seeds) {
-  if (ops_[op].seeds == seeds) return;
+  if (ops_[op].noise.seeds == seeds) return;
   Transaction transaction(*this);
   journal_->keep_seeds(op);
-  ops_[op].seeds = seeds;
+  ops_[op].noise.seeds = seeds;
   seeds_epoch_ = ++newest_seeds_epoch_;
   transaction.commit();
 }

@@ -110,20 +110,20 @@ class RegionBuilder {
       Box box;
       bool exact;
     };
-    std::vector<Step> steps{{ir_.tensor(tensor).storage, box, true}};
+    std::vector<Step> steps{{ir_.tensor(tensor).memory.storage, box, true}};
     while (!steps.empty()) {
       const Step step = std::move(steps.back());
       steps.pop_back();
       const Tensor& view = ir_.tensor(step.storage);
-      if (!view.view) {
+      if (!view.memory.view) {
         add(step.storage, {{step.box}, step.exact});
         continue;
       }
-      for (std::size_t k = 0; k < view.view->bases.size(); ++k) {
-        const Tensor& base = ir_.tensor(view.view->bases[k]);
-        Boxes parts = pull(view.view->parts[k], step.box, view.type.shape, base.type.shape);
+      for (std::size_t k = 0; k < view.memory.view->bases.size(); ++k) {
+        const Tensor& base = ir_.tensor(view.memory.view->bases[k]);
+        Boxes parts = pull(view.memory.view->parts[k], step.box, view.type.shape, base.type.shape);
         for (Box& part : parts.boxes) {
-          steps.push_back({base.storage, std::move(part), step.exact && parts.exact});
+          steps.push_back({base.memory.storage, std::move(part), step.exact && parts.exact});
         }
       }
     }
@@ -193,7 +193,7 @@ std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
   const Shape& output = ir.tensor(op.outputs[0]).type.shape;
   std::vector<ViewPart> parts = op.def->memory.view(ir, op);
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    const TensorId base = ir.tensor(op.inputs[k]).storage;
+    const TensorId base = ir.tensor(op.inputs[k]).memory.storage;
     if (is_empty(parts[k]) || trace(ir, output, base, parts[k], view)) continue;
     view.bases.push_back(base);
     view.parts.push_back(std::move(parts[k]));
@@ -217,7 +217,7 @@ std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
 
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor) {
   if (const View* const view = view_of(ir, tensor)) return view->regions;
-  const TensorId root = ir.tensor(tensor).storage;
+  const TensorId root = ir.tensor(tensor).memory.storage;
   Box all = whole_box(ir.tensor(root).type.shape);
   if (is_empty(all)) return {};
   return {{.root = root, .part = {{std::move(all)}}, .whole = true}};
@@ -225,7 +225,7 @@ std::vector<Region> regions_of(const Ir& ir, TensorId tensor) {
 
 bool overlaps(const Ir& ir, TensorId a, TensorId b) {
   if (view_of(ir, a) == nullptr && view_of(ir, b) == nullptr)
-    return ir.tensor(a).storage == ir.tensor(b).storage;
+    return ir.tensor(a).memory.storage == ir.tensor(b).memory.storage;
   const std::vector<Region> others = regions_of(ir, b);
   return std::ranges::any_of(regions_of(ir, a), [&others](const Region& region) {
     const auto it = std::ranges::find(others, region.root, &Region::root);
@@ -250,7 +250,7 @@ bool contains(const Ir& ir, TensorId outer, TensorId inner) {
 }
 
 std::vector<TensorId> aliases(const Ir& ir, TensorId tensor) {
-  std::vector<TensorId> result{ir.tensor(tensor).storage};
+  std::vector<TensorId> result{ir.tensor(tensor).memory.storage};
   for (const Region& region : regions_of(ir, tensor)) {
     std::vector<TensorId> others = ir.views(region.root);
     others.push_back(region.root);

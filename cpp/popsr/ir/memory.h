@@ -1,5 +1,6 @@
 // Memory that tensors share. A tensor has memory of its own (it is a root), is another name of its input
-// after a write in place (Tensor::storage), or is a view: its elements are elements of other tensors' memory.
+// after a write in place (TensorMemory::storage), or is a view: its elements are elements of other tensors'
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ inline bool shares_bytes(const View& view) { return view.parts.size() == 1 && vi
 
 /// Null for a tensor with memory of its own. Outputs of ops that write a view are that view.
 inline const View* view_of(const Ir& ir, TensorId tensor) {
-  return ir.tensor(ir.tensor(tensor).storage).view.get();
+  return ir.tensor(ir.tensor(tensor).memory.storage).memory.view.get();
 }
 
 /// Calls visit(root) for the tensors whose memory it is; the storage of a tensor that is no view, even
@@ -59,7 +60,7 @@ inline const View* view_of(const Ir& ir, TensorId tensor) {
 template <class Visit>
 void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {
   const View* const view = view_of(ir, tensor);
-  if (view == nullptr) return visit(ir.tensor(tensor).storage);
+  if (view == nullptr) return visit(ir.tensor(tensor).memory.storage);
   for (const Region& region : view->regions) visit(region.root);
 }
 /// The memory of a tensor.

@@ -15,7 +15,7 @@ namespace {
 std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
                                std::vector<TensorId> (*of)(const Ir&, const Op&)) {
   std::vector<TensorId> all;
-  for (const OpId part : op.parts) {
+  for (const OpId part : op.schedule.parts) {
     const std::vector<TensorId> own = of(ir, ir.op(part));
     all.insert(all.end(), own.begin(), own.end());
   }
@@ -37,14 +37,15 @@ std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.def->inputs[i].name != "offset" || op.inputs[i] == kNone) continue;
     const Tensor& offset = ir.tensor(op.inputs[i]);
-    if (offset.kind == TensorKind::kConstant) return read_integer(offset.data->data(), offset.type.dtype);
+    if (offset.kind == TensorKind::kConstant)
+      return read_integer(offset.state.data->data(), offset.type.dtype);
     return std::nullopt;
   }
   return op.find(kEntry);
 }
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, remote_entries);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, remote_entries);
   if (op.def->program.remote == Remote::kNone) return {};
   const RemoteBuffer& buffer = ir.remote(op.get(kRemoteBuffer));
   const std::optional<std::int64_t> offset = known_offset(ir, op);
@@ -53,7 +54,7 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, all_inputs);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, all_inputs);
   std::vector<TensorId> inputs = op.inputs;
   if (op.def->program.remote == Remote::kNone) return inputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
@@ -63,7 +64,7 @@ std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, all_outputs);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, all_outputs);
   std::vector<TensorId> outputs = op.outputs;
   if (op.def->program.remote != Remote::kStores) return outputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);

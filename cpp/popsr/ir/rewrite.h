@@ -1,7 +1,7 @@
 // Schedules that change after their ops were made: ops move, and several become one merged op.
 //
 // A merged op is in the schedule instead of its parts. The parts stay what they were (definition, attributes,
-// operands, location, noise site, seeds) and are asked whenever one tensor is looked at; nobody lists them.
+// operands, location, noise index, seeds) and are asked whenever one tensor is looked at; nobody lists them.
 // Ir::replace_schedule is the only way there: it refuses a schedule that breaks an order.
 #pragma once
 
