@@ -53,10 +53,10 @@ std::optional<PartitionId> Claims::seeds(PathId path, const Op& op) {
   const auto id = context(path);
   if (!id) return std::nullopt;
   const Context& context = facts_.context(*id);
-  if (op.part_of == kNone) return context.ops[op.position].seeds;
-  const std::vector<OpId>& parts = facts_.ir().op(op.part_of).parts;
+  if (op.schedule.part_of == kNone) return context.ops[op.schedule.position].seeds;
+  const std::vector<OpId>& parts = facts_.ir().op(op.schedule.part_of).schedule.parts;
   return context.parts
-      .at(op.position)[static_cast<std::size_t>(std::ranges::find(parts, op.id) - parts.begin())]
+      .at(op.schedule.position)[static_cast<std::size_t>(std::ranges::find(parts, op.id) - parts.begin())]
       .seeds;
 }
 
@@ -71,12 +71,12 @@ std::optional<PartitionId> Claims::input(const Context& context, std::uint32_t i
 
 std::optional<PartitionId> Claims::last(const Context& context, TensorId tensor) {
   if (facts_.ir().tensor(tensor).kind != TensorKind::kRemote) {
-    return context.last[facts_.ir().tensor(tensor).index];
+    return context.end.memory[facts_.ir().tensor(tensor).index];
   }
   const std::vector<TensorId>& entries = remote_.of(context.graph);
   const auto it = std::ranges::lower_bound(entries, tensor);
   if (it == entries.end() || *it != tensor) return std::nullopt;
-  return context.final_remote[static_cast<std::size_t>(it - entries.begin())];
+  return context.end.remote[static_cast<std::size_t>(it - entries.begin())];
 }
 
 std::optional<PartitionId> Claims::position(const Context& context, StreamId stream) {
@@ -84,7 +84,7 @@ std::optional<PartitionId> Claims::position(const Context& context, StreamId str
   const auto it = std::ranges::lower_bound(streams, stream);
   if (it == streams.end() || *it != stream) return std::nullopt;
   const std::size_t first = remote_.of(context.graph).size();
-  return context.final_remote[first + static_cast<std::size_t>(it - streams.begin())];
+  return context.end.remote[first + static_cast<std::size_t>(it - streams.begin())];
 }
 
 std::optional<PartitionId> Claims::fact(const Place& place) {
@@ -158,8 +158,8 @@ void SoundnessCheck::diverges(PathId path, const Op& op) {
 
 std::span<const std::uint32_t> SoundnessCheck::seeds(PathId path, const Op& op) {
   const auto seeds = claims_.seeds(path, op);
-  const PartitionId rule = *op.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
-  if (failure_.empty() && seeds && *op.seeds != SeedRule::kPartition && *seeds != rule) {
+  const PartitionId rule = *op.noise.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
+  if (failure_.empty() && seeds && *op.noise.seeds != SeedRule::kPartition && *seeds != rule) {
     failure_ = fmt::format("{} {}: the seed partition is {}, the rule is {}", op.def->name, op.id,
                            table_.to_string(*seeds), table_.to_string(rule));
   }
@@ -191,8 +191,8 @@ void ExactCheck::value(const Place& place, std::span<const Term> terms, Mask act
 std::span<const std::uint32_t> ExactCheck::seeds(PathId path, const Op& op) {
   const auto seeds = claims_.seeds(path, op);
   // The outputs of one op have one fact in these programs.
-  const auto fact = claims_.fact({.path = path, .op = op.position});
-  const bool partition = *op.seeds == SeedRule::kPartition && op.part_of == kNone;
+  const auto fact = claims_.fact({.path = path, .op = op.schedule.position});
+  const bool partition = *op.noise.seeds == SeedRule::kPartition && op.schedule.part_of == kNone;
   if (failure_.empty() && partition && seeds != fact) {
     failure_ = fmt::format("{} {}: the seed partition is {}, the fact is {}", op.def->name, op.id,
                            table_.to_string(seeds.value()), table_.to_string(fact.value()));

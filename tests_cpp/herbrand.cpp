@@ -68,14 +68,14 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
   for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
-    // By the name, not by Tensor::storage: that an op works in place is part of what is checked.
-    if (op.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
+    // By the name, not by TensorMemory::storage: that an op works in place is part of what is checked.
+    if (op.schedule.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
   }
   for (const TensorId t : ir.graph(kMainGraph).tensors) {
     const Tensor& tensor = ir.tensor(t);
     const bool is_state = tensor.kind == TensorKind::kVariable || tensor.kind == TensorKind::kShard ||
                           tensor.kind == TensorKind::kRemote;
-    if (is_state && tensor.home == kNone) state_.push_back(t);
+    if (is_state && tensor.state.home == kNone) state_.push_back(t);
   }
   for (const GraphId id : ids<GraphId>(ir.num_graphs())) compile(ir.graph(id));
 }
@@ -93,15 +93,15 @@ void Herbrand::compile(const Graph& graph) {
   }
   for (std::uint32_t position = 0; position < graph.ops.size(); ++position) {
     const Op& op = ir_.op(graph.ops[position]);
-    if (op.parts.empty()) add_step(code, op, position, 0);
+    if (op.schedule.parts.empty()) add_step(code, op, position, 0);
     std::uint32_t output = 0;
-    for (const OpId part : op.parts) {
+    for (const OpId part : op.schedule.parts) {
       add_step(code, ir_.op(part), position, output);
       const Step& step = code.steps.back();
       output +=
           static_cast<std::uint32_t>(step.kind == Kind::kRemoteStore ? step.entries.size() : step.out.size());
     }
-    for (const std::uint32_t i : op.modified) code.rewritten.push_back(cell(op.inputs[i]));
+    for (const std::uint32_t i : op.call.modified) code.rewritten.push_back(cell(op.inputs[i]));
   }
   code.rewritten.insert(code.rewritten.end(), code.inputs.begin(), code.inputs.end());
   std::ranges::sort(code.rewritten);
@@ -126,7 +126,7 @@ void Herbrand::add_bodies(Step& step) {
     if (step.bodies.size() == (conditional ? 2 : 1)) break;
     Body body{.graph = step.op->get(Attr<GraphId>{name}), .first = next, .modified = {}};
     next += static_cast<std::uint32_t>(ir_.graph(body.graph).inputs.size());
-    for (const std::uint32_t i : step.op->modified) {
+    for (const std::uint32_t i : step.op->call.modified) {
       if (i >= body.first && i < next) body.modified.push_back(i - body.first);
     }
     step.bodies.push_back(std::move(body));
@@ -211,7 +211,7 @@ void Herbrand::copy(const Term* from, Term* to, Mask active) {
 void Herbrand::start() {
   for (const TensorId t : state_) {
     const Tensor& home = ir_.tensor(t);
-    const TensorId source = home.kind == TensorKind::kVariable ? t : home.resident;
+    const TensorId source = home.kind == TensorKind::kVariable ? t : home.state.resident;
     for (std::size_t r = 0; r < replicas_; ++r) {
       Term& term = at(0, home.index)[r];
       if (t == otherwise_) {
@@ -223,10 +223,10 @@ void Herbrand::start() {
         continue;
       }
       const Tensor& variable = ir_.tensor(source);
-      const std::vector<std::int64_t>& groups = variable.grouping->assignment();
+      const std::vector<std::int64_t>& groups = variable.state.grouping->assignment();
       const auto before =
           std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
-      term = mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.shard_over));
+      term = mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.state.shard_over));
     }
   }
 }
@@ -355,7 +355,7 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
   if (step.kind == Kind::kNothing) return;
   std::array<Term, 64> fresh;
   each(active, [&](std::size_t r) { fresh[r] = local_term(step, base, r); });
-  if (step.op->seeds) {
+  if (step.op->noise.seeds) {
     const std::span<const std::uint32_t> seeds = observer_->seeds(path, *step.op);
     if (!seeds.empty()) each(active, [&](std::size_t r) { fresh[r] = mix(fresh[r], seeds[r]); });
   }
@@ -465,7 +465,7 @@ void Herbrand::show_results(const Step& step, std::size_t base, PathId path, Mas
     dirty_[base + step.out[k]] |= active;
     observer_->value({path, Role::kOutput, step.position, k}, terms(base, step.out[k]), active);
   }
-  for (const std::uint32_t i : step.op->modified) {
+  for (const std::uint32_t i : step.op->call.modified) {
     const TensorId t = place_[step.op->inputs[i]];
     observer_->value({path, Role::kWritten, step.position, t.value}, terms(base, ir_.tensor(t).index),
                      active);

@@ -34,7 +34,7 @@ struct Program {
 
   OpId emit(std::string_view op, std::vector<TensorId> inputs, Attrs attrs = {}, std::string name = {}) {
     EmitArgs args{.attrs = std::move(attrs),
-                  .location = location,
+                  .origin = {.location = location},
                   .sequence = sequence,
                   .allow_stochastic = allow_stochastic};
     if (!name.empty()) args.output_names.push_back(std::move(name));

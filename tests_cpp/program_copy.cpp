@@ -23,7 +23,7 @@ ProgramCopy::ProgramCopy(const Ir& from, Program& to, Replicas replicas)
   for (const TensorId t : from.graph(kMainGraph).tensors) {
     const Tensor& tensor = from.tensor(t);
     if (tensor.kind != TensorKind::kVariable) continue;
-    tensors_[t] = to_.variable("w", replicas_.grouping(*tensor.grouping), tensor.type);
+    tensors_[t] = to_.variable("w", replicas_.grouping(*tensor.state.grouping), tensor.type);
   }
 }
 
@@ -34,7 +34,7 @@ TensorId ProgramCopy::operand(TensorId t) {
   const Tensor& outer = to_.ir.tensor(tensors_.at(t));
   // Aliases of one allocation are one input.
   for (std::size_t i = 0; i < captured_.size(); ++i) {
-    if (to_.ir.tensor(tensors_.at(captured_[i])).storage == outer.storage) {
+    if (to_.ir.tensor(tensors_.at(captured_[i])).memory.storage == outer.memory.storage) {
       return inner_[t] = to_.ir.graph(to_.at).inputs[i];
     }
   }
@@ -74,7 +74,7 @@ std::vector<TensorId> ProgramCopy::close_graph(std::size_t first, std::size_t en
   }
   std::vector<TensorId> results;
   for (const TensorId t : made) {
-    if (from_.tensor(t).storage != t) continue;
+    if (from_.tensor(t).memory.storage != t) continue;
     to_.ir.add_output(to_.at, inner_.at(t));
     results.push_back(t);
   }
@@ -104,7 +104,7 @@ OpId ProgramCopy::run_as_graph(std::size_t first, std::size_t end, TensorId cond
   for (std::size_t k = 0; k < results.size(); ++k) tensors_[results[k]] = to_.ir.op(run).outputs[k];
   // What was written in place lives where it lived, or with the output that it is an alias of.
   for (const auto& [t, copied] : inner_) {
-    if (!tensors_.contains(t)) tensors_[t] = tensors_.at(from_.tensor(t).storage);
+    if (!tensors_.contains(t)) tensors_[t] = tensors_.at(from_.tensor(t).memory.storage);
   }
   return run;
 }

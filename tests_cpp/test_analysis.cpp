@@ -251,7 +251,7 @@ TEST_CASE("analysis: seeds are the finest partition that breaks no proof") {
     CHECK(seeds(everywhere) == kTop);
     CHECK(seeds(nowhere) == (identical ? kTop : kBottom));
     CHECK(seeds(rows) == (identical ? kTop : "{0,1}{2,3}"));
-    CHECK_FALSE(p.ir.op(wide).seeds.has_value());
+    CHECK_FALSE(p.ir.op(wide).noise.seeds.has_value());
   }
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("stochastic rounding: ops of a region without it keep rounding to near
   const TensorId x = p.load("x", StreamMode::kReplicate, {DType::kBFloat16, {4}});
   const OpId op = p.ir.emit(kMainGraph, "add", {x, x}, {.allow_stochastic = false});
   assign_seeds(p.ir, SeedRule::kPartition);
-  CHECK_FALSE(p.ir.op(op).seeds.has_value());
+  CHECK_FALSE(p.ir.op(op).noise.seeds.has_value());
   CHECK_NOTHROW(verify_seeds(p.ir, true));
 }
 

@@ -26,7 +26,7 @@ std::vector<Labels> labels_of(const Ir& ir, const std::vector<OpId>& ops) {
     const Op& op = ir.op(id);
     const std::vector<ContextId>& contexts = facts.contexts(op.graph);
     REQUIRE(contexts.size() == 1);
-    for (const PartitionId fact : facts.context(contexts[0]).ops[op.position].outputs) {
+    for (const PartitionId fact : facts.context(contexts[0]).ops[op.schedule.position].outputs) {
       const auto labels = ir.partitions().labels(fact);
       result.emplace_back(labels.begin(), labels.end());
     }

@@ -118,7 +118,7 @@ TEST_CASE("autodiff: needed intermediates become outputs of the graph and of all
   CHECK(names_of(p.ir, p.ir.op(first).outputs) == "call_out, h_out");
   CHECK(names_of(p.ir, p.ir.op(second).outputs) == "call_out, h_out");
   CHECK(p.ir.tensor(p.ir.op(second).outputs[1]).graph == g);
-  CHECK(p.ir.tensor(p.ir.op(second).outputs[1]).producer == second);
+  CHECK(p.ir.tensor(p.ir.op(second).outputs[1]).uses.producer == second);
   CHECK(p.ir.epoch() > epoch);
   CHECK_NOTHROW(PartitionAnalysis(p.ir));
 
@@ -162,7 +162,7 @@ TEST_CASE("autodiff: constants are copied, not connected") {
   CHECK(roles_of(p.ir, grad.inputs) == "grad y");
   const TensorId copy = p.ir.find_tensor(grad.graph, "f_subgraph(0)_bwd/two");
   CHECK(p.ir.tensor(copy).kind == TensorKind::kConstant);
-  CHECK(p.ir.tensor(copy).data == p.ir.tensor(two).data);
+  CHECK(p.ir.tensor(copy).state.data == p.ir.tensor(two).state.data);
 }
 
 TEST_CASE("autodiff: gradient ops are at the place of their forward op") {
@@ -172,7 +172,7 @@ TEST_CASE("autodiff: gradient ops are at the place of their forward op") {
   p.location = p.ir.locations().intern("model.py", 5);
   p.ir.add_output(f, p("add", {p("tanh", {x}), p("exp", {x})}));
   const GradGraph grad = differentiate(p, f);
-  for (const OpId op : p.ir.graph(grad.graph).ops) CHECK(p.ir.op(op).location == p.location);
+  for (const OpId op : p.ir.graph(grad.graph).ops) CHECK(p.ir.op(op).origin.location == p.location);
 }
 
 TEST_CASE("autodiff: tensors inside the graph can be required") {

@@ -23,7 +23,8 @@ std::string exact(const Program& p, OpId op, int runs = 1) {
   PairCollector collector;
   for (std::uint64_t session = 0; session < 30; ++session) herbrand.session(session, runs, collector);
   for (const ValuePairs& value : collector.take()) {
-    if (value.place.path != 0 || value.place.op != p.ir.op(op).position || value.place.index != 0) continue;
+    if (value.place.path != 0 || value.place.op != p.ir.op(op).schedule.position || value.place.index != 0)
+      continue;
     return p.ir.partitions().to_string(exact_partition(p.ir.partitions(), value).value());
   }
   return "never run";

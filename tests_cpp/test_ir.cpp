@@ -71,9 +71,9 @@ TEST_CASE("ir: ops that round and calls are numbered apart") {
   Program p(1);
   const TensorId narrow = p.input("n", {DType::kBFloat16, {4}});
   const TensorId wide = p.input("w");
-  CHECK(p.ir.op(p.emit("add", {narrow, narrow})).site == 0);
+  CHECK(p.ir.op(p.emit("add", {narrow, narrow})).noise.index == 0);
   CHECK_FALSE(rounds(p.ir, p.ir.op(p.emit("add", {wide, wide}))));
-  CHECK(p.ir.op(p.emit("mul", {narrow, narrow})).site == 1);
+  CHECK(p.ir.op(p.emit("mul", {narrow, narrow})).noise.index == 1);
   CHECK(rounds(p.ir, p.ir.op(p.emit("mul", {narrow, narrow}))));
 }
 

@@ -34,7 +34,7 @@ Names schedule(const Ir& ir, GraphId graph = kMainGraph) {
   for (const OpId id : ir.graph(graph).ops) {
     const Op& op = ir.op(id);
     names.emplace_back(op.def->name);
-    if (!op.parts.empty()) names.back() += fmt::format(" {}", op.parts.size());
+    if (!op.schedule.parts.empty()) names.back() += fmt::format(" {}", op.schedule.parts.size());
   }
   return names;
 }
@@ -127,10 +127,11 @@ TEST_CASE("merge: explicit order is kept") {
   CHECK(schedule(p.ir) ==
         Names{"multi_exchange 2", "multi_replicated_all_reduce 2", "tanh", "replicated_all_reduce"});
   const Graph& graph = p.ir.graph(kMainGraph);
-  for (std::uint32_t at = 0; at < graph.ops.size(); ++at) CHECK(p.ir.op(graph.ops[at]).position == at);
+  for (std::uint32_t at = 0; at < graph.ops.size(); ++at)
+    CHECK(p.ir.op(graph.ops[at]).schedule.position == at);
   // The record goes on: what is emitted next follows the last op.
   p("tanh", {x}, "next");
-  CHECK(p.ir.op(graph.ops[4]).after == std::vector<OpId>{graph.ops[3]});
+  CHECK(p.ir.op(graph.ops[4]).schedule.after == std::vector<OpId>{graph.ops[3]});
 }
 
 TEST_CASE("merge: in-place reductions keep what they write") {
@@ -150,7 +151,7 @@ TEST_CASE("merge: in-place reductions keep what they write") {
         Expect{{"v", "{0,1,2,3}"}, {"w", "{0,2}{1,3}"}, {"ru", "{0,1,2,3}"}});
 }
 
-TEST_CASE("merge: parts keep location, name and site; the print shows them") {
+TEST_CASE("merge: parts keep location, name and noise index; the print shows them") {
   Program p(4);
   const TensorType narrow{DType::kBFloat16, {4}};
   const TensorId x = p.load("x", StreamMode::kReplicate, narrow),
@@ -161,11 +162,11 @@ TEST_CASE("merge: parts keep location, name and site; the print shows them") {
   const TensorId b = p("replicated_all_reduce", {y}, "b");
   merge_collectives(p.ir);
   const Op& merged = p.ir.op(p.ir.graph(kMainGraph).ops.back());
-  const Op& part = p.ir.op(merged.parts.at(1));
-  CHECK(p.ir.locations().to_string(merged.location) == "model.py:7");
-  CHECK(p.ir.locations().to_string(p.ir.op(p.ir.tensor(b).producer).location) == "model.py:9");
-  CHECK(part.site == 1);
-  CHECK(part.part_of == merged.id);
+  const Op& part = p.ir.op(merged.schedule.parts.at(1));
+  CHECK(p.ir.locations().to_string(merged.origin.location) == "model.py:7");
+  CHECK(p.ir.locations().to_string(p.ir.op(p.ir.tensor(b).uses.producer).origin.location) == "model.py:9");
+  CHECK(part.noise.index == 1);
+  CHECK(part.schedule.part_of == merged.id);
   CHECK(print_graph(p.ir, kMainGraph).find("    | %b bf16[4] = replicated_all_reduce(%y)  # model.py:9") !=
         std::string::npos);
 }
@@ -202,7 +203,7 @@ TEST_CASE("merge: each part rounds with its own seeds") {
   verify_seeds(p.ir, true);
   const PartitionAnalysis facts(p.ir);
   const auto seeds = [&](TensorId t) {
-    return p.ir.partitions().to_string(facts.seeds(p.ir.tensor(t).producer));
+    return p.ir.partitions().to_string(facts.seeds(p.ir.tensor(t).uses.producer));
   };
   CHECK(seeds(a) == "{0,1}{2,3}");
   CHECK(seeds(b) == "{0,1,2,3}");
@@ -224,7 +225,7 @@ TEST_CASE("merge: streams and remote entries keep their order") {
   // "old" joins the first load; both stores wait for their values.
   CHECK(schedule(p.ir) == Names{"multi_exchange 2", "multi_exchange 2", "multi_exchange 2", "remote_store"});
   const Op& stores = p.ir.op(p.ir.graph(kMainGraph).ops[1]);
-  CHECK(stores.parts.size() == 2);
+  CHECK(stores.schedule.parts.size() == 2);
   CHECK(all_outputs(p.ir, stores).size() >= 1);
 }
 
@@ -259,8 +260,8 @@ TEST_CASE("merge: later ops join what is merged") {
   const TensorId c = p("replicated_all_reduce", {x}, "c");
   CHECK(merge_collectives(p.ir) == 1);
   CHECK(schedule(p.ir) == Names{"host_load", "multi_replicated_all_reduce 3"});
-  CHECK(p.ir.op(before).parts.empty());
-  CHECK(p.ir.op(p.ir.tensor(c).producer).part_of == p.ir.graph(kMainGraph).ops.back());
+  CHECK(p.ir.op(before).schedule.parts.empty());
+  CHECK(p.ir.op(p.ir.tensor(c).uses.producer).schedule.part_of == p.ir.graph(kMainGraph).ops.back());
   CHECK(single_ops(p.ir, kMainGraph).size() == 4);
 }
 

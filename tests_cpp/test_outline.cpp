@@ -37,7 +37,7 @@ Names kinds(const Ir& ir, GraphId graph = kMainGraph) {
 Viewed viewed_of(const Ir& ir, TensorId root) {
   Viewed viewed = Viewed::kNo;
   for (const TensorId view : ir.views(root)) {
-    for (const Region& region : ir.tensor(view).view->regions) {
+    for (const Region& region : ir.tensor(view).memory.view->regions) {
       if (region.root == root) viewed = std::max(viewed, region.whole ? Viewed::kWhole : Viewed::kPartly);
     }
   }
@@ -50,18 +50,18 @@ void check_tensors(const Ir& ir, const Graph& graph) {
     const Tensor& tensor = ir.tensor(graph.tensors[i]);
     CHECK(tensor.graph == graph.id);
     CHECK(tensor.index == i);
-    CHECK(tensor.viewed == viewed_of(ir, tensor.id));
+    CHECK(tensor.memory.viewed == viewed_of(ir, tensor.id));
     for (const TensorId view : ir.views(tensor.id)) CHECK(ir.tensor(view).graph == graph.id);
-    CHECK(ir.tensor(tensor.storage).graph == graph.id);
+    CHECK(ir.tensor(tensor.memory.storage).graph == graph.id);
     if (tensor.kind == TensorKind::kRemote) continue;
-    CHECK(ir.storage_index(tensor.id) == ir.tensor(tensor.storage).index);
+    CHECK(ir.storage_index(tensor.id) == ir.tensor(tensor.memory.storage).index);
     CHECK(ir.find_tensor(graph.id, tensor.name) == tensor.id);
     CHECK(tensor.name.starts_with(graph.name));
-    if (tensor.producer != kNone) CHECK(ir.op(tensor.producer).graph == graph.id);
-    if (!tensor.view) continue;
+    if (tensor.uses.producer != kNone) CHECK(ir.op(tensor.uses.producer).graph == graph.id);
+    if (!tensor.memory.view) continue;
     CHECK(graph.has_views);
-    for (const TensorId base : tensor.view->bases) CHECK(ir.tensor(base).graph == graph.id);
-    for (const Region& region : tensor.view->regions) {
+    for (const TensorId base : tensor.memory.view->bases) CHECK(ir.tensor(base).graph == graph.id);
+    for (const Region& region : tensor.memory.view->regions) {
       CHECK(ir.tensor(region.root).graph == graph.id);
       CHECK(std::ranges::count(ir.views(region.root), tensor.id) == 1);
     }
@@ -73,29 +73,29 @@ void check_ops(const Ir& ir, const Graph& graph, std::map<TensorId, OpId>& first
   for (const OpId id : single_ops(ir, graph.id)) {
     const Op& op = ir.op(id);
     CHECK(op.graph == graph.id);
-    CHECK(graph.ops.at(op.position) == (op.part_of == kNone ? id : op.part_of));
+    CHECK(graph.ops.at(op.schedule.position) == (op.schedule.part_of == kNone ? id : op.schedule.part_of));
     for (const TensorId input : op.inputs) {
       if (input == kNone) continue;
       CHECK(ir.tensor(input).graph == graph.id);
       first_uses[input] = std::min(first_uses.try_emplace(input, id).first->second, id);
-      const OpId producer = ir.tensor(input).producer;
-      if (producer != kNone) CHECK(ir.op(producer).position < op.position);
+      const OpId producer = ir.tensor(input).uses.producer;
+      if (producer != kNone) CHECK(ir.op(producer).schedule.position < op.schedule.position);
     }
-    for (const OpId before : op.after) {
+    for (const OpId before : op.schedule.after) {
       CHECK(ir.op(before).graph == graph.id);
-      CHECK(ir.op(before).position < op.position);
+      CHECK(ir.op(before).schedule.position < op.schedule.position);
     }
     for (const CalledGraph& called : called_graphs(ir, op)) {
-      CHECK(ir.graph(called.graph).called);
-      CHECK(ir.graph(called.graph).first_call <= id);
-      CHECK(graph.depth > ir.graph(called.graph).depth);
+      CHECK(ir.graph(called.graph).called());
+      CHECK(ir.graph(called.graph).calls.first <= id);
+      CHECK(graph.calls.depth > ir.graph(called.graph).calls.depth);
     }
     if (op.def->program.control != Control::kNone) {
-      CHECK(calls.insert(op.site).second);
-      CHECK(op.site < graph.num_calls);
+      CHECK(calls.insert(op.call.index).second);
+      CHECK(op.call.index < graph.next.call);
     } else if (op.def->numerics.random || rounds(ir, op)) {
-      CHECK(roundings.insert(op.site).second);
-      CHECK(op.site < graph.num_rounding);
+      CHECK(roundings.insert(op.noise.index).second);
+      CHECK(op.noise.index < graph.next.noise);
     }
   }
 }
@@ -109,7 +109,7 @@ void check_consistent(const Ir& ir) {
   }
   for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
     const auto it = first_uses.find(t);
-    CHECK(ir.tensor(t).first_use == (it == first_uses.end() ? kNone : it->second));
+    CHECK(ir.tensor(t).uses.first_use == (it == first_uses.end() ? kNone : it->second));
   }
 }
 
@@ -157,11 +157,11 @@ TEST_CASE("outline: what is taken from outside becomes an input, once for each m
   CHECK(kinds(p.ir, made.body) == Names{"slice_", "relu", "add_", "add"});
   const Op& loop = p.ir.op(made.op);
   CHECK(loop.inputs == std::vector<TensorId>{grown, v});  // w by its last name
-  CHECK(loop.modified == std::vector<std::uint32_t>{0});
+  CHECK(loop.call.modified == std::vector<std::uint32_t>{0});
   const Graph& body = p.ir.graph(made.body);
   CHECK(body.inputs.size() == 2);
-  CHECK(p.ir.tensor(body.inputs[0]).by_ref);
-  CHECK_FALSE(p.ir.tensor(body.inputs[1]).by_ref);
+  CHECK(p.ir.tensor(body.inputs[0]).memory.by_ref);
+  CHECK_FALSE(p.ir.tensor(body.inputs[1]).memory.by_ref);
   CHECK(p.ir.tensor(sum).graph == made.body);
   CHECK(std::ranges::count(made.moved, sum) == 1);
 }
@@ -174,11 +174,11 @@ TEST_CASE("outline: views move with what they are views of, and are seen from th
   const TensorId made = p("relu", {p.load("x")}, "made");
   p("slice_", {made}, "of_made", half);
   const TensorId inside = p("slice_", {w}, "of_outer", half);
-  CHECK(p.ir.tensor(w).viewed == Viewed::kPartly);
+  CHECK(p.ir.tensor(w).memory.viewed == Viewed::kPartly);
   const Outlined outlined = GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "body"});
   check_consistent(p.ir);
   CHECK(p.ir.views(w) == std::vector<TensorId>{early});
-  CHECK(p.ir.tensor(w).viewed == Viewed::kWhole);
+  CHECK(p.ir.tensor(w).memory.viewed == Viewed::kWhole);
   CHECK(p.ir.views(p.ir.graph(outlined.body).inputs[0]) == std::vector<TensorId>{inside});
   CHECK(p.ir.views(made).size() == 1);
 }
@@ -191,7 +191,7 @@ TEST_CASE("outline: the loop follows who wrote what it reads through a view") {
   p("relu", {written});
   const Outlined made = GraphEditor(p.ir).outline(kMainGraph, 2, {.count = 2, .stem = "body"});
   CHECK(p.ir.op(made.op).inputs == std::vector<TensorId>{w});
-  CHECK(p.ir.op(made.op).after == std::vector<OpId>{p.ir.tensor(written).producer});
+  CHECK(p.ir.op(made.op).schedule.after == std::vector<OpId>{p.ir.tensor(written).uses.producer});
   CHECK(kinds(p.ir, made.body) == Names{"slice_", "relu"});
   check_consistent(p.ir);
   verify(p.ir);
@@ -209,7 +209,7 @@ TEST_CASE("outline: merged ops move with their parts") {
   CHECK(kinds(p.ir, made.body) == Names{"host_load", "multi_replicated_all_reduce"});
   const Op& merged = p.ir.op(p.ir.graph(made.body).ops[1]);
   CHECK(merged.inputs == std::vector<TensorId>{p.ir.graph(made.body).inputs[0], y});
-  for (const OpId part : merged.parts) CHECK(p.ir.op(part).graph == made.body);
+  for (const OpId part : merged.schedule.parts) CHECK(p.ir.op(part).graph == made.body);
 }
 
 TEST_CASE("outline: explicit order passes to the loop") {
@@ -220,10 +220,10 @@ TEST_CASE("outline: explicit order passes to the loop") {
   const OpId inside = p.emit("add_", {w, w}), last = p.emit("add_", {w, w});
   const Outlined made = GraphEditor(p.ir).outline(kMainGraph, 1, {.count = 2, .stem = "body"});
   const OpId after = p.emit("add_", {w, w});
-  CHECK(p.ir.op(inside).after.empty());
-  CHECK(p.ir.op(last).after == std::vector<OpId>{inside});
-  CHECK(p.ir.op(made.op).after == std::vector<OpId>{before});
-  CHECK(p.ir.op(after).after == std::vector<OpId>{made.op});
+  CHECK(p.ir.op(inside).schedule.after.empty());
+  CHECK(p.ir.op(last).schedule.after == std::vector<OpId>{inside});
+  CHECK(p.ir.op(made.op).schedule.after == std::vector<OpId>{before});
+  CHECK(p.ir.op(after).schedule.after == std::vector<OpId>{made.op});
   verify(p.ir);
 }
 
@@ -316,7 +316,7 @@ TEST_CASE("add_called_input: each op that runs the graph gains an operand in its
     const TensorId more = s.add(s.all(s.w), by_ref);
     check_consistent(s.p.ir);
     CHECK(s.p.ir.graph(s.graph).inputs == std::vector<TensorId>{s.inner, more});
-    CHECK(s.p.ir.tensor(more).by_ref == by_ref);
+    CHECK(s.p.ir.tensor(more).memory.by_ref == by_ref);
     const TensorId x = s.x, w = s.w, c = s.condition;
     const auto inputs = [&](OpId op) { return s.p.ir.op(op).inputs; };
     CHECK(inputs(s.call) == std::vector<TensorId>{x, w});
@@ -325,7 +325,7 @@ TEST_CASE("add_called_input: each op that runs the graph gains an operand in its
     CHECK(inputs(s.then_only) == std::vector<TensorId>{c, x, w, x});
     CHECK(inputs(s.else_only) == std::vector<TensorId>{c, x, x, w});
     const auto modified = [&](OpId op) {
-      const auto& list = s.p.ir.op(op).modified;
+      const auto& list = s.p.ir.op(op).call.modified;
       return std::set<std::uint32_t>(list.begin(), list.end());
     };
     using Set = std::set<std::uint32_t>;
@@ -356,7 +356,7 @@ TEST_CASE("add_called_input: what does not fit is refused and nothing is added")
       {"is modified but constant", [](Sites& s) { s.add(s.all(s.k), true); }},
       {"does not run the graph",
        [](Sites& s) {
-         s.add({{s.p.ir.tensor(s.x).producer, s.w}});
+         s.add({{s.p.ir.tensor(s.x).uses.producer, s.w}});
        }},
   };
   for (const Row& row : rows) {

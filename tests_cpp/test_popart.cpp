@@ -302,7 +302,7 @@ TEST_CASE("popart: graphs that the reference stops at are errors") {
   CHECK(error_of<GraphError>([&] { assign_popart_seeds(p.ir); }) ==
         "analyze: mode 'popart' never looks at graph 'f_subgraph(0)', got no value of 'f_subgraph(0)/y', "
         "expected a graph with inputs that is called");
-  CHECK_FALSE(p.ir.op(p.ir.tensor(y).producer).seeds.has_value());
+  CHECK_FALSE(p.ir.op(p.ir.tensor(y).uses.producer).noise.seeds.has_value());
   p.ir.add_output(f, c);
   CHECK(PopartAnalysis(p.ir).is_equal(c));
   p.ir.add_output(f, y);
@@ -324,7 +324,7 @@ TEST_CASE("popart: facts of another version of the program are refused") {
 
 // --- seeds
 
-SeedRule rule_of(const Program& p, OpId op) { return p.ir.op(op).seeds.value(); }
+SeedRule rule_of(const Program& p, OpId op) { return p.ir.op(op).noise.seeds.value(); }
 
 TEST_CASE("popart seeds: identical where all outputs are equal, and facts follow the seeds") {
   Program p(4);
@@ -340,7 +340,7 @@ TEST_CASE("popart seeds: identical where all outputs are equal, and facts follow
   CHECK(rule_of(p, same) == SeedRule::kIdentical);
   CHECK(rule_of(p, differs) == SeedRule::kDiffering);
   CHECK(rule_of(p, split) == SeedRule::kDiffering);
-  CHECK_FALSE(p.ir.op(wide).seeds.has_value());
+  CHECK_FALSE(p.ir.op(wide).noise.seeds.has_value());
   CHECK_NOTHROW(verify_seeds(p.ir, true));
   const PartitionAnalysis facts(p.ir);
   PartitionTable& table = p.ir.partitions();

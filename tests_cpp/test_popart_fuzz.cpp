@@ -76,7 +76,7 @@ class Generator {
       case 4: {
         const TensorId target = writable();
         TensorId source = any();
-        while (p_.ir.tensor(source).storage == p_.ir.tensor(target).storage) source = any();
+        while (p_.ir.tensor(source).memory.storage == p_.ir.tensor(target).memory.storage) source = any();
         return keep(p_(binary[3 + below(3)], {target, source}));
       }
       case 5:
@@ -119,7 +119,8 @@ void add_program(PopartScore& score, const Program& p) {
   for (const OpId id : graph.ops) {
     const Op& op = p.ir.op(id);
     for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-      score.add(p.ir.partitions(), popart.is_output_equal(id, k), ours.main().ops[op.position].outputs[k]);
+      score.add(p.ir.partitions(), popart.is_output_equal(id, k),
+                ours.main().ops[op.schedule.position].outputs[k]);
     }
   }
   for (const TensorId t : graph.tensors) {

@@ -296,9 +296,9 @@ TEST_CASE("views: writing a view in place gives that view again") {
   const TensorId v = p.variable("v");
   const TensorId half = p("slice_", {v}, "half", {{"stop", Ints{2}}});
   const TensorId written = p("relu_", {half}, "written");
-  CHECK(p.ir.tensor(written).storage == half);
+  CHECK(p.ir.tensor(written).memory.storage == half);
   CHECK(view_of(p.ir, written) == view_of(p.ir, half));
-  CHECK(p.ir.tensor(v).viewed == Viewed::kPartly);
+  CHECK(p.ir.tensor(v).memory.viewed == Viewed::kPartly);
   const TensorId inner = p("slice_", {written}, "inner", {{"stop", Ints{1}}});
   CHECK(view_of(p.ir, inner)->bases == std::vector{v});
   CHECK(aliases(p.ir, v) == std::vector{v, half, inner});
@@ -311,7 +311,7 @@ TEST_CASE("views: empty ones hold nothing") {
   CHECK(regions_of(p.ir, none).empty());
   CHECK_FALSE(overlaps(p.ir, v, none));
   CHECK(contains(p.ir, v, none));
-  CHECK(p.ir.tensor(v).viewed == Viewed::kNo);
+  CHECK(p.ir.tensor(v).memory.viewed == Viewed::kNo);
 }
 
 }  // namespace

@@ -260,7 +260,7 @@ class BitJudge {
       }
       for (std::size_t v = 0; v < variables_.size(); ++v) {
         const Tensor& variable = ir_.tensor(variables_[v]);
-        if (variable.shard_over > 1) continue;  // the claim is of the part that each replica holds
+        if (variable.state.shard_over > 1) continue;  // the claim is of the part that each replica holds
         check_rows(run, variable.name, variable.type, facts.partition(variables_[v]), outcome.variables[v]);
       }
     }

@@ -12,7 +12,7 @@ namespace popsr::test {
 // --- ops that write
 
 void RandomOps::wrote(TensorId t) {
-  frame().written.insert(ir().tensor(t).storage);
+  frame().written.insert(ir().tensor(t).memory.storage);
   for_each_root(ir(), t, [this](TensorId root) { frame().written.insert(root); });
 }
 

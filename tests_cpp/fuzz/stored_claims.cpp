@@ -9,7 +9,9 @@ namespace {
 bool is_store(const Op& op) { return op.def->name == "host_store"; }
 
 /// The op, or its parts where it is merged.
-std::vector<OpId> parts_of(const Op& op) { return op.parts.empty() ? std::vector<OpId>{op.id} : op.parts; }
+std::vector<OpId> parts_of(const Op& op) {
+  return op.schedule.parts.empty() ? std::vector<OpId>{op.id} : op.schedule.parts;
+}
 
 }  // namespace
 
@@ -46,7 +48,7 @@ void StoredClaims::store(const Context& context, const Op& op) {
   auto& claims = claims_[op.get(Attr<StreamId>{"d2h_stream"})];
   if (!claims) return;
   const TensorId storage = flow_.storage_of(op.inputs[0]);
-  const std::int32_t time = flow_.time_before(context.graph, op.inputs[0], op.position);
+  const std::int32_t time = flow_.time_before(context.graph, op.inputs[0], op.schedule.position);
   claims->push_back(flow_.fact(context, storage, time));
 }
 

@@ -42,7 +42,8 @@ TEST_CASE("explain fuzz: every difference of a random program has a cause, whate
     Explainer explainer(facts);
     const std::vector<TensorId>& tensors = p.ir.graph(kMainGraph).tensors;
     for (const TensorId tensor : tensors) {
-      if (p.ir.tensor(tensor).kind == TensorKind::kConstant || p.ir.tensor(tensor).home != kNone) continue;
+      if (p.ir.tensor(tensor).kind == TensorKind::kConstant || p.ir.tensor(tensor).state.home != kNone)
+        continue;
       INFO("program ", number, ", ", p.ir.tensor(tensor).name);
       const auto r = static_cast<Replica>(random() % static_cast<std::uint64_t>(replicas));
       const auto s = static_cast<Replica>((r + 1 + random() % static_cast<std::uint64_t>(replicas - 1)) %

@@ -32,8 +32,8 @@ struct Rule {
       const Tensor& tensor = p.ir.tensor(t);
       const std::string& name = tensor.name;
       if (!text.empty()) text += ' ';
-      text += tensor.producer == kNone ? std::string_view(name).substr(name.find('/') + 1)
-                                       : p.ir.op(tensor.producer).def->name;
+      text += tensor.uses.producer == kNone ? std::string_view(name).substr(name.find('/') + 1)
+                                            : p.ir.op(tensor.uses.producer).def->name;
     }
     return text;
   }

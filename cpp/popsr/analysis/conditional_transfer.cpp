@@ -26,17 +26,17 @@ ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph
     const auto [it, fresh] = changes.tensors.emplace(storage, last);
     if (!fresh) it->second = table_.meet(it->second, last);
   };
-  for (const std::uint32_t i : op.modified) {
+  for (const std::uint32_t i : op.call.modified) {
     if (i < branch.first || i >= branch.end || !analysis_.written_.by_call(op, i)) continue;
-    write(ir_.tensor(op.inputs[i]).storage, callee.final_inputs[i - branch.first]);
+    write(ir_.tensor(op.inputs[i]).memory.storage, callee.end.inputs[i - branch.first]);
   }
   const std::vector<TensorId>& entries = analysis_.remote_.of(branch.graph);
   for (const TensorId entry : analysis_.remote_.stored(branch.graph)) {
-    write(entry, callee.final_remote[sorted_index(entries, entry)]);
+    write(entry, callee.end.remote[sorted_index(entries, entry)]);
   }
   const std::vector<StreamId>& streams = analysis_.streams_.of(branch.graph);
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    changes.positions.emplace(streams[i], callee.final_remote[entries.size() + i]);
+    changes.positions.emplace(streams[i], callee.end.remote[entries.size() + i]);
   }
   return changes;
 }
@@ -73,7 +73,7 @@ OpFacts ContextSolver::transfer_conditional(const Op& op, const std::vector<Part
   const Context& other = analysis_.context(facts.otherwise);
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     // Facts of a branch are finer than the condition.
-    facts.outputs.push_back(table_.meet(taken.outputs[k], other.outputs[k]));
+    facts.outputs.push_back(table_.meet(taken.end.outputs[k], other.end.outputs[k]));
   }
   const Changes then_changes = changes_of(op, branches[0], taken);
   const Changes else_changes = changes_of(op, branches[1], other);

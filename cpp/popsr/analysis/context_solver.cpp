@@ -68,10 +68,10 @@ std::vector<PartitionId> ContextSolver::remote_facts(GraphId graph) {
 
 void ContextSolver::set_remote_facts(const Context& callee) {
   const std::vector<TensorId>& entries = analysis_.remote_.of(callee.graph);
-  for (std::size_t i = 0; i < entries.size(); ++i) remote_fact(entries[i]) = callee.final_remote[i];
+  for (std::size_t i = 0; i < entries.size(); ++i) remote_fact(entries[i]) = callee.end.remote[i];
   const std::vector<StreamId>& streams = analysis_.streams_.of(callee.graph);
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    position(streams[i]) = callee.final_remote[entries.size() + i];
+    position(streams[i]) = callee.end.remote[entries.size() + i];
   }
 }
 
@@ -86,7 +86,7 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
   const auto add = [&](const std::vector<TensorId>& inputs) {
     for (const TensorId input : inputs) facts.push_back(input == kNone ? table_.top() : read(input));
   };
-  if (op.def->program.remote == Remote::kNone && op.parts.empty()) {
+  if (op.def->program.remote == Remote::kNone && op.schedule.parts.empty()) {
     add(op.inputs);
   } else {
     add(all_inputs(ir_, op));
@@ -101,12 +101,12 @@ Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
   context_.ops.reserve(graph.ops.size());
   for (const OpId id : graph.ops) step(ir_.op(id));
-  for (const TensorId output : graph.outputs) context_.outputs.push_back(read(output));
+  for (const TensorId output : graph.outputs) context_.end.outputs.push_back(read(output));
   for (const TensorId entry : analysis_.entry_tensors(graph.id)) {
-    context_.final_inputs.push_back(read(entry));
+    context_.end.inputs.push_back(read(entry));
   }
-  context_.last = std::move(memory_).all();
-  context_.final_remote = std::move(remote_);
+  context_.end.memory = std::move(memory_).all();
+  context_.end.remote = std::move(remote_);
   return std::move(context_);
 }
 
@@ -120,7 +120,7 @@ void ContextSolver::step(const Op& op) {
     outputs_ = {read(op.outputs[0])};
     return context_.ops.add(outputs_, std::nullopt);
   }
-  if (!op.parts.empty()) {
+  if (!op.schedule.parts.empty()) {
     const std::vector<PartitionId> outputs = transfer_parts(op);
     write(all_outputs(ir_, op), outputs);
     return context_.ops.add(outputs, std::nullopt);
@@ -159,11 +159,11 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
     const PartitionId output = op.def->has_rule() ? op.def->replicas.partition(rule, k) : table_.bottom();
     outputs_.push_back(table_.meet(output, context_.exec));
   }
-  if (!op.seeds) return std::nullopt;
+  if (!op.noise.seeds) return std::nullopt;
   // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree
   // inside it.
-  PartitionId seeds = *op.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
-  if (*op.seeds == SeedRule::kPartition) {
+  PartitionId seeds = *op.noise.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
+  if (*op.noise.seeds == SeedRule::kPartition) {
     for (std::size_t k = 0; k < outputs; ++k) {
       if (rounds(ir_, op, k)) seeds = table_.join(seeds, outputs_[k]);
     }
@@ -173,7 +173,7 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
     const PartitionId deterministic = outputs_[k];
     PartitionId& output = outputs_[k];
     output = table_.meet(output, seeds);
-    POPSR_CHECK(*op.seeds != SeedRule::kPartition || output == deterministic);
+    POPSR_CHECK(*op.noise.seeds != SeedRule::kPartition || output == deterministic);
   }
   return seeds;
 }
@@ -181,8 +181,8 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
 /// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
 std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
   std::vector<PartitionId> outputs;
-  std::vector<OpFacts>& parts = context_.parts[op.position];
-  for (const OpId id : op.parts) {
+  std::vector<OpFacts>& parts = context_.parts[op.schedule.position];
+  for (const OpId id : op.schedule.parts) {
     const std::optional<PartitionId> seeds = transfer_local(ir_.op(id));
     parts.push_back({.outputs = outputs_, .seeds = seeds.value_or(table_.top())});
     outputs.insert(outputs.end(), outputs_.begin(), outputs_.end());
@@ -192,9 +192,9 @@ std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
 
 void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs,
                                    OpFacts& facts) {
-  for (const std::uint32_t i : op.modified) {
+  for (const std::uint32_t i : op.call.modified) {
     if (!analysis_.written_.by_call(op, i)) continue;
-    const TensorId storage = ir_.tensor(op.inputs[i]).storage;
+    const TensorId storage = ir_.tensor(op.inputs[i]).memory.storage;
     const auto it = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
     if (it == facts.written.end()) {
       facts.written.emplace_back(storage, final_inputs[i]);
@@ -209,9 +209,9 @@ OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId
   OpFacts facts;
   const auto graph = op.get(kGraph);
   facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.narrowing);
-  facts.outputs = analysis_.context(facts.callee).outputs;
+  facts.outputs = analysis_.context(facts.callee).end.outputs;
   set_remote_facts(analysis_.context(facts.callee));
-  write_modified(op, analysis_.context(facts.callee).final_inputs, facts);
+  write_modified(op, analysis_.context(facts.callee).end.inputs, facts);
   return facts;
 }
 
@@ -234,17 +234,17 @@ OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in
       changed |= met != value;
       value = met;
     };
-    for (std::size_t i = 0; i < carried; ++i) fall(in[i], body.outputs[i]);
-    for (const std::uint32_t i : op.modified) {
-      if (i >= carried) fall(in[i], body.final_inputs[i]);
+    for (std::size_t i = 0; i < carried; ++i) fall(in[i], body.end.outputs[i]);
+    for (const std::uint32_t i : op.call.modified) {
+      if (i >= carried) fall(in[i], body.end.inputs[i]);
     }
-    for (std::size_t i = 0; i < remote.size(); ++i) fall(remote[i], body.final_remote[i]);
+    for (std::size_t i = 0; i < remote.size(); ++i) fall(remote[i], body.end.remote[i]);
   }
   const Context& body = analysis_.context(facts.callee);
   set_remote_facts(body);
-  facts.outputs = body.outputs;
-  std::vector<PartitionId> final_inputs = body.final_inputs;
-  for (std::size_t i = 0; i < carried; ++i) final_inputs[i] = body.outputs[i];
+  facts.outputs = body.end.outputs;
+  std::vector<PartitionId> final_inputs = body.end.inputs;
+  for (std::size_t i = 0; i < carried; ++i) final_inputs[i] = body.end.outputs[i];
   write_modified(op, final_inputs, facts);
   return facts;
 }

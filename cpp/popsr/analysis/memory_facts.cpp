@@ -14,8 +14,8 @@ MemoryFacts::MemoryFacts(const Ir& ir, GraphId graph, PartitionId initial)
       whole_(ir.graph(graph).tensors.size(), initial) {}
 
 PartitionId MemoryFacts::read_shared(TensorId tensor) const {
-  const Tensor& storage = ir_->tensor(ir_->tensor(tensor).storage);
-  if (!storage.view && storage.viewed != Viewed::kPartly) return whole_[storage.index];
+  const Tensor& storage = ir_->tensor(ir_->tensor(tensor).memory.storage);
+  if (!storage.memory.view && storage.memory.viewed != Viewed::kPartly) return whole_[storage.index];
   PartitionTable& table = ir_->partitions();
   PartitionId fact = table.top();
   for (const Region& region : regions_of(*ir_, storage.id)) fact = table.meet(fact, read(region));
@@ -35,8 +35,8 @@ PartitionId MemoryFacts::read(const Region& region) const {
 }
 
 void MemoryFacts::write_shared(TensorId tensor, PartitionId fact) {
-  const Tensor& storage = ir_->tensor(ir_->tensor(tensor).storage);
-  if (!storage.view && storage.viewed != Viewed::kPartly) {
+  const Tensor& storage = ir_->tensor(ir_->tensor(tensor).memory.storage);
+  if (!storage.memory.view && storage.memory.viewed != Viewed::kPartly) {
     whole_[storage.index] = fact;
     return;
   }
@@ -115,7 +115,7 @@ std::vector<PartitionId> MemoryFacts::all() && {
   std::vector<PartitionId> facts = whole_;
   for (const TensorId id : ir_->graph(graph_).tensors) {
     const Tensor& tensor = ir_->tensor(id);
-    if (tensor.storage == id && (tensor.view || tensor.viewed == Viewed::kPartly)) {
+    if (tensor.memory.storage == id && (tensor.memory.view || tensor.memory.viewed == Viewed::kPartly)) {
       facts[tensor.index] = read_shared(id);
     }
   }

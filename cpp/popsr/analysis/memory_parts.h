@@ -18,7 +18,9 @@ using PartId = Id<PartTag>;
 inline constexpr PartId kAllOfIt{};
 
 /// Is the tensor's memory seen by views?
-inline bool is_viewed(const Ir& ir, TensorId storage) { return ir.tensor(storage).viewed != Viewed::kNo; }
+inline bool is_viewed(const Ir& ir, TensorId storage) {
+  return ir.tensor(storage).memory.viewed != Viewed::kNo;
+}
 
 class MemoryParts {
  public:

@@ -20,7 +20,7 @@ std::vector<TensorId> state_of(const Ir& ir) {
   std::vector<TensorId> state;
   for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const Tensor& tensor = ir.tensor(id);
-    const bool variable = tensor.kind == TensorKind::kVariable && tensor.home == kNone;
+    const bool variable = tensor.kind == TensorKind::kVariable && tensor.state.home == kNone;
     if (variable || tensor.kind == TensorKind::kShard) state.push_back(id);
   }
   return state;
@@ -45,15 +45,15 @@ std::vector<std::uint64_t> shard_keys(const ReplicaGrouping& grouping, std::int6
 PartitionId declared_fact(const Ir& ir, TensorId id) {
   PartitionTable& table = ir.partitions();
   const Tensor& tensor = ir.tensor(id);
-  if (tensor.kind != TensorKind::kVariable && tensor.resident == kNone) return table.top();  // zeros
-  const Tensor& variable = tensor.kind == TensorKind::kVariable ? tensor : ir.tensor(tensor.resident);
-  if (variable.shard_over == 1) return variable.grouping->partition(table);
-  const ReplicaGrouping& grouping = *variable.grouping;
+  if (tensor.kind != TensorKind::kVariable && tensor.state.resident == kNone) return table.top();  // zeros
+  const Tensor& variable = tensor.kind == TensorKind::kVariable ? tensor : ir.tensor(tensor.state.resident);
+  if (variable.state.shard_over == 1) return variable.state.grouping->partition(table);
+  const ReplicaGrouping& grouping = *variable.state.grouping;
   const RuleKey key{.rule = reinterpret_cast<std::uintptr_t>(&shard_keys),
                     .groups = grouping.identity(),
-                    .parameter = variable.shard_over};
+                    .parameter = variable.state.shard_over};
   return table.remember(key, grouping.keep_alive(),
-                        [&] { return table.from_keys(shard_keys(grouping, variable.shard_over)); });
+                        [&] { return table.from_keys(shard_keys(grouping, variable.state.shard_over)); });
 }
 
 namespace {
@@ -98,10 +98,10 @@ PartitionId PartitionAnalysis::start(TensorId id) const {
 }
 
 FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
-  if (op.part_of == kNone) return context.ops[op.position];
-  const std::vector<OpId>& parts = ir.op(op.part_of).parts;
+  if (op.schedule.part_of == kNone) return context.ops[op.schedule.position];
+  const std::vector<OpId>& parts = ir.op(op.schedule.part_of).schedule.parts;
   const auto part = static_cast<std::size_t>(std::ranges::find(parts, op.id) - parts.begin());
-  return context.parts.at(op.position)[part];
+  return context.parts.at(op.schedule.position)[part];
 }
 
 PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
@@ -131,8 +131,8 @@ void PartitionAnalysis::solve_runs() {
     std::vector<PartitionId> hidden = entries_;
     for (const StreamId stream : streams_.of(kMainGraph)) hidden.push_back(rows(stream));  // afresh
     Context context = ContextSolver(*this, kMainGraph, variables_, hidden, kNoNarrowing).run();
-    changed = fall(table, variables_, context.final_inputs);
-    changed |= fall(table, entries_, context.final_remote);
+    changed = fall(table, variables_, context.end.inputs);
+    changed |= fall(table, entries_, context.end.remote);
     if (changed) continue;
     main_ = contexts_.next();
     contexts_.push_back(std::move(context));
@@ -159,8 +159,9 @@ void PartitionAnalysis::check_fresh() const {
 std::string PartitionAnalysis::change() const {
   if (ir_->num_ops() > num_ops_) {
     const Op& op = ir_->op(OpId(num_ops_));
-    return fmt::format("{} at {}, which is newer", op.def->name,
-                       op.location == kUnknownLocation ? "?" : ir_->locations().to_string(op.location));
+    return fmt::format(
+        "{} at {}, which is newer", op.def->name,
+        op.origin.location == kUnknownLocation ? "?" : ir_->locations().to_string(op.origin.location));
   }
   return fmt::format("version {}, expected {}", ir_->epoch(), epoch_);
 }
@@ -228,20 +229,21 @@ std::optional<PartitionId> PartitionAnalysis::remote_after(const FactView& facts
   const Context& callee = contexts_[facts.callee];
   const auto at = find_sorted(remote_.of(callee.graph), entry);
   if (!at) return std::nullopt;
-  return callee.final_remote[*at];
+  return callee.end.remote[*at];
 }
 
 std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, ContextId context_id) const {
   check_fresh();
-  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
+  if (ir_->tensor(id).state.home != kNone) id = ir_->tensor(id).state.home;
   const Tensor& tensor = ir_->tensor(id);
   const Context& context = contexts_[context_id];
   const Graph& graph = ir_->graph(context.graph);
   POPSR_CHECK(tensor.graph == graph.id);
-  const Tensor& storage_of = ir_->tensor(tensor.storage);
-  if (storage_of.view || storage_of.viewed != Viewed::kNo) return shared_values(tensor, context);
+  const Tensor& storage_of = ir_->tensor(tensor.memory.storage);
+  if (storage_of.memory.view || storage_of.memory.viewed != Viewed::kNo)
+    return shared_values(tensor, context);
   std::vector<std::pair<int, PartitionId>> result;
-  if (tensor.producer == kNone) {
+  if (tensor.uses.producer == kNone) {
     const std::vector<TensorId>& entry = entry_tensors(graph.id);
     const auto it = std::ranges::find(entry, id);
     PartitionId initial = context.exec;
@@ -251,10 +253,10 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   }
   for (std::size_t at = 0; at < graph.ops.size(); ++at) {
     const Op& op = ir_->op(graph.ops[at]);
-    if (tensor.producer != kNone && at < ir_->op(tensor.producer).position) continue;
+    if (tensor.uses.producer != kNone && at < ir_->op(tensor.uses.producer).schedule.position) continue;
     const std::vector<TensorId> outputs = all_outputs(*ir_, op);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
-      if (ir_->tensor(outputs[k]).storage == tensor.storage) {
+      if (ir_->tensor(outputs[k]).memory.storage == tensor.memory.storage) {
         result.emplace_back(static_cast<int>(at), context.ops[at].outputs[k]);
       }
     }
@@ -262,7 +264,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
       result.emplace_back(static_cast<int>(at), *inside);
     }
     for (const auto& [storage, fact] : context.ops[at].written) {
-      if (storage == tensor.storage) result.emplace_back(static_cast<int>(at), fact);
+      if (storage == tensor.memory.storage) result.emplace_back(static_cast<int>(at), fact);
     }
   }
   return result;
@@ -281,12 +283,13 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const 
                                                                           const Context& context) const {
   std::vector<std::pair<int, PartitionId>> result;
   MemoryFacts memory = entry_memory(context);
-  const std::uint32_t made = tensor.producer == kNone ? 0 : ir_->op(tensor.producer).position;
-  if (tensor.producer == kNone) result.emplace_back(-1, memory.read(tensor.id));
+  const std::uint32_t made =
+      tensor.uses.producer == kNone ? 0 : ir_->op(tensor.uses.producer).schedule.position;
+  if (tensor.uses.producer == kNone) result.emplace_back(-1, memory.read(tensor.id));
   const std::vector<OpId>& ops = ir_->graph(context.graph).ops;
   for (std::uint32_t at = 0; at < ops.size(); ++at) {
     const Op& op = ir_->op(ops[at]);
-    bool changed = tensor.producer != kNone && at == made;
+    bool changed = tensor.uses.producer != kNone && at == made;
     const auto write = [&](TensorId written, PartitionId fact) {
       if (ir_->tensor(written).kind == TensorKind::kRemote) return;
       memory.write(written, fact);
@@ -305,15 +308,15 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const 
 
 PartitionId PartitionAnalysis::partition(TensorId id) const {
   check_fresh();
-  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
+  if (ir_->tensor(id).state.home != kNone) id = ir_->tensor(id).state.home;
   const Tensor& tensor = ir_->tensor(id);
   if (tensor.kind == TensorKind::kRemote) {
-    return main().final_remote[sorted_index(remote_.of(kMainGraph), id)];
+    return main().end.remote[sorted_index(remote_.of(kMainGraph), id)];
   }
-  const std::uint32_t storage = ir_->tensor(tensor.storage).index;
+  const std::uint32_t storage = ir_->tensor(tensor.memory.storage).index;
   PartitionId fact = ir_->partitions().top();
   for (const ContextId context : contexts(tensor.graph)) {
-    fact = ir_->partitions().meet(fact, contexts_[context].last[storage]);
+    fact = ir_->partitions().meet(fact, contexts_[context].end.memory[storage]);
   }
   return fact;
 }

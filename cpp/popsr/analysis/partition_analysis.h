@@ -60,23 +60,24 @@ struct Narrowing {
   auto operator<=>(const Narrowing&) const = default;
 };
 
+/// Facts of a context when its graph ends.
+struct ContextEnd {
+  std::vector<PartitionId> outputs;
+  std::vector<PartitionId> inputs;  ///< Of the inputs' allocations; of the variables for the main graph.
+  std::vector<PartitionId> remote;  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph).
+  std::vector<PartitionId> memory;  ///< Of all allocations, by Tensor::index of their storage.
+};
+
 /// A graph analysed for given input facts.
 struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
-  std::vector<PartitionId>
-      remote;             ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it starts.
-  PartitionId exec = {};  ///< Replicas that certainly run the graph together.
-  NarrowingId narrowing = {};  ///< The conditionals that made it so.
-  FactStore ops;               ///< Parallel to Graph::ops; of merged ops what their parts have.
+  std::vector<PartitionId> remote;  ///< As in ContextEnd, when the graph starts.
+  PartitionId exec = {};            ///< Replicas that certainly run the graph together.
+  NarrowingId narrowing = {};       ///< The conditionals that made it so.
+  FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
-  std::vector<PartitionId> outputs;                     ///< Facts of the graph's outputs when it ends.
-  std::vector<PartitionId>
-      final_inputs;  ///< Facts of the inputs' allocations when it ends; variables likewise.
-  std::vector<PartitionId>
-      final_remote;  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph), when it ends.
-  std::vector<PartitionId>
-      last;  ///< Facts of all allocations when it ends, by Tensor::index of their storage.
+  ContextEnd end = {};
 };
 
 /// Replicas that start with the same value of a variable, shard or remote entry: what its grouping declares.

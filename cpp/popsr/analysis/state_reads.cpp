@@ -56,8 +56,8 @@ bool StateReads::reads(TensorId state) const {
 
 bool StateReads::starts_zero(TensorId state) const {
   const Tensor& tensor = ir_.tensor(state);
-  const Tensor& variable = tensor.resident == kNone ? tensor : ir_.tensor(tensor.resident);
-  return variable.data && all_zero(*variable.data);
+  const Tensor& variable = tensor.state.resident == kNone ? tensor : ir_.tensor(tensor.state.resident);
+  return variable.state.data && all_zero(*variable.state.data);
 }
 
 const StateReads::Summary& StateReads::of(GraphId graph, const std::vector<bool>& zeros) {
@@ -163,7 +163,7 @@ void StateReads::visit_graphs(Walk& walk, const Op& op) {
     }
     for (const TensorId entry : summary.entry_reads) read_entry(walk, entry);
     for (const TensorId entry : summary.entry_overwrites) ++entries[entry];
-    for (const std::uint32_t i : op.modified) {
+    for (const std::uint32_t i : op.call.modified) {
       if (i < each.first || i >= each.end || !written_.by_call(op, i)) continue;
       Written& of_tensor = written[op.inputs[i]];
       const bool carried = loop && i < op.outputs.size();
@@ -223,7 +223,7 @@ bool StateReads::is_zero(const Walk& walk, TensorId tensor) const {
   for_each_root(ir_, tensor, [&](TensorId root) {
     const Tensor& memory = ir_.tensor(root);
     const bool constant = memory.kind == TensorKind::kConstant;
-    zeros &= constant ? all_zero(*memory.data) : walk.zeros.contains(root);
+    zeros &= constant ? all_zero(*memory.state.data) : walk.zeros.contains(root);
   });
   return zeros;
 }

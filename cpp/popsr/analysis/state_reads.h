@@ -16,7 +16,6 @@
 #include "popsr/analysis/memory_parts.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/called_graphs.h"
-#include "popsr/ir/ir.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -20,7 +20,7 @@ const Ir& ir_of(Explainer& self) { return self.flow().ir(); }
 
 TensorId home_of(Explainer& self, TensorId id) {
   const Tensor& tensor = ir_of(self).tensor(checked_tensor(ir_of(self), id));
-  return tensor.home == kNone ? id : tensor.home;
+  return tensor.state.home == kNone ? id : tensor.state.home;
 }
 
 Partition to_partition(Explainer& self, PartitionId id) { return {ir_of(self).partition_table(), id}; }
@@ -35,7 +35,8 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
                            in_words(ir_of(self).graph(tensor.graph)));
   }
   // Not by the write that is found: of memory without elements there is none.
-  if (tensor.producer != kNone && end <= std::int64_t{ir_of(self).op(tensor.producer).position}) {
+  if (tensor.uses.producer != kNone &&
+      end <= std::int64_t{ir_of(self).op(tensor.uses.producer).schedule.position}) {
     raise<GraphError>("partition: '{}' has no value yet, got time {}, expected that of its op or later",
                       tensor.name, end - 1);
   }
@@ -51,7 +52,7 @@ std::int32_t time_at_op(Explainer& self, TensorId id, OpId op_id, bool after) {
                       in_words(ir_of(self).graph(op.graph)), tensor.name,
                       in_words(ir_of(self).graph(tensor.graph)));
   }
-  return time_of(self, id, std::int64_t{op.position} + (after ? 1 : 0));
+  return time_of(self, id, std::int64_t{op.schedule.position} + (after ? 1 : 0));
 }
 
 std::int32_t last_time(Explainer& self, TensorId id) {
@@ -131,7 +132,7 @@ ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& 
                                 : ir_of(self).op(checked_op(ir_of(self), calls[i + 1])).graph;
       branch = branch_into(self, op, next);
     }
-    frame = self.flow().enter(frame, op.position, branch);
+    frame = self.flow().enter(frame, op.schedule.position, branch);
   }
   return self.flow().frame(frame).context;
 }

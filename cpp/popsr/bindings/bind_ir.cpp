@@ -106,8 +106,7 @@ py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inp
   const OpId id = ir.emit(checked_graph(ir, graph), op, std::move(tensors),
                           {.attrs = read_attributes(ir, def, attrs),
                            .output_names = std::move(output_names),
-                           .location = location,
-                           .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
+                           .origin = {location, {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute}},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
   return py::make_tuple(
@@ -141,23 +140,23 @@ py::dict describe_op(const Ir& ir, OpId id) {
     attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
   }
   py::object seeds = py::none();
-  if (op.seeds) seeds = py::str(std::string(name_of(*op.seeds)));
+  if (op.noise.seeds) seeds = py::str(std::string(name_of(*op.noise.seeds)));
   using namespace py::literals;
   return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph, "inputs"_a = inputs,
                   "outputs"_a = op.outputs, "attrs"_a = attrs,
-                  "location"_a = ir.locations().to_string(op.location), "ipu"_a = op.place.ipu,
-                  "tile_set"_a = std::string(to_string(op.place.tiles)), "site"_a = op.site,
-                  "rounds"_a = rounds(ir, op), "seeds"_a = seeds, "after"_a = op.after,
-                  "modified"_a = op.modified, "parts"_a = op.parts, "position"_a = op.position);
+                  "location"_a = ir.locations().to_string(op.origin.location), "ipu"_a = op.origin.place.ipu,
+                  "tile_set"_a = std::string(to_string(op.origin.place.tiles)), "rounds"_a = rounds(ir, op),
+                  "seeds"_a = seeds, "after"_a = op.schedule.after, "modified"_a = op.call.modified,
+                  "parts"_a = op.schedule.parts, "position"_a = op.schedule.position);
 }
 
 py::tuple describe_tensor(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   py::object producer = py::none();
-  if (tensor.producer != kNone) producer = py::cast(tensor.producer);
+  if (tensor.uses.producer != kNone) producer = py::cast(tensor.uses.producer);
   return py::make_tuple(tensor.name, tensor.graph, std::string(info(tensor.type.dtype).name),
                         to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
-                        static_cast<int>(tensor.kind), tensor.by_ref, tensor.storage, producer);
+                        static_cast<int>(tensor.kind), tensor.memory.by_ref, tensor.memory.storage, producer);
 }
 
 /// (ipu, tile set), else None.
@@ -181,12 +180,12 @@ py::tuple describe_stream(const Ir& ir, StreamId id) {
 
 py::object data_of(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  if (!tensor.data) return py::none();
+  if (!tensor.state.data) return py::none();
   // Read-only view; the array keeps the bytes alive.
-  auto* owner = new std::shared_ptr<const HostBytes>(tensor.data);
+  auto* owner = new std::shared_ptr<const HostBytes>(tensor.state.data);
   const py::capsule capsule(owner, [](void* p) { delete static_cast<std::shared_ptr<const HostBytes>*>(p); });
-  py::array_t<std::uint8_t> view(static_cast<py::ssize_t>(tensor.data->size()),
-                                 reinterpret_cast<const std::uint8_t*>(tensor.data->data()), capsule);
+  py::array_t<std::uint8_t> view(static_cast<py::ssize_t>(tensor.state.data->size()),
+                                 reinterpret_cast<const std::uint8_t*>(tensor.state.data->data()), capsule);
   view.attr("flags").attr("writeable") = false;
   return view;
 }
@@ -194,8 +193,8 @@ py::object data_of(const Ir& ir, TensorId id) {
 /// (tensor, shard_over) of a variable that lives in a shard or a remote entry, else None.
 py::object describe_home(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  if (tensor.home == kNone) return py::none();
-  return py::make_tuple(tensor.home, tensor.shard_over);
+  if (tensor.state.home == kNone) return py::none();
+  return py::make_tuple(tensor.state.home, tensor.state.shard_over);
 }
 
 RemoteId checked_remote(const Ir& ir, RemoteId id) {
@@ -220,8 +219,9 @@ std::vector<TensorId> tensors_of(const Ir& ir, GraphId graph) {
 /// (grouping, keeps all replicas) of a variable.
 py::tuple variable_of(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  POPSR_CHECK(tensor.grouping.has_value());
-  return py::make_tuple(*tensor.grouping, tensor.retrieval == VariableRetrievalMode::kAllReplicas);
+  POPSR_CHECK(tensor.state.grouping.has_value());
+  return py::make_tuple(*tensor.state.grouping,
+                        tensor.state.retrieval == VariableRetrievalMode::kAllReplicas);
 }
 
 /// Streams that an op of any graph loads or stores.
@@ -256,11 +256,10 @@ py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
   Outlined made = GraphEditor(ir).outline(id, first,
-                                          {.count = count,
-                                           .stem = stem,
-                                           .carries = carries,
-                                           .location = location,
-                                           .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}});
+                             {.count = count,
+                              .stem = stem,
+                              .carries = carries,
+                              .origin = {location, {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
   return py::make_tuple(made.body, made.op, std::move(made.moved));
 }
 
@@ -280,7 +279,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
              self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
            })
       .def("is_called",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called; })
+           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called(); })
       .def("remove_output",
            [](Ir& self, GraphId graph, std::size_t index) {
              GraphEditor(self).remove_output(checked_graph(self, graph), index);
@@ -416,11 +415,11 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("streams_with_ops", &streams_with_ops)
       .def("location_of_variable",
            [](const Ir& self, TensorId tensor) {
-             return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).location);
+             return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).state.location);
            })
       .def("location_of",
            [](const Ir& self, OpId id) {
-             return self.locations().to_string(self.op(checked_op(self, id)).location);
+             return self.locations().to_string(self.op(checked_op(self, id)).origin.location);
            })
       .def("find_tensor",
            [](const Ir& self, GraphId graph, const std::string& name) {

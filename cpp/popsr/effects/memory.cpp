@@ -26,7 +26,7 @@ bool holds(const Region& outer, const Region& inner) {
 
 bool overlaps(const Ir& ir, TensorId a, TensorId b) {
   if (view_of(ir, a) == nullptr && view_of(ir, b) == nullptr)
-    return ir.tensor(a).storage == ir.tensor(b).storage;
+    return ir.tensor(a).memory.storage == ir.tensor(b).memory.storage;
   const std::vector<Region> others = regions_of(ir, b);
   return std::ranges::any_of(regions_of(ir, a), [&others](const Region& region) {
     const auto it = std::ranges::find(others, region.root, &Region::root);
@@ -51,7 +51,7 @@ bool contains(const Ir& ir, TensorId outer, TensorId inner) {
 }
 
 std::vector<TensorId> aliases(const Ir& ir, TensorId tensor) {
-  std::vector<TensorId> result{ir.tensor(tensor).storage};
+  std::vector<TensorId> result{ir.tensor(tensor).memory.storage};
   for (const Region& region : regions_of(ir, tensor)) {
     std::vector<TensorId> others = ir.views(region.root);
     others.push_back(region.root);

@@ -40,7 +40,7 @@ class Collector {
       if (t != kNone) add(t, false, result);
     }
     for (const TensorId t : all_outputs(ir_, op)) add(t, true, result);
-    for (const std::uint32_t i : op.modified) add(op.inputs[i], true, result);
+    for (const std::uint32_t i : op.call.modified) add(op.inputs[i], true, result);
     const std::set<Resource> shared = outside(op);
     result.writes.insert(shared.begin(), shared.end());
     return result;
@@ -50,7 +50,7 @@ class Collector {
   void add(TensorId tensor, bool writes, Accesses& result) const {
     bool in_parts = false;
     for_each_root(ir_, tensor, [&](TensorId root) {
-      if (ir_.tensor(root).viewed == Viewed::kPartly) {
+      if (ir_.tensor(root).memory.viewed == Viewed::kPartly) {
         in_parts = true;
       } else {
         (writes ? result.writes : result.reads).insert(memory(root));
@@ -62,8 +62,8 @@ class Collector {
   /// What the op does to things that belong to no graph.
   std::set<Resource> outside(const Op& op) {
     std::set<Resource> result;
-    for (const OpId part : op.parts) result.merge(outside(ir_.op(part)));
-    bool on_stream = !op.parts.empty();
+    for (const OpId part : op.schedule.parts) result.merge(outside(ir_.op(part)));
+    bool on_stream = !op.schedule.parts.empty();
     for (const Attribute& attr : op.attrs) {
       if (const auto* id = std::get_if<StreamId>(&attr)) {
         result.insert(stream(*id));
@@ -152,13 +152,14 @@ OpOrder::OpOrder(const Ir& ir, GraphId graph, std::uint32_t first) {
     }
     for (const PartUse& use : accesses.parts) parts.add(use, at, data);
     for (const TensorId input : op.inputs) {  // a view is made before it is used
-      if (input == kNone || ir.tensor(input).producer == kNone) continue;
-      const std::uint32_t made = ir.op(ir.tensor(input).producer).position;
-      const bool view = op.def->memory.view || ir.tensor(ir.tensor(input).storage).view;
+      if (input == kNone || ir.tensor(input).uses.producer == kNone) continue;
+      const std::uint32_t made = ir.op(ir.tensor(input).uses.producer).schedule.position;
+      const bool view = op.def->memory.view || ir.tensor(ir.tensor(input).memory.storage).memory.view;
       if (view && made >= first) data.insert(made - first);
     }
-    for (const OpId before : op.after) {
-      if (ir.op(before).position >= first) explicit_order.insert(ir.op(before).position - first);
+    for (const OpId before : op.schedule.after) {
+      if (ir.op(before).schedule.position >= first)
+        explicit_order.insert(ir.op(before).schedule.position - first);
     }
     for (const std::uint32_t before : data) {
       if (before != at) edges_[at].push_back({before, true});

@@ -13,7 +13,7 @@ namespace {
 std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
                                std::vector<TensorId> (*of)(const Ir&, const Op&)) {
   std::vector<TensorId> all;
-  for (const OpId part : op.parts) {
+  for (const OpId part : op.schedule.parts) {
     const std::vector<TensorId> own = of(ir, ir.op(part));
     all.insert(all.end(), own.begin(), own.end());
   }
@@ -23,7 +23,7 @@ std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
 }  // namespace
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, remote_entries);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, remote_entries);
   if (op.def->program.remote == Remote::kNone) return {};
   const RemoteBuffer& buffer = ir.remote(op.get(kRemoteBuffer));
   const std::optional<std::int64_t> offset = known_offset(ir, op);
@@ -32,7 +32,7 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, all_inputs);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, all_inputs);
   std::vector<TensorId> inputs = op.inputs;
   if (op.def->program.remote == Remote::kNone) return inputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);
@@ -42,7 +42,7 @@ std::vector<TensorId> all_inputs(const Ir& ir, const Op& op) {
 }
 
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
-  if (!op.parts.empty()) return of_parts(ir, op, all_outputs);
+  if (!op.schedule.parts.empty()) return of_parts(ir, op, all_outputs);
   std::vector<TensorId> outputs = op.outputs;
   if (op.def->program.remote != Remote::kStores) return outputs;
   const std::vector<TensorId> entries = remote_entries(ir, op);

@@ -41,7 +41,7 @@ class Order {
 
   /// Must `op` run before the later `writer`? Asked of one writer and allocation for ascending ops.
   bool before_writer(OpId op_id, OpId writer_id) {
-    const std::uint32_t op = ir_.op(op_id).position, writer = ir_.op(writer_id).position;
+    const std::uint32_t op = ir_.op(op_id).schedule.position, writer = ir_.op(writer_id).schedule.position;
     if (chain_[op] == chain_[writer]) return true;
     if (writer_ != writer || op < floor_) {
       writer_ = writer;
@@ -63,7 +63,7 @@ class Order {
 
   /// Must `op` run after the earlier `writer`? Asked of one writer and allocation for ascending ops.
   bool after_writer(OpId op_id, OpId writer_id) {
-    const std::uint32_t op = ir_.op(op_id).position, writer = ir_.op(writer_id).position;
+    const std::uint32_t op = ir_.op(op_id).schedule.position, writer = ir_.op(writer_id).schedule.position;
     if (chain_[op] == chain_[writer]) return true;
     if (source_ != writer) {
       source_ = writer;
@@ -83,11 +83,11 @@ class Order {
     const Op& op = ir_.op(graph_.ops[position]);
     std::vector<std::uint32_t> before;
     const auto add = [&](OpId id) {
-      if (ir_.op(id).position != position) before.push_back(ir_.op(id).position);
+      if (ir_.op(id).schedule.position != position) before.push_back(ir_.op(id).schedule.position);
     };
-    for (const OpId id : op.after) add(id);
+    for (const OpId id : op.schedule.after) add(id);
     for (const TensorId input : op.inputs) {
-      if (input != kNone && ir_.tensor(input).producer != kNone) add(ir_.tensor(input).producer);
+      if (input != kNone && ir_.tensor(input).uses.producer != kNone) add(ir_.tensor(input).uses.producer);
     }
     return before;
   }
@@ -109,7 +109,7 @@ struct Use {
 
 bool writes_input(const Op& op, std::size_t index) {
   return op.def->writes(index) ||
-         std::ranges::find(op.modified, static_cast<std::uint32_t>(index)) != op.modified.end();
+         std::ranges::find(op.call.modified, static_cast<std::uint32_t>(index)) != op.call.modified.end();
 }
 
 /// Uses of each root that is modified at all, in schedule order. Making a view is no use.
@@ -132,7 +132,7 @@ std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph&
       for_each_root(ir, op.inputs[i], [&](TensorId root) {
         if (!modified.contains(root)) return;
         std::vector<Use>& of_root = uses[root];
-        const bool apart = ir.tensor(root).viewed == Viewed::kPartly;
+        const bool apart = ir.tensor(root).memory.viewed == Viewed::kPartly;
         if (apart || of_root.empty() || of_root.back().op != id) of_root.push_back({id, op.inputs[i], false});
         if (writes_input(op, i)) of_root.back() = {id, op.inputs[i], true};
       });
@@ -189,7 +189,7 @@ void visit_unordered(const Ir& ir, const Graph& graph, const VisitRoot& visit) {
     const Visit of_root = [&visit, root = root](const Use& writer, const Use& other) {
       visit(root, writer, other);
     };
-    if (ir.tensor(root).viewed == Viewed::kPartly) {
+    if (ir.tensor(root).memory.viewed == Viewed::kPartly) {
       visit_parts(ir, uses, order, of_root);
     } else {
       visit_whole(uses, order, of_root);
@@ -200,7 +200,7 @@ void visit_unordered(const Ir& ir, const Graph& graph, const VisitRoot& visit) {
 /// Memory that a called graph is given twice must not be modified through both inputs.
 void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, WrittenInputs& written) {
   std::map<TensorId, std::vector<std::uint32_t>> modified;  // by root
-  for (const std::uint32_t i : op.modified) {
+  for (const std::uint32_t i : op.call.modified) {
     if (i < called.first || i >= called.end || !written.by_call(op, i)) continue;
     for_each_root(ir, op.inputs[i], [&](TensorId root) {
       for (const std::uint32_t first : modified[root]) {
@@ -209,7 +209,8 @@ void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, Writte
             "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), "
             "got "
             "inputs {} and {}, expected one of them",
-            op.def->name, ir.tensor(op.inputs[i]).name, ir.locations().to_string(op.location), first, i);
+            op.def->name, ir.tensor(op.inputs[i]).name, ir.locations().to_string(op.origin.location), first,
+            i);
       }
       modified[root].push_back(i);
     });
@@ -253,8 +254,9 @@ void verify_order(const Ir& ir) {
           "Inplacing ambiguity detected. {}: '{}' is modified here ({}) and {} by {} ({}) in {}, "
           "expected an order by data or popsr.in_sequence()",
           ir.op(writer.op).def->name, ir.tensor(writer.tensor).name,
-          ir.locations().to_string(ir.op(writer.op).location), other.writes ? "modified" : "read",
-          ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).location), in_words(graph));
+          ir.locations().to_string(ir.op(writer.op).origin.location), other.writes ? "modified" : "read",
+          ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).origin.location),
+          in_words(graph));
     });
   });
 }

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 /// Throws GraphError when an op of a graph that the main graph reaches modifies a tensor through two of its
 /// inputs ("Inplacing ambiguity detected.").

@@ -24,7 +24,7 @@ std::vector<bool> WrittenInputs::find(GraphId id) {
   for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
     for (const Effect& effect : effects_of(op)) write(op.inputs[effect.input]);
-    for (const std::uint32_t i : op.modified) {
+    for (const std::uint32_t i : op.call.modified) {
       if (by_call(op, i)) write(op.inputs[i]);
     }
   }
@@ -34,7 +34,7 @@ std::vector<bool> WrittenInputs::find(GraphId id) {
 }
 
 bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {
-  if (std::ranges::find(op.modified, i) == op.modified.end()) return false;
+  if (std::ranges::find(op.call.modified, i) == op.call.modified.end()) return false;
   // A loop hands the last value of a carried input back.
   if (op.def->program.control == Control::kRepeat && i < op.outputs.size()) return true;
   for (const CalledGraph& called : called_graphs(ir_, op)) {

@@ -5,9 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
+struct Op;
 
 /// The op's inputs first..end-1 are the graph's inputs.
 struct CalledGraph {

@@ -105,14 +105,14 @@ bool calls(const Ir& ir, GraphId from, GraphId target) {
 void check_depth(const Ir& ir, const Op& op) {
   for (const CalledGraph& called : called_graphs(ir, op)) {
     const Graph& callee = ir.graph(called.graph);
-    popsr::check_depth(op.def->name, callee.name, callee.depth);
+    popsr::check_depth(op.def->name, callee.name, callee.calls.depth);
   }
 }
 
 /// The IR knows no recursion: analysis, transforms and runtime walk called graphs to their end.
 void check_not_recursive(const Ir& ir, const Op& op) {
   // Nobody calls the graph that is being written: the common case.
-  if (!ir.graph(op.graph).called) return;
+  if (!ir.graph(op.graph).called()) return;
   for (const CalledGraph& called : called_graphs(ir, op)) {
     if (!calls(ir, called.graph, op.graph)) continue;
     raise<GraphError>("{}: {} calls {} already, got a recursion, expected none", op.def->name,
@@ -138,10 +138,10 @@ void Ir::check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorI
           "{}: input {} is an entry of a remote buffer, got '{}', expected what remote_load gives", def.name,
           expected.name, tensor.name);
     }
-    if (tensor.home != kNone) {
+    if (tensor.state.home != kNone) {
       raise<GraphError>(
           "{}: input {} is for the host only, got '{}', expected {}", def.name, expected.name, tensor.name,
-          tensors_[tensor.home].kind == TensorKind::kShard ? "its shard" : "what remote_load gives");
+          tensors_[tensor.state.home].kind == TensorKind::kShard ? "its shard" : "what remote_load gives");
     }
     if (!expected.dtypes.contains(tensor.type.dtype)) {
       raise<DTypeError>("{}: input {} has the wrong dtype, got {} '{}', expected one of {}{}", def.name,
@@ -192,19 +192,19 @@ std::vector<Attribute> Ir::bind_attributes(const OpDef& def, const std::vector<N
 void Ir::number_site(Op& op) {
   Graph& graph = extend_graph(op.graph);
   if (op.def->program.control != Control::kNone) {
-    op.site = graph.num_calls++;
+    op.call.index = graph.next.call++;
   } else if (op.def->numerics.random || rounds(*this, op)) {
-    op.site = graph.num_rounding++;
+    op.noise.index = graph.next.noise++;
   }
 }
 
 void Ir::add_view(const Op& op) {
   std::shared_ptr<const View> view = make_view(*this, op);
-  edit_tensor(op.outputs[0]).view = view;
+  edit_tensor(op.outputs[0]).memory.view = view;
   extend_graph(op.graph).has_views = true;
   for (const Region& region : view->regions) {
     const Viewed viewed = region.whole ? Viewed::kWhole : Viewed::kPartly;
-    if (viewed > tensors_[region.root].viewed) edit_tensor(region.root).viewed = viewed;
+    if (viewed > tensors_[region.root].memory.viewed) edit_tensor(region.root).memory.viewed = viewed;
     journal_->keep_views_tail(region.root);
     views_[region.root].push_back(op.outputs[0]);
   }
@@ -219,9 +219,8 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   op.graph = graph;
   op.attrs = bind_attributes(def, args.attrs);
   op.inputs = std::move(inputs);
-  op.location = args.location;
-  op.place = args.place;
-  op.allow_stochastic = args.allow_stochastic;
+  op.origin = args.origin;
+  op.noise.allow_stochastic = args.allow_stochastic;
   const std::vector<OutputDef> outputs = def.infer(InferContext{*this, op});
   for (const OutputDef& output : outputs) check_size(name, output.type);
   check_not_recursive(*this, op);
@@ -233,29 +232,28 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     const std::string stem =
         k < args.output_names.size() ? args.output_names[k] : fmt::format("{}_out", name);
     const TensorId id = add_tensor(graph, stem, outputs[k].type, TensorKind::kActivation);
-    tensors_[id].producer = op.id;
+    tensors_[id].uses.producer = op.id;
     tensors_[id].meta_shape = outputs[k].meta_shape;
     op.outputs.push_back(id);
   }
   for (const TensorId input : op.inputs) {
-    if (input != kNone) set_first_use(input, std::min(tensors_[input].first_use, op.id));
+    if (input != kNone) set_first_use(input, std::min(tensors_[input].uses.first_use, op.id));
   }
   for (const Effect& effect : effects_of(op)) {
-    tensors_[op.outputs[effect.output]].storage = tensors_[op.inputs[effect.input]].storage;
+    tensors_[op.outputs[effect.output]].memory.storage = tensors_[op.inputs[effect.input]].memory.storage;
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }
   if (def.memory.view) add_view(op);
   number_site(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
     Graph& callee = extend_graph(called.graph);
-    callee.called = true;
-    callee.first_call = std::min(callee.first_call, op.id);
-    owner.depth = std::max(owner.depth, callee.depth + 1);
+    callee.calls.first = std::min(callee.calls.first, op.id);
+    owner.calls.depth = std::max(owner.calls.depth, callee.calls.depth + 1);
   }
   if (def.program.control != Control::kNone) ops_with_graphs_.push_back(op.id);
   if (args.sequence == SequenceMode::kOrdered && !owner.sequence.since().empty()) journal_->keep_since(graph);
-  op.after = owner.sequence.place(op.id, args.sequence);
-  op.position = static_cast<std::uint32_t>(owner.ops.size());
+  op.schedule.after = owner.sequence.place(op.id, args.sequence);
+  op.schedule.position = static_cast<std::uint32_t>(owner.ops.size());
   owner.ops.push_back(op.id);
   ops_.push_back(std::move(op));
   changed();

@@ -104,11 +104,9 @@ std::vector<GradValue> Grad::call_all(std::string_view op, const std::vector<Gra
   std::vector<TensorId> operands;
   operands.reserve(inputs.size());
   for (const GradValue& input : inputs) operands.push_back(input.tensor());
-  const OpId id = ir_.emit(graph_, op, std::move(operands),
-                           {.attrs = std::move(attrs),
-                            .location = op_.location,
-                            .place = op_.place,
-                            .allow_stochastic = op_.allow_stochastic});
+  const OpId id = ir_.emit(
+      graph_, op, std::move(operands),
+      {.attrs = std::move(attrs), .origin = op_.origin, .allow_stochastic = op_.noise.allow_stochastic});
   std::vector<GradValue> outputs;
   for (const TensorId output : ir_.op(id).outputs) outputs.emplace_back(*this, output);
   return outputs;

@@ -11,6 +11,7 @@
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
+#include "popsr/ir/ir.h"
 
 namespace popsr {
 namespace {
@@ -58,7 +59,7 @@ class InlinedSize {
     Size size;
     for (const OpId op_id : ir_.graph(id).ops) {
       const Op& op = ir_.op(op_id);
-      size.own += std::max<std::size_t>(op.parts.size(), 1);
+      size.own += std::max<std::size_t>(op.schedule.parts.size(), 1);
       for (const CalledGraph& called : called_graphs(ir_, op)) size.called.push_back(called.graph);
     }
     size.inlined = size.own;

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <string_view>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 /// That a session makes a plan for, at some 3 kB each, or autodiff looks through.
 inline constexpr std::size_t kMaxInlinedOps = std::size_t{1} << 22;

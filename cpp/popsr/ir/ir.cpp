@@ -89,9 +89,9 @@ Op& Ir::extend_op(OpId id) {
 }
 
 void Ir::set_first_use(TensorId tensor, OpId op) {
-  if (tensors_[tensor].first_use == op) return;
+  if (tensors_[tensor].uses.first_use == op) return;
   journal_->keep_first_use(tensor);
-  tensors_[tensor].first_use = op;
+  tensors_[tensor].uses.first_use = op;
 }
 
 void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index) {
@@ -102,9 +102,9 @@ void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_i
 }
 
 void Ir::set_position(OpId op, std::uint32_t position) {
-  if (ops_[op].position == position) return;
+  if (ops_[op].schedule.position == position) return;
   journal_->keep_position(op);
-  ops_[op].position = position;
+  ops_[op].schedule.position = position;
 }
 
 void Ir::set_name(TensorId id, std::string_view name) {
@@ -178,7 +178,7 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
   tensor.name = unique_name(graph, name);
   tensor.type = std::move(type);
   tensor.kind = kind;
-  tensor.storage = id;
+  tensor.memory.storage = id;
   tensor.index = static_cast<std::uint32_t>(owner.tensors.size());
   tensors_.push_back(std::move(tensor));
   storage_indices_.push_back(kind == TensorKind::kRemote ? kNone : tensors_[id].index);
@@ -190,7 +190,7 @@ TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, T
 
 TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape, bool by_ref) {
   check_size("graph_input", type);
-  if (graphs_[graph].called) {
+  if (graphs_[graph].called()) {
     raise<GraphError>(
         "graph_input: the graph is called already, got input '{}' of graph '{}', expected it before", name,
         graphs_[graph].name);
@@ -198,7 +198,7 @@ TensorId Ir::add_input(GraphId graph, std::string_view name, TensorType type, Sh
   Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kInput);
   tensors_[id].meta_shape = std::move(meta_shape);
-  tensors_[id].by_ref = by_ref;
+  tensors_[id].memory.by_ref = by_ref;
   graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;
@@ -229,10 +229,8 @@ TensorId Ir::add_variable(std::string_view name, TensorType type, std::shared_pt
   }
   Transaction transaction(*this);
   const TensorId id = add_tensor(kMainGraph, name, std::move(type), TensorKind::kVariable);
-  tensors_[id].data = std::move(data);
-  tensors_[id].grouping = std::move(grouping);
-  tensors_[id].retrieval = retrieval;
-  tensors_[id].location = location;
+  tensors_[id].state = {
+      .data = std::move(data), .grouping = std::move(grouping), .location = location, .retrieval = retrieval};
   transaction.commit();
   return id;
 }
@@ -242,7 +240,7 @@ TensorId Ir::add_constant(GraphId graph, std::string_view name, TensorType type,
   POPSR_CHECK(data->size() == bytes_of(type));
   Transaction transaction(*this);
   const TensorId id = add_tensor(graph, name, std::move(type), TensorKind::kConstant);
-  tensors_[id].data = std::move(data);
+  tensors_[id].state.data = std::move(data);
   transaction.commit();
   return id;
 }
@@ -317,7 +315,7 @@ std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
   std::vector<OpId> singles;
   singles.reserve(ir.graph(graph).ops.size());
   for (const OpId id : ir.graph(graph).ops) {
-    const std::vector<OpId>& parts = ir.op(id).parts;
+    const std::vector<OpId>& parts = ir.op(id).schedule.parts;
     if (parts.empty()) {
       singles.push_back(id);
     } else {

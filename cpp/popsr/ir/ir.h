@@ -11,160 +11,20 @@
 
 #include "popsr/base/stable_vector.h"
 #include "popsr/ir/attribute.h"
-#include "popsr/ir/host_bytes.h"
+#include "popsr/ir/graph.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/location.h"
-#include "popsr/ir/place.h"
+#include "popsr/ir/op.h"
 #include "popsr/ir/sequence.h"
+#include "popsr/ir/stream.h"
+#include "popsr/ir/tensor.h"
 #include "popsr/replica/partition.h"
-#include "popsr/replica/variable_settings.h"
 
 namespace popsr {
 
-struct OpDef;
-struct View;
+class GraphEditor;
 class Journal;
 class Registry;
-
-struct TensorType {
-  DType dtype = DType::kFloat32;
-  Shape shape;
-  bool operator==(const TensorType&) const = default;
-};
-std::string to_string(const TensorType& type);
-/// Bytes of one value.
-inline std::size_t bytes_of(const TensorType& type) {
-  return static_cast<std::size_t>(num_elements(type.shape)) * size_of(type.dtype);
-}
-
-enum class TensorKind : std::uint8_t {
-  kActivation,
-  kInput,
-  kVariable,
-  kConstant,
-  kShard,   ///< State of the main graph: a part of a variable, a different one on each member of its group.
-  kRemote,  ///< State behind the ops that load and store it: an entry of a remote buffer.
-};
-/// Is the memory of a tensor with memory of its own seen by views (ir/memory.h)?
-enum class Viewed : std::uint8_t {
-  kNo,
-  kWhole,   ///< By views of all of it alone.
-  kPartly,  ///< By some views of a part of it: its elements may be written one by one.
-};
-/// The rows that replicas load from a stream: one for each, one for all, one for each that must be equal when
-/// fed.
-enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual };
-
-struct Tensor {
-  TensorId id = kNone;
-  GraphId graph;
-  std::string name;  ///< Full id: "<graph id>/<scopes>/<name>".
-  TensorType type;
-  Shape meta_shape;
-  TensorKind kind = TensorKind::kActivation;
-  OpId producer = kNone;
-  OpId first_use = kNone;   ///< The first op that takes it.
-  std::uint32_t index = 0;  ///< Position in Graph::tensors.
-  TensorId storage =
-      kNone;  ///< The tensor whose allocation holds the value; itself unless an in-place output.
-  std::shared_ptr<const View> view;  ///< Null unless its elements are elements of other tensors.
-  Viewed viewed = Viewed::kNo;
-  bool by_ref = false;                      ///< Graph inputs only.
-  std::shared_ptr<const HostBytes> data;    ///< Variables, [num_groups, *shape], and constants.
-  std::optional<ReplicaGrouping> grouping;  ///< Variables.
-  VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
-  /// Variables whose device value is a kShard or kRemote tensor, which is their home; they are its resident.
-  TensorId home = kNone, resident = kNone;
-  LocationId location = {};     ///< Of variables; op outputs have that of their op.
-  std::int64_t shard_over = 1;  ///< Such variables: so many consecutive members of a group hold a part each.
-};
-
-/// How an op that rounds picks its seeds; set by the stochastic-rounding transform.
-enum class SeedRule : std::uint8_t {
-  kPartition,  ///< Join of the partitions of the op's outputs.
-  kIdentical,  ///< One seed for all replicas.
-  kDiffering,  ///< A seed of its own for each replica.
-};
-
-struct Op {
-  OpId id = kNone;
-  const OpDef* def = nullptr;
-  GraphId graph;
-  std::vector<TensorId> inputs;  ///< kNone where an optional input is absent.
-  std::vector<TensorId> outputs;
-  std::vector<Attribute> attrs;  ///< In the order of def->attrs.
-  LocationId location = {};
-  Place place = {};              ///< Of its operands, unless its definition says otherwise.
-  std::uint32_t site = 0;        ///< Number among the graph's ops that round or draw, or among its calls.
-  bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
-  std::optional<SeedRule> seeds;
-  std::vector<OpId> after;              ///< Explicit order from in_sequence.
-  std::vector<std::uint32_t> modified;  ///< Of ops that run graphs: inputs marked as modified by reference.
-  std::uint32_t position = 0;           ///< In Graph::ops; of a part: that of the merged op.
-  /// A merged op does these ops at once, in any order (transform/schedule.cpp). Its operands are theirs, one
-  /// after another.
-  std::vector<OpId> parts = {};
-  OpId part_of = kNone;  ///< The merged op that this op is a part of: it is in no schedule itself.
-
-  /// The value of a required attribute, or of one with a default that is not "absent"; InternalError when the
-  /// op does not declare it.
-  template <class T>
-  const T& get(const Attr<T>& attr) const {
-    return std::get<T>(attribute(attr.name));
-  }
-  template <class E>
-  E get(const ChoiceAttr<E>& attr) const {
-    return attr.value_of(std::get<std::string>(attribute(attr.name)));
-  }
-  /// The value of an attribute that may be absent.
-  template <class T>
-  std::optional<T> find(const Attr<T>& attr) const {
-    const Attribute& value = attribute(attr.name);
-    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
-    return std::get<T>(value);
-  }
-  template <class E>
-  std::optional<E> find(const ChoiceAttr<E>& attr) const {
-    const Attribute& value = attribute(attr.name);
-    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
-    return attr.value_of(std::get<std::string>(value));
-  }
-
-  /// The attribute of that name; InternalError when the op does not declare it.
-  const Attribute& attribute(std::string_view name) const;
-};
-
-struct Stream {
-  StreamId id = kNone;
-  std::string name;
-  TensorType type;
-  bool to_device = true;
-  StreamMode mode = StreamMode::kReplicate;
-  LocationId location = {};
-};
-
-/// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
-struct RemoteBuffer {
-  RemoteId id = kNone;
-  TensorType type;                ///< Of one entry on one replica.
-  Shape meta_shape;               ///< Entries are shards of tensors of that shape, unless empty.
-  std::vector<TensorId> entries;  ///< kRemote tensors; zeros before anything is stored.
-};
-
-struct Graph {
-  GraphId id;
-  std::string name = {};  ///< "" for the main graph.
-  std::vector<TensorId> inputs = {};
-  std::vector<TensorId> outputs = {};
-  std::vector<TensorId> tensors = {};  ///< All tensors of the graph in creation order.
-  std::vector<OpId> ops = {};          ///< The schedule: creation order, until ops are merged.
-  SequenceState sequence = {};
-  std::uint32_t num_rounding = 0, num_calls = 0;  ///< Counters for Op::site.
-  bool has_views = false;                         ///< Of ops that are there.
-  bool called = false;                            ///< By an op of some graph: its inputs are fixed.
-  OpId first_call = kNone;                        ///< The first op that runs it.
-  std::uint32_t depth = 0;                        ///< Calls inside calls, of the graphs as they were called.
-};
 
 /// How many there are of each, which is the number of the next one; and numbers that go into names.
 struct Counters {
@@ -177,14 +37,10 @@ struct Counters {
 struct EmitArgs {
   std::vector<NamedAttribute> attrs = {};
   std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
-  LocationId location = {};
-  Place place = {};
+  Origin origin = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
 };
-
-/// "main graph", "graph 'name'": for messages.
-std::string in_words(const Graph& graph);
 
 /// Every function that changes the program does all of it or, when it throws, nothing; also when memory runs
 /// out (ir/transaction.h).

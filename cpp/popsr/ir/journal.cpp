@@ -118,18 +118,15 @@ void Journal::keep_graph_tail(GraphId id) {
                            .tensors = size_of_list(graph.tensors),
                            .ops = size_of_list(graph.ops),
                            .sequence = graph.sequence.tail(),
-                           .num_rounding = graph.num_rounding,
-                           .num_calls = graph.num_calls,
-                           .depth = graph.depth,
-                           .first_call = graph.first_call,
-                           .has_views = graph.has_views,
-                           .called = graph.called});
+                           .next = graph.next,
+                           .calls = graph.calls,
+                           .has_views = graph.has_views});
   if (marks_.back().tail_of == kNone) marks_.back().tail_of = id;
 }
 
 void Journal::keep_op_tail(OpId id) {
   if (id.index() >= begun().ops) return;
-  log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].modified)});
+  log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].call.modified)});
 }
 
 void Journal::keep_views_tail(TensorId root) {
@@ -137,7 +134,7 @@ void Journal::keep_views_tail(TensorId root) {
 }
 
 void Journal::keep_first_use(TensorId id) {
-  if (id.index() < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].first_use});
+  if (id.index() < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].uses.first_use});
 }
 
 void Journal::keep_index(TensorId id) {
@@ -155,11 +152,11 @@ void Journal::keep_name(TensorId id) {
 }
 
 void Journal::keep_position(OpId id) {
-  if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].position});
+  if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].schedule.position});
 }
 
 void Journal::keep_seeds(OpId id) {
-  if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].seeds});
+  if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].noise.seeds});
 }
 
 void Journal::keep_since(GraphId id) {
@@ -178,7 +175,7 @@ void Journal::keep_schedule(GraphId id, std::uint32_t first) {
   log_.push_back(Schedule{id, first, {ops.begin() + first, ops.end()}});
 }
 
-void Journal::undo(const FirstUse& entry) noexcept { ir_.tensors_[entry.tensor].first_use = entry.op; }
+void Journal::undo(const FirstUse& entry) noexcept { ir_.tensors_[entry.tensor].uses.first_use = entry.op; }
 
 void Journal::undo(const Index& entry) noexcept {
   ir_.tensors_[entry.tensor].index = entry.index;
@@ -192,9 +189,9 @@ void Journal::undo(Name& entry) noexcept {
   if (entry.node) ir_.tensors_by_name_.insert(std::move(entry.node));
 }
 
-void Journal::undo(const Position& entry) noexcept { ir_.ops_[entry.op].position = entry.position; }
+void Journal::undo(const Position& entry) noexcept { ir_.ops_[entry.op].schedule.position = entry.position; }
 
-void Journal::undo(const Seeds& entry) noexcept { ir_.ops_[entry.op].seeds = entry.seeds; }
+void Journal::undo(const Seeds& entry) noexcept { ir_.ops_[entry.op].noise.seeds = entry.seeds; }
 
 void Journal::undo(const GraphTail& entry) noexcept {
   Graph& graph = ir_.graphs_[entry.graph];
@@ -203,17 +200,14 @@ void Journal::undo(const GraphTail& entry) noexcept {
   shrink(graph.tensors, entry.tensors);
   shrink(graph.ops, entry.ops);
   graph.sequence.restore(entry.sequence);
-  graph.num_rounding = entry.num_rounding;
-  graph.num_calls = entry.num_calls;
-  graph.depth = entry.depth;
-  graph.first_call = entry.first_call;
+  graph.next = entry.next;
+  graph.calls = entry.calls;
   graph.has_views = entry.has_views;
-  graph.called = entry.called;
 }
 
 void Journal::undo(const OpTail& entry) noexcept {
   shrink(ir_.ops_[entry.op].outputs, entry.outputs);
-  shrink(ir_.ops_[entry.op].modified, entry.modified);
+  shrink(ir_.ops_[entry.op].call.modified, entry.modified);
 }
 
 void Journal::undo(const ViewsTail& entry) noexcept {

@@ -76,9 +76,9 @@ class Journal {
     GraphId graph;
     std::uint32_t inputs, outputs, tensors, ops;
     SequenceState::Tail sequence;
-    std::uint32_t num_rounding, num_calls, depth;
-    OpId first_call;
-    bool has_views, called;
+    NextIndices next;
+    GraphCalls calls;
+    bool has_views;
   };
   struct OpTail {
     OpId op;

@@ -19,7 +19,7 @@ class Finder {
   std::optional<Place> of(TensorId id) {
     if (id == kNone) return std::nullopt;
     const Tensor& tensor = ir_.tensor(id);
-    const Op* const producer = tensor.producer == kNone ? nullptr : &ir_.op(tensor.producer);
+    const Op* const producer = tensor.uses.producer == kNone ? nullptr : &ir_.op(tensor.uses.producer);
     const bool at_once = producer && producer->def->program.control == Control::kNone;
     if (!at_once && !asked_.insert(id).second) return std::nullopt;
     if (producer) return of_output(*producer, id);
@@ -37,17 +37,17 @@ class Finder {
       if (index >= outputs.size()) continue;
       if (const auto place = of(outputs[index])) return place;
     }
-    return op.def->program.output_place ? op.def->program.output_place(op, index) : op.place;
+    return op.def->program.output_place ? op.def->program.output_place(op, index) : op.origin.place;
   }
 
   /// What the first call that tells it passes.
   std::optional<Place> of_argument(const Tensor& input) {
     const Graph& graph = ir_.graph(input.graph);
-    if (!graph.called) return std::nullopt;
+    if (!graph.called()) return std::nullopt;
     const auto index =
         static_cast<std::uint32_t>(std::ranges::find(graph.inputs, input.id) - graph.inputs.begin());
     for (const OpId id : ir_.ops_with_graphs()) {
-      if (id < graph.first_call) continue;
+      if (id < graph.calls.first) continue;
       const Op& op = ir_.op(id);
       for (const CalledGraph& called : called_graphs(ir_, op)) {
         if (called.graph != input.graph || called.first + index >= called.end) continue;
@@ -59,11 +59,11 @@ class Finder {
 
   /// Where the first op that tells it expects the tensor.
   std::optional<Place> of_use(const Tensor& tensor) {
-    if (tensor.first_use == kNone) return std::nullopt;
-    if (const auto place = of_use_by(ir_.op(tensor.first_use), tensor.id)) return place;
-    for (std::size_t next = tensor.first_use.index() + 1; next < ir_.num_ops(); ++next) {
+    if (tensor.uses.first_use == kNone) return std::nullopt;
+    if (const auto place = of_use_by(ir_.op(tensor.uses.first_use), tensor.id)) return place;
+    for (std::size_t next = tensor.uses.first_use.index() + 1; next < ir_.num_ops(); ++next) {
       const Op& op = ir_.op(OpId(next));
-      if (op.graph != tensor.graph || !op.parts.empty()) continue;
+      if (op.graph != tensor.graph || !op.schedule.parts.empty()) continue;
       if (const auto place = of_use_by(op, tensor.id)) return place;
     }
     return std::nullopt;
@@ -82,7 +82,7 @@ class Finder {
       if (index < called.first || index >= called.end) continue;
       return of(ir_.graph(called.graph).inputs[index - called.first]);
     }
-    return op.def->program.input_place ? op.def->program.input_place(op, index) : op.place;
+    return op.def->program.input_place ? op.def->program.input_place(op, index) : op.origin.place;
   }
 
   const Ir& ir_;

@@ -54,19 +54,20 @@ std::string op_text(const Ir& ir, OpId id, std::string_view graph) {
     text += fmt::format("{}{}={}", first ? "" : ", ", op.def->attrs[i].name, attr_text(ir, op.attrs[i]));
   }
   text += ")";
-  if (op.place.ipu != 0) text += fmt::format(" on IPU {}", op.place.ipu);
-  if (op.place.tiles == TileSet::kIo) text += " on io tiles";
-  if (op.location != kUnknownLocation) text += "  # " + ir.locations().to_string(op.location);
+  if (op.origin.place.ipu != 0) text += fmt::format(" on IPU {}", op.origin.place.ipu);
+  if (op.origin.place.tiles == TileSet::kIo) text += " on io tiles";
+  if (op.origin.location != kUnknownLocation) text += "  # " + ir.locations().to_string(op.origin.location);
   return text;
 }
 
 std::string state_of(const Graph& graph) {
   const SequenceState::Tail sequence = graph.sequence.tail();
   return fmt::format(
-      "graph {} '{}' inputs {} outputs {} tensors {} ops {} sites {} {} flags {}{} calls {} depth {} "
+      "graph {} '{}' inputs {} outputs {} tensors {} ops {} next noise {} call {} views {} first call {} "
+      "depth {} "
       "sequence {} {}\n",
-      graph.id, graph.name, graph.inputs, graph.outputs, graph.tensors, graph.ops, graph.num_rounding,
-      graph.num_calls, graph.has_views, graph.called, graph.first_call, graph.depth, sequence.last_ordered,
+      graph.id, graph.name, graph.inputs, graph.outputs, graph.tensors, graph.ops, graph.next.noise,
+      graph.next.call, graph.has_views, graph.calls.first, graph.calls.depth, sequence.last_ordered,
       graph.sequence.since());
 }
 
@@ -74,21 +75,23 @@ std::string state_of(const Ir& ir, const Tensor& t) {
   std::string text = fmt::format(
       "tensor {} '{}' graph {} {} {} kind {} by {} use {} at {} storage {} {} viewed {}{} home {} {} over {} "
       "views {}",
-      t.id, t.name, t.graph, to_string(t.type), t.meta_shape, static_cast<int>(t.kind), t.producer,
-      t.first_use, t.index, t.storage, ir.storage_index(t.id), static_cast<int>(t.viewed), t.by_ref, t.home,
-      t.resident, t.shard_over, ir.views(t.id));
-  if (t.data) text += fmt::format(" data {}", fmt::ptr(t.data->data()));
-  if (t.grouping) text += fmt::format(" {} {}", t.grouping->to_string(), static_cast<int>(t.retrieval));
-  if (t.view) text += fmt::format(" view {}", fmt::ptr(t.view.get()));
+      t.id, t.name, t.graph, to_string(t.type), t.meta_shape, static_cast<int>(t.kind), t.uses.producer,
+      t.uses.first_use, t.index, t.memory.storage, ir.storage_index(t.id), static_cast<int>(t.memory.viewed),
+      t.memory.by_ref, t.state.home, t.state.resident, t.state.shard_over, ir.views(t.id));
+  if (t.state.data) text += fmt::format(" data {}", fmt::ptr(t.state.data->data()));
+  if (t.state.grouping)
+    text += fmt::format(" {} {}", t.state.grouping->to_string(), static_cast<int>(t.state.retrieval));
+  if (t.memory.view) text += fmt::format(" view {}", fmt::ptr(t.memory.view.get()));
   return text + "\n";
 }
 
 std::string state_of(const Ir& ir, const Op& op) {
   return fmt::format(
-      "op {} graph {} {} inputs {} outputs {} site {} stochastic {} seeds {} after {} modified {} "
+      "op {} graph {} {} inputs {} outputs {} noise {} call {} stochastic {} seeds {} after {} modified {} "
       "position {} parts {} of {}\n",
-      op.id, op.graph, print_op(ir, op.id), op.inputs, op.outputs, op.site, op.allow_stochastic,
-      op.seeds ? static_cast<int>(*op.seeds) : -1, op.after, op.modified, op.position, op.parts, op.part_of);
+      op.id, op.graph, print_op(ir, op.id), op.inputs, op.outputs, op.noise.index, op.call.index,
+      op.noise.allow_stochastic, op.noise.seeds ? static_cast<int>(*op.noise.seeds) : -1, op.schedule.after,
+      op.call.modified, op.schedule.position, op.schedule.parts, op.schedule.part_of);
 }
 
 }  // namespace
@@ -102,17 +105,19 @@ std::string print_graph(const Ir& ir, GraphId id) {
   for (const TensorId tensor : graph.tensors) {
     const Tensor& t = ir.tensor(tensor);
     if (t.kind == TensorKind::kVariable) {
-      text += fmt::format("  variable %{} {} {}\n", t.name, to_string(t.type), t.grouping->to_string());
-      if (t.home != kNone) text.insert(text.size() - 1, fmt::format(" in %{}", ir.tensor(t.home).name));
+      text += fmt::format("  variable %{} {} {}\n", t.name, to_string(t.type), t.state.grouping->to_string());
+      if (t.state.home != kNone)
+        text.insert(text.size() - 1, fmt::format(" in %{}", ir.tensor(t.state.home).name));
     } else if (t.kind == TensorKind::kShard) {
-      text += fmt::format("  shard %{} {} of %{}\n", t.name, to_string(t.type), ir.tensor(t.resident).name);
+      text +=
+          fmt::format("  shard %{} {} of %{}\n", t.name, to_string(t.type), ir.tensor(t.state.resident).name);
     } else if (t.kind == TensorKind::kConstant) {
       text += fmt::format("  constant %{} {}\n", name_in(graph.name, t), to_string(t.type));
     }
   }
   for (const OpId op : graph.ops) {
     text += "  " + op_text(ir, op, graph.name) + "\n";
-    for (const OpId part : ir.op(op).parts) text += "    | " + op_text(ir, part, graph.name) + "\n";
+    for (const OpId part : ir.op(op).schedule.parts) text += "    | " + op_text(ir, part, graph.name) + "\n";
   }
   if (!graph.outputs.empty()) text += "  return " + tensor_list(ir, graph.outputs, false, graph.name) + "\n";
   return text + "}\n";

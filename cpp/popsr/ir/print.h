@@ -3,9 +3,11 @@
 
 #include <string>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 /// One line: "%mul_out f32[4] = mul(%x, %w)  # model.py:12".
 std::string print_op(const Ir& ir, OpId op);

@@ -110,20 +110,20 @@ class RegionBuilder {
       Box box;
       bool exact;
     };
-    std::vector<Step> steps{{ir_.tensor(tensor).storage, box, true}};
+    std::vector<Step> steps{{ir_.tensor(tensor).memory.storage, box, true}};
     while (!steps.empty()) {
       const Step step = std::move(steps.back());
       steps.pop_back();
       const Tensor& view = ir_.tensor(step.storage);
-      if (!view.view) {
+      if (!view.memory.view) {
         add(step.storage, {{step.box}, step.exact});
         continue;
       }
-      for (std::size_t k = 0; k < view.view->bases.size(); ++k) {
-        const Tensor& base = ir_.tensor(view.view->bases[k]);
-        Boxes parts = pull(view.view->parts[k], step.box, view.type.shape, base.type.shape);
+      for (std::size_t k = 0; k < view.memory.view->bases.size(); ++k) {
+        const Tensor& base = ir_.tensor(view.memory.view->bases[k]);
+        Boxes parts = pull(view.memory.view->parts[k], step.box, view.type.shape, base.type.shape);
         for (Box& part : parts.boxes) {
-          steps.push_back({base.storage, std::move(part), step.exact && parts.exact});
+          steps.push_back({base.memory.storage, std::move(part), step.exact && parts.exact});
         }
       }
     }
@@ -178,7 +178,7 @@ std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
   const Shape& output = ir.tensor(op.outputs[0]).type.shape;
   std::vector<ViewPart> parts = op.def->memory.view(ir, op);
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    const TensorId base = ir.tensor(op.inputs[k]).storage;
+    const TensorId base = ir.tensor(op.inputs[k]).memory.storage;
     if (is_empty(parts[k]) || trace(ir, output, base, parts[k], view)) continue;
     view.bases.push_back(base);
     view.parts.push_back(std::move(parts[k]));
@@ -202,7 +202,7 @@ std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
 
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor) {
   if (const View* const view = view_of(ir, tensor)) return view->regions;
-  const TensorId root = ir.tensor(tensor).storage;
+  const TensorId root = ir.tensor(tensor).memory.storage;
   Box all = whole_box(ir.tensor(root).type.shape);
   if (is_empty(all)) return {};
   return {{.root = root, .part = {{std::move(all)}}, .whole = true}};

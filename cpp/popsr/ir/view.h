@@ -1,5 +1,5 @@
 // Views: tensors whose elements are elements of other tensors' memory. Other tensors have memory of their own
-// (they are roots), or are another name of an op's input after a write in place (Tensor::storage).
+// (they are roots), or are another name of an op's input after a write in place (TensorMemory::storage).
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ inline bool shares_bytes(const View& view) { return view.parts.size() == 1 && vi
 
 /// Null for a tensor with memory of its own. Outputs of ops that write a view are that view.
 inline const View* view_of(const Ir& ir, TensorId tensor) {
-  return ir.tensor(ir.tensor(tensor).storage).view.get();
+  return ir.tensor(ir.tensor(tensor).memory.storage).memory.view.get();
 }
 
 /// Calls visit(root) for the tensors whose memory it is; the storage of a tensor that is no view, even
@@ -59,7 +59,7 @@ inline const View* view_of(const Ir& ir, TensorId tensor) {
 template <class Visit>
 void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {
   const View* const view = view_of(ir, tensor);
-  if (view == nullptr) return visit(ir.tensor(tensor).storage);
+  if (view == nullptr) return visit(ir.tensor(tensor).memory.storage);
   for (const Region& region : view->regions) visit(region.root);
 }
 /// The memory of a tensor.

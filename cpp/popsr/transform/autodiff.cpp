@@ -107,10 +107,10 @@ void Autodiff::resolve_options() {
 void Autodiff::check_not_modifying(GraphId graph) const {
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
-    if (effects_of(op).empty() && op.modified.empty()) continue;
+    if (effects_of(op).empty() && op.call.modified.empty()) continue;
     raise<GraphError>(
         "The graph {} contains a modifying op, got {} at {}, expected only ops that modify nothing",
-        ir_.graph(graph).name, op.def->name, ir_.locations().to_string(op.location));
+        ir_.graph(graph).name, op.def->name, ir_.locations().to_string(op.origin.location));
   }
 }
 
@@ -122,7 +122,8 @@ void Autodiff::check_no_throwing(GraphId graph) const {
     if (is_call(op) || has_grad) continue;
     if (!is_active(ir_, op, activities_.at(graph))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
-                      op.def->name, ir_.tensor(op.outputs[0]).name, ir_.locations().to_string(op.location));
+                      op.def->name, ir_.tensor(op.outputs[0]).name,
+                      ir_.locations().to_string(op.origin.location));
   }
 }
 
@@ -130,7 +131,7 @@ void Autodiff::raise_missing(TensorId required) const {
   const std::optional<OpId> stop = where_gradients_stop(ir_, required);
   const std::string got = !stop ? ""
                                 : fmt::format(", got {} at {} that passes none on", ir_.op(*stop).def->name,
-                                              ir_.locations().to_string(ir_.op(*stop).location));
+                                              ir_.locations().to_string(ir_.op(*stop).origin.location));
   raise<GraphError>(
       "autodiff: unable to provide required gradient of '{}' {}{}, expected a floating tensor on the way to "
       "a provided gradient",

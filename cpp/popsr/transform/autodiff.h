@@ -5,9 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 struct ExpectedConnection {
   bool is_gradient = false;  ///< FwdGrad (a gradient of fwd_tensor) or Fwd (its value).

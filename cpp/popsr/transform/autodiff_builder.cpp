@@ -71,7 +71,7 @@ GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
 void GradGraphBuilder::name_gradients() {
   for (const auto& [forward, sum] : std::map(sums_.begin(), sums_.end())) {
     const Tensor& gradient = ir_.tensor(sum.terms.front());
-    if (sum.terms.size() > 1 || gradient.producer == kNone) continue;
+    if (sum.terms.size() > 1 || gradient.uses.producer == kNone) continue;
     const std::string name = "Gradient___" + local_name(forward);
     if (gradient.name.find("/Gradient___") == std::string::npos) GraphEditor(ir_).rename(gradient.id, name);
   }
@@ -87,7 +87,7 @@ void GradGraphBuilder::differentiate(const Op& op) {
     POPSR_CHECK(ir_.tensor(gradients[i]).type == ir_.tensor(op.inputs[i]).type);
     Sum& sum = sums_[op.inputs[i]];
     sum.terms.push_back(gradients[i]);
-    sum.location = op.location;
+    sum.location = op.origin.location;
   }
 }
 
@@ -129,9 +129,8 @@ std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::ve
   const std::vector<std::size_t> targets = inputs_of_outputs(callee);
   const auto wanted = [&](std::size_t i) { return i < op.inputs.size() && wants(op.inputs[i]); };
   if (std::ranges::none_of(targets, wanted)) return gradients;
-  const OpId call =
-      ir_.emit(graph_, "call", arguments(op, 0, callee, cotangents),
-               {.attrs = {{"graph", callee.graph}}, .location = op.location, .place = op.place});
+  const OpId call = ir_.emit(graph_, "call", arguments(op, 0, callee, cotangents),
+                             {.attrs = {{"graph", callee.graph}}, .origin = op.origin});
   for (std::size_t k = 0; k < targets.size(); ++k) {
     if (targets[k] < gradients.size()) gradients[targets[k]] = ir_.op(call).outputs[k];
   }
@@ -158,7 +157,7 @@ TensorId GradGraphBuilder::cotangent_of_call(const Op& op, TensorId callee_outpu
   for (std::size_t k = 0; k < cotangents.size() && k < outputs.size(); ++k) {
     if (outputs[k] == callee_output && cotangents[k] != kNone) terms.push_back(cotangents[k]);
   }
-  return terms.empty() ? zeros(graph_, callee_output, where(op)) : add(graph_, terms, "add_out", where(op));
+  return terms.empty() ? zeros(graph_, callee_output, op.origin) : add(graph_, terms, "add_out", op.origin);
 }
 
 TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, TensorId callee_tensor) {
@@ -192,25 +191,23 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
 }
 
 TensorId GradGraphBuilder::add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name,
-                               Where where) {
+                               Origin origin) {
   TensorId sum = terms.front();
   for (const TensorId term : terms | std::views::drop(1)) {
-    const OpId op = ir_.emit(graph, "add", {sum, term},
-                             {.output_names = {name}, .location = where.location, .place = where.place});
+    const OpId op = ir_.emit(graph, "add", {sum, term}, {.output_names = {name}, .origin = origin});
     sum = ir_.op(op).outputs[0];
   }
   return sum;
 }
 
-TensorId GradGraphBuilder::zeros(GraphId graph, TensorId forward, Where where) {
+TensorId GradGraphBuilder::zeros(GraphId graph, TensorId forward, Origin origin) {
   const Tensor& like = ir_.tensor(forward);
   const OpId op = ir_.emit(graph, "init", {},
                            {.attrs = {{"shape", like.type.shape},
                                       {"dtype", like.type.dtype},
                                       {"init_type", std::string("zero")},
                                       {"meta_shape", like.meta_shape}},
-                            .location = where.location,
-                            .place = where.place});
+                            .origin = origin});
   return ir_.op(op).outputs[0];
 }
 
@@ -218,7 +215,7 @@ TensorId GradGraphBuilder::value(TensorId forward) {
   if (const auto it = values_.find(forward); it != values_.end()) return it->second;
   const Tensor& tensor = ir_.tensor(forward);
   if (tensor.kind == TensorKind::kConstant) {
-    return values_[forward] = ir_.add_constant(graph_, local_name(forward), tensor.type, tensor.data);
+    return values_[forward] = ir_.add_constant(graph_, local_name(forward), tensor.type, tensor.state.data);
   }
   if (is_recomputed(forward)) {
     recompute(forward);
@@ -256,8 +253,8 @@ void GradGraphBuilder::recompute(TensorId forward) {
     const TensorId t = stack.back();
     stack.pop_back();
     if (t == kNone || values_.contains(t) || !is_recomputed(t)) continue;
-    if (!needed.insert(ir_.tensor(t).producer).second) continue;
-    const Op& op = ir_.op(ir_.tensor(t).producer);
+    if (!needed.insert(ir_.tensor(t).uses.producer).second) continue;
+    const Op& op = ir_.op(ir_.tensor(t).uses.producer);
     stack.insert(stack.end(), op.inputs.begin(), op.inputs.end());
   }
   for (const OpId id : needed) clone(ir_.op(id));
@@ -284,12 +281,12 @@ const Op* find_outside_access(const Ir& ir, const Op& op, std::set<GraphId>& see
 }  // namespace
 
 void GradGraphBuilder::clone(const Op& op) {
-  EmitArgs args{.location = op.location, .place = op.place, .allow_stochastic = op.allow_stochastic};
+  EmitArgs args{.origin = op.origin, .allow_stochastic = op.noise.allow_stochastic};
   std::set<GraphId> seen;
   if (const Op* outside = find_outside_access(ir_, op, seen)) {
     raise<GraphError>("autodiff: '{}' cannot be recomputed, got {} at {}, expected it to be an output of {}",
                       ir_.tensor(op.outputs[0]).name, outside->def->name,
-                      ir_.locations().to_string(outside->location), in_words(ir_.graph(forward_)));
+                      ir_.locations().to_string(outside->origin.location), in_words(ir_.graph(forward_)));
   }
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);

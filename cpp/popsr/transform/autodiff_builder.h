@@ -30,13 +30,6 @@ class GradGraphBuilder {
     LocationId location = {};
   };
 
-  /// What new ops take from the forward op that they are for.
-  struct Where {
-    LocationId location = {};
-    Place place = {};
-  };
-  static Where where(const Op& op) { return {op.location, op.place}; }
-
   void find_call_sites();
   void differentiate(const Op& op);
   std::vector<TensorId> grad_of(const Op& op, const std::vector<TensorId>& cotangents);
@@ -55,8 +48,8 @@ class GradGraphBuilder {
 
   /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
   TensorId gradient(TensorId forward);
-  TensorId add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name, Where where);
-  TensorId zeros(GraphId graph, TensorId forward, Where where);
+  TensorId add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name, Origin origin);
+  TensorId zeros(GraphId graph, TensorId forward, Origin origin);
 
   void name_gradients();
 

@@ -45,10 +45,9 @@ std::vector<TensorId> GradGraphBuilder::grad_of_conditional(const Op& op,
     const std::vector<TensorId> own = arguments(op, branch.first, *callee, cotangents);
     inputs.insert(inputs.end(), own.begin(), own.end());
   }
-  const OpId made = ir_.emit(graph_, "conditional", std::move(inputs),
-                             {.attrs = {{"then_branch", branches[0]}, {"else_branch", branches[1]}},
-                              .location = op.location,
-                              .place = op.place});
+  const OpId made =
+      ir_.emit(graph_, "conditional", std::move(inputs),
+               {.attrs = {{"then_branch", branches[0]}, {"else_branch", branches[1]}}, .origin = op.origin});
   for (std::size_t k = 0; k < targets.size(); ++k) {
     const auto at = std::ranges::find(op.inputs.begin() + 1, op.inputs.end(), targets[k]) - op.inputs.begin();
     gradients[static_cast<std::size_t>(at)] = ir_.op(made).outputs[k];
@@ -69,8 +68,7 @@ GraphId GradGraphBuilder::gradient_branch(const Op& op, std::size_t first, const
       inputs.push_back(ir_.add_input(made, name, ir_.tensor(input).type, ir_.tensor(input).meta_shape));
     }
     const OpId call =
-        ir_.emit(made, "call", std::move(inputs),
-                 {.attrs = {{"graph", callee->graph}}, .location = op.location, .place = op.place});
+        ir_.emit(made, "call", std::move(inputs), {.attrs = {{"graph", callee->graph}}, .origin = op.origin});
     const std::vector<std::size_t> passed = inputs_of_outputs(*callee);
     for (std::size_t k = 0; k < passed.size(); ++k) {
       if (passed[k] >= ir_.graph(branch).inputs.size()) continue;  // of an intermediate value
@@ -81,7 +79,7 @@ GraphId GradGraphBuilder::gradient_branch(const Op& op, std::size_t first, const
   }
   for (std::size_t t = 0; t < targets.size(); ++t) {
     const TensorId sum =
-        terms[t].empty() ? zeros(made, targets[t], where(op)) : add(made, terms[t], "add_out", where(op));
+        terms[t].empty() ? zeros(made, targets[t], op.origin) : add(made, terms[t], "add_out", op.origin);
     ir_.add_output(made, sum);
   }
   return made;

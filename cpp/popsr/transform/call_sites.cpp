@@ -45,7 +45,7 @@ void GraphEditor::check_site_operand(const Op& op, std::string_view input, const
     raise<GraphError>("{}: input '{}' is of another graph, got '{}' of {}, expected {}", op.def->name, input,
                       tensor.name, in_words(ir_.graphs_[tensor.graph]), in_words(ir_.graphs_[op.graph]));
   }
-  if (tensor.kind == TensorKind::kRemote || tensor.home != kNone) {
+  if (tensor.kind == TensorKind::kRemote || tensor.state.home != kNone) {
     raise<GraphError>("{}: input '{}' is not on the device, got '{}', expected what is loaded from it",
                       op.def->name, input, tensor.name);
   }
@@ -57,22 +57,22 @@ void GraphEditor::check_site_operand(const Op& op, std::string_view input, const
     raise<ShapeError>("{}: shape of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
                       to_string(tensor.type), tensor.name, to_string(type));
   }
-  if (tensor.producer != kNone && ir_.ops_[tensor.producer].position >= op.position) {
+  if (tensor.uses.producer != kNone && ir_.ops_[tensor.uses.producer].schedule.position >= op.schedule.position) {
     raise<GraphError>("{}: input '{}' is made later, got '{}' at {}, expected a tensor from before {}",
                       op.def->name, input, tensor.name,
-                      ir_.locations_.to_string(ir_.ops_[tensor.producer].location),
-                      ir_.locations_.to_string(op.location));
+                      ir_.locations_.to_string(ir_.ops_[tensor.uses.producer].origin.location),
+                      ir_.locations_.to_string(op.origin.location));
   }
 }
 
 void GraphEditor::insert_operand(OpId id, std::uint32_t index, TensorId tensor, bool modified) {
   Op& op = ir_.edit_op(id);
   op.inputs.insert(op.inputs.begin() + index, tensor);
-  for (std::uint32_t& each : op.modified) {
+  for (std::uint32_t& each : op.call.modified) {
     if (each >= index) ++each;
   }
-  if (modified) op.modified.push_back(index);
-  ir_.set_first_use(tensor, std::min(ir_.tensors_[tensor].first_use, id));
+  if (modified) op.call.modified.push_back(index);
+  ir_.set_first_use(tensor, std::min(ir_.tensors_[tensor].uses.first_use, id));
 }
 
 TensorId GraphEditor::add_called_input(GraphId graph, std::string_view name, TensorType type,
@@ -86,7 +86,7 @@ TensorId GraphEditor::add_called_input(GraphId graph, std::string_view name, Ten
     const auto it = given.find(id);
     if (it == given.end()) {
       raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
-                        op.def->name, ir_.locations_.to_string(op.location), name, ir_.graphs_[graph].name);
+                        op.def->name, ir_.locations_.to_string(op.origin.location), name, ir_.graphs_[graph].name);
     }
     check_site_operand(op, name, type, ir_.tensors_[it->second]);
     if (by_ref) ir_.check_writable(op.def->name, name, ir_.tensors_[it->second]);
@@ -102,7 +102,7 @@ TensorId GraphEditor::add_called_input(GraphId graph, std::string_view name, Ten
   }
   const TensorId id = ir_.add_tensor(graph, name, std::move(type), TensorKind::kInput);
   ir_.tensors_[id].meta_shape = std::move(meta_shape);
-  ir_.tensors_[id].by_ref = by_ref;
+  ir_.tensors_[id].memory.by_ref = by_ref;
   ir_.graphs_[graph].inputs.push_back(id);
   transaction.commit();
   return id;

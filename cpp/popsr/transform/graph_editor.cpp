@@ -26,7 +26,7 @@ void GraphEditor::rename(TensorId id, std::string_view name) {
 
 void GraphEditor::remove_output(GraphId graph, std::size_t index) {
   Graph& g = ir_.graphs_[graph];
-  if (g.called) {
+  if (g.called()) {
     raise<GraphError>(
         "graph_output: an output of a graph that is called, got graph '{}', expected one that is not",
         g.name);
@@ -43,7 +43,7 @@ void GraphEditor::mark_modified(OpId op, std::uint32_t index) {
   POPSR_CHECK(ir_.ops_[op].def->program.control != Control::kNone && index < ir_.ops_[op].inputs.size());
   ir_.check_writable(ir_.ops_[op].def->name, std::to_string(index), ir_.tensors_[ir_.ops_[op].inputs[index]]);
   Transaction transaction(ir_);
-  auto& modified = ir_.extend_op(op).modified;
+  auto& modified = ir_.extend_op(op).call.modified;
   if (std::ranges::find(modified, index) == modified.end()) modified.push_back(index);
   ir_.changed();
   transaction.commit();
@@ -51,9 +51,8 @@ void GraphEditor::mark_modified(OpId op, std::uint32_t index) {
 
 TensorId GraphEditor::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
   Transaction transaction(ir_);
-  const TensorId id =
-      ir_.add_tensor(ir_.ops_[op].graph, name, ir_.tensors_[callee_output].type, TensorKind::kActivation);
-  ir_.tensors_[id].producer = op;
+  const TensorId id = ir_.add_tensor(ir_.ops_[op].graph, name, ir_.tensors_[callee_output].type, TensorKind::kActivation);
+  ir_.tensors_[id].uses.producer = op;
   ir_.tensors_[id].meta_shape = ir_.tensors_[callee_output].meta_shape;
   ir_.extend_op(op).outputs.push_back(id);
   transaction.commit();
@@ -61,10 +60,10 @@ TensorId GraphEditor::add_call_output(OpId op, TensorId callee_output, std::stri
 }
 
 void GraphEditor::set_seeds(OpId op, std::optional<SeedRule> seeds) {
-  if (ir_.ops_[op].seeds == seeds) return;
+  if (ir_.ops_[op].noise.seeds == seeds) return;
   Transaction transaction(ir_);
   ir_.journal_->keep_seeds(op);
-  ir_.ops_[op].seeds = seeds;
+  ir_.ops_[op].noise.seeds = seeds;
   ir_.seeds_epoch_ = ++ir_.newest_seeds_epoch_;
   transaction.commit();
 }

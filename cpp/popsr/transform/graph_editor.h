@@ -27,8 +27,7 @@ struct OutlineArgs {
   std::int64_t count = 1;      ///< How often the ops run; at least 1.
   std::string_view stem = {};  ///< Of the new graph's name.
   bool carries = false;        ///< Outputs of the graph become its inputs in the next iteration.
-  LocationId location = {};
-  Place place = {};
+  Origin origin = {};
 };
 /// The loop that GraphEditor::outline makes.
 struct Outlined {

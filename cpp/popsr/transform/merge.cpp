@@ -58,7 +58,7 @@ class Merger {
       node_.push_back(at);
       members_.push_back({at});
       const Op& op = ir.op(ops_[at]);
-      const Op& single = op.parts.empty() ? op : ir.op(op.parts.front());
+      const Op& single = op.schedule.parts.empty() ? op : ir.op(op.schedule.parts.front());
       if (const auto key = key_of(single)) add(at, *key);
     }
   }
@@ -187,9 +187,9 @@ Digest digest_of(const Ir& ir, const Context& context) {
   const std::vector<OpId>& ops = ir.graph(context.graph).ops;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Op& op = ir.op(ops[i]);
-    if (op.parts.empty()) add(op, context.ops[i]);
-    for (std::size_t p = 0; p < op.parts.size(); ++p)
-      add(ir.op(op.parts[p]), context.parts.at(op.position)[p]);
+    if (op.schedule.parts.empty()) add(op, context.ops[i]);
+    for (std::size_t p = 0; p < op.schedule.parts.size(); ++p)
+      add(ir.op(op.schedule.parts[p]), context.parts.at(op.schedule.position)[p]);
   }
   std::ranges::sort(digest);
   return digest;
@@ -202,7 +202,7 @@ struct AllFacts {
     for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
       for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);
-        contexts.emplace_back(graph, context.exec, context.inputs, context.last, context.final_remote,
+        contexts.emplace_back(graph, context.exec, context.inputs, context.end.memory, context.end.remote,
                               digest_of(ir, context));
       }
     }
@@ -238,7 +238,7 @@ std::size_t merge_exchange_since(Ir& ir, GraphId graph, std::uint32_t first) {
   const std::vector<OpId>& ops = ir.graph(graph).ops;
   const auto left = std::count_if(ops.begin() + first, ops.end(), [&](OpId id) {
     const Op& op = ir.op(id);
-    return exchange_key(op.parts.empty() ? op : ir.op(op.parts.front())).has_value();
+    return exchange_key(op.schedule.parts.empty() ? op : ir.op(op.schedule.parts.front())).has_value();
   });
   transaction.commit();
   return static_cast<std::size_t>(left);

@@ -8,9 +8,11 @@
 
 #include <cstddef>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 /// Merges, in every graph, all-reduces (also in place) and reduce-scatters of equal reduction and group, and
 /// all-gathers of equal group. Returns by how many ops the schedules got shorter.

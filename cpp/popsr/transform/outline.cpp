@@ -53,8 +53,8 @@ class GraphEditor::Outliner {
     return ir_.tensors_[id].name.substr(prefix.empty() ? 0 : prefix.size() + 1);
   }
   std::int64_t made_at(TensorId id) const {
-    const OpId producer = ir_.tensors_[id].producer;
-    return producer == kNone ? -1 : std::int64_t{ir_.ops_[producer].position};
+    const OpId producer = ir_.tensors_[id].uses.producer;
+    return producer == kNone ? -1 : std::int64_t{ir_.ops_[producer].schedule.position};
   }
 
   void find_moved();
@@ -98,8 +98,8 @@ void GraphEditor::Outliner::find_moved() {
   for (std::size_t i = first_; i < from().ops.size(); ++i) {
     const Op& op = ir_.ops_[from().ops[i]];
     ops_.insert(op.id);
-    if (op.parts.empty()) singles_.push_back(op.id);
-    singles_.insert(singles_.end(), op.parts.begin(), op.parts.end());
+    if (op.schedule.parts.empty()) singles_.push_back(op.id);
+    singles_.insert(singles_.end(), op.schedule.parts.begin(), op.schedule.parts.end());
     made_.insert(op.outputs.begin(), op.outputs.end());
   }
   ops_.insert(singles_.begin(), singles_.end());
@@ -155,7 +155,7 @@ void GraphEditor::Outliner::find_captured() {
   for (const OpId id : singles_) {
     const Op& op = ir_.ops_[id];
     stack.insert(stack.end(), op.inputs.begin(), op.inputs.end());
-    for (const OpId before : op.after) {
+    for (const OpId before : op.schedule.after) {
       if (!is_moved(before)) after_.insert(before);
     }
   }
@@ -164,11 +164,11 @@ void GraphEditor::Outliner::find_captured() {
     const TensorId t = stack.back();
     stack.pop_back();
     if (t == kNone || is_made(t) || !outer_.insert(t).second) continue;
-    const Tensor& storage = ir_.tensors_[ir_.tensors_[t].storage];
-    if (ir_.tensors_[t].producer != kNone) after_.insert(ir_.tensors_[t].producer);
-    if (storage.view) {
-      const Op& maker = ir_.ops_[storage.producer];
-      views_.emplace(maker.position, maker.id);
+    const Tensor& storage = ir_.tensors_[ir_.tensors_[t].memory.storage];
+    if (ir_.tensors_[t].uses.producer != kNone) after_.insert(ir_.tensors_[t].uses.producer);
+    if (storage.memory.view) {
+      const Op& maker = ir_.ops_[storage.uses.producer];
+      views_.emplace(maker.schedule.position, maker.id);
       stack.insert(stack.end(), maker.inputs.begin(), maker.inputs.end());
     } else if (storage.kind != TensorKind::kConstant) {
       capture(storage.id, t);
@@ -180,7 +180,7 @@ void GraphEditor::Outliner::check_depth() {
   std::uint32_t depth = 0;
   for (const OpId id : singles_) {
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
-      depth = std::max(depth, ir_.graphs_[called.graph].depth + 1);
+      depth = std::max(depth, ir_.graphs_[called.graph].calls.depth + 1);
     }
   }
   popsr::check_depth("repeat", from().name, depth);
@@ -189,25 +189,25 @@ void GraphEditor::Outliner::check_depth() {
 void GraphEditor::Outliner::add_inputs() {
   for (const TensorId root : roots_) {
     const Tensor& outer = ir_.tensors_[root];
-    inside_[root] = ir_.add_input(body_, local_name(root), outer.type, outer.meta_shape, outer.by_ref);
+    inside_[root] = ir_.add_input(body_, local_name(root), outer.type, outer.meta_shape, outer.memory.by_ref);
   }
 }
 
 /// The body's tensor for one from outside.
 TensorId GraphEditor::Outliner::inside(TensorId outside) {
-  const Tensor& storage = ir_.tensors_[ir_.tensors_[outside].storage];
+  const Tensor& storage = ir_.tensors_[ir_.tensors_[outside].memory.storage];
   if (const auto it = inside_.find(storage.id); it != inside_.end()) return it->second;
   POPSR_CHECK(storage.kind == TensorKind::kConstant);
-  return inside_[storage.id] = ir_.add_constant(body_, local_name(storage.id), storage.type, storage.data);
+  return inside_[storage.id] =
+             ir_.add_constant(body_, local_name(storage.id), storage.type, storage.state.data);
 }
 
 void GraphEditor::Outliner::make_views() {
   for (const auto& [position, id] : views_) {
     const Op& op = ir_.ops_[id];
     EmitArgs args{.output_names = {local_name(op.outputs[0])},
-                  .location = op.location,
-                  .place = op.place,
-                  .allow_stochastic = op.allow_stochastic};
+                  .origin = op.origin,
+                  .allow_stochastic = op.noise.allow_stochastic};
     for (std::size_t i = 0; i < op.attrs.size(); ++i) {
       args.attrs.emplace_back(std::string(op.def->attrs[i].name), op.attrs[i]);
     }
@@ -222,12 +222,12 @@ void GraphEditor::Outliner::index_tensors(Graph& graph) {
   graph.has_views = false;
   for (std::uint32_t i = 0; i < graph.tensors.size(); ++i) {
     ir_.set_index(graph.tensors[i], i, ir_.storage_index(graph.tensors[i]));
-    if (ir_.tensors_[graph.tensors[i]].view) graph.has_views = true;
+    if (ir_.tensors_[graph.tensors[i]].memory.view) graph.has_views = true;
   }
   for (const TensorId id : graph.tensors) {
     const Tensor& tensor = ir_.tensors_[id];
     const bool is_remote = tensor.kind == TensorKind::kRemote;
-    ir_.set_index(id, tensor.index, is_remote ? kNone : ir_.tensors_[tensor.storage].index);
+    ir_.set_index(id, tensor.index, is_remote ? kNone : ir_.tensors_[tensor.memory.storage].index);
   }
 }
 
@@ -239,7 +239,7 @@ void GraphEditor::Outliner::move_tensors() {
     Tensor& tensor = ir_.edit_tensor(id);
     tensor.graph = body_;
     ir_.set_name(id, name);
-    if (!is_made(tensor.storage)) tensor.storage = inside(tensor.storage);
+    if (!is_made(tensor.memory.storage)) tensor.memory.storage = inside(tensor.memory.storage);
   }
   from().tensors = std::move(stay);
   body().tensors.insert(body().tensors.end(), moved_.begin(), moved_.end());
@@ -250,9 +250,9 @@ void GraphEditor::Outliner::move_op(Op& op) {
   for (TensorId& input : op.inputs) {
     if (input == kNone || is_made(input)) continue;
     input = inside(input);
-    ir_.set_first_use(input, std::min(ir_.tensors_[input].first_use, op.id));
+    ir_.set_first_use(input, std::min(ir_.tensors_[input].uses.first_use, op.id));
   }
-  std::erase_if(op.after, [this](OpId id) { return !is_moved(id); });
+  std::erase_if(op.schedule.after, [this](OpId id) { return !is_moved(id); });
 }
 
 void GraphEditor::Outliner::move_ops() {
@@ -262,7 +262,7 @@ void GraphEditor::Outliner::move_ops() {
   for (const OpId id : whole) {
     const auto position = static_cast<std::uint32_t>(body().ops.size());
     ir_.set_position(id, position);
-    for (const OpId part : ir_.ops_[id].parts) ir_.set_position(part, position);
+    for (const OpId part : ir_.ops_[id].schedule.parts) ir_.set_position(part, position);
     body().ops.push_back(id);
   }
   std::vector<OpId> made = singles_;
@@ -270,7 +270,7 @@ void GraphEditor::Outliner::move_ops() {
   for (const OpId id : made) {
     ir_.number_site(ir_.ops_[id]);  // which was kept as it moved
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
-      body().depth = std::max(body().depth, ir_.graphs_[called.graph].depth + 1);
+      body().calls.depth = std::max(body().calls.depth, ir_.graphs_[called.graph].calls.depth + 1);
     }
   }
 }
@@ -281,17 +281,17 @@ void GraphEditor::Outliner::move_views() {
   std::set<TensorId> roots;
   for (const OpId id : singles_) {
     if (!ir_.ops_[id].def->memory.view) continue;
-    for (const Region& region : ir_.tensors_[ir_.ops_[id].outputs[0]].view->regions)
+    for (const Region& region : ir_.tensors_[ir_.ops_[id].outputs[0]].memory.view->regions)
       roots.insert(region.root);
   }
   for (const TensorId root : roots) {
     std::vector<TensorId>& views = ir_.edit_views(root);
     std::erase_if(views, is_moved_view);
-    ir_.edit_tensor(root).viewed = Viewed::kNo;
+    ir_.edit_tensor(root).memory.viewed = Viewed::kNo;
     for (const TensorId view : views) {
-      for (const Region& region : ir_.tensors_[view].view->regions) {
+      for (const Region& region : ir_.tensors_[view].memory.view->regions) {
         if (region.root != root) continue;
-        Viewed& viewed = ir_.tensors_[root].viewed;
+        Viewed& viewed = ir_.tensors_[root].memory.viewed;
         viewed = std::max(viewed, region.whole ? Viewed::kWhole : Viewed::kPartly);
       }
     }
@@ -305,24 +305,23 @@ void GraphEditor::Outliner::move_views() {
 
 /// What the graph knows of its ops, of those that are left.
 void GraphEditor::Outliner::cut_schedule() {
-  from().num_rounding = from().num_calls = 0;
+  from().next = {};
   for (const TensorId t : outer_) ir_.set_first_use(t, kNone);
   for (const OpId id : single_ops(ir_, graph_)) {
     const Op& op = ir_.ops_[id];
     if (op.def->program.control != Control::kNone) {
-      from().num_calls = std::max(from().num_calls, op.site + 1);
+      from().next.call = std::max(from().next.call, op.call.index + 1);
     } else if (op.def->numerics.random || rounds(ir_, op)) {
-      from().num_rounding = std::max(from().num_rounding, op.site + 1);
+      from().next.noise = std::max(from().next.noise, op.noise.index + 1);
     }
     for (const TensorId input : op.inputs) {
-      if (input != kNone) ir_.set_first_use(input, std::min(ir_.tensors_[input].first_use, id));
+      if (input != kNone) ir_.set_first_use(input, std::min(ir_.tensors_[input].uses.first_use, id));
     }
   }
 }
 
 void GraphEditor::Outliner::emit_loop() {
-  EmitArgs args{
-      .attrs = {{"graph", body_}, {"count", args_.count}}, .location = args_.location, .place = args_.place};
+  EmitArgs args{.attrs = {{"graph", body_}, {"count", args_.count}}, .origin = args_.origin};
   if (args_.carries) {
     for (const TensorId t : from().outputs) {
       body().outputs.push_back(is_made(t) ? t : inside(t));
@@ -334,14 +333,14 @@ void GraphEditor::Outliner::emit_loop() {
   for (const TensorId root : roots_) operands.push_back(operands_.at(root));
   loop_ = ir_.emit(graph_, "repeat", operands, std::move(args));
   if (args_.carries) from().outputs = ir_.ops_[loop_].outputs;
-  for (const TensorId operand : operands) after_.erase(ir_.tensors_[operand].producer);
-  ir_.ops_[loop_].after.assign(after_.begin(), after_.end());
+  for (const TensorId operand : operands) after_.erase(ir_.tensors_[operand].uses.producer);
+  ir_.ops_[loop_].schedule.after.assign(after_.begin(), after_.end());
   from().sequence.replace([this](OpId id) { return is_moved(id); }, loop_);
   WrittenInputs written(ir_);
   const std::vector<bool>& of_body = written.of(body_);
   for (std::uint32_t i = 0; i < of_body.size(); ++i) {
     if (!of_body[i]) continue;
-    ir_.tensors_[body().inputs[i]].by_ref = true;
+    ir_.tensors_[body().inputs[i]].memory.by_ref = true;
     editor_.mark_modified(loop_, i);
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 /// ReplicaError unless the shards tile the variable's groups.
 void check_shards(const Tensor& variable, std::int64_t shard_over) {
-  const std::int64_t members = variable.grouping->group_size();
+  const std::int64_t members = variable.state.grouping->group_size();
   if (shard_over >= 1 && members % shard_over == 0) return;
   raise<ReplicaError>(
       "replica_sharded_variable: shards do not tile the groups of '{}', got shard_over {} for groups of {}, "
@@ -50,10 +50,10 @@ void GraphEditor::place_variable(TensorId variable, RemoteId id, std::int64_t en
         entry, buffer.entries.size() - 1, id.value + 1);
   }
   const TensorId home = buffer.entries[static_cast<std::size_t>(entry)];
-  if (ir_.tensors_[home].resident != kNone) {
+  if (ir_.tensors_[home].state.resident != kNone) {
     raise<GraphError>(
         "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}'", entry,
-        id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].resident].name);
+        id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].state.resident].name);
   }
   settle(variable, home, shard_over);
 }
@@ -73,7 +73,7 @@ TensorId GraphEditor::add_shard(TensorId variable, std::int64_t shard_over, std:
 
 void GraphEditor::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
   const Tensor& tensor = ir_.tensors_[variable];
-  POPSR_CHECK(tensor.kind == TensorKind::kVariable && tensor.home == kNone);
+  POPSR_CHECK(tensor.kind == TensorKind::kVariable && tensor.state.home == kNone);
   check_shards(tensor, shard_over);
   const std::int64_t elements = num_elements(tensor.type.shape);
   const Shape shape = shard_over == 1 ? tensor.type.shape : Shape{(elements + shard_over - 1) / shard_over};
@@ -84,9 +84,9 @@ void GraphEditor::settle(TensorId variable, TensorId home, std::int64_t shard_ov
                       to_string(TensorType{tensor.type.dtype, shape}), to_string(room));
   }
   Transaction transaction(ir_);
-  ir_.edit_tensor(variable).home = home;
-  ir_.tensors_[variable].shard_over = shard_over;
-  ir_.edit_tensor(home).resident = variable;
+  ir_.edit_tensor(variable).state.home = home;
+  ir_.tensors_[variable].state.shard_over = shard_over;
+  ir_.edit_tensor(home).state.resident = variable;
   ir_.changed();
   transaction.commit();
 }

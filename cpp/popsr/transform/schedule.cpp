@@ -25,10 +25,10 @@ std::vector<std::uint32_t> slots_of(const Ir& ir, GraphId graph, std::uint32_t f
     POPSR_CHECK(schedule[s].ops.size() == 1 || (schedule[s].ops.size() > 1 && !schedule[s].merged.empty()));
     for (const OpId id : schedule[s].ops) {
       const Op& op = ir.op(id);
-      POPSR_CHECK(op.graph == graph && op.part_of == kNone && op.position >= first);
-      POPSR_CHECK(slots[op.position - first] == kNone);
+      POPSR_CHECK(op.graph == graph && op.schedule.part_of == kNone && op.schedule.position >= first);
+      POPSR_CHECK(slots[op.schedule.position - first] == kNone);
       POPSR_CHECK(schedule[s].ops.size() == 1 || op.def->program.control == Control::kNone);
-      slots[op.position - first] = s;
+      slots[op.schedule.position - first] = s;
     }
   }
   POPSR_CHECK(std::ranges::find(slots, kNone) == slots.end());
@@ -48,6 +48,20 @@ void check_schedule(const Ir& ir, GraphId graph, std::uint32_t first,
 
 }  // namespace
 
+std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
+  std::vector<OpId> singles;
+  singles.reserve(ir.graph(graph).ops.size());
+  for (const OpId id : ir.graph(graph).ops) {
+    const std::vector<OpId>& parts = ir.op(id).schedule.parts;
+    if (parts.empty()) {
+      singles.push_back(id);
+    } else {
+      singles.insert(singles.end(), parts.begin(), parts.end());
+    }
+  }
+  return singles;
+}
+
 OpId GraphEditor::merge(GraphId graph, const ScheduleSlot& slot) {
   Op merged;
   merged.id = OpId(ir_.ops_.size());
@@ -55,25 +69,26 @@ OpId GraphEditor::merge(GraphId graph, const ScheduleSlot& slot) {
   merged.graph = graph;
   for (const OpId id : slot.ops) {
     Op& op = ir_.edit_op(id);
-    op.part_of = merged.id;
-    if (op.parts.empty()) {
-      merged.parts.push_back(id);
+    op.schedule.part_of = merged.id;
+    if (op.schedule.parts.empty()) {
+      merged.schedule.parts.push_back(id);
     } else {  // an op that was merged before hands its parts on
-      merged.parts.insert(merged.parts.end(), op.parts.begin(), op.parts.end());
-      op.parts.clear();
+      merged.schedule.parts.insert(merged.schedule.parts.end(), op.schedule.parts.begin(),
+                                   op.schedule.parts.end());
+      op.schedule.parts.clear();
       op.inputs.clear();
       op.outputs.clear();
     }
   }
-  for (const OpId id : merged.parts) {
+  for (const OpId id : merged.schedule.parts) {
     Op& part = ir_.edit_op(id);
-    part.part_of = merged.id;
+    part.schedule.part_of = merged.id;
     merged.inputs.insert(merged.inputs.end(), part.inputs.begin(), part.inputs.end());
     merged.outputs.insert(merged.outputs.end(), part.outputs.begin(), part.outputs.end());
-    merged.after.insert(merged.after.end(), part.after.begin(), part.after.end());
+    merged.schedule.after.insert(merged.schedule.after.end(), part.schedule.after.begin(),
+                                 part.schedule.after.end());
   }
-  merged.location = ir_.ops_[merged.parts.front()].location;
-  merged.place = ir_.ops_[merged.parts.front()].place;
+  merged.origin = ir_.ops_[merged.schedule.parts.front()].origin;
   ir_.ops_.push_back(std::move(merged));
   return ir_.ops_.back().id;
 }
@@ -90,7 +105,7 @@ void GraphEditor::replace_schedule(GraphId graph, std::uint32_t first,
     ops.push_back(slot.ops.size() == 1 ? slot.ops.front() : merge(graph, slot));
     for (const OpId id : slot.ops) ir_.set_position(id, position);
     ir_.set_position(ops.back(), position);
-    for (const OpId part : ir_.ops_[ops.back()].parts) ir_.set_position(part, position);
+    for (const OpId part : ir_.ops_[ops.back()].schedule.parts) ir_.set_position(part, position);
   }
   ir_.changed();
   transaction.commit();

@@ -13,7 +13,7 @@ namespace popsr {
 
 namespace {
 
-bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).allow_stochastic; }
+bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).noise.allow_stochastic; }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void assign_popart_seeds(Ir& ir) {
   std::vector<std::pair<OpId, SeedRule>> rules;
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     if (!takes_part(ir, id)) continue;
-    const OpId whole = ir.op(id).part_of == kNone ? id : ir.op(id).part_of;
+    const OpId whole = ir.op(id).schedule.part_of == kNone ? id : ir.op(id).schedule.part_of;
     rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
   }
   Transaction transaction(ir);
@@ -48,12 +48,13 @@ void verify_seeds(const Ir& ir, bool enabled) {
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     const bool expected = enabled && takes_part(ir, id);
-    if (op.seeds.has_value() == expected) continue;
+    if (op.noise.seeds.has_value() == expected) continue;
     raise<GraphError>(
         "{}: op {} seed rule while stochastic rounding is {}, got '{}' made at {}, expected the transform "
         "to run last",
         op.def->name, expected ? "has no" : "has a", enabled ? "on" : "off",
-        op.outputs.empty() ? "" : ir.tensor(op.outputs[0]).name, ir.locations().to_string(op.location));
+        op.outputs.empty() ? "" : ir.tensor(op.outputs[0]).name,
+        ir.locations().to_string(op.origin.location));
   }
 }
 

@@ -1,11 +1,14 @@
 // Gives every op that rounds its seed rule. Runs last: an op added later has none, and the verifier says so.
 #pragma once
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/op.h"
 
 namespace popsr {
 
-/// Sets Op::seeds on every op that rounds and allows it; idempotent. Ops that have another rule get this one.
+class Ir;
+
+/// Sets OpNoise::seeds on every op that rounds and allows it; idempotent. Ops that have another rule get this
+/// one.
 void assign_seeds(Ir& ir, SeedRule rule);
 /// The same as the reference does it: kIdentical where mode "popart" takes all outputs of the op for equal on
 /// all replicas, kDiffering elsewhere. Of a merged op all outputs of all parts count. GraphError, before

@@ -31,8 +31,8 @@ Dataflow::Dataflow(const PartitionAnalysis& facts) : facts_(facts), written_(fac
 }
 
 TensorId Dataflow::storage_of(TensorId id) const {
-  if (ir().tensor(id).home != kNone) id = ir().tensor(id).home;
-  return ir().tensor(id).storage;
+  if (ir().tensor(id).state.home != kNone) id = ir().tensor(id).state.home;
+  return ir().tensor(id).memory.storage;
 }
 
 // --- frames
@@ -98,10 +98,10 @@ std::vector<OpId> Dataflow::call_path(FrameId id) const {
 std::vector<TensorId> Dataflow::written_storages(const Op& op) {
   std::vector<TensorId> result;
   if (op.def->memory.view) return result;
-  for (const TensorId output : all_outputs(ir(), op)) result.push_back(ir().tensor(output).storage);
+  for (const TensorId output : all_outputs(ir(), op)) result.push_back(ir().tensor(output).memory.storage);
   if (op.def->program.control == Control::kNone || !runs_body(op)) return result;
-  for (const std::uint32_t i : op.modified) {
-    if (written_.by_call(op, i)) result.push_back(ir().tensor(op.inputs[i]).storage);
+  for (const std::uint32_t i : op.call.modified) {
+    if (written_.by_call(op, i)) result.push_back(ir().tensor(op.inputs[i]).memory.storage);
   }
   for (const CalledGraph& called : called_graphs(ir(), op)) {
     const std::vector<TensorId>& entries = facts_.remote().stored(called.graph);
@@ -161,7 +161,7 @@ std::span<const std::int32_t> Dataflow::writers(GraphId graph, TensorId storage)
 
 bool Dataflow::touches(const Value& value, TensorId tensor) const {
   return is_viewed(ir(), value.storage) ? parts_.touches(value.storage, value.part, tensor)
-                                        : ir().tensor(tensor).storage == value.storage;
+                                        : ir().tensor(tensor).memory.storage == value.storage;
 }
 
 /// What is left of a value's memory where none of the tensors has an element.
@@ -182,7 +182,8 @@ std::optional<Value> Dataflow::untouched(const Value& value) {
   if (!left) return std::nullopt;
   // Another part of a merged op may have written that.
   const Value other{value.frame, value.storage, value.time, *left};
-  if (op->part_of != kNone && *left != value.part && writes(ir().op(op->part_of), other)) return other;
+  if (op->schedule.part_of != kNone && *left != value.part && writes(ir().op(op->schedule.part_of), other))
+    return other;
   return before(value.frame, value.storage, static_cast<std::uint32_t>(value.time), *left);
 }
 
@@ -232,7 +233,7 @@ std::int32_t Dataflow::time_before(GraphId graph, TensorId tensor, std::uint32_t
   const TensorId storage = storage_of(tensor);
   const auto end = static_cast<std::int32_t>(op);
   if (const View* const view = view_of(ir(), storage)) {
-    auto time = static_cast<std::int32_t>(ir().op(ir().tensor(storage).producer).position);
+    auto time = static_cast<std::int32_t>(ir().op(ir().tensor(storage).uses.producer).schedule.position);
     if (time >= end) return -1;
     for (const Region& region : view->regions) {
       time = std::max(time, time_before(graph, region.root, op, parts_.number(region)));
@@ -254,13 +255,13 @@ Value Dataflow::last(FrameId frame, TensorId tensor) {
 }
 
 const Op* Dataflow::writer(const Value& value) const {
-  if (view_of(ir(), value.storage) != nullptr) return &ir().op(ir().tensor(value.storage).producer);
+  if (view_of(ir(), value.storage) != nullptr) return &ir().op(ir().tensor(value.storage).uses.producer);
   return value.time < 0 ? nullptr : &writer_at(graph(value.frame).id, value.storage, value.time, value.part);
 }
 
 /// True if a part of a merged op writes some of the value's memory.
 bool Dataflow::writes(const Op& merged, const Value& value) const {
-  return std::ranges::any_of(merged.parts, [&](OpId part) {
+  return std::ranges::any_of(merged.schedule.parts, [&](OpId part) {
     return std::ranges::any_of(ir().op(part).outputs, [&](TensorId t) { return touches(value, t); });
   });
 }
@@ -272,8 +273,8 @@ const Op& Dataflow::writer_at(GraphId graph, TensorId storage, std::int32_t time
     const std::vector<TensorId> outputs = all_outputs(ir(), ir().op(part));
     return std::ranges::any_of(outputs, [&](TensorId t) { return touches(value, t); });
   };
-  const auto part = std::ranges::find_if(op.parts, writes);
-  return part == op.parts.end() ? op : ir().op(*part);
+  const auto part = std::ranges::find_if(op.schedule.parts, writes);
+  return part == op.schedule.parts.end() ? op : ir().op(*part);
 }
 
 std::optional<std::size_t> Dataflow::output(const Value& value) const {
@@ -312,14 +313,14 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   const Op& op = writer_at(context.graph, storage, time, part);
   const FactView facts = facts_of(ir(), context, op);
   for (std::size_t k = op.outputs.size(); k-- > 0;) {
-    if (ir().tensor(op.outputs[k]).storage == storage) return facts.outputs[k];
+    if (ir().tensor(op.outputs[k]).memory.storage == storage) return facts.outputs[k];
   }
   for (const auto& [written, fact] : facts.written) {
     if (written == storage) return fact;
   }
   if (facts.callee != kNone) {
     const Context& callee = facts_.context(facts.callee);
-    return callee.final_remote[sorted_index(facts_.remote().of(callee.graph), storage)];
+    return callee.end.remote[sorted_index(facts_.remote().of(callee.graph), storage)];
   }
   const std::vector<TensorId> outputs = all_outputs(ir(), op);
   return facts.outputs[static_cast<std::size_t>(std::ranges::find(outputs, storage) - outputs.begin())];
@@ -331,7 +332,7 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
 void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
                                   std::vector<Source>& result) {
   const CalledGraph called = called_graphs(ir(), op)[branch];
-  const FrameId inner = enter(value.frame, op.position, branch);
+  const FrameId inner = enter(value.frame, op.schedule.position, branch);
   const Graph& body = graph(inner);
   std::vector<TensorId> left;  // tensors of the caller
   const auto add = [&](TensorId tensor, TensorId inside) {
@@ -340,7 +341,7 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
     result.push_back({last(inner, inside), Link::kResult});
   };
   for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
-  for (const std::uint32_t i : op.modified) {
+  for (const std::uint32_t i : op.call.modified) {
     if (i < called.first || i >= called.end || !written_.by_call(op, i)) continue;
     const bool carried = op.def->program.control == Control::kRepeat && i < op.outputs.size();
     add(op.inputs[i], carried ? body.outputs[i] : body.inputs[i - called.first]);
@@ -356,18 +357,19 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
     untouched = kAllOfIt;
   }
   if (untouched) {
-    result.push_back({before(value.frame, value.storage, op.position, *untouched), Link::kUntouched, branch});
+    result.push_back(
+        {before(value.frame, value.storage, op.schedule.position, *untouched), Link::kUntouched, branch});
   }
 }
 
 void Dataflow::add_call_sources(const Value& value, const Op& op, std::vector<Source>& result) {
   if (!runs_body(op)) {
     const std::size_t k = *output(value);
-    result.push_back({before(value.frame, op.inputs[k], op.position), Link::kArgument});
+    result.push_back({before(value.frame, op.inputs[k], op.schedule.position), Link::kArgument});
     return;
   }
   if (op.def->program.control == Control::kConditional) {
-    result.push_back({before(value.frame, op.inputs[0], op.position), Link::kCondition});
+    result.push_back({before(value.frame, op.inputs[0], op.schedule.position), Link::kCondition});
   }
   const auto branches = static_cast<std::uint32_t>(called_graphs(ir(), op).size());
   for (std::uint32_t b = 0; b < branches; ++b) add_branch_sources(value, op, b, result);
@@ -434,15 +436,15 @@ std::vector<Source> Dataflow::sources(const Value& value) {
 
 Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known) {
   Nearness nearest{.distance = kFar};
-  for (const OpId part : op.parts) {
+  for (const OpId part : op.schedule.parts) {
     nearest.distance = std::min(nearest.distance, nearness_of(context, ir().op(part), known).distance);
   }
-  if (!op.parts.empty()) return nearest;
+  if (!op.schedule.parts.empty()) return nearest;
   PartitionTable& table = ir().partitions();
   if (op.def->program.control != Control::kNone || !op.def->has_rule()) return {};
   const FactView facts = facts_of(ir(), context, op);
   // Seeds that were not chosen by what the outputs prove may be where a path ends.
-  if (op.seeds && *op.seeds != SeedRule::kPartition && facts.seeds != table.top()) return {};
+  if (op.noise.seeds && *op.noise.seeds != SeedRule::kPartition && facts.seeds != table.top()) return {};
   const std::vector<TensorId> inputs = all_inputs(ir(), op);
   const bool meets = op.def->replicas.partition == meet_of_inputs;
   if (!meets) {
@@ -453,8 +455,8 @@ Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::
   }
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == kNone || !op.def->influences(i)) continue;
-    const TensorId storage = ir().tensor(inputs[i]).storage;
-    const std::int32_t time = time_before(context.graph, storage, op.position);
+    const TensorId storage = ir().tensor(inputs[i]).memory.storage;
+    const std::int32_t time = time_before(context.graph, storage, op.schedule.position);
     const PartitionId found = fact(context, storage, time);
     const bool own = time >= 0 && view_of(ir(), storage) == nullptr && !is_viewed(ir(), storage);
     const std::uint32_t distance = 1 + (own ? known[at(time)].distance : 0);

@@ -16,7 +16,7 @@ std::vector<TensorId> variable_states(const PartitionAnalysis& facts) {
   std::vector<TensorId> states = facts.entry_tensors(kMainGraph);
   for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {
     for (const TensorId entry : ir.remote(b).entries) {
-      if (ir.tensor(entry).resident != kNone) states.push_back(entry);
+      if (ir.tensor(entry).state.resident != kNone) states.push_back(entry);
     }
   }
   return states;
@@ -40,9 +40,9 @@ Lint lint_of(const Ir& ir, const Drift& drift, int code) {
 Lint read_lint(const Explainer& explainer, const Ir& ir, const Drift& drift) {
   const Tensor& variable = ir.tensor(drift.variable);
   const auto [r, s] = pair_of(explainer, drift);
-  const std::int64_t replicas = variable.grouping->replicas();
+  const std::int64_t replicas = variable.state.grouping->replicas();
   Lint lint = lint_of(ir, drift, 3);
-  lint.cost = replicas - variable.grouping->num_groups();
+  lint.cost = replicas - variable.state.grouping->num_groups();
   lint.unit = "replicas";
   lint.text = fmt::format(
       "one value per group is read back, but replicas {} and {} of one group of '{}' are not proved equal; "
@@ -50,7 +50,7 @@ Lint read_lint(const Explainer& explainer, const Ir& ir, const Drift& drift) {
       "value of replica {} stands for its group and {} of {} replicas are not seen: all-reduce what updates "
       "it, "
       "group its replicas otherwise, or read all of them with replicas='all'",
-      r, s, variable.name, variable.grouping->members(r)[0], lint.cost, replicas);
+      r, s, variable.name, variable.state.grouping->members(r)[0], lint.cost, replicas);
   return lint;
 }
 
@@ -63,7 +63,7 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
     const PartitionId kept = flow.facts().variable(state);
     if (ir.partitions().refines(declared, kept)) continue;
     if (reads == nullptr) reads = std::make_unique<StateReads>(ir, flow.facts().entry_tensors(kMainGraph));
-    const TensorId resident = ir.tensor(state).resident;
+    const TensorId resident = ir.tensor(state).state.resident;
     const Value last = flow.last(kMainFrame, state);
     drifts.push_back({.state = state,
                       .variable = resident == kNone ? state : resident,
@@ -102,7 +102,7 @@ void lint_variables(Explainer& explainer, std::vector<Lint>& lints) {
   for (const Drift& drift : find_drifts(explainer.flow())) {
     if (drift.overwritten) continue;
     lints.push_back(drift_lint(explainer, drift));
-    if (ir.tensor(drift.variable).retrieval == VariableRetrievalMode::kOnePerGroup) {
+    if (ir.tensor(drift.variable).state.retrieval == VariableRetrievalMode::kOnePerGroup) {
       lints.push_back(read_lint(explainer, ir, drift));
     }
   }

@@ -121,13 +121,13 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
 
 bool Explainer::has_own_seeds(const Difference& node) const {
   const Op* op = flow_.writer(node.value);
-  if (op == nullptr || !op->seeds || *op->seeds == SeedRule::kPartition) return false;
+  if (op == nullptr || !op->noise.seeds || *op->noise.seeds == SeedRule::kPartition) return false;
   return separates(facts_of(flow_.ir(), flow_.context(node.value.frame), *op).seeds, node.r, node.s);
 }
 
 Value Explainer::condition(FrameId frame, const Op& conditional) {
   while (flow_.graph(frame).id != conditional.graph) frame = flow_.frame(frame).caller;
-  return flow_.before(frame, conditional.inputs[0], conditional.position);
+  return flow_.before(frame, conditional.inputs[0], conditional.schedule.position);
 }
 
 /// The first conditional of a run that parts r and s and loads the stream in a branch: from there on they are
@@ -145,7 +145,7 @@ const Op* Explainer::parting_load(FrameId frame, StreamId stream, Replica r, Rep
     const bool conditional = op.def->program.control == Control::kConditional;
     if (conditional && separates(flow_.fact(condition(frame, op)), r, s)) return &op;
     for (std::uint32_t b = 0; b < called.size(); ++b) {
-      const FrameId inner = flow_.enter(frame, op.position, b);
+      const FrameId inner = flow_.enter(frame, op.schedule.position, b);
       if (const Op* found = parting_load(inner, stream, r, s, seen)) return found;
     }
   }
@@ -309,7 +309,7 @@ Explanation Explainer::find_explanation(TensorId tensor, const Value& value, Rep
   result.conditional = parting(result.path.back(), *result.root);
   const bool diverges = result.root == RootKind::kDivergence;
   result.root_location =
-      diverges ? result.conditional->location : location_of(flow_, result.path.back().value);
+      diverges ? result.conditional->origin.location : location_of(flow_, result.path.back().value);
   result.root_text = root_text(flow_, result);
   result.suggestion = suggestion(*this, result);
   return result;

@@ -197,12 +197,13 @@ std::string place_text(const Ir& ir, LocationId location) {
 
 LocationId location_of(const Dataflow& flow, const Value& value) {
   const Op* op = flow.writer(value);
-  if (op != nullptr && op->location != kUnknownLocation) return op->location;
+  if (op != nullptr && op->origin.location != kUnknownLocation) return op->origin.location;
   for (FrameId frame = value.frame; frame != kMainFrame; frame = flow.frame(frame).caller) {
-    if (const LocationId found = flow.call_of(frame).location; found != kUnknownLocation) return found;
+    if (const LocationId found = flow.call_of(frame).origin.location; found != kUnknownLocation) return found;
   }
   const Tensor& tensor = flow.ir().tensor(value.storage);
-  return tensor.resident == kNone ? tensor.location : flow.ir().tensor(tensor.resident).location;
+  return tensor.state.resident == kNone ? tensor.state.location
+                                        : flow.ir().tensor(tensor.state.resident).state.location;
 }
 
 ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i) {
@@ -283,7 +284,7 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
       return fmt::format(
           "replicas {} and {} may be at different elements of stream '{}', which {} at {} lets some skip",
           node.r, node.s, stream_name(ir, *op), conditional->def->name,
-          place_text(ir, conditional->location));
+          place_text(ir, conditional->origin.location));
     case RootKind::kUndeclared:
       return fmt::format("{} declares no partition rule, so nothing is proved of its results", op->def->name);
   }
@@ -305,7 +306,7 @@ std::string derivation(Dataflow& flow, const Value& value) {
                            : fmt::format("'{}' starts {}, and a run leaves {}", tensor, declared, sources);
   }
   std::string text = step_text(flow, path, 0, kind_of(flow, path, 0)) + groups_text(ir, *op);
-  if (op->seeds) {
+  if (op->noise.seeds) {
     const PartitionId seeds = facts_of(ir, flow.context(value.frame), *op).seeds;
     text += ", rounded with seeds " + equal_inside(ir.partitions(), seeds);
   }

@@ -109,7 +109,7 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   }
   if (root == RootKind::kPosition) {
     return fmt::format("load the stream outside of {} at {}", explanation.conditional->def->name,
-                       place_text(ir, explanation.conditional->location));
+                       place_text(ir, explanation.conditional->origin.location));
   }
   if (root == RootKind::kDivergence) {
     const Op& conditional = *explanation.conditional;
@@ -122,7 +122,8 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
                        ir.tensor(path.back().value.storage).name);
   }
   const Tensor& source = ir.tensor(path.back().value.storage);
-  const bool sharded = source.resident != kNone && ir.tensor(source.resident).shard_over > 1;
+  const bool sharded =
+      source.state.resident != kNone && ir.tensor(source.state.resident).state.shard_over > 1;
   if (root == RootKind::kPart || (root == RootKind::kVariable && sharded)) {
     return fmt::format("put the parts together: replicated_all_gather('{}') after {}", source.name,
                        root_place);

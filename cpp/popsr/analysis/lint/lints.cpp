@@ -47,7 +47,7 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
   const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
   const std::string cause =
       fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
-                  conditional.def->name, place_text(ir, conditional.location),
+                  conditional.def->name, place_text(ir, conditional.origin.location),
                   name(ir, conditional.inputs[0]), blocks_text(ir.partitions(), context.exec));
   const std::string what =
       moves_stream(op)
@@ -58,7 +58,7 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
   return Lint{.code = 1,
               .op = op.id,
               .tensor = op.outputs.empty() ? op.inputs[0] : op.outputs[0],
-              .location = op.location,
+              .location = op.origin.location,
               .cost = split,
               .unit = "groups",
               .text = what + "; take it out of there, or make the condition equal inside its groups"};
@@ -147,7 +147,7 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   const Context& there = facts.context(other->first);
   Lint lint{.code = 4,
             .op = b,
-            .location = ir.op(b).location,
+            .location = ir.op(b).origin.location,
             .cost = unequal_values(facts, graph),
             .unit = "values"};
   if (lint.cost == 0) return;
@@ -163,7 +163,8 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   lint.text = fmt::format(
       "call sites of graph '{}' disagree: {} at {}; {} values of it have facts of their own for "
       "each of {} contexts",
-      ir.graph(graph).name, what, place_text(ir, ir.op(a).location), lint.cost, facts.contexts(graph).size());
+      ir.graph(graph).name, what, place_text(ir, ir.op(a).origin.location), lint.cost,
+      facts.contexts(graph).size());
   lints.push_back(std::move(lint));
 }
 
@@ -180,7 +181,7 @@ namespace {
 
 /// Seeds that could differ, in the context where most could.
 void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>& lints) {
-  if (!op.seeds) return;
+  if (!op.noise.seeds) return;
   PartitionTable& table = facts.ir().partitions();
   std::int64_t lost = 0, used = 0;
   for (const ContextId id : facts.contexts(op.graph)) {
@@ -197,7 +198,7 @@ void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>&
       {.code = 5,
        .op = op.id,
        .tensor = op.outputs[0],
-       .location = op.location,
+       .location = op.origin.location,
        .cost = lost,
        .unit = "seeds",
        .text = fmt::format("{} rounds '{}' with {} seed{}, but {} could differ without breaking a proof: "
@@ -223,7 +224,7 @@ std::int64_t copies_in_groups(const ReplicaGrouping& group, const PartitionTable
 /// How often each value occurs in its group, in the context where it does so least often.
 std::int64_t copies_of(Dataflow& flow, const Op& op, const ReplicaGrouping& group) {
   const TensorId storage = flow.storage_of(op.inputs[0]);
-  const std::int32_t time = flow.time_before(op.graph, storage, op.position);
+  const std::int32_t time = flow.time_before(op.graph, storage, op.schedule.position);
   std::int64_t copies = group.group_size();
   for (const ContextId id : flow.facts().contexts(op.graph)) {
     const PartitionId fact = flow.fact(flow.facts().context(id), storage, time);
@@ -243,7 +244,7 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
   const bool reduces = op.def->replicas.collective == Collective::kReduce;
   const auto reduction = reduces ? std::optional(op.get(kReduction)) : std::nullopt;
   const std::string_view how = reduction ? kReduction.name_of(*reduction) : "gather";
-  Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.location};
+  Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.origin.location};
   if (reduction == CollectiveOp::kAdd || reduction == CollectiveOp::kMul) {
     lint.cost = copies;
     lint.unit = "times";
@@ -272,7 +273,7 @@ void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
       {.code = 9,
        .op = op.id,
        .tensor = outputs[0],
-       .location = op.location,
+       .location = op.origin.location,
        .cost = static_cast<std::int64_t>(outputs.size()),
        .unit = "values",
        .text = fmt::format("{} exchanges or stores values and declares no partition rule: its {} result{} "

@@ -19,7 +19,7 @@ void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
           {.code = 12,
            .op = writer.id,
            .tensor = found.tensor,
-           .location = writer.location,
+           .location = writer.origin.location,
            .cost = found.pairs,
            .unit = "pairs",
            .text = fmt::format(
@@ -27,7 +27,7 @@ void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
                "them, so they run in program order, which PopXL does not promise; make them inside "
                "popsr.in_sequence()",
                writer.def->name, ir.tensor(found.tensor).name, other.def->name,
-               place_text(ir, other.location), found.other_writes ? "modifies too" : "reads")});
+               place_text(ir, other.origin.location), found.other_writes ? "modifies too" : "reads")});
     }
   }
 }

@@ -43,7 +43,7 @@ class ReadLint {
 
   void run() {
     for (const EntryRead& load : of(kMainGraph).loads) {
-      const auto filled = [&](TensorId entry) { return ir_.tensor(entry).resident != kNone; };
+      const auto filled = [&](TensorId entry) { return ir_.tensor(entry).state.resident != kNone; };
       if (std::ranges::none_of(load.entries, filled)) report_load(load);
     }
   }
@@ -170,7 +170,7 @@ class ReadLint {
     };
     Memory left;
     for (std::size_t k = 0; k < op.outputs.size(); ++k) left[op.outputs[k]] = after(body.outputs[k]);
-    for (const std::uint32_t i : op.modified) {
+    for (const std::uint32_t i : op.call.modified) {
       if (i < called.first || i >= called.end) continue;
       const std::uint32_t input = i - called.first;
       write(left, op.inputs[i], after(carried(input) ? body.outputs[input] : body.final_inputs[input]));
@@ -190,7 +190,7 @@ class ReadLint {
     lints_.push_back({.code = 8,
                       .op = op.id,
                       .tensor = tensor.id,
-                      .location = op.location,
+                      .location = op.origin.location,
                       .cost = cost,
                       .unit = "bytes",
                       .text = std::move(text)});
@@ -202,7 +202,8 @@ class ReadLint {
     report(op, tensor,
            fmt::format(
                "{} reads '{}', which {} at {} leaves undefined: write to it first, or start it with zeros",
-               op.def->name, tensor.name, ir_.op(made).def->name, place_text(ir_, ir_.op(made).location)));
+               op.def->name, tensor.name, ir_.op(made).def->name,
+               place_text(ir_, ir_.op(made).origin.location)));
   }
 
   void report_load(const EntryRead& load) {

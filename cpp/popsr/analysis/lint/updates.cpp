@@ -29,8 +29,9 @@ class UpdateLint {
 
   void check(TensorId state) {
     const Tensor& tensor = ir_.tensor(state);
-    const Tensor& variable = tensor.kind == TensorKind::kVariable ? tensor : ir_.tensor(tensor.resident);
-    const PartitionId declared = variable.grouping->partition(table_);
+    const Tensor& variable =
+        tensor.kind == TensorKind::kVariable ? tensor : ir_.tensor(tensor.state.resident);
+    const PartitionId declared = variable.state.grouping->partition(table_);
     std::set<OpId> reported;
     for (const Value& operand : operands(state)) {
       const Update update = trace(operand);
@@ -139,7 +140,7 @@ class UpdateLint {
         {.code = 7,
          .op = update.reduce->id,
          .tensor = variable.id,
-         .location = update.reduce->location,
+         .location = update.reduce->origin.location,
          .cost = cost,
          .unit = "replicas",
          .text = fmt::format("'{}' is updated with a value that {} reduces over groups {}, but its own "
@@ -162,7 +163,7 @@ void lint_updates(Explainer& explainer, std::vector<Lint>& lints) {
   for (const TensorId state : explainer.flow().facts().entry_tensors(kMainGraph)) lint.check(state);
   for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {
     for (const TensorId entry : ir.remote(b).entries) {
-      if (ir.tensor(entry).resident != kNone) lint.check(entry);
+      if (ir.tensor(entry).state.resident != kNone) lint.check(entry);
     }
   }
 }

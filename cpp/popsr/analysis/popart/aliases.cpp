@@ -6,7 +6,7 @@ namespace popsr {
 
 PopartAliases::PopartAliases(const Ir& ir) : ir_(ir) {
   for (const TensorId t : ids<TensorId>(ir.num_tensors())) {
-    const TensorId storage = ir.tensor(t).storage;
+    const TensorId storage = ir.tensor(t).memory.storage;
     if (storage == t) continue;
     const auto [it, fresh] = sharing_.try_emplace(storage);
     if (fresh) it->second.push_back(storage);
@@ -28,7 +28,8 @@ std::vector<TensorId> PopartAliases::aliases(TensorId t) const {
 }
 
 bool PopartAliases::contains(TensorId super, TensorId sub) const {
-  return ir_.tensor(super).storage == ir_.tensor(sub).storage || popsr::contains(ir_, super, sub);
+  return ir_.tensor(super).memory.storage == ir_.tensor(sub).memory.storage ||
+         popsr::contains(ir_, super, sub);
 }
 
 }  // namespace popsr

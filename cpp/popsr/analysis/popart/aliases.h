@@ -4,9 +4,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
 
 class PopartAliases {
  public:

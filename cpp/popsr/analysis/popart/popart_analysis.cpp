@@ -14,10 +14,10 @@ namespace {
 
 /// Of an op, or of the parts of a merged one, in terms of the operands of the whole.
 std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
-  if (op.parts.empty()) return effects_of(op);
+  if (op.schedule.parts.empty()) return effects_of(op);
   std::vector<Effect> effects;
   std::size_t input = 0, output = 0;
-  for (const OpId id : op.parts) {
+  for (const OpId id : op.schedule.parts) {
     const Op& part = ir.op(id);
     for (Effect effect : effects_of(part)) {
       effect.input += input;
@@ -39,7 +39,7 @@ std::vector<bool> outputs_in_popart(const Ir& ir, const Op& op) {
   return result;
 }
 
-Time time_of(const Op& op) { return static_cast<Time>(op.position); }
+Time time_of(const Op& op) { return static_cast<Time>(op.schedule.position); }
 
 /// Constants that seed the random numbers of some op.
 std::unordered_set<TensorId> constant_seeds(const Ir& ir) {
@@ -156,7 +156,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_local(const Op& op) const {
 PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   const Ends ends = propagate(op.get(kGraph), inputs_of(op));
   Results results{.outputs = ends.outputs};
-  for (const std::uint32_t i : op.modified) results.modified.emplace_back(i, ends.inputs[i]);
+  for (const std::uint32_t i : op.call.modified) results.modified.emplace_back(i, ends.inputs[i]);
   return results;
 }
 

@@ -27,9 +27,12 @@
 
 #include "popsr/analysis/popart/aliases.h"
 #include "popsr/analysis/popart/values.h"
-#include "popsr/ir/ir.h"
+#include "popsr/ir/ids.h"
 
 namespace popsr {
+
+class Ir;
+struct Op;
 
 class PopartAnalysis {
  public:

@@ -35,7 +35,7 @@ std::int64_t num_classes(const InferContext& context) {
     raise<GraphError>("{}: num_classes is not constant, got '{}', expected a constant", context.name(),
                       tensor.name);
   }
-  const std::int64_t classes = read_integer(tensor.data->data(), tensor.type.dtype);
+  const std::int64_t classes = read_integer(tensor.state.data->data(), tensor.type.dtype);
   if (classes < 1) {
     raise<AttributeValueError>("{}: num_classes is not positive, got {}, expected 1 or more", context.name(),
                                classes);

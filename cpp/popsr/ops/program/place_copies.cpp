@@ -17,16 +17,18 @@ std::vector<OutputDef> infer_ipu_copy(const InferContext& context) {
   return same_as_input(context);
 }
 
-Place at_ipu(const Op& op, std::int64_t ipu) { return {static_cast<std::uint32_t>(ipu), op.place.tiles}; }
+Place at_ipu(const Op& op, std::int64_t ipu) {
+  return {static_cast<std::uint32_t>(ipu), op.origin.place.tiles};
+}
 
 Place ipu_copy_input(const Op& op, std::size_t) {
-  return at_ipu(op, op.find(kSource).value_or(op.place.ipu));
+  return at_ipu(op, op.find(kSource).value_or(op.origin.place.ipu));
 }
 Place ipu_copy_output(const Op& op, std::size_t) { return at_ipu(op, op.get(kDestination)); }
 
 /// The op is where it copies to.
 Place other_tiles(const Op& op, std::size_t) {
-  return {op.place.ipu, op.place.tiles == TileSet::kIo ? TileSet::kCompute : TileSet::kIo};
+  return {op.origin.place.ipu, op.origin.place.tiles == TileSet::kIo ? TileSet::kCompute : TileSet::kIo};
 }
 
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }

@@ -58,7 +58,7 @@ void check_ipus(const InferContext& context) {
 /// Tensor k and what is made of it are on IPU k of the list.
 Place place_of_tensor(const Op& op, std::size_t index) {
   const auto ipus = op.find(kIpus);
-  return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.place.ipu, op.place.tiles};
+  return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.origin.place.ipu, op.origin.place.tiles};
 }
 
 /// One output per input, of its type; all inputs agree in dtype and shape.

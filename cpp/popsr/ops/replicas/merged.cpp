@@ -14,14 +14,14 @@ std::vector<OutputDef> infer_merged(const InferContext& context) {
 
 /// As of one all-reduce; in smaller groups one unequal tensor spoils all.
 bool popart_multi_all_reduce(const PopartContext& context, std::size_t output) {
-  const Op& first = context.ir.op(context.op.parts.front());
+  const Op& first = context.ir.op(context.op.schedule.parts.front());
   return popart_all_members({context.ir, first, context.inputs}, output);
 }
 
 /// Each exchange by its own rule and inputs.
 bool popart_multi_exchange(const PopartContext& context, std::size_t output) {
   auto next = context.inputs.begin();
-  for (const OpId id : context.op.parts) {
+  for (const OpId id : context.op.schedule.parts) {
     const Op& part = context.ir.op(id);
     const auto end = next + static_cast<std::ptrdiff_t>(part.inputs.size());
     if (output < part.outputs.size())

@@ -18,13 +18,13 @@ std::vector<PathId> calls_on(const Plan& plan, PathId path) {
   return calls;
 }
 
-/// The call of that number among the calls of the frame's graph.
-const Op& call_at_site(const Dataflow& flow, FrameId frame, std::uint64_t site) {
+/// The op of that OpCall::index in the frame's graph.
+const Op& call_of_index(const Dataflow& flow, FrameId frame, std::uint64_t index) {
   const std::vector<OpId>& ops = flow.graph(frame).ops;
-  const auto is_site = [&](OpId id) {
-    return flow.ir().op(id).def->program.control != Control::kNone && flow.ir().op(id).site == site;
+  const auto is_call = [&](OpId id) {
+    return flow.ir().op(id).def->program.control != Control::kNone && flow.ir().op(id).call.index == index;
   };
-  return flow.ir().op(*std::ranges::find_if(ops, is_site));
+  return flow.ir().op(*std::ranges::find_if(ops, is_call));
 }
 
 }  // namespace
@@ -40,15 +40,16 @@ std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathI
       text += fmt::format(", iteration {}", iterations[at]);
       continue;
     }
-    const Op& call = conditional ? *conditional : call_at_site(flow, frame, node.component);
+    const Op& call = conditional ? *conditional : call_of_index(flow, frame, node.component);
     const bool is_branch = std::exchange(conditional, nullptr) != nullptr;
     if (call.def->program.control == Control::kConditional && !is_branch) {
       conditional = &call;
       continue;
     }
-    frame = flow.enter(frame, call.position, is_branch ? static_cast<std::uint32_t>(node.component) : 0);
+    frame =
+        flow.enter(frame, call.schedule.position, is_branch ? static_cast<std::uint32_t>(node.component) : 0);
     text += fmt::format("{} {} of graph '{}' at {}", text.empty() ? " in" : ",", call.def->name,
-                        flow.graph(frame).name, place_text(flow.ir(), call.location));
+                        flow.graph(frame).name, place_text(flow.ir(), call.origin.location));
   }
   return {frame, text};
 }

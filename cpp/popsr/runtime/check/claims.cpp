@@ -28,7 +28,7 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
       output < outputs.size()
           ? outputs[output]
           : facts_of(flow.ir(), flow.context(frame), op).written[output - outputs.size()].first;
-  return derivation(flow, flow.before(frame, tensor, op.position + 1));
+  return derivation(flow, flow.before(frame, tensor, op.schedule.position + 1));
 }
 
 [[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
@@ -39,7 +39,8 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
   const Buffer& buffer = plan.program().buffers[claim.buffer];
   const std::size_t size = size_of(buffer.type.dtype);
   const std::size_t at = static_cast<std::size_t>(element) * size;
-  const std::string location = instruction.op ? ir.locations().to_string(instruction.op->location) : "";
+  const std::string location =
+      instruction.op ? ir.locations().to_string(instruction.op->origin.location) : "";
   Dataflow flow(facts);
   const auto [frame, place] = place_of(flow, plan, instruction.path, iterations);
   raise<ReplicaError>(

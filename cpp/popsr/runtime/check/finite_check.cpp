@@ -194,7 +194,8 @@ void check_finite(const PartitionAnalysis& facts, const Plan& plan, const Instru
       instruction.op->def->name, value_text(block + at, buffer.type.dtype),
       element_text(buffer.type.shape, found->element), ir.tensor(buffer.tensor).name, to_string(buffer.type),
       replicas_text(ir.partitions(), check.computed(), found->replica),
-      place_text(ir, instruction.op->location), place_of(flow, plan, instruction.path, iterations).second);
+      place_text(ir, instruction.op->origin.location),
+      place_of(flow, plan, instruction.path, iterations).second);
 }
 
 }  // namespace popsr

@@ -36,8 +36,8 @@ void raise_stray(const Ir& ir, const Op& op, const StrayLabel& stray) {
       std::ranges::find(op.def->attrs, "ignore_index", &AttrDef::name) != op.def->attrs.end();
   raise<OutOfRangeError>(
       "{}: label is outside its classes, got {} in row {} on replica {} at {}, expected 0 to {}{}",
-      op.def->name, stray.label, row_text(ir, op, stray.place), stray.replica, place_text(ir, op.location),
-      stray.classes - 1, may_ignore ? " or ignore_index" : "");
+      op.def->name, stray.label, row_text(ir, op, stray.place), stray.replica,
+      place_text(ir, op.origin.location), stray.classes - 1, may_ignore ? " or ignore_index" : "");
 }
 
 }  // namespace popsr

@@ -34,8 +34,8 @@ const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Repli
       "{}: replicas of one group disagree about taking part, got {} of group {{{}}} at {} because of "
       "condition '{}' at {}, expected all or none",
       collective.def->name, fmt::format("{{{}}}", fmt::join(present, ",")), fmt::join(group, ","),
-      ir.locations().to_string(collective.location), condition.name,
-      ir.locations().to_string(conditional.location));
+      ir.locations().to_string(collective.origin.location), condition.name,
+      ir.locations().to_string(conditional.origin.location));
 }
 
 }  // namespace

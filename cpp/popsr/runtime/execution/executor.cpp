@@ -133,7 +133,8 @@ void Executor::derive_paths(PathId begin, PathId end) {
 }
 
 kernels::NoiseKey Executor::output_key(PathId path, const Op& op, std::size_t output) const {
-  const kernels::NoiseKey key = kernels::fold(kernels_, path_keys_[path], kernels::Domain::kOp, op.site);
+  const kernels::NoiseKey key =
+      kernels::fold(kernels_, path_keys_[path], kernels::Domain::kOp, op.noise.index);
   return kernels::fold(kernels_, key, kernels::Domain::kOutput, output);
 }
 

@@ -49,7 +49,7 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
   }
   instruction.blocks = builder.table().num_blocks(exec);
   if (op.exec) work.leaders = builder.leaders(*op.op);
-  const bool noisy = fused.product->seeds && work.tiles;
+  const bool noisy = fused.product->noise.seeds && work.tiles;
   if (noisy) builder.note_noise();
   const ReplicaGrouping group = group_of(builder.ir(), fused.sink);
   for (const Replica& replica : builder.table().representatives(exec)) {

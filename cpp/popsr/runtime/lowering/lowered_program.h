@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "popsr/exec/product_kernel.h"
-#include "popsr/ir/ir.h"
+#include "popsr/ir/tensor.h"
+#include "popsr/replica/partition.h"
 
 namespace popsr {
 
@@ -39,7 +40,7 @@ struct PathNode {
   };
   PathId parent = 0;
   Kind kind = Kind::kRoot;
-  std::uint64_t component = 0;  ///< Op::site; the iteration is known only while running.
+  std::uint64_t component = 0;  ///< OpCall::index; the iteration is known only while running.
 };
 
 struct LoweredOp;

@@ -44,7 +44,7 @@ class Lowering {
       if (tensor.kind == TensorKind::kRemote) {
         remote_.emplace(id, new_buffer(id, BufferKind::kVariable));
       } else if (tensor.kind == TensorKind::kShard ||
-                 (tensor.kind == TensorKind::kVariable && tensor.home == kNone)) {
+                 (tensor.kind == TensorKind::kVariable && tensor.state.home == kNone)) {
         frame[tensor.index] = new_buffer(id, BufferKind::kVariable);
       }
     }
@@ -67,7 +67,7 @@ class Lowering {
   /// copies.
   BufferId buffer(Frame& frame, TensorId tensor) {
     if (tensor == kNone) return kNone;
-    const Tensor& t = ir_.tensor(ir_.tensor(tensor).storage);
+    const Tensor& t = ir_.tensor(ir_.tensor(tensor).memory.storage);
     if (t.kind == TensorKind::kConstant) {
       const auto [it, fresh] = constants_.try_emplace(t.id, kNone);
       if (fresh) it->second = new_buffer(t.id, BufferKind::kConstant);
@@ -93,8 +93,8 @@ class Lowering {
       for (const TensorId input : op.inputs) refresh(input, frame, path, ops);
       switch (op.def->program.control) {
         case Control::kNone:
-          if (!op.parts.empty()) {
-            lower_merged(op, context.parts.at(op.position), frame, path, ops);
+          if (!op.schedule.parts.empty()) {
+            lower_merged(op, context.parts.at(op.schedule.position), frame, path, ops);
             break;
           }
           lower_local(op, context.ops[i], frame, path, ops);
@@ -116,21 +116,22 @@ class Lowering {
 
   void add_view(const Op& op, Frame& frame) {
     const Tensor& view = ir_.tensor(op.outputs[0]);
-    frame[view.index] = shares_bytes(*view.view) ? buffer(frame, view.view->bases[0]) : new_buffer(view.id);
+    frame[view.index] =
+        shares_bytes(*view.memory.view) ? buffer(frame, view.memory.view->bases[0]) : new_buffer(view.id);
   }
 
   /// Brings the buffer of a view up to date.
   void refresh(TensorId tensor, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
     if (tensor == kNone) return;
-    const Tensor& view = ir_.tensor(ir_.tensor(tensor).storage);
-    if (!view.view || !frame.current.insert(view.id).second) return;
-    for (const TensorId base : view.view->bases) refresh(base, frame, path, ops);
-    if (shares_bytes(*view.view)) return;
-    LoweredOp gather{.op = &ir_.op(view.producer),
+    const Tensor& view = ir_.tensor(ir_.tensor(tensor).memory.storage);
+    if (!view.memory.view || !frame.current.insert(view.id).second) return;
+    for (const TensorId base : view.memory.view->bases) refresh(base, frame, path, ops);
+    if (shares_bytes(*view.memory.view)) return;
+    LoweredOp gather{.op = &ir_.op(view.uses.producer),
                      .out = {frame[view.index]},
                      .facts = {frame.memory.read(view.id)},
                      .path = path};
-    for (const TensorId base : view.view->bases) gather.in.push_back(buffer(frame, base));
+    for (const TensorId base : view.memory.view->bases) gather.in.push_back(buffer(frame, base));
     ops.push_back(std::move(gather));
   }
 
@@ -147,11 +148,11 @@ class Lowering {
 
   void record_write(TensorId tensor, PartitionId fact, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
-    const Tensor& storage = ir_.tensor(ir_.tensor(tensor).storage);
+    const Tensor& storage = ir_.tensor(ir_.tensor(tensor).memory.storage);
     if (storage.kind == TensorKind::kRemote) return;
     refresh_bases(storage, frame, path, ops);
     frame.memory.write(storage.id, fact);
-    if (!storage.view && storage.viewed == Viewed::kNo) return;
+    if (!storage.memory.view && storage.memory.viewed == Viewed::kNo) return;
     std::unordered_set<TensorId> written;
     write_back(storage, frame, path, ops, written);
     for (const Region& region : regions_of(ir_, storage.id)) {
@@ -165,8 +166,8 @@ class Lowering {
 
   /// Before a part of them is written: the rest stays as it is.
   void refresh_bases(const Tensor& view, Frame& frame, PathId path, std::vector<LoweredOp>& ops) {
-    if (!view.view) return;
-    for (const TensorId base : view.view->bases) {
+    if (!view.memory.view) return;
+    for (const TensorId base : view.memory.view->bases) {
       refresh(base, frame, path, ops);
       refresh_bases(ir_.tensor(base), frame, path, ops);
     }
@@ -176,16 +177,18 @@ class Lowering {
   /// not a view.
   void write_back(const Tensor& view, Frame& frame, PathId path, std::vector<LoweredOp>& ops,
                   std::unordered_set<TensorId>& written) {
-    if (!written.insert(view.id).second || !view.view) return;
-    LoweredOp back{
-        .op = &ir_.op(view.producer), .in = {frame[view.index]}, .path = path, .form = lowered::WriteBack{}};
-    for (const TensorId base : view.view->bases) {
+    if (!written.insert(view.id).second || !view.memory.view) return;
+    LoweredOp back{.op = &ir_.op(view.uses.producer),
+                   .in = {frame[view.index]},
+                   .path = path,
+                   .form = lowered::WriteBack{}};
+    for (const TensorId base : view.memory.view->bases) {
       back.in.push_back(buffer(frame, base));
       back.out.push_back(back.in.back());
       back.facts.push_back(frame.memory.read(base));
     }
-    if (!shares_bytes(*view.view) && !back.out.empty()) ops.push_back(std::move(back));
-    for (const TensorId base : view.view->bases) {
+    if (!shares_bytes(*view.memory.view) && !back.out.empty()) ops.push_back(std::move(back));
+    for (const TensorId base : view.memory.view->bases) {
       write_back(ir_.tensor(base), frame, path, ops, written);
     }
   }
@@ -196,7 +199,7 @@ class Lowering {
         .op = &op, .facts = {facts.outputs.begin(), facts.outputs.end()}, .seeds = facts.seeds, .path = path};
     for (const TensorId input : all_inputs(ir_, op)) lowered.in.push_back(buffer(frame, input));
     for (const TensorId output : all_outputs(ir_, op)) {
-      const Tensor& storage = ir_.tensor(ir_.tensor(output).storage);
+      const Tensor& storage = ir_.tensor(ir_.tensor(output).memory.storage);
       const bool fresh = storage.id == output && storage.kind != TensorKind::kRemote;
       if (fresh) frame[storage.index] = new_buffer(output);
       lowered.out.push_back(buffer(frame, output));
@@ -207,8 +210,8 @@ class Lowering {
   void lower_merged(const Op& op, const std::vector<OpFacts>& facts, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
     lowered::Merged merged;
-    for (std::size_t p = 0; p < op.parts.size(); ++p) {
-      lower_local(ir_.op(op.parts[p]), facts[p], frame, path, merged.parts);
+    for (std::size_t p = 0; p < op.schedule.parts.size(); ++p) {
+      lower_local(ir_.op(op.schedule.parts[p]), facts[p], frame, path, merged.parts);
     }
     ops.push_back({.op = &op, .path = path, .form = std::move(merged)});
   }
@@ -220,7 +223,7 @@ class Lowering {
     if (written_.by_call(op, i)) return false;
     const std::vector<CalledGraph> all = called_graphs(ir_, op);
     const auto called = std::ranges::find_if(all, [i](const CalledGraph& each) { return i < each.end; });
-    return std::ranges::any_of(op.modified, [&](std::uint32_t k) {
+    return std::ranges::any_of(op.call.modified, [&](std::uint32_t k) {
       return k != i && k >= called->first && k < called->end && buffer(outer, op.inputs[k]) == from &&
              written_.by_call(op, k);
     });
@@ -253,7 +256,7 @@ class Lowering {
                   std::vector<LoweredOp>& ops) {
     const Context& callee = facts_.context(facts.callee);
     const Graph& graph = ir_.graph(callee.graph);
-    const PathId inner_path = new_path(path, PathNode::Kind::kCall, op.site);
+    const PathId inner_path = new_path(path, PathNode::Kind::kCall, op.call.index);
     Frame inner(facts_, callee);
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       bind_input(op, callee, i, argument(op, callee, i, frame, path, ops), inner, path, ops);
@@ -285,14 +288,14 @@ class Lowering {
       frame[ir_.tensor(op.outputs[i]).index] = to;
     }
     if (count == 0) return;
-    const PathId site = new_path(path, PathNode::Kind::kLoop, op.site);
+    const PathId site = new_path(path, PathNode::Kind::kLoop, op.call.index);
     const PathId iteration = new_path(site, PathNode::Kind::kIteration, 0);
     lowered::Loop loop;
     loop.count = count;
     loop.body = lower_body(op, facts_.context(facts.callee), frame, path, iteration, ops);
     loop.path_end = static_cast<PathId>(program_.paths.size());
     ops.push_back({.op = &op, .path = iteration, .form = std::move(loop)});
-    for (const std::uint32_t i : op.modified) {
+    for (const std::uint32_t i : op.call.modified) {
       if (i >= carried) continue;
       const BufferId from = frame[ir_.tensor(op.outputs[i]).index];
       ops.push_back(copy(from, buffer(frame, op.inputs[i]), facts.outputs[i], path));
@@ -323,13 +326,13 @@ class Lowering {
       const auto other = std::ranges::find(state, from);
       if (other != state.end() && static_cast<std::size_t>(other - state.begin()) != i) {
         const BufferId held = new_buffer(op.outputs[i]);
-        lowered.push_back(copy(from, held, body.outputs[i], iteration));
+        lowered.push_back(copy(from, held, body.end.outputs[i], iteration));
         from = held;
       }
       next.push_back(from);
     }
     for (std::size_t i = 0; i < carried; ++i) {
-      if (next[i] != state[i]) lowered.push_back(copy(next[i], state[i], body.outputs[i], iteration));
+      if (next[i] != state[i]) lowered.push_back(copy(next[i], state[i], body.end.outputs[i], iteration));
     }
     return lowered;
   }
@@ -345,7 +348,7 @@ class Lowering {
       const BufferId to = frame[ir_.tensor(output).index] = new_buffer(output);
       conditional.out.push_back(to);
     }
-    const PathId site = new_path(path, PathNode::Kind::kCall, op.site);
+    const PathId site = new_path(path, PathNode::Kind::kCall, op.call.index);
     const std::vector<CalledGraph> branches = called_graphs(ir_, op);
     const auto lower = [&](std::size_t index, ContextId context, std::vector<LoweredOp>& body) {
       const PathId inner_path = new_path(site, PathNode::Kind::kCall, index);
@@ -373,7 +376,7 @@ class Lowering {
     }
     walk(callee, inner, path, body);
     for (std::size_t k = 0; k < graph.outputs.size(); ++k) {
-      body.push_back(copy(buffer(inner, graph.outputs[k]), results[k], callee.outputs[k], path));
+      body.push_back(copy(buffer(inner, graph.outputs[k]), results[k], callee.end.outputs[k], path));
     }
     for_each_op(body, [this, &callee](LoweredOp& each) {
       each.exec = ir_.partitions().meet(each.exec.value_or(callee.exec), callee.exec);

@@ -145,7 +145,7 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
                 .kernels = kernels,
                 .inputs = {},
                 .outputs = {},
-                .stochastic = op.seeds.has_value()};
+                .stochastic = op.noise.seeds.has_value()};
   const std::vector<TensorId> inputs =
       op.def->memory.view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
   for (const TensorId id : inputs) {

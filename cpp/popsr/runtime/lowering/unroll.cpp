@@ -51,9 +51,9 @@ class Unroller {
   bool pays(const lowered::Loop& loop) const {
     const auto is_plain = [](const LoweredOp& op) {
       const bool simple = op.is_single() || op.is<lowered::Copy>();
-      const bool noisy = op.op != nullptr && (op.op->seeds || op.op->def->numerics.random);
+      const bool noisy = op.op != nullptr && (op.op->noise.seeds || op.op->def->numerics.random);
       const auto* const fused = op.as<lowered::FusedProduct>();
-      return simple && !noisy && !(fused != nullptr && fused->product->seeds);
+      return simple && !noisy && !(fused != nullptr && fused->product->noise.seeds);
     };
     const auto accumulates = [this](const LoweredOp& op) {
       const auto* const fused = op.as<lowered::FusedProduct>();

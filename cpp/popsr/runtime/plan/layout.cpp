@@ -248,7 +248,7 @@ Memory lay_out(const Ir& ir, const LoweredProgram& program) {
     placement.base = memory.slabs.back().data();
     (is_variable ? memory.variables : memory.constants) += memory.slabs.back().size();
     if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
-    const HostBytes& data = *ir.tensor(buffer.tensor).data;
+    const HostBytes& data = *ir.tensor(buffer.tensor).state.data;
     for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {
       std::memcpy(placement.base + static_cast<std::size_t>(b) * placement.nbytes, data.data(),
                   placement.nbytes);

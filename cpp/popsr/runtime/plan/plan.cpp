@@ -109,7 +109,7 @@ void Plan::count_iterations() {
 }
 
 BufferId Plan::variable(TensorId id) const {
-  if (ir_->tensor(id).home != kNone) id = ir_->tensor(id).home;
+  if (ir_->tensor(id).state.home != kNone) id = ir_->tensor(id).state.home;
   // Lowering makes the buffers of variables first, in the order of their tensors.
   const std::vector<Buffer>& all = program_.buffers;
   const auto is_variable = [](const Buffer& buffer) { return buffer.kind == BufferKind::kVariable; };

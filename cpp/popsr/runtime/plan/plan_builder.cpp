@@ -145,7 +145,7 @@ Slab PlanBuilder::make_staging(std::size_t bytes) {
 
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {
   NoiseKeys noise;
-  if (!op.op->seeds) return noise;
+  if (!op.op->noise.seeds) return noise;
   note_noise();
   for (const Replica replica : table_.representatives(execution(op))) {
     noise.seed_replicas.push_back(table_.representatives(op.seeds)[table_.labels(op.seeds)[replica]]);

@@ -48,7 +48,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
   };
   for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const Tensor& tensor = ir.tensor(id);
-    if (tensor.kind == TensorKind::kVariable) add(tensor.grouping->partition(table));
+    if (tensor.kind == TensorKind::kVariable) add(tensor.state.grouping->partition(table));
     if (tensor.kind == TensorKind::kShard) add(declared_fact(ir, id));
   }
   for (const OpId id : ids<OpId>(ir.num_ops())) {

@@ -24,7 +24,7 @@ void count(const Plan& plan, SessionStats& stats) {
 
 std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
   std::vector<std::optional<SeedRule>> rules;
-  for (const OpId id : ids<OpId>(ir.num_ops())) rules.push_back(ir.op(id).seeds);
+  for (const OpId id : ids<OpId>(ir.num_ops())) rules.push_back(ir.op(id).noise.seeds);
   return rules;
 }
 
@@ -71,10 +71,10 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
                          .check_floats = options.check_floats};
   auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check);
   const Context& main = made->facts->main();
-  made->last = main.final_inputs;
+  made->last = main.end.inputs;
   made->last.insert(
-      made->last.end(), main.final_remote.begin(),
-      main.final_remote.begin() + static_cast<std::ptrdiff_t>(states_.size() - main.final_inputs.size()));
+      made->last.end(), main.end.remote.begin(),
+      main.end.remote.begin() + static_cast<std::ptrdiff_t>(states_.size() - main.end.inputs.size()));
   for (const TensorId id : states_) made->entry.push_back(made->facts->variable(id));
   return made;
 }

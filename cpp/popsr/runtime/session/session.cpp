@@ -17,20 +17,29 @@
 namespace popsr {
 
 struct Session::State {
+  /// Streams with a row per replica.
+  struct Streams {
+    std::vector<StreamId> small, large;  ///< Of `large` those whose rows were equal so far.
+    std::vector<PartitionId> told;       ///< PlanKey::rows of the run before; empty before the first.
+    std::vector<std::int64_t> positions;
+  };
+  /// Variables and shards, then remote entries.
+  struct Variables {
+    std::vector<TensorId> ids;
+    std::unordered_map<TensorId, std::size_t> index;  ///< Into `ids` and the lists below.
+    std::vector<PartitionId> start;  ///< Replicas that hold the same when the next run starts.
+    std::vector<PartitionId> home;   ///< What the host wrote last: the most that `start` may be.
+    bool is_whole = true;            ///< False after a run that ended in its middle: `start` is not known.
+  };
+
   State(const Ir& ir, std::uint64_t its_seed) : seed(its_seed), groups(ir) {}
   std::uint64_t seed;
   RowGroups groups;
-  std::vector<StreamId> small, large;  ///< Streams with a row per replica; of `large` those equal so far.
-  std::vector<TensorId> states;        ///< Variables and shards, then remote entries.
-  std::unordered_map<TensorId, std::size_t> index;  ///< Into `states`.
-  std::vector<PartitionId> start;  ///< Replicas that hold the same when the next run starts, by `states`.
-  std::vector<PartitionId> home;   ///< What the host wrote last: the most that `start` may be.
-  std::vector<PartitionId> told;   ///< PlanKey::rows of the run before; empty before the first.
+  Streams streams;
+  Variables variables;
   std::optional<PlanCache> plans;  ///< Set when the session starts.
-  std::vector<std::int64_t> positions;
   std::unordered_set<OpId> stray;  ///< Ops whose stray labels the host was told of.
   std::uint64_t runs = 0;
-  bool is_whole = true;  ///< False after a run that ended in its middle: `start` is not known.
 };
 
 Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
@@ -48,30 +57,31 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
   }
   POPSR_CHECK(&facts->ir() == ir_.get());
   state_ = std::make_unique<State>(*ir_, options.seed);
-  state_->states = facts->entry_tensors(kMainGraph);
+  state_->variables.ids = facts->entry_tensors(kMainGraph);
   const std::vector<TensorId>& entries = facts->remote().of(kMainGraph);
-  state_->states.insert(state_->states.end(), entries.begin(), entries.end());
-  for (const TensorId id : state_->states) {
-    state_->index.emplace(id, state_->index.size());
-    state_->start.push_back(facts->start(id));
+  state_->variables.ids.insert(state_->variables.ids.end(), entries.begin(), entries.end());
+  for (const TensorId id : state_->variables.ids) {
+    state_->variables.index.emplace(id, state_->variables.index.size());
+    state_->variables.start.push_back(facts->start(id));
   }
-  state_->home = state_->start;
+  state_->variables.home = state_->variables.start;
   for (const StreamId id : ids<StreamId>(ir_->num_streams())) {
     const Stream& stream = ir_->stream(id);
     if (!stream.to_device || stream.mode != StreamMode::kReplicate) continue;
-    (is_small(stream) ? state_->small : state_->large).push_back(id);
+    (is_small(stream) ? state_->streams.small : state_->streams.large).push_back(id);
   }
-  PlanKey key{{}, state_->start};
-  for (const StreamId id : state_->small) key.rows.push_back(facts->rows(id));
-  state_->plans.emplace(ir_, options, state_->small, state_->states, std::move(facts), std::move(key));
+  PlanKey key{{}, state_->variables.start};
+  for (const StreamId id : state_->streams.small) key.rows.push_back(facts->rows(id));
+  state_->plans.emplace(ir_, options, state_->streams.small, state_->variables.ids, std::move(facts),
+                        std::move(key));
   current().approved = true;  // whoever makes a session looks at its facts
   const auto unused = [this](StreamId id) { return current().reads[id] == 0; };
-  std::erase_if(state_->large, unused);
-  state_->positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
+  std::erase_if(state_->streams.large, unused);
+  state_->streams.positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
   std::vector<RowCopy> copies;
   for (const TensorId id : ir_->graph(kMainGraph).tensors) {
     if (ir_->tensor(id).kind != TensorKind::kVariable) continue;
-    add_copies(*ir_, current().plan, id, HostRows::kGroups, ir_->tensor(id).data->data(), copies);
+    add_copies(*ir_, current().plan, id, HostRows::kGroups, ir_->tensor(id).state.data->data(), copies);
   }
   run_copies(copies);
 }
@@ -115,20 +125,20 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
   check_transfers(buffers);
   PartitionTable& table = ir_->partitions();
   PlanKey key;
-  key.rows.reserve(state_->small.size());
-  for (const StreamId id : state_->small) {
+  key.rows.reserve(state_->streams.small.size());
+  for (const StreamId id : state_->streams.small) {
     const bool is_used = current().reads[id] > 0;
     const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id.index()], r, s); };
     key.rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
   }
   compare_large(buffers);
-  if (!std::exchange(state_->is_whole, true)) read_back_facts();
-  key.start = state_->start;
+  if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
+  key.start = state_->variables.start;
   state_->plans->switch_to(std::move(key));
 }
 
 void Session::compare_large(std::span<const StreamBuffer> buffers) {
-  std::erase_if(state_->large, [&](StreamId id) {
+  std::erase_if(state_->streams.large, [&](StreamId id) {
     for (Replica r = 1; r < static_cast<Replica>(ir_->replication()); ++r) {
       if (!same_rows(*ir_, id, buffers[id.index()], 0, r)) return true;
     }
@@ -140,16 +150,16 @@ bool Session::is_news() const { return !current().approved; }
 
 void Session::approve() {
   current().approved = true;
-  state_->told = current().key.rows;
+  state_->streams.told = current().key.rows;
 }
 
 std::vector<RowDifference> Session::broken(std::span<const StreamBuffer> buffers) const {
   std::vector<RowDifference> result;
   PartitionTable& table = ir_->partitions();
-  for (std::size_t i = 0; i < state_->told.size(); ++i) {
-    if (table.refines(state_->told[i], current().key.rows[i])) continue;
-    const StreamId id = state_->small[i];
-    if (const auto found = find_difference(*ir_, id, buffers[id.index()], state_->told[i]))
+  for (std::size_t i = 0; i < state_->streams.told.size(); ++i) {
+    if (table.refines(state_->streams.told[i], current().key.rows[i])) continue;
+    const StreamId id = state_->streams.small[i];
+    if (const auto found = find_difference(*ir_, id, buffers[id.index()], state_->streams.told[i]))
       result.push_back(*found);
   }
   return result;
@@ -157,20 +167,22 @@ std::vector<RowDifference> Session::broken(std::span<const StreamBuffer> buffers
 
 std::vector<std::pair<StreamId, PartitionId>> Session::small_streams() const {
   std::vector<std::pair<StreamId, PartitionId>> result;
-  for (std::size_t i = 0; i < state_->small.size(); ++i) {
-    if (current().reads[state_->small[i]] == 0) continue;
-    result.emplace_back(state_->small[i], current().key.rows[i]);
+  for (std::size_t i = 0; i < state_->streams.small.size(); ++i) {
+    if (current().reads[state_->streams.small[i]] == 0) continue;
+    result.emplace_back(state_->streams.small[i], current().key.rows[i]);
   }
   return result;
 }
 
 std::vector<StreamId> Session::large_equal_streams() const {
-  return state_->runs == 0 ? std::vector<StreamId>() : state_->large;
+  return state_->runs == 0 ? std::vector<StreamId>() : state_->streams.large;
 }
 
 // --- The values of variables
 
-std::size_t Session::state_index(TensorId variable) const { return state_->index.at(holder(*ir_, variable)); }
+std::size_t Session::state_index(TensorId variable) const {
+  return state_->variables.index.at(holder(*ir_, variable));
+}
 
 PartitionId Session::device_rows(TensorId state, PartitionId known) const {
   const Plan& plan = current().plan;
@@ -184,16 +196,17 @@ PartitionId Session::device_rows(TensorId state, PartitionId known) const {
 /// After a run that ended in its middle only the values on the device are known.
 void Session::read_back_facts() {
   PartitionTable& table = ir_->partitions();
-  for (std::size_t i = 0; i < state_->states.size(); ++i) {
-    state_->start[i] = table.meet(state_->home[i], device_rows(state_->states[i], table.bottom()));
+  for (std::size_t i = 0; i < state_->variables.ids.size(); ++i) {
+    state_->variables.start[i] =
+        table.meet(state_->variables.home[i], device_rows(state_->variables.ids[i], table.bottom()));
   }
 }
 
 std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) {
   PartitionTable& table = ir_->partitions();
-  if (!std::exchange(state_->is_whole, true)) read_back_facts();
-  PlanKey key{current().key.rows, state_->start};
-  std::vector<PartitionId> home = state_->home;
+  if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
+  PlanKey key{current().key.rows, state_->variables.start};
+  std::vector<PartitionId> home = state_->variables.home;
   bool fits = true;
   for (const auto& [id, kind, data] : rows) {
     const std::size_t at = state_index(id);
@@ -206,8 +219,8 @@ std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) 
   }
   std::vector<PartitionId> start = key.start;
   if (!fits) state_->plans->switch_to(std::move(key));
-  state_->home = std::move(home);
-  state_->start = std::move(start);
+  state_->variables.home = std::move(home);
+  state_->variables.start = std::move(start);
   std::vector<RowCopy> copies;
   for (const auto& [id, kind, data] : rows) add_copies(*ir_, current().plan, id, kind, data, copies);
   return copies;
@@ -254,12 +267,12 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
     if (strict_labels_) raise_stray(*ir_, op, label);
     if (state_->stray.insert(op.id).second && stray) stray(op, label);
   };
-  StreamIo io(*ir_, buffers, print, on_stray, state_->positions);
-  state_->is_whole = false;
+  StreamIo io(*ir_, buffers, print, on_stray, state_->streams.positions);
+  state_->variables.is_whole = false;
   current().executor.run(state_->seed, step_, io, watcher);
-  state_->is_whole = true;
-  for (std::size_t i = 0; i < state_->start.size(); ++i) {
-    state_->start[i] = ir_->partitions().meet(state_->home[i], current().last[i]);
+  state_->variables.is_whole = true;
+  for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
+    state_->variables.start[i] = ir_->partitions().meet(state_->variables.home[i], current().last[i]);
   }
   ++step_;
   ++state_->runs;

@@ -11,15 +11,15 @@ namespace {
 /// The row of each replica.
 PartitionId row_partition(const Ir& ir, TensorId variable, HostRows rows) {
   PartitionTable& table = ir.partitions();
-  return rows == HostRows::kReplicas ? table.bottom() : ir.tensor(variable).grouping->partition(table);
+  return rows == HostRows::kReplicas ? table.bottom() : ir.tensor(variable).state.grouping->partition(table);
 }
 
 /// How a row of one variable lies on the replicas: whole, or in parts on consecutive members of the group.
 class RowParts {
  public:
   RowParts(const Ir& ir, const Plan& plan, TensorId variable)
-      : grouping_(*ir.tensor(variable).grouping),
-        shard_over_(ir.tensor(variable).shard_over),
+      : grouping_(*ir.tensor(variable).state.grouping),
+        shard_over_(ir.tensor(variable).state.shard_over),
         row_(bytes_of(ir.tensor(variable).type)),
         part_(bytes_of(plan.program().buffers[plan.variable(variable)].type)) {}
 
@@ -142,9 +142,9 @@ std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, Tensor
   const TensorType& type = plan.program().buffers[buffer].type;
   const Tensor& tensor = ir.tensor(variable);
   for (const Replica replica : ir.partitions().representatives(storage)) {
-    const std::span<const Replica> members = tensor.grouping->members(replica);
+    const std::span<const Replica> members = tensor.state.grouping->members(replica);
     // The member that the host reads for this replica's part.
-    const std::int64_t index = tensor.grouping->index_in_group(replica) % tensor.shard_over;
+    const std::int64_t index = tensor.state.grouping->index_in_group(replica) % tensor.state.shard_over;
     const Replica first = members[static_cast<std::size_t>(index)];
     if (first == replica) continue;
     const TensorType visible{type.dtype, {visible_elements(num_elements(type.shape), index, tensor)}};

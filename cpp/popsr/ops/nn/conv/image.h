@@ -56,13 +56,14 @@ void fill_line(T* to, const T* line, std::int64_t first, std::int64_t step, std:
 template <class T>
 T* fill_channel(const ConvSweep& sweep, const T* channel, std::int64_t begin, std::int64_t origin, T* to) {
   const auto position = [&](std::size_t d, std::int64_t local, std::int64_t residue) {
-    return ((d == sweep.axis ? origin : 0) + local) * sweep.step[d] + residue + sweep.base[d];
+    return ((d == sweep.tile.axis ? origin : 0) + local) * sweep.image.step[d] + residue +
+           sweep.image.base[d];
   };
-  const auto start = [&](std::size_t d) { return d == sweep.axis ? begin : 0; };
-  const Spatial &extent = sweep.extent, &in = sweep.in;
-  for (const std::int64_t rx : sweep.residues[0])
-    for (const std::int64_t ry : sweep.residues[1])
-      for (const std::int64_t rz : sweep.residues[2])
+  const auto start = [&](std::size_t d) { return d == sweep.tile.axis ? begin : 0; };
+  const Spatial &extent = sweep.tile.extent, &in = sweep.in;
+  for (const std::int64_t rx : sweep.image.residues[0])
+    for (const std::int64_t ry : sweep.image.residues[1])
+      for (const std::int64_t rz : sweep.image.residues[2])
         for (std::int64_t x = 0; x < extent[0]; ++x)
           for (std::int64_t y = 0; y < extent[1]; ++y, to += extent[2]) {
             const std::int64_t px = position(0, x, rx), py = position(1, y, ry);
@@ -71,19 +72,20 @@ T* fill_channel(const ConvSweep& sweep, const T* channel, std::int64_t begin, st
               continue;
             }
             const T* line = channel + ((px - start(0)) * in[1] + py - start(1)) * in[2] - start(2);
-            fill_line(to, line, position(2, 0, rz), sweep.step[2], in[2], extent[2]);
+            fill_line(to, line, position(2, 0, rz), sweep.image.step[2], in[2], extent[2]);
           }
   return to;
 }
 
 /// Positions of the tiled axis that the tile at `origin` reads; all when they are not one piece of memory.
 inline InsideRange tile_input(const ConvSweep& sweep, std::int64_t origin) {
-  const std::size_t d = sweep.axis;
+  const std::size_t d = sweep.tile.axis;
   for (std::size_t outer = 0; outer < d; ++outer)
     if (sweep.in[outer] != 1) return {0, sweep.in[d]};
-  const std::int64_t first = origin * sweep.step[d] + sweep.residues[d].front() + sweep.base[d];
-  const std::int64_t last =
-      (origin + sweep.extent[d] - 1) * sweep.step[d] + sweep.residues[d].back() + sweep.base[d];
+  const std::int64_t first =
+      origin * sweep.image.step[d] + sweep.image.residues[d].front() + sweep.image.base[d];
+  const std::int64_t last = (origin + sweep.tile.extent[d] - 1) * sweep.image.step[d] +
+                            sweep.image.residues[d].back() + sweep.image.base[d];
   const std::int64_t begin = std::clamp<std::int64_t>(first, 0, sweep.in[d]);
   return {begin, std::clamp(last + 1, begin, sweep.in[d])};
 }

@@ -74,23 +74,25 @@ class Conv {
   /// Elements between two positions of the tiled axis in the output.
   std::int64_t inner() const {
     std::int64_t elements = 1;
-    for (std::size_t d = sweep_.axis + 1; d < kSpatialAxes; ++d) elements *= sweep_.out[d];
+    for (std::size_t d = sweep_.tile.axis + 1; d < kSpatialAxes; ++d) elements *= sweep_.out[d];
     return elements;
   }
 
   /// How many rows are computed at a time, and the scratch that takes.
   void plan_rows() {
     std::int64_t steps = 1;
-    for (const ConvPhase& phase : sweep_.phases)
+    for (const ConvPhase& phase : sweep_.chains.phases)
       steps = std::max<std::int64_t>(steps, std::ssize(phase.offset));
     for (std::size_t d = 0; d < kSpatialAxes; ++d)
-      columns_ += std::max<std::int64_t>(sweep_.count[d] - 1, 0) * sweep_.pitch[d];
+      columns_ += std::max<std::int64_t>(sweep_.tile.count[d] - 1, 0) * sweep_.image.pitch[d];
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t rows = std::min(kRowBytes / (kSize * steps), kResultBytes / (kSize * columns_));
     row_step_ = std::clamp<std::int64_t>(rows / table_.conv_rows, 1, std::max<std::int64_t>(tiles_.tiles, 1));
     const std::int64_t most = std::min(sweep_.rows, row_step_ * table_.conv_rows);
     result_ = padded<T>(most * columns_);
-    box_ = std::min(sweep_.tile * sweep_.out_step[sweep_.axis], sweep_.out[sweep_.axis]) * inner();
+    box_ =
+        std::min(sweep_.tile.size * sweep_.chains.out_step[sweep_.tile.axis], sweep_.out[sweep_.tile.axis]) *
+        inner();
     boxes_ = direct_ ? 0 : padded<T>(most * box_);
     image_ = padded<T>(sweep_.image_elements());
     wide_ = holds<T>(in_dtype_) ? 0 : padded<T>(inputs_);
@@ -103,24 +105,24 @@ class Conv {
 
   // --- weights
 
-  std::int64_t group_weights() const { return sweep_.rows * sweep_.steps; }
+  std::int64_t group_weights() const { return sweep_.rows * sweep_.chains.steps; }
 
   /// Packs the rows of a tile of a phase.
   void pack_tile(const ConvPhase& phase, std::int64_t tile, const T* weight, T* packed) const {
     const std::int64_t rows = tiles_.size(tile), steps = std::ssize(phase.offset);
     T* to = packed + sweep_.rows * phase.weights + tiles_.first(tile) * steps;
-    const T* from = weight + tiles_.first(tile) * sweep_.weight_row;
+    const T* from = weight + tiles_.first(tile) * sweep_.weight.row;
     const std::int64_t taps = std::ssize(phase.taps);
-    if (taps == sweep_.kernel && sweep_.weight_channel == taps)
-      return pack(table_, to, rows, from, 1, sweep_.weight_row, steps);
-    for (std::int64_t c = 0; c < sweep_.channels; ++c, from += sweep_.weight_channel, to += taps * rows) {
-      if (taps == sweep_.kernel) {
-        pack(table_, to, rows, from, 1, sweep_.weight_row, taps);
+    if (taps == sweep_.weight.kernel && sweep_.weight.channel == taps)
+      return pack(table_, to, rows, from, 1, sweep_.weight.row, steps);
+    for (std::int64_t c = 0; c < sweep_.channels; ++c, from += sweep_.weight.channel, to += taps * rows) {
+      if (taps == sweep_.weight.kernel) {
+        pack(table_, to, rows, from, 1, sweep_.weight.row, taps);
         continue;
       }
       for (std::int64_t i = 0; i < taps; ++i)
         for (std::int64_t r = 0; r < rows; ++r)
-          to[i * rows + r] = from[r * sweep_.weight_row + phase.taps[static_cast<std::size_t>(i)]];
+          to[i * rows + r] = from[r * sweep_.weight.row + phase.taps[static_cast<std::size_t>(i)]];
     }
   }
 
@@ -134,13 +136,13 @@ class Conv {
       });
       from = wide;
     }
-    const auto phases = std::ssize(sweep_.phases);
+    const auto phases = std::ssize(sweep_.chains.phases);
     const std::int64_t units = sweep_.groups * phases * tiles_.tiles;
-    const std::int64_t group = sweep_.rows * sweep_.channels * sweep_.kernel;
+    const std::int64_t group = sweep_.rows * sweep_.channels * sweep_.weight.kernel;
     parallel_for(pool, units, 1, elements, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t u = begin; u < end; ++u) {
         const std::int64_t g = u / tiles_.tiles / phases;
-        pack_tile(sweep_.phases[static_cast<std::size_t>(u / tiles_.tiles % phases)], u % tiles_.tiles,
+        pack_tile(sweep_.chains.phases[static_cast<std::size_t>(u / tiles_.tiles % phases)], u % tiles_.tiles,
                   from + g * group, packed + g * group_weights());
       }
     });
@@ -157,7 +159,7 @@ class Conv {
     pack_weights(run.pool, Block(run, block).in(1), weights, weights + packed);
     const std::int64_t units = blocks * sweep_.samples * sweep_.groups * sweep_.tiles();
     const std::int64_t work =
-        blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.phases[0].count);
+        blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.chains.phases[0].count);
     split_work(run.pool, units, work, weights + packed + wide, own_elements(),
                [&](std::int64_t begin, std::int64_t end, T* own) {
                  for (std::int64_t u = begin; u < end; ++u)
@@ -173,14 +175,15 @@ class Conv {
     const auto bytes = [](DType dtype, std::int64_t elements) {
       return elements * static_cast<std::int64_t>(size_of(dtype));
     };
-    const std::int64_t origin = number % sweep_.tiles() * sweep_.tile, step = sweep_.out_step[sweep_.axis];
+    const std::int64_t origin = number % sweep_.tiles() * sweep_.tile.size,
+                       step = sweep_.chains.out_step[sweep_.tile.axis];
     const std::int64_t element = in_block * sweep_.rows * outputs_;
     return {own.in(0) + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
             weights + in_block % sweep_.groups * group_weights(),
             own.out() + bytes(out_dtype_, element),
             origin,
             origin * step,
-            std::min((origin + sweep_.tile) * step, sweep_.out[sweep_.axis]),
+            std::min((origin + sweep_.tile.size) * step, sweep_.out[sweep_.tile.axis]),
             element,
             factors.empty() ? 1.0 : factors[static_cast<std::size_t>(own.index())],
             own.key(stochastic_)};
@@ -188,12 +191,13 @@ class Conv {
 
   /// The image of the unit: the input itself, or a copy.
   const T* image(const Unit<T>& unit, const Buffers<T>& at) const {
-    if (sweep_.in_place) return reinterpret_cast<const T*>(unit.in) + unit.origin * sweep_.pitch[sweep_.axis];
+    if (sweep_.image.in_place)
+      return reinterpret_cast<const T*>(unit.in) + unit.origin * sweep_.image.pitch[sweep_.tile.axis];
     const InsideRange range = tile_input(sweep_, unit.origin);
     std::int64_t line = 1;
-    for (std::size_t d = sweep_.axis + 1; d < kSpatialAxes; ++d) line *= sweep_.in[d];
+    for (std::size_t d = sweep_.tile.axis + 1; d < kSpatialAxes; ++d) line *= sweep_.in[d];
     const std::int64_t length = range.end - range.begin;
-    const std::int64_t elements = length == sweep_.in[sweep_.axis] ? inputs_ : length * line;
+    const std::int64_t elements = length == sweep_.in[sweep_.tile.axis] ? inputs_ : length * line;
     const auto size = static_cast<std::int64_t>(size_of(in_dtype_));
     T* to = at.image;
     for (std::int64_t c = 0; c < sweep_.channels; ++c) {
@@ -216,7 +220,7 @@ class Conv {
       const std::int64_t outputs = (unit.end - unit.begin) * inner();
       const std::int64_t start = first_row * outputs_ + unit.begin * inner();
       T* const to = direct_ ? reinterpret_cast<T*>(unit.out) + start : at.box;
-      for (const ConvPhase& phase : sweep_.phases)
+      for (const ConvPhase& phase : sweep_.chains.phases)
         run_phase(unit, phase, x, tile, last, at.result, to, direct_ ? outputs_ : outputs);
       if (!direct_) store(unit, tiles_.first(last) - first_row, start, outputs, at.box);
     }
@@ -225,9 +229,9 @@ class Conv {
   /// Rows of tiles first .. last-1: to[row * row_pitch + output in the tile].
   void run_phase(const Unit<T>& unit, const ConvPhase& phase, const T* x, std::int64_t first,
                  std::int64_t last, T* result, T* to, std::int64_t row_pitch) const {
-    const std::size_t axis = sweep_.axis;
+    const std::size_t axis = sweep_.tile.axis;
     Spatial count = phase.count;
-    const std::int64_t step = sweep_.out_step[axis];
+    const std::int64_t step = sweep_.chains.out_step[axis];
     count[axis] = (unit.end - unit.begin - phase.first[axis] + step - 1) / step;
     if (*std::ranges::min_element(count) <= 0) return;
     ConvArgs args{.m = sweep_.rows,
@@ -239,8 +243,8 @@ class Conv {
                   .offset = phase.offset.data(),
                   .c = result};
     args.n = 1;
-    for (std::size_t d = 0; d < kSpatialAxes; ++d) args.n += (count[d] - 1) * sweep_.pitch[d];
-    const bool dense = args.n == product(count) && sweep_.phases.size() == 1;
+    for (std::size_t d = 0; d < kSpatialAxes; ++d) args.n += (count[d] - 1) * sweep_.image.pitch[d];
+    const bool dense = args.n == product(count) && sweep_.chains.phases.size() == 1;
     args.c_row = dense ? row_pitch : args.n;
     if (dense) args.c = to;
     convolve<T>(table_, args);
@@ -251,13 +255,13 @@ class Conv {
   /// Moves the results of a phase to their places, without those between lines.
   void scatter(const ConvPhase& phase, const Spatial& count, const T* result, std::int64_t columns,
                std::int64_t rows, T* to, std::int64_t row_pitch) const {
-    const Spatial &step = sweep_.out_step, &first = phase.first;
+    const Spatial &step = sweep_.chains.out_step, &first = phase.first;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t x = 0; x < count[0]; ++x)
         for (std::int64_t y = 0; y < count[1]; ++y) {
           const std::int64_t line = (x * step[0] + first[0]) * sweep_.out[1] + y * step[1] + first[1];
           spread(to + r * row_pitch + line * sweep_.out[2] + first[2], step[2],
-                 result + r * columns + x * sweep_.pitch[0] + y * sweep_.pitch[1], count[2]);
+                 result + r * columns + x * sweep_.image.pitch[0] + y * sweep_.image.pitch[1], count[2]);
         }
   }
 

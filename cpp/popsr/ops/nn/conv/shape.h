@@ -16,14 +16,19 @@ using Spatial = std::array<std::int64_t, kSpatialAxes>;
 
 inline std::int64_t product(const Spatial& extents) { return extents[0] * extents[1] * extents[2]; }
 
-/// A plain convolution takes `in` positions to `out`:
+/// The positions that meet element k of the kernel. A plain convolution takes `in` positions to `out`:
 ///   out[o] gathers in[o * stride + k * dilation - begin],
 /// a transposed one scatters them:
 ///   in[i] goes to out[i * stride + k * dilation - begin].
+struct ConvWindow {
+  Spatial kernel{}, stride{}, dilation{}, begin{};
+};
+
 struct ConvShape {
   std::int64_t samples = 0, groups = 1;
   std::int64_t in_channels = 0, out_channels = 0;  ///< Of one group.
-  Spatial in{}, out{}, kernel{}, stride{}, dilation{}, begin{};
+  Spatial in{}, out{};
+  ConvWindow window = {};
   Shape output;  ///< Of the result.
 };
 

@@ -35,32 +35,32 @@ std::int64_t reach(const AxisPhases& phases) {
 }
 
 AxisPhases plain_axis(const ConvShape& shape, std::size_t d, ConvSweep& sweep) {
-  std::vector<std::int64_t>& residues = sweep.residues[d];
-  for (std::int64_t k = 0; k < shape.kernel[d]; ++k)
-    residues.push_back(k * shape.dilation[d] % shape.stride[d]);
+  const std::int64_t stride = shape.window.stride[d], dilation = shape.window.dilation[d];
+  std::vector<std::int64_t>& residues = sweep.image.residues[d];
+  for (std::int64_t k = 0; k < shape.window.kernel[d]; ++k) residues.push_back(k * dilation % stride);
   std::ranges::sort(residues);
   const auto repeated = std::ranges::unique(residues);
   residues.erase(repeated.begin(), repeated.end());
-  sweep.step[d] = shape.stride[d];
-  sweep.base[d] = -shape.begin[d];
-  sweep.out_step[d] = 1;
+  sweep.image.step[d] = stride;
+  sweep.image.base[d] = -shape.window.begin[d];
+  sweep.chains.out_step[d] = 1;
   AxisPhase phase{0, shape.out[d], {}};
-  for (std::int64_t k = 0; k < shape.kernel[d]; ++k) {
-    const std::int64_t at = k * shape.dilation[d];
-    const auto plane = std::ranges::lower_bound(residues, at % shape.stride[d]);
-    phase.taps.push_back({k, plane - residues.begin(), at / shape.stride[d]});
+  for (std::int64_t k = 0; k < shape.window.kernel[d]; ++k) {
+    const std::int64_t at = k * dilation;
+    const auto plane = std::ranges::lower_bound(residues, at % stride);
+    phase.taps.push_back({k, plane - residues.begin(), at / stride});
   }
   return {std::move(phase)};
 }
 
 AxisPhases transposed_axis(const ConvShape& shape, std::size_t d, ConvSweep& sweep) {
-  const std::int64_t stride = shape.stride[d];
+  const std::int64_t stride = shape.window.stride[d];
   AxisPhases phases;
   std::int64_t lowest = 0;
   for (std::int64_t first = 0; first < std::min(stride, shape.out[d]); ++first) {
     AxisPhase phase{first, ceil_div(shape.out[d] - first, stride), {}};
-    for (std::int64_t k = 0; k < shape.kernel[d]; ++k) {
-      const std::int64_t at = first + shape.begin[d] - k * shape.dilation[d];
+    for (std::int64_t k = 0; k < shape.window.kernel[d]; ++k) {
+      const std::int64_t at = first + shape.window.begin[d] - k * shape.window.dilation[d];
       if (at % stride != 0) continue;
       phase.taps.push_back({k, 0, at / stride});
       lowest = std::min(lowest, at / stride);
@@ -69,19 +69,19 @@ AxisPhases transposed_axis(const ConvShape& shape, std::size_t d, ConvSweep& swe
   }
   for (AxisPhase& phase : phases)
     for (Tap& tap : phase.taps) tap.shift -= lowest;
-  sweep.residues[d] = {0};
-  sweep.step[d] = 1;
-  sweep.base[d] = lowest;
-  sweep.out_step[d] = stride;
+  sweep.image.residues[d] = {0};
+  sweep.image.step[d] = 1;
+  sweep.image.base[d] = lowest;
+  sweep.chains.out_step[d] = stride;
   return phases;
 }
 
 /// Positions of a tile, whose image has `line` elements per position and `reach` more positions.
 std::int64_t choose_tile(const ConvSweep& sweep, std::int64_t line, std::int64_t planes, std::int64_t reach,
                          std::int64_t element_size) {
-  const std::int64_t positions = std::max<std::int64_t>(sweep.positions, 1);
+  const std::int64_t positions = std::max<std::int64_t>(sweep.tile.positions, 1);
   const std::int64_t bytes = std::max<std::int64_t>(1, sweep.channels * planes * line * element_size);
-  const std::int64_t fits = sweep.in_place ? kMostPositions / line : kImageBytes / bytes - reach;
+  const std::int64_t fits = sweep.image.in_place ? kMostPositions / line : kImageBytes / bytes - reach;
   const std::int64_t units = std::max<std::int64_t>(1, sweep.samples * sweep.groups);
   const std::int64_t spreads = ceil_div(positions, ceil_div(kPieces, units));
   // Smaller ones would copy their margins too often.
@@ -92,28 +92,30 @@ std::int64_t choose_tile(const ConvSweep& sweep, std::int64_t line, std::int64_t
 
 /// Chooses the tile and lays the image out.
 void lay_out(ConvSweep& sweep, const Axes& axes, bool in_place, std::int64_t element_size) {
+  ConvTile& tile = sweep.tile;
+  ConvImage& image = sweep.image;
   Spatial reaches{};
   std::int64_t planes = 1;
-  sweep.in_place = in_place;
+  image.in_place = in_place;
   for (std::size_t d = 0; d < kSpatialAxes; ++d) {
-    for (const AxisPhase& phase : axes[d]) sweep.count[d] = std::max(sweep.count[d], phase.count);
+    for (const AxisPhase& phase : axes[d]) tile.count[d] = std::max(tile.count[d], phase.count);
     reaches[d] = reach(axes[d]);
-    planes *= static_cast<std::int64_t>(sweep.residues[d].size());
-    sweep.extent[d] = sweep.count[d] + reaches[d];
-    sweep.in_place &= sweep.base[d] == 0 && sweep.step[d] == 1 && sweep.extent[d] == sweep.in[d];
+    planes *= static_cast<std::int64_t>(image.residues[d].size());
+    tile.extent[d] = tile.count[d] + reaches[d];
+    image.in_place &= image.base[d] == 0 && image.step[d] == 1 && tile.extent[d] == sweep.in[d];
   }
-  sweep.axis = 0;
-  while (sweep.axis + 1 < kSpatialAxes && sweep.out[sweep.axis] <= 1) ++sweep.axis;
-  sweep.positions = sweep.count[sweep.axis];
-  sweep.extent[sweep.axis] = 1;
-  const std::int64_t line = std::max<std::int64_t>(product(sweep.extent), 1);
-  sweep.tile = choose_tile(sweep, line, planes, reaches[sweep.axis], element_size);
-  sweep.count[sweep.axis] = sweep.tile;
-  sweep.extent[sweep.axis] = sweep.tile + reaches[sweep.axis];
-  const Spatial& lines = sweep.in_place ? sweep.in : sweep.extent;
-  sweep.pitch = {lines[1] * lines[2], lines[2], 1};
-  sweep.plane = lines[0] * sweep.pitch[0];
-  sweep.channel = planes * sweep.plane;
+  tile.axis = 0;
+  while (tile.axis + 1 < kSpatialAxes && sweep.out[tile.axis] <= 1) ++tile.axis;
+  tile.positions = tile.count[tile.axis];
+  tile.extent[tile.axis] = 1;
+  const std::int64_t line = std::max<std::int64_t>(product(tile.extent), 1);
+  tile.size = choose_tile(sweep, line, planes, reaches[tile.axis], element_size);
+  tile.count[tile.axis] = tile.size;
+  tile.extent[tile.axis] = tile.size + reaches[tile.axis];
+  const Spatial& lines = image.in_place ? sweep.in : tile.extent;
+  image.pitch = {lines[1] * lines[2], lines[2], 1};
+  image.plane = lines[0] * image.pitch[0];
+  image.channel = planes * image.plane;
 }
 
 /// The phase of one phase per axis.
@@ -122,17 +124,20 @@ ConvPhase combine(const ConvSweep& sweep, const AxisPhase& x, const AxisPhase& y
   ConvPhase phase;
   phase.first = {x.first, y.first, z.first};
   phase.count = {x.count, y.count, z.count};
-  const auto planes = [&sweep](std::size_t d) { return static_cast<std::int64_t>(sweep.residues[d].size()); };
+  const auto planes = [&sweep](std::size_t d) {
+    return static_cast<std::int64_t>(sweep.image.residues[d].size());
+  };
   std::vector<std::int64_t> shifts;
   for (const Tap& a : x.taps)
     for (const Tap& b : y.taps)
       for (const Tap& c : z.taps) {
         phase.taps.push_back((a.index * kernel[1] + b.index) * kernel[2] + c.index);
         const std::int64_t plane = (a.residue * planes(1) + b.residue) * planes(2) + c.residue;
-        shifts.push_back(plane * sweep.plane + a.shift * sweep.pitch[0] + b.shift * sweep.pitch[1] + c.shift);
+        shifts.push_back(plane * sweep.image.plane + a.shift * sweep.image.pitch[0] +
+                         b.shift * sweep.image.pitch[1] + c.shift);
       }
   for (std::int64_t c = 0; c < sweep.channels; ++c)
-    for (const std::int64_t shift : shifts) phase.offset.push_back(c * sweep.channel + shift);
+    for (const std::int64_t shift : shifts) phase.offset.push_back(c * sweep.image.channel + shift);
   return phase;
 }
 
@@ -144,9 +149,9 @@ ConvSweep make_sweep(const ConvShape& shape, bool transposed, bool in_place, std
   sweep.rows = shape.out_channels;
   sweep.in = shape.in;
   sweep.out = shape.out;
-  sweep.kernel = product(shape.kernel);
-  sweep.weight_row = (transposed ? 1 : sweep.channels) * sweep.kernel;
-  sweep.weight_channel = (transposed ? sweep.rows : 1) * sweep.kernel;
+  sweep.weight.kernel = product(shape.window.kernel);
+  sweep.weight.row = (transposed ? 1 : sweep.channels) * sweep.weight.kernel;
+  sweep.weight.channel = (transposed ? sweep.rows : 1) * sweep.weight.kernel;
   Axes axes;
   for (std::size_t d = 0; d < kSpatialAxes; ++d)
     axes[d] = transposed ? transposed_axis(shape, d, sweep) : plain_axis(shape, d, sweep);
@@ -154,10 +159,10 @@ ConvSweep make_sweep(const ConvShape& shape, bool transposed, bool in_place, std
   for (const AxisPhase& x : axes[0])
     for (const AxisPhase& y : axes[1])
       for (const AxisPhase& z : axes[2]) {
-        ConvPhase phase = combine(sweep, x, y, z, shape.kernel);
-        phase.weights = sweep.steps;
-        sweep.steps += static_cast<std::int64_t>(phase.offset.size());
-        sweep.phases.push_back(std::move(phase));
+        ConvPhase phase = combine(sweep, x, y, z, shape.window.kernel);
+        phase.weights = sweep.chains.steps;
+        sweep.chains.steps += static_cast<std::int64_t>(phase.offset.size());
+        sweep.chains.phases.push_back(std::move(phase));
       }
   return sweep;
 }

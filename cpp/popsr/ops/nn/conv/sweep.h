@@ -26,33 +26,49 @@ struct ConvPhase {
   std::int64_t weights = 0;          ///< Steps of the phases before this one.
 };
 
-struct ConvSweep {
-  std::int64_t samples = 0, groups = 1, channels = 0, rows = 0;  ///< Input and output channels of a group.
-  Spatial in{}, out{};
-  std::int64_t kernel = 1;  ///< Elements of the kernel.
-  /// Strides of an output and an input channel in a group's weight.
-  std::int64_t weight_row = 0, weight_channel = 0;
-
-  /// Position l of the plane of residue r is input (origin + l) * step + r + base.
-  std::array<std::vector<std::int64_t>, kSpatialAxes> residues;
-  Spatial step{}, base{};
-  Spatial pitch{};           ///< Of an image: elements between positions along an axis.
-  std::int64_t plane = 0;    ///< Between planes.
-  std::int64_t channel = 0;  ///< Between channels.
-  bool in_place = false;     ///< The input serves as image, if it needs no conversion.
+struct ConvChains {
   Spatial out_step{};
   std::vector<ConvPhase> phases;
   std::int64_t steps = 0;  ///< Of all phases.
+};
 
-  /// Positions are computed `tile` at a time along axis `axis`, the first with more than one output.
+/// A group's weight.
+struct ConvWeight {
+  std::int64_t kernel = 1;            ///< Elements of the kernel.
+  std::int64_t row = 0, channel = 0;  ///< Strides of an output and an input channel.
+};
+
+/// The input of a group as it lies in memory.
+struct ConvImage {
+  /// Position l of the plane of residue r is input (origin + l) * step + r + base.
+  std::array<std::vector<std::int64_t>, kSpatialAxes> residues;
+  Spatial step{}, base{};
+  Spatial pitch{};           ///< Elements between positions along an axis.
+  std::int64_t plane = 0;    ///< Between planes.
+  std::int64_t channel = 0;  ///< Between channels.
+  bool in_place = false;     ///< The input serves as image, if it needs no conversion.
+};
+
+/// Positions are computed `size` at a time along axis `axis`, the first with more than one output.
+struct ConvTile {
   std::size_t axis = 0;
-  std::int64_t tile = 1, positions = 1;
-  Spatial count{};   ///< Of a tile, in the largest phase.
-  Spatial extent{};  ///< Of the planes that it reads.
+  std::int64_t size = 1;
+  std::int64_t positions = 1;  ///< Of the axis, in the largest phase.
+  Spatial count{};             ///< Of a tile, in the largest phase.
+  Spatial extent{};            ///< Of the planes that it reads.
+};
 
-  std::int64_t tiles() const { return (positions + tile - 1) / tile; }
-  std::int64_t image_elements() const { return in_place ? 0 : channels * channel; }
-  std::int64_t weight_elements() const { return groups * rows * channels * kernel; }
+struct ConvSweep {
+  std::int64_t samples = 0, groups = 1, channels = 0, rows = 0;  ///< Input and output channels of a group.
+  Spatial in{}, out{};
+  ConvWeight weight = {};
+  ConvImage image = {};
+  ConvTile tile = {};
+  ConvChains chains = {};
+
+  std::int64_t tiles() const { return (tile.positions + tile.size - 1) / tile.size; }
+  std::int64_t image_elements() const { return image.in_place ? 0 : channels * image.channel; }
+  std::int64_t weight_elements() const { return groups * rows * channels * weight.kernel; }
 };
 
 /// `in_place`: the input is of the compute type.

@@ -33,9 +33,10 @@ class WeightGradient {
         stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
         inputs_(product(shape.in)),
         outputs_(product(shape.out)),
-        kernel_(product(shape.kernel)) {
+        kernel_(product(shape.window.kernel)) {
     for (std::size_t d = 0; d < kSpatialAxes; ++d) {
-      extent_[d] = (shape.out[d] - 1) * shape.stride[d] + (shape.kernel[d] - 1) * shape.dilation[d] + 1;
+      extent_[d] = (shape.out[d] - 1) * shape.window.stride[d] +
+                   (shape.window.kernel[d] - 1) * shape.window.dilation[d] + 1;
       find_lines(d);
     }
     pitch_ = {extent_[1] * extent_[2] * s_.in_channels, extent_[2] * s_.in_channels, s_.in_channels};
@@ -54,26 +55,26 @@ class WeightGradient {
   void find_lines(std::size_t d) {
     used_[d].assign(static_cast<std::size_t>(std::max<std::int64_t>(extent_[d], 0)), false);
     for (std::int64_t x = 0; x < s_.out[d]; ++x)
-      for (std::int64_t k = 0; k < s_.kernel[d]; ++k)
-        used_[d][static_cast<std::size_t>(x * s_.stride[d] + k * s_.dilation[d])] = true;
+      for (std::int64_t k = 0; k < s_.window.kernel[d]; ++k)
+        used_[d][static_cast<std::size_t>(x * s_.window.stride[d] + k * s_.window.dilation[d])] = true;
   }
 
   /// Elements of the kernel that are computed together lie next to each other in the image.
   void find_taps() {
-    together_ = s_.dilation[2] == 1 ? s_.kernel[2] : 1;
-    for (std::int64_t x = 0; x < s_.kernel[0]; ++x)
-      for (std::int64_t y = 0; y < s_.kernel[1]; ++y)
-        for (std::int64_t z = 0; z < s_.kernel[2]; z += together_)
-          taps_.push_back(x * s_.dilation[0] * pitch_[0] + y * s_.dilation[1] * pitch_[1] +
-                          z * s_.dilation[2] * pitch_[2]);
+    together_ = s_.window.dilation[2] == 1 ? s_.window.kernel[2] : 1;
+    for (std::int64_t x = 0; x < s_.window.kernel[0]; ++x)
+      for (std::int64_t y = 0; y < s_.window.kernel[1]; ++y)
+        for (std::int64_t z = 0; z < s_.window.kernel[2]; z += together_)
+          taps_.push_back(x * s_.window.dilation[0] * pitch_[0] + y * s_.window.dilation[1] * pitch_[1] +
+                          z * s_.window.dilation[2] * pitch_[2]);
   }
 
   void find_positions() {
     for (std::int64_t x = 0; x < s_.out[0]; ++x)
       for (std::int64_t y = 0; y < s_.out[1]; ++y)
         for (std::int64_t z = 0; z < s_.out[2]; ++z)
-          positions_.push_back(x * s_.stride[0] * pitch_[0] + y * s_.stride[1] * pitch_[1] +
-                               z * s_.stride[2] * pitch_[2]);
+          positions_.push_back(x * s_.window.stride[0] * pitch_[0] + y * s_.window.stride[1] * pitch_[1] +
+                               z * s_.window.stride[2] * pitch_[2]);
   }
 
   std::int64_t lanes() const { return together_ * s_.in_channels; }
@@ -136,14 +137,15 @@ class WeightGradient {
     const std::int64_t g = unit / extent_[1] / extent_[0];
     if (!used_[0][static_cast<std::size_t>(x)] || !used_[1][static_cast<std::size_t>(y)]) return;
     T* const to = images + g * image_ + x * pitch_[0] + y * pitch_[1];
-    const std::int64_t px = x - s_.begin[0], py = y - s_.begin[1];
-    InsideRange in = inside(-s_.begin[2], 1, s_.in[2], extent_[2]);
+    const std::int64_t px = x - s_.window.begin[0], py = y - s_.window.begin[1];
+    InsideRange in = inside(-s_.window.begin[2], 1, s_.in[2], extent_[2]);
     if (px < 0 || px >= s_.in[0] || py < 0 || py >= s_.in[1]) in = {0, 0};
     std::fill(to, to + in.begin * pitch_[2], T{0});
     std::fill(to + in.end * pitch_[2], to + pitch_[1], T{0});
     if (in.begin == in.end) return;
     const std::int64_t channel = (sample * s_.groups + g) * s_.in_channels;
-    const std::int64_t at = channel * inputs_ + (px * s_.in[1] + py) * s_.in[2] + in.begin - s_.begin[2];
+    const std::int64_t at =
+        channel * inputs_ + (px * s_.in[1] + py) * s_.in[2] + in.begin - s_.window.begin[2];
     transpose(in_dtype_, t, at, inputs_, s_.in_channels, in.end - in.begin, to + in.begin * pitch_[2], own);
   }
 
