@@ -7,6 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr::test {
 
@@ -197,7 +198,7 @@ TensorId RandomBuilder::shard() {
   const TensorId whole = p_.variable("w", groups, types_[0]);
   std::int64_t over = groups.group_size();
   while (over > 1 && (groups.group_size() % over != 0 || below(2) == 1)) --over;
-  return place_in_main(ir().add_shard(whole, over, "shard"), kValues);
+  return place_in_main(GraphEditor(ir()).add_shard(whole, over, "shard"), kValues);
 }
 
 TensorId RandomBuilder::condition() {

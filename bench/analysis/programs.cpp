@@ -101,7 +101,7 @@ class Gpt {
 
   /// With momentum.
   void update(TensorId weight, TensorId grad) {
-    const ReplicaGrouping& grouping = *p_.ir->tensor(weight).grouping;
+    const ReplicaGrouping& grouping = *p_.ir->tensor(weight).state.grouping;
     const TensorId momentum = p_.variable(grouping);
     const TensorId mean = reduce(grad, shards_);
     const TensorId now = p_("add_", {momentum, mean});

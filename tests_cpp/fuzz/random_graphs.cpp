@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "popsr/effects/memory.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr::test {
 
@@ -135,7 +136,7 @@ void RandomGraphs::run(std::string_view name, Attrs attrs, const std::vector<Ten
       const bool writes = graph.written[k] || k < carried;
       if ((by_value >> (k % 8) & 1) != 0 || (k < carried && by_value == 0)) continue;
       if (writes && !give(arguments[i], given)) continue;
-      ir().mark_modified(op, i);
+      GraphEditor(ir()).mark_modified(op, i);
       if (writes) wrote(arguments[i]);
     }
   }

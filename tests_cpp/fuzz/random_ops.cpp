@@ -6,6 +6,7 @@
 #include <string>
 
 #include "popsr/effects/memory.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr::test {
 
@@ -66,7 +67,7 @@ RemoteId RandomOps::buffer() {
       p_.emit("remote_store", {any_vector()}, {{"remote_buffer", *buffer_}, {"entry", e}});
     }
     if (control_flow_ && below(2) == 1)
-      ir().place_variable(p_.variable("home", grouping(), types_[0]), *buffer_, 0, 1);
+      GraphEditor(ir()).place_variable(p_.variable("home", grouping(), types_[0]), *buffer_, 0, 1);
   }
   return *buffer_;
 }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/registry.h"
 

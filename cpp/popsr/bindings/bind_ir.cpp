@@ -255,11 +255,12 @@ py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count
                   bool carries, LocationId location, std::uint32_t ipu, bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
-  Outlined made = GraphEditor(ir).outline(id, first,
-                             {.count = count,
-                              .stem = stem,
-                              .carries = carries,
-                              .origin = {location, {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
+  Outlined made =
+      GraphEditor(ir).outline(id, first,
+                              {.count = count,
+                               .stem = stem,
+                               .carries = carries,
+                               .origin = {location, {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
   return py::make_tuple(made.body, made.op, std::move(made.moved));
 }
 

@@ -47,8 +47,8 @@ struct OpCall {
 /// The op's slot in the schedule of its graph.
 struct OpSchedule {
   std::vector<OpId> after = {};  ///< Explicit order from in_sequence.
-  /// A merged op does these ops at once, in any order (transform/schedule.cpp). Its operands are theirs, one after
-  /// another.
+  /// A merged op does these ops at once, in any order (transform/schedule.cpp). Its operands are theirs, one
+  /// after another.
   std::vector<OpId> parts = {};
   OpId part_of = kNone;        ///< The merged op that this op is a part of: it is in no schedule itself.
   std::uint32_t position = 0;  ///< In Graph::ops; of a part: the position of the merged op.

@@ -104,7 +104,8 @@ std::optional<std::int64_t> known_offset(const Ir& ir, const Op& op) {
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.def->inputs[i].name != "offset" || op.inputs[i] == kNone) continue;
     const Tensor& offset = ir.tensor(op.inputs[i]);
-    if (offset.kind == TensorKind::kConstant) return read_integer(offset.state.data->data(), offset.type.dtype);
+    if (offset.kind == TensorKind::kConstant)
+      return read_integer(offset.state.data->data(), offset.type.dtype);
     return std::nullopt;
   }
   return op.find(kEntry);

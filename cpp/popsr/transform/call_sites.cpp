@@ -57,7 +57,8 @@ void GraphEditor::check_site_operand(const Op& op, std::string_view input, const
     raise<ShapeError>("{}: shape of input '{}' differs, got {} '{}', expected {}", op.def->name, input,
                       to_string(tensor.type), tensor.name, to_string(type));
   }
-  if (tensor.uses.producer != kNone && ir_.ops_[tensor.uses.producer].schedule.position >= op.schedule.position) {
+  if (tensor.uses.producer != kNone &&
+      ir_.ops_[tensor.uses.producer].schedule.position >= op.schedule.position) {
     raise<GraphError>("{}: input '{}' is made later, got '{}' at {}, expected a tensor from before {}",
                       op.def->name, input, tensor.name,
                       ir_.locations_.to_string(ir_.ops_[tensor.uses.producer].origin.location),
@@ -86,7 +87,8 @@ TensorId GraphEditor::add_called_input(GraphId graph, std::string_view name, Ten
     const auto it = given.find(id);
     if (it == given.end()) {
       raise<GraphError>("graph_input: {} at {} has no tensor for input '{}' of graph '{}', expected one",
-                        op.def->name, ir_.locations_.to_string(op.origin.location), name, ir_.graphs_[graph].name);
+                        op.def->name, ir_.locations_.to_string(op.origin.location), name,
+                        ir_.graphs_[graph].name);
     }
     check_site_operand(op, name, type, ir_.tensors_[it->second]);
     if (by_ref) ir_.check_writable(op.def->name, name, ir_.tensors_[it->second]);

@@ -51,7 +51,8 @@ void GraphEditor::mark_modified(OpId op, std::uint32_t index) {
 
 TensorId GraphEditor::add_call_output(OpId op, TensorId callee_output, std::string_view name) {
   Transaction transaction(ir_);
-  const TensorId id = ir_.add_tensor(ir_.ops_[op].graph, name, ir_.tensors_[callee_output].type, TensorKind::kActivation);
+  const TensorId id =
+      ir_.add_tensor(ir_.ops_[op].graph, name, ir_.tensors_[callee_output].type, TensorKind::kActivation);
   ir_.tensors_[id].uses.producer = op;
   ir_.tensors_[id].meta_shape = ir_.tensors_[callee_output].meta_shape;
   ir_.extend_op(op).outputs.push_back(id);

@@ -48,20 +48,6 @@ void check_schedule(const Ir& ir, GraphId graph, std::uint32_t first,
 
 }  // namespace
 
-std::vector<OpId> single_ops(const Ir& ir, GraphId graph) {
-  std::vector<OpId> singles;
-  singles.reserve(ir.graph(graph).ops.size());
-  for (const OpId id : ir.graph(graph).ops) {
-    const std::vector<OpId>& parts = ir.op(id).schedule.parts;
-    if (parts.empty()) {
-      singles.push_back(id);
-    } else {
-      singles.insert(singles.end(), parts.begin(), parts.end());
-    }
-  }
-  return singles;
-}
-
 OpId GraphEditor::merge(GraphId graph, const ScheduleSlot& slot) {
   Op merged;
   merged.id = OpId(ir_.ops_.size());

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "popsr/effects/memory.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ir/view.h"
 
 namespace popsr {
 
