@@ -1,6 +1,7 @@
 // Sums of what comes before, and products of what comes before and after.
 #include "popsr/base/shape.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/row_walk.h"
@@ -93,13 +94,13 @@ BlockKernel eval_prod_of_others(const EvalSpec& spec) {
 
 }  // namespace
 
-std::vector<OpDef> scan_ops() {
+std::vector<OpDef> scans_ops() {
   return {
       {.name = "cumsum",
        .inputs = {{"t", kNumbers}},
        .attrs = {optional(kDim, 0), internal(kReverse, false)},
        .infer = infer_cumsum,
-       .kernel = {.eval = eval_cumsum},
+       .kernel = {.eval = eval_cumsum, .flops = flops_per_input<1>},
        .grad = per_input({cumsum_grad}),
        .numerics = kRoundsOnce},
       {.name = "prod_of_others",
