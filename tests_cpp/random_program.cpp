@@ -93,11 +93,12 @@ Shape random_shape(std::uint64_t bits, bool may_be_big) {
 }
 
 TensorType random_type(std::mt19937_64& random, bool narrow, bool may_be_big) {
-  static constexpr DType kNarrow[] = {DType::kBFloat16, DType::kFloat16, DType::kBFloat16,
-                                      DType::kFloat8_143};
-  static constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32,    DType::kFloat32, DType::kFloat64,
-                                     DType::kInt32,   DType::kBFloat16,   DType::kInt8,    DType::kUInt16,
-                                     DType::kFloat16, DType::kFloat8_152, DType::kInt64,   DType::kFloat32};
+  static constexpr DType kNarrow[] = {DType::kBFloat16, DType::kFloat16, DType::kBFloat16, DType::kFloat8_143,
+                                      DType::kFloat8E4M3FN};
+  static constexpr DType kTypes[] = {DType::kFloat32,    DType::kFloat32, DType::kFloat32,
+                                     DType::kFloat64,    DType::kInt32,   DType::kBFloat16,
+                                     DType::kInt8,       DType::kUInt16,  DType::kFloat16,
+                                     DType::kFloat8_152, DType::kInt64,   DType::kFloat8E5M2};
   const std::uint64_t bits = random();
   const DType dtype =
       narrow ? kNarrow[(bits & 0xff) % std::size(kNarrow)] : kTypes[(bits & 0xff) % std::size(kTypes)];

@@ -29,8 +29,8 @@ Words by_steps(const KernelTable& table, int op, const Words& a, const Words& b)
   const void* in[2] = {x.data(), y.data()};
   const auto n = static_cast<std::int64_t>(a.size());
   table.elementwise(static_cast<ElementwiseOp>(op), Compute::kF32)(hi.data(), lo.data(), in, n, nullptr);
-  const bool sum = op == static_cast<int>(ElementwiseOp::kAdd) || op == static_cast<int>(ElementwiseOp::kSub);
-  table.narrow(popsr::FloatFormat::kBf16, out.data(), hi.data(), sum ? lo.data() : nullptr, n);
+  const bool residual = row_of(static_cast<ElementwiseOp>(op)).residual;
+  table.narrow(popsr::FloatFormat::kBf16, out.data(), hi.data(), residual ? lo.data() : nullptr, n);
   return out;
 }
 
@@ -60,13 +60,7 @@ int differences(const KernelTable& table, int op, const Words& a, const Words& b
   return count;
 }
 
-bool has_two_operands(int op) {
-  for (const ElementwiseOp two :
-       {ElementwiseOp::kAdd, ElementwiseOp::kSub, ElementwiseOp::kMul, ElementwiseOp::kDiv}) {
-    if (op == static_cast<int>(two)) return true;
-  }
-  return false;
-}
+bool has_two_operands(int op) { return row_of(static_cast<ElementwiseOp>(op)).operands == 2; }
 
 }  // namespace
 

@@ -174,6 +174,7 @@ def _where() -> Row:
             ),
         ),
         "finite",
+        grad_of="all but the first",
     )
 
 
@@ -383,6 +384,7 @@ def _fmod() -> Row:
             ),
         ),
         "finite",
+        grad_of="first",
     )
 
 

@@ -6,7 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,23 @@ def assert_same_bits(got: Array, expect: Array, what: str = "") -> None:
 
 SCHEMAS: dict[str, dict[str, Any]] = {schema["name"]: schema for schema in _core.op_schemas()}
 PUBLIC: tuple[str, ...] = tuple(sorted(name for name, schema in SCHEMAS.items() if not schema["internal"]))
+
+
+def elementwise(operands: int, schemas: Iterable[dict[str, Any]] = SCHEMAS.values()) -> tuple[str, ...]:
+    """Public ops that are one element-wise kernel of so many tensors, and need nothing else."""
+    return tuple(
+        schema["name"]
+        for schema in schemas
+        if not (schema["internal"] or schema["effects"] or any(attr["required"] for attr in schema["attrs"]))
+        and (schema["elementwise"] or {}).get("operands") == operands
+    )
+
+
+def over_axes(schemas: Iterable[dict[str, Any]] = SCHEMAS.values()) -> tuple[str, ...]:
+    """Reductions over any axes."""
+    return tuple(
+        schema["name"] for schema in schemas if any(attr["name"] == "keepdims" for attr in schema["attrs"])
+    )
 
 
 def python_op(name: str) -> Callable[..., Any]:

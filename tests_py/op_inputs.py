@@ -129,12 +129,13 @@ class Row:
 
     ``grad``: finite differences agree; it is zero everywhere; this replica's part of the gradient (test_autodiff.py);
     what the docstring states (test_collective_gradients.py); gradients stop; asking throws; so it does, because the
-    result is bool; the op modifies; there is nothing to ask for.
+    result is bool; the op modifies; there is nothing to ask for. ``grad_of``: floating inputs that have that gradient.
     """
 
     cases: tuple[Case, ...]
     grad: Literal["finite", "zeros", "own part", "stated", "stops", "throws", "bool", "modifies", "nothing"]
     inplace_of: str | None = None
+    grad_of: Literal["every", "first", "all but the first"] = "every"
     python_only: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of inputs that Python makes from numbers

@@ -443,6 +443,7 @@ def _roi_row() -> Row:
             Case(none, roi_align, attrs, "no-region", _ONE, bound=lambda *_, **__: np.zeros((0, 3, 2, 2))),
         ),
         "finite",
+        grad_of="first",
     )
 
 

@@ -16,7 +16,7 @@ using Ints = std::vector<std::int64_t>;
 }  // namespace
 
 void RandomEveryOp::compute_anything() {
-  switch (below(16)) {
+  switch (below(17)) {
     case 0:
     case 1:
     case 2:
@@ -39,24 +39,25 @@ void RandomEveryOp::compute_anything() {
       return average();
     case 14:
       return several();
+    case 15: {
+      const std::string_view op = one_of(op_pools().others);
+      attempt(op, {any_for(op)});
+      return;
+    }
     default:
       return change_type();
   }
 }
 
 void RandomEveryOp::elementwise() {
-  static constexpr std::string_view kUnary[] = {
-      "exp",  "log", "sqrt",   "rsqrt", "sin",   "cos",  "tanh", "sigmoid", "gelu",     "geluerf",    "swish",
-      "relu", "abs", "negate", "sign",  "floor", "ceil", "log2", "isnan",   "isfinite", "lamb_square"};
-  static constexpr std::string_view kBinary[] = {"sub",     "mul",   "div",       "fmod", "maximum",
-                                                 "greater", "equal", "tanh_grad", "add",  "pow"};
-  const std::size_t kind = below(std::size(kUnary) + std::size(kBinary) + 4);
-  if (kind < std::size(kUnary)) {
-    attempt(kUnary[kind], {any_for(kUnary[kind])});
+  const OpPools& pools = op_pools();
+  const std::size_t kind = below(pools.unary.size() + pools.binary.size() + 4);
+  if (kind < pools.unary.size()) {
+    attempt(pools.unary[kind], {any_for(pools.unary[kind])});
     return;
   }
-  if (kind < std::size(kUnary) + std::size(kBinary)) {
-    const std::string_view op = kBinary[kind - std::size(kUnary)];
+  if (kind < pools.unary.size() + pools.binary.size()) {
+    const std::string_view op = pools.binary[kind - pools.unary.size()];
     const TensorId t = any_for(op);
     attempt(op, {t, like(t)});
     return;
@@ -79,8 +80,6 @@ void RandomEveryOp::elementwise() {
 }
 
 void RandomEveryOp::along_axes() {
-  static constexpr std::string_view kReductions[] = {
-      "sum", "mean", "max", "min", "prod", "sumsquare", "l1", "l2", "logsumexp", "logsum", "median"};
   const TensorId t = any_for("softmax");
   const auto rank = static_cast<std::int64_t>(type_of(t).shape.size());
   const auto axis =
@@ -101,7 +100,7 @@ void RandomEveryOp::along_axes() {
     default:
       Attrs attrs{{"keepdims", below(2) == 1}};
       if (below(3) != 0) attrs.emplace_back("axis", Ints{axis});
-      attempt(kReductions[below(std::size(kReductions))], {t}, attrs);
+      attempt(one_of(op_pools().over_axes), {t}, attrs);
   }
 }
 
@@ -212,15 +211,22 @@ void RandomEveryOp::draw() {
   }
 }
 
+DType RandomEveryOp::float8() {
+  std::vector<DType> all;
+  for (const DTypeInfo& row : kDTypes) {
+    if (kFloat8.contains(row.dtype)) all.push_back(row.dtype);
+  }
+  return all[below(all.size())];
+}
+
 void RandomEveryOp::change_type() {
   static constexpr DType kTypes[] = {DType::kFloat32,  DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                                      DType::kBFloat16, DType::kInt32,    DType::kFloat32, DType::kInt8};
-  static constexpr DType kNarrowest[] = {DType::kFloat8_143, DType::kFloat8_152};
   const TensorId t = any();
   if (kFloat8.contains(type_of(t).dtype)) {
     attempt("pow2scale_cast_from_fp8", {t, offset()}, {{"data_type", kTypes[1 + below(2)]}});
   } else if (below(6) == 0) {
-    attempt("pow2scale_cast_to_fp8", {t, offset()}, {{"data_type", kNarrowest[below(2)]}});
+    attempt("pow2scale_cast_to_fp8", {t, offset()}, {{"data_type", float8()}});
   } else {
     attempt("cast", {t}, {{"data_type", kTypes[below(std::size(kTypes))]}});
   }
@@ -244,29 +250,17 @@ void RandomEveryOp::average() {
 // --- ops that write
 
 void RandomEveryOp::modify_anything() {
-  static constexpr std::string_view kOps[] = {"relu_",
-                                              "exp_",
-                                              "gelu_",
-                                              "swish_",
-                                              "add_",
-                                              "copy_var_update_",
-                                              "scaled_add_",
-                                              "accumulate_square_",
-                                              "accumulate_moving_average_",
-                                              "accumulate_moving_average_square_",
-                                              "accumulate_mean_",
-                                              "increment_mod_"};
   p_.sequence = SequenceMode::kOrdered;
-  const std::size_t kind = below(std::size(kOps));
-  const TensorId t = target(kOps[kind]);
+  const std::string_view op = one_of(op_pools().in_place);
+  const OpDef& def = ir().registry().at(op);
+  const TensorId t = target(op);
   std::vector<TensorId> inputs{t};
-  if (kind >= 4 && kind < 11) inputs.push_back(like(t));
+  if (required_operands(def) == 2) inputs.push_back(like(t));
   Attrs attrs;
-  if (kind == 6) attrs = {{"a", 0.5}, {"b", 0.25 * static_cast<double>(below(8))}};
-  if (kind == 8 || kind == 9) attrs = {{"f", 0.25 * static_cast<double>(below(5))}};
-  if (kind == 10) attrs = {{"step", static_cast<double>(below(3))}};
-  if (kind == 11) attrs = {{"increment", 1.0}, {"modulus", 3.0}};
-  if (attempt(kOps[kind], inputs, attrs)) wrote(t);
+  for (const AttrDef& attr : def.attrs) {
+    if (attr.type == AttrType::kFloat) attrs.emplace_back(attr.name, 0.25 * static_cast<double>(below(9)));
+  }
+  if (attempt(op, inputs, attrs)) wrote(t);
 }
 
 void RandomEveryOp::view() {

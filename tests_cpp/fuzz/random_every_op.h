@@ -32,6 +32,7 @@ class RandomEveryOp : public RandomOps {
   void draw();
   void change_type();
   void average();
+  DType float8();
 };
 
 }  // namespace popsr::test

@@ -45,14 +45,12 @@ void RandomLayers::link(TensorId last) {
 }
 
 void RandomLayers::link_elementwise(TensorId last) {
-  static constexpr std::string_view kUnary[] = {"tanh",  "exp",  "sin", "cos",  "sigmoid", "gelu",  "geluerf",
-                                                "swish", "relu", "abs", "sqrt", "log",     "negate"};
-  static constexpr std::string_view kBinary[] = {"add", "sub", "mul", "div", "maximum", "pow"};
-  const std::size_t kind = below(std::size(kUnary) + std::size(kBinary) + 3);
-  if (kind < std::size(kUnary)) {
-    attempt(kUnary[kind], {last});
-  } else if (kind < std::size(kUnary) + std::size(kBinary)) {
-    attempt(kBinary[kind - std::size(kUnary)], {last, like(last)});
+  const OpPools& pools = op_pools();
+  const std::size_t kind = below(pools.unary.size() + pools.binary.size() + 12);
+  if (kind < pools.unary.size()) {
+    attempt(pools.unary[kind], {last});
+  } else if (kind < pools.unary.size() + pools.binary.size()) {
+    attempt(pools.binary[kind - pools.unary.size()], {last, like(last)});
   } else if (kind % 3 == 0) {
     const std::size_t made = frame().pools[kValues].size();
     attempt("dropout", {last, seed()}, {{"p", 0.5}});

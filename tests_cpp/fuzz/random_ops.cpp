@@ -27,6 +27,11 @@ TensorId RandomOps::target(std::string_view op) {
   return load(StreamMode::kReplicate, accepts(op, types_[0].dtype) ? types_[0] : kVector, kValues);
 }
 
+const OpPools& RandomOps::op_pools() {
+  if (!pools_) pools_ = test::op_pools(ir().registry());
+  return *pools_;
+}
+
 void RandomOps::modify(std::size_t kind) {
   static constexpr std::string_view kOps[] = {"add_",        "copy_var_update_",   "replicated_all_reduce_",
                                               "accumulate_", "accumulator_scale_", "accumulator_zero_"};
@@ -99,7 +104,6 @@ void RandomOps::remote(std::size_t kind) {
 
 void RandomOps::compute(std::size_t kind) {
   if (kind >= 24) return void(source(byte()));
-  static constexpr std::string_view kReductions[] = {"replicated_all_reduce", "replicated_reduce_scatter"};
   switch (kind) {
     case 0:
       return void(keep(p_("relu", {any_for("relu")})));
@@ -112,10 +116,12 @@ void RandomOps::compute(std::size_t kind) {
     }
     case 4:
     case 5:
+      return collective("replicated_all_reduce");
     case 6:
+      return any_collective();
     case 7:
     case 8:
-      return collective(kReductions[kind > 6]);
+      return collective("replicated_reduce_scatter");
     case 9:
       return gather();
     case 10:
@@ -172,6 +178,13 @@ void RandomOps::collective(std::string_view op) {
   const bool sums = op.ends_with("_inputs");  // other reductions have no gradient
   const bool plain = op == "replica_sharded_slice" || (sums && type_of(t).dtype != DType::kBool);
   keep(p_(op, {t}, {}, with_group(plain ? Attrs() : reduction(t))));
+}
+
+/// One of the registry, with its defaults.
+void RandomOps::any_collective() {
+  const std::string_view op = one_of(op_pools().collectives);
+  const TensorId t = any_for(op);
+  if (elements_of(t) > 64 || !attempt(op, {t}, {{"group", grouping()}})) pass_on(t);
 }
 
 void RandomOps::gather() {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/op_pools.h"
 #include "random_builder.h"
 
 namespace popsr::test {
@@ -16,6 +17,10 @@ class RandomOps : public RandomBuilder {
 
  protected:
   static constexpr std::size_t kComputations = 28;
+
+  /// Ops of the program's registry.
+  const OpPools& op_pools();
+  std::string_view one_of(const OpPools::Names& names) { return names[below(names.size())]; }
 
   /// An op that writes, or reaches remote memory.
   void modify(std::size_t kind);
@@ -38,6 +43,7 @@ class RandomOps : public RandomBuilder {
   Attrs with_group(Attrs attrs);
   void pass_on(TensorId t);
   void collective(std::string_view op);
+  void any_collective();
   void gather();
   void gather_grad();
   void broadcast(std::string_view op);
@@ -46,6 +52,7 @@ class RandomOps : public RandomBuilder {
   std::vector<std::int64_t> destinations();
 
   std::optional<RemoteId> buffer_;
+  std::optional<OpPools> pools_;
 };
 
 }  // namespace popsr::test

@@ -173,7 +173,15 @@ def of_training(mode: str) -> popsr.Ir:
 
 
 class ExactProgram(RandomProgram):
-    """A random program whose data is integers, scaled by a power of two and rounded to the dtype."""
+    """A random program whose data is integers, scaled by a power of two and rounded to the dtype.
+
+    ``unary`` is fixed: an op that is added must not change the programs of the digests.
+    """
+
+    unary = (
+        *("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "gelu", "swish", "relu"),
+        *("abs", "negate", "sign", "floor", "isnan", "rsqrt"),
+    )
 
     @staticmethod
     def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> Array:

@@ -7,25 +7,23 @@ steps is a program too. Steps whose operands do not fit are refused with a typed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from helpers import FLOAT8, dtype
+from helpers import FLOAT8, dtype, elementwise
 from support.random_operands import TRANSFERS, Operands
 
 import popsr
 from popsr import TensorByRef, errors, ops, transforms
 from popsr.ops import collectives, var_updates
 
-UNARY = (
-    *("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "gelu", "swish", "relu"),
-    *("abs", "negate", "sign", "floor", "isnan", "rsqrt"),
-)
 Step = tuple[str, int]
 
 
 class RandomProgram(Operands):
     """Appends steps."""
+
+    unary: ClassVar[tuple[str, ...]] = elementwise(operands=1)
 
     def build(self, steps: Sequence[Step]) -> None:
         """The whole program; GraphError where mode "popart" stops."""
@@ -60,7 +58,7 @@ class RandomProgram(Operands):
     # --- ops that compute -------------------------------------------------------------------------------------------
 
     def _unary(self, rng: np.random.Generator) -> Any:
-        return getattr(ops, str(rng.choice(UNARY)))(self.any(rng))
+        return getattr(ops, str(rng.choice(self.unary)))(self.any(rng))
 
     def _binary(self, rng: np.random.Generator) -> Any:
         x = self.any(rng)

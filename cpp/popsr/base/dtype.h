@@ -132,7 +132,7 @@ inline constexpr DTypeSet kIntegers = dtypes_where(
 inline constexpr DTypeSet kNumbers = kFloating | kIntegers;
 inline constexpr DTypeSet kNumbersAndBool = kNumbers | DTypeSet{DType::kBool};
 /// Floats of 8 bits. Their values are used together with a scale: ops move them, and the ops of
-/// ops/math/fp8.cpp convert them.
+/// ops/math/cast.cpp convert them.
 inline constexpr DTypeSet kFloat8 =
     dtypes_where([](const DTypeInfo& row) { return row.format && row.size == 1; });
 /// What ops accept that only move elements. Ops that read values accept kNumbersAndBool at most.

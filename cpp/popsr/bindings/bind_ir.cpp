@@ -14,6 +14,7 @@
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
 #include "popsr/kernels/float_env.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/registry.h"
 #include "popsr/transform/graph_editor.h"
 
@@ -123,6 +124,15 @@ std::string_view name_of(SeedRule rule) {
       return "differing";
   }
   POPSR_CHECK(false);
+}
+
+/// The sum of the terms, which may need more than 64 bits.
+py::int_ flops_of_op(const Ir& ir, OpId id) {
+  py::int_ sum(0);
+  for (const FlopTerm& term : flops_of(ir, ir.op(checked_op(ir, id)))) {
+    sum = sum + py::int_(term.elements) * py::int_(term.each);
+  }
+  return sum;
 }
 
 py::dict describe_op(const Ir& ir, OpId id) {
@@ -411,6 +421,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("remote_buffer", &describe_remote)
       .def("op", &describe_op)
       .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })
+      .def("op_flops", &flops_of_op)
       .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })
       .def("stream", &describe_stream)
       .def("streams_with_ops", &streams_with_ops)

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/kernels/contract/elementwise.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 
@@ -68,6 +69,16 @@ std::string gradient_of(const OpDef& def) {
   return def.grad.missing == NoGrad::kThrows ? "throws" : "none";
 }
 
+/// Inputs that have a gradient rule; True for a rule of all of them.
+py::object differentiated(const OpDef& def) {
+  if (def.grad.inputs.empty()) return py::bool_(def.grad.exists());
+  py::list inputs;
+  for (std::size_t i = 0; i < def.grad.inputs.size(); ++i) {
+    if (def.grad.inputs[i] != nullptr) inputs.append(i);
+  }
+  return inputs;
+}
+
 std::string meet_of(const OpDef& def) {
   if (std::ranges::all_of(def.inputs, &InputDef::influences)) {
     return def.inputs.empty() ? "equal everywhere" : "meet of inputs";
@@ -86,6 +97,14 @@ std::string partition_of(const OpDef& def) {
   return def.replicas.partition == equal_everywhere ? "equal everywhere" : "";
 }
 
+/// The row of the element-wise kernel that the op is, or None.
+py::object elementwise_row(const OpDef& def) {
+  if (!def.kernel.elementwise) return py::none();
+  const kernels::ElementwiseRow row = kernels::row_of(*def.kernel.elementwise);
+  return py::dict("name"_a = row.name, "operands"_a = row.operands, "scalars"_a = row.scalars,
+                  "flops"_a = row.flops);
+}
+
 py::dict schema_of(const OpDef& def) {
   py::list effects;
   for (const Effect& effect : def.memory.effects) effects.append(py::make_tuple(effect.input, effect.output));
@@ -94,9 +113,11 @@ py::dict schema_of(const OpDef& def) {
                   "view"_a = def.memory.view != nullptr,
                   "rounding"_a = def.numerics.rounding != Rounding::kNone, "random"_a = def.numerics.random,
                   "has_grad"_a = def.grad.exists(), "grad_throws"_a = def.grad.missing == NoGrad::kThrows,
-                  "gradient"_a = gradient_of(def), "partition"_a = partition_of(def),
-                  "exchange"_a = def.kernel.exchange != nullptr, "observable"_a = def.program.observable,
-                  "control"_a = control_of(def));
+                  "gradient"_a = gradient_of(def), "differentiated"_a = differentiated(def),
+                  "partition"_a = partition_of(def), "exchange"_a = def.kernel.exchange != nullptr,
+                  "observable"_a = def.program.observable, "control"_a = control_of(def),
+                  "family"_a = std::string(def.program.family), "elementwise"_a = elementwise_row(def),
+                  "flops"_a = def.kernel.flops != nullptr);
 }
 
 /// Element types by name. `array`: the name of NumPy's or ml_dtypes' type with arithmetic.

@@ -22,6 +22,10 @@
 
 namespace popsr {
 
+namespace kernels {
+enum class ElementwiseOp : int;
+}
+
 // What kernels are made from and are given (popsr/exec).
 struct EvalSpec;
 struct BlockRun;
@@ -167,13 +171,25 @@ using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
 /// nullopt when this op does not fold.
 using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);
 
-/// Kernels: `eval` or `exchange`, and what products and their consumers add.
+/// Floating point operations: `each` for each of `elements`.
+struct FlopTerm {
+  std::int64_t elements = 0;
+  std::int64_t each = 1;
+};
+/// The terms of an op's count on one replica. Their sum may need more than 64 bits.
+using FlopsFn = std::vector<FlopTerm> (*)(const Ir&, const Op&);
+
+/// Kernels: `eval` or `exchange`, and what products and their consumers add. FLOP count: `elementwise` or
+/// `flops`; neither: 0 (ops/flops.h).
 struct KernelAspect {
   EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
   ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
   ProductFn product = nullptr;    ///< Matrix product that a consumer may fuse.
   RowsFn rows = nullptr;          ///< The same, some rows at a time.
   SinkFn sink = nullptr;          ///< Consumer that can fuse a product.
+  /// Element-wise kernel that the op is, or counts as: its operations for each element of output 0.
+  std::optional<kernels::ElementwiseOp> elementwise = {};
+  FlopsFn flops = nullptr;
 };
 
 /// Gradients: one of `rule`, `inputs` and `each`, or none of them.
@@ -224,7 +240,7 @@ struct NumericAspect {
       {};  ///< Input of labels; those of no class are told to `stray` of the run.
 };
 
-/// The program: called graphs, remote buffers, the host, devices.
+/// The program: called graphs, remote buffers, the host, devices, the Python module.
 struct ProgramAspect {
   Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
@@ -234,6 +250,8 @@ struct ProgramAspect {
   PlaceFn input_place = nullptr;   ///< nullptr: where the op is, and all inputs must be in one place.
   PlaceFn output_place = nullptr;  ///< nullptr: where the op is.
   bool internal = false;           ///< Made by transforms only: has no Python function.
+  /// Name of its C++ file and of the Python module of its function; set by the registry.
+  std::string_view family = {};
 };
 
 inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};

@@ -91,11 +91,12 @@ std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<
   return result;
 }
 
-OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn grad, Rounding rounding) {
+OpDef unary_op(std::string_view name, DTypeSet dtypes, KernelAspect kernel, InputGradFn grad,
+               Rounding rounding) {
   return {.name = name,
           .inputs = {{"t", dtypes}},
           .infer = same_as_input,
-          .kernel = {.eval = eval},
+          .kernel = kernel,
           .grad = per_input({grad}),
           .numerics = {.rounding = rounding}};
 }

@@ -38,7 +38,8 @@ std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<
                                          std::size_t rank);
 
 /// An op of one input "t" whose output has its type, and the gradient of that input.
-OpDef unary_op(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn grad, Rounding rounding);
+OpDef unary_op(std::string_view name, DTypeSet dtypes, KernelAspect kernel, InputGradFn grad,
+               Rounding rounding);
 /// The form of an op that writes its result into input 0; it has no gradient.
 OpDef inplace_form(OpDef def, std::string_view name);
 

@@ -1,4 +1,4 @@
-"""Floating point operations of programs, counted from the shapes of their ops.
+"""Floating point operations of programs, counted from the shapes of their ops by the registry's definitions.
 
 ==========================================  ===========================================================================
 op                                          counts
@@ -6,24 +6,26 @@ op                                          counts
 matrix products                             2 for each element of the result and of the contracted axis
 convolutions                                2 for each output (of transposed ones: input) element and weight that meets
                                             it, padding included; their gradients likewise
-elementwise arithmetic, functions, updates  1 for each element of the result
+elementwise arithmetic and functions        1 for each element of the result; likewise ``accumulate_``
 ``scaled_add``                              3 for each element of the result
 reductions                                  1 for each element of the operand; 2 where it is squared or its sign dropped
+variance                                    4 for each element of the operand: sum, difference, square, sum
 softmax                                     5 for each element: maximum, difference, exponential, sum, quotient
 group and layer norm                        7 for each element and 5 for each group of each sample
 ``call``                                    those of its graph
 ``repeat``                                  those of its graph, times the number of repetitions
 ``conditional``                             those of the branch that has more
-others                                      0: copies, comparisons, exchange between replicas, random numbers
+others                                      0: copies, comparisons, exchange between replicas, random numbers, steps of
+                                            optimisers
 ==========================================  ===========================================================================
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from popsr import _core
 from popsr._args import is_a, read_choice, read_number
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
@@ -44,18 +46,6 @@ __all__ = [
 
 Format = Literal["K", "M", "G", "T", "nearest3"]
 
-_MATMUL = ("matmul", "matmul_pow2scaled")
-_NORMS = ("group_norm", "layer_norm")
-_BINARY = ("accumulate_", "add", "add_", "div", "fmod", "maximum", "mul", "pow", "sub")
-_UNARY = (
-    *("abs_grad", "clip_grad", "gelu_grad", "geluerf_grad", "pow_grad_base", "pow_grad_exponent"),
-    *("relu_grad", "sigmoid_grad", "swish_grad", "tanh_grad"),
-    *("abs", "accumulator_scale_", "ceil", "clip", "cos", "dropout", "exp", "exp_", "floor", "gelu", "gelu_"),
-    *("geluerf", "geluerf_", "log", "log2", "negate", "relu", "relu_", "rsqrt", "scale", "shaped_dropout"),
-    *("sigmoid", "sign", "sin", "sqrt", "swish", "swish_", "tanh"),
-)
-_REDUCTIONS = ("cumsum", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum")
-_SQUARES = ("l1", "l2", "lamb_square", "sumsquare")
 _EXPONENTS = {"K": 3, "M": 6, "G": 9, "T": 12}
 
 
@@ -67,10 +57,7 @@ def matmul_flops(op: Op) -> int:
     Raises:
         ArgumentTypeError: another op, or none.
     """
-    _check_op("matmul_flops", op, _MATMUL)
-    lhs = _shape(op, 0)
-    transposed = op.attributes.get("transpose_lhs", False) and len(lhs) > 1
-    return 2 * lhs[-2 if transposed else -1] * _outputs(op)
+    return _flops_of("matmul_flops", op, lambda schema: bool(schema["family"] == "matmul"))
 
 
 def elementwise_binary_flops(op: Op) -> int:
@@ -81,8 +68,7 @@ def elementwise_binary_flops(op: Op) -> int:
     Raises:
         ArgumentTypeError: another op, or none.
     """
-    _check_op("elementwise_binary_flops", op, _BINARY)
-    return _outputs(op)
+    return _flops_of("elementwise_binary_flops", op, _is_binary)
 
 
 def group_norm_flops(op: Op) -> int:
@@ -96,46 +82,24 @@ def group_norm_flops(op: Op) -> int:
     Raises:
         ArgumentTypeError: another op, or none.
     """
-    _check_op("group_norm_flops", op, _NORMS)
-    return 7 * _outputs(op) + 5 * _shape(op, 0)[0] * int(op.attributes.get("num_groups", 1))
+    return _flops_of("group_norm_flops", op, lambda schema: schema["family"] == "norms" and schema["flops"])
 
 
-def _shape(op: Op, index: int) -> tuple[int, ...]:
-    tensor = op.inputs[index]
-    assert tensor is not None
-    return tensor.shape
+def _is_binary(schema: dict[str, Any]) -> bool:
+    """True for arithmetic of two tensors."""
+    row = schema["elementwise"]
+    if row is None or schema["internal"]:
+        return False
+    return bool(row["operands"] == 2 and row["scalars"] == 0 and row["flops"])
 
 
-def _outputs(op: Op) -> int:
-    return math.prod(op.outputs[0].shape)
-
-
-def _inputs(op: Op) -> int:
-    return math.prod(_shape(op, 0))
-
-
-def _conv_flops(op: Op) -> int:
-    weight = op.outputs[0].shape if op.kind == "conv_weight_grad" else _shape(op, 1)
-    each = {
-        "conv": op.outputs[0].shape,
-        "conv_pow2scaled": op.outputs[0].shape,
-        "conv_weight_grad": _shape(op, 1),
-    }
-    return 2 * math.prod(each.get(op.kind, _shape(op, 0))) * math.prod(weight[1:])
-
-
-_FLOPS: dict[str, Callable[[Op], int]] = {
-    **dict.fromkeys(_MATMUL, matmul_flops),
-    **dict.fromkeys(_NORMS, group_norm_flops),
-    **dict.fromkeys(_BINARY, elementwise_binary_flops),
-    **dict.fromkeys(_UNARY, _outputs),
-    **dict.fromkeys(("scaled_add", "scaled_add_"), lambda op: 3 * _outputs(op)),
-    **dict.fromkeys(_REDUCTIONS, _inputs),
-    **dict.fromkeys(_SQUARES, lambda op: 2 * _inputs(op)),
-    **dict.fromkeys(("softmax", "log_softmax"), lambda op: 5 * _outputs(op)),
-    **dict.fromkeys(("conv", "conv_pow2scaled", "conv_data_grad", "conv_weight_grad"), _conv_flops),
-    **dict.fromkeys(("conv_transpose", "conv_transpose_pow2scaled"), _conv_flops),
-}
+def _flops_of(where: str, op: Op, accepts: Callable[[dict[str, Any]], bool]) -> int:
+    kinds = [schema["name"] for schema in _core.op_schemas() if accepts(schema)]
+    if not is_a(op, Op) or op.kind not in kinds:
+        raise ArgumentTypeError(
+            f"{where}: not such an op, got {shown(op)}, expected one of {', '.join(kinds)}"
+        )
+    return op._ir._core.op_flops(op.id)
 
 
 # --- programs -------------------------------------------------------------------------------------------------------
@@ -205,15 +169,11 @@ class _Counter:
         return self._known[graph, times]
 
     def _count(self, op: Op, times: int) -> int | dict[str, Any]:
-        attributes, graph = op.attributes, op._ir._graph
-        if op.kind in ("call", "repeat"):
-            return self.evaluate(graph(attributes["graph"]), times * attributes.get("count", 1))
-        if op.kind == "conditional":
-            branches = [
-                self.evaluate(graph(attributes[name]), times) for name in ("then_branch", "else_branch")
-            ]
-            return max(branches, key=lambda branch: int(branch["TOT"]))
-        return times * _FLOPS[op.kind](op) if op.kind in _FLOPS else 0
+        graphs = op.called_graphs
+        if not graphs:
+            return times * op._ir._core.op_flops(op.id)
+        times *= op.attributes.get("count", 1)
+        return max((self.evaluate(graph, times) for graph in graphs), key=lambda each: int(each["TOT"]))
 
 
 def print_FLOPs(  # noqa: N802 - PopXL's name
@@ -298,10 +258,3 @@ def format_flops_scientific(val: int | float, format: Format = "nearest3") -> st
             return f"{val} FLOPs"
         unit = next((name for name, e in _EXPONENTS.items() if round(val / 10**e, 3) < 1000), "T")
     return f"{val / 10 ** _EXPONENTS[unit]:.3f} {unit}FLOPs"
-
-
-def _check_op(where: str, op: Op, kinds: tuple[str, ...]) -> None:
-    if not is_a(op, Op) or op.kind not in kinds:
-        raise ArgumentTypeError(
-            f"{where}: not such an op, got {shown(op)}, expected one of {', '.join(kinds)}"
-        )

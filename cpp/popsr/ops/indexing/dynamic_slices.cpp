@@ -296,7 +296,7 @@ std::vector<OpDef> dynamic_ops() {
 
 }  // namespace
 
-std::vector<OpDef> dynamic_slice_ops() {
+std::vector<OpDef> dynamic_slices_ops() {
   std::vector<OpDef> ops = dynamic_ops();
   ops.push_back({.name = "subsample",
                  .inputs = {{"t"}},

@@ -127,6 +127,18 @@ void matmul_grad(Grad& g) {
   if (g.differentiates(kRhs)) g.set(kRhs, reshaped(g, grad.rhs_gradient(), g.in_type(kRhs).shape));
 }
 
+// ---- FLOPs
+
+/// A multiplication and an addition for each element of the product and of the contracted axis.
+template <bool may_transpose>
+std::vector<FlopTerm> matmul_flops(const Ir& ir, const Op& op) {
+  const Shape& lhs = ir.tensor(op.inputs[kLhs]).type.shape;
+  bool transposed = false;
+  if constexpr (may_transpose) transposed = op.get(kTransposeLhs) && lhs.size() > 1;
+  const std::int64_t contracted = transposed ? lhs[lhs.size() - 2] : lhs.back();
+  return {{num_elements(ir.tensor(op.outputs[0]).type.shape), 2 * contracted}};
+}
+
 }  // namespace
 
 std::vector<OpDef> matmul_ops() {
@@ -136,14 +148,17 @@ std::vector<OpDef> matmul_ops() {
        .attrs = {optional(kAvailableMemory), optional(kOutputType), optional(kPartialsType),
                  internal(kTransposeLhs, false), internal(kTransposeRhs, false)},
        .infer = infer_matmul,
-       .kernel = {.eval = matmul_kernel, .product = matmul_product, .rows = matmul_rows},
+       .kernel = {.eval = matmul_kernel,
+                  .product = matmul_product,
+                  .rows = matmul_rows,
+                  .flops = matmul_flops<true>},
        .grad = {.rule = matmul_grad},
        .numerics = kRoundsOnce},
       {.name = "matmul_pow2scaled",
        .inputs = {{"lhs", kFloat8}, {"rhs", kFloat8}, log2_scale_input()},
        .attrs = {optional(kAvailableMemory)},
        .infer = infer_matmul_pow2scaled,
-       .kernel = {.eval = matmul_pow2scaled_kernel},
+       .kernel = {.eval = matmul_pow2scaled_kernel, .flops = matmul_flops<false>},
        .grad = {.missing = NoGrad::kThrows},
        .numerics = kRoundsOnce},
   };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ir/op_def.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/loops/tiles.h"
 
@@ -68,10 +69,12 @@ BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOpt
 /// the same.
 BlockKernel convert_kernel(const EvalSpec& spec, std::size_t input = 0, std::size_t output = 0);
 
-/// For OpDef::eval of an op without parameters: `.eval = elementwise<kernels::ElementwiseOp::kAdd>`.
 template <kernels::ElementwiseOp ew>
 BlockKernel elementwise(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew);
 }
+/// For an op without parameters that is one kernel: `.kernel = elementwise_op<kernels::ElementwiseOp::kAdd>`.
+template <kernels::ElementwiseOp ew>
+inline constexpr KernelAspect elementwise_op{.eval = elementwise<ew>, .elementwise = ew};
 
 }  // namespace popsr

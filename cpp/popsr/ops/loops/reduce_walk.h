@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "popsr/ops/flops.h"
+
 namespace popsr {
 
 enum class ReductionOp : std::uint8_t {
@@ -38,10 +40,12 @@ struct ReductionOptions {
 /// kernel: 0, 1 for products, the lowest and the greatest number for max and min.
 BlockKernel reduction_kernel(const EvalSpec& spec, ReductionOp op, ReductionOptions options = {});
 
-/// For kernels of OpDefs: `reduction<ReductionOp::kSum>`.
 template <ReductionOp op>
 BlockKernel reduction(const EvalSpec& spec) {
   return reduction_kernel(spec, op);
 }
+/// For an op without options that is one reduction: `.kernel = reduction_op<ReductionOp::kSum>`.
+template <ReductionOp op>
+inline constexpr KernelAspect reduction_op{.eval = reduction<op>, .flops = flops_per_input<flops_of(op)>};
 
 }  // namespace popsr

@@ -59,15 +59,18 @@ std::vector<OutputDef> infer_comparison(const InferContext& context) {
 }
 
 template <ElementwiseOp ew>
-BlockKernel comparison(const EvalSpec& spec) {
+BlockKernel eval_comparison(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.compute = common_type(spec.inputs[0]->dtype, spec.inputs[1]->dtype)});
 }
+template <ElementwiseOp ew>
+constexpr KernelAspect comparison{.eval = eval_comparison<ew>, .elementwise = ew};
 
-OpDef comparison_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
+OpDef comparison_op(std::string_view name, std::string_view first, std::string_view second,
+                    KernelAspect kernel) {
   return {.name = name,
           .inputs = {{first, kNumbersAndBool}, {second, kNumbersAndBool}},
           .infer = infer_comparison,
-          .kernel = {.eval = eval},
+          .kernel = kernel,
           .grad = {.missing = NoGrad::kThrows}};
 }
 
@@ -78,15 +81,17 @@ std::vector<OutputDef> infer_class(const InferContext& context) {
 }
 
 template <ElementwiseOp ew>
-BlockKernel class_of(const EvalSpec& spec) {
+BlockKernel eval_class(const EvalSpec& spec) {
   return elementwise_kernel(spec, ew, {.compute = spec.inputs[0]->dtype});
 }
+template <ElementwiseOp ew>
+constexpr KernelAspect class_of{.eval = eval_class<ew>, .elementwise = ew};
 
-OpDef class_op(std::string_view name, EvalFn eval) {
-  return {.name = name, .inputs = {{"t", kNumbers}}, .infer = infer_class, .kernel = {.eval = eval}};
+OpDef class_op(std::string_view name, KernelAspect kernel) {
+  return {.name = name, .inputs = {{"t", kNumbers}}, .infer = infer_class, .kernel = kernel};
 }
 
-// ---- logic: operands of any dtype, true where they are not zero (NaN is not)
+// ---- logic: operands of any dtype, true where they are not zero (NaN is not); counts no FLOPs
 
 std::vector<OutputDef> infer_logic(const InferContext& context) {
   return bools(context, broadcast_operands(context, 0, 1));
@@ -123,7 +128,7 @@ GradValue where_grad(Grad& g, std::size_t i, bool first) {
 
 }  // namespace
 
-std::vector<OpDef> comparison_ops() {
+std::vector<OpDef> comparisons_ops() {
   return {
       comparison_op("equal", "lhs", "rhs", comparison<ElementwiseOp::kEqualMask>),
       comparison_op("greater", "input", "other", comparison<ElementwiseOp::kGreater>),
@@ -135,12 +140,12 @@ std::vector<OpDef> comparison_ops() {
       {.name = "logical_not",
        .inputs = {{"t", kNumbersAndBool}},
        .infer = infer_class,
-       .kernel = {.eval = elementwise<ElementwiseOp::kLogicalNot>},
+       .kernel = elementwise_op<ElementwiseOp::kLogicalNot>,
        .grad = {.missing = NoGrad::kThrows}},
       {.name = "where",
        .inputs = {{"condition", kNumbersAndBool}, {"lhs"}, {"rhs"}},
        .infer = infer_where,
-       .kernel = {.eval = eval_where},
+       .kernel = {.eval = eval_where, .elementwise = ElementwiseOp::kSelect},
        .grad = per_input({nullptr, [](Grad& g) { return where_grad(g, 1, true); },
                           [](Grad& g) { return where_grad(g, 2, false); }})},
   };

@@ -1,5 +1,4 @@
-// Arithmetic and functions, element by element. Activations and the ops that only gradients use:
-// activations.cpp; comparisons and selection: comparisons.cpp; more functions: functions.cpp.
+// Arithmetic and functions, element by element.
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/infer.h"
@@ -46,32 +45,32 @@ std::vector<OpDef> arithmetic_ops() {
       {.name = "add",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<ElementwiseOp::kAdd>},
+       .kernel = elementwise_op<ElementwiseOp::kAdd>,
        .grad = {.each = add_grad},
        .numerics = kRoundsOnce},
       {.name = "add_",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary_inplace,
-       .kernel = {.eval = elementwise<ElementwiseOp::kAdd>},
+       .kernel = elementwise_op<ElementwiseOp::kAdd>,
        .memory = {.effects = {{0, 0}}},
        .numerics = kRoundsOnce},
       {.name = "sub",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<ElementwiseOp::kSub>},
+       .kernel = elementwise_op<ElementwiseOp::kSub>,
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); },
                           [](Grad& g) { return -g.sum_to_input(1, g.dy()); }}),
        .numerics = kRoundsOnce},
       {.name = "mul",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = infer_mul,
-       .kernel = {.eval = elementwise<ElementwiseOp::kMul>},
+       .kernel = elementwise_op<ElementwiseOp::kMul>,
        .grad = {.each = mul_grad},
        .numerics = kRoundsOnce},
       {.name = "div",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<ElementwiseOp::kDiv>},
+       .kernel = elementwise_op<ElementwiseOp::kDiv>,
        // d(x / y) = dy / y and -dy * (x / y) / y
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy() / g.x(1)); },
                           [](Grad& g) { return -g.sum_to_input(1, g.dy() * g.y() / g.x(1)); }}),
@@ -130,14 +129,14 @@ GradValue pow_grad_exponent(Grad& g) {
 
 std::vector<OpDef> function_ops() {
   const OpDef exp = unary_op(
-      "exp", kFloating, elementwise<ElementwiseOp::kExp>, [](Grad& g) { return g.dy() * g.y(); },
+      "exp", kFloating, elementwise_op<ElementwiseOp::kExp>, [](Grad& g) { return g.dy() * g.y(); },
       Rounding::kOnce);
   return {
       unary_op(
-          "negate", kNumbers, elementwise<ElementwiseOp::kNegate>, [](Grad& g) { return -g.dy(); },
+          "negate", kNumbers, elementwise_op<ElementwiseOp::kNegate>, [](Grad& g) { return -g.dy(); },
           Rounding::kNone),
       unary_op(
-          "abs", kNumbers, elementwise<ElementwiseOp::kAbs>,
+          "abs", kNumbers, elementwise_op<ElementwiseOp::kAbs>,
           [](Grad& g) {
             return g.call("abs_grad", {g.x(), g.dy()});
           },
@@ -145,22 +144,22 @@ std::vector<OpDef> function_ops() {
       exp,
       inplace_form(exp, "exp_"),
       unary_op(
-          "log", kFloating, elementwise<ElementwiseOp::kLog>, [](Grad& g) { return g.dy() / g.x(); },
+          "log", kFloating, elementwise_op<ElementwiseOp::kLog>, [](Grad& g) { return g.dy() / g.x(); },
           Rounding::kOnce),
       unary_op(
-          "sqrt", kFloating, elementwise<ElementwiseOp::kSqrt>,
+          "sqrt", kFloating, elementwise_op<ElementwiseOp::kSqrt>,
           // dy / (2 sqrt(x)); halving is exact
           [](Grad& g) { return g.dy() * g.constant(0.5, g.out_type(0).dtype) / g.y(); }, Rounding::kOnce),
       {.name = "pow",
        .inputs = {{"t", kFloating}, {"e", kFloating}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<ElementwiseOp::kPow>},
+       .kernel = elementwise_op<ElementwiseOp::kPow>,
        .grad = per_input({pow_grad_base, pow_grad_exponent}),
        .numerics = kRoundsOnce},
       {.name = "maximum",
        .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
        .infer = infer_maximum,
-       .kernel = {.eval = eval_maximum},
+       .kernel = {.eval = eval_maximum, .elementwise = ElementwiseOp::kMaximum},
        .grad = {.each = maximum_grad}},
   };
 }
@@ -195,7 +194,7 @@ std::vector<OpDef> scaled_add_ops() {
                                     {.name = "b", .dtypes = kFloating, .optional = true}},
                          .attrs = {optional(kA, 1.0), optional(kB, 1.0)},
                          .infer = infer_scaled_add,
-                         .kernel = {.eval = eval_scaled_add},
+                         .kernel = {.eval = eval_scaled_add, .elementwise = ElementwiseOp::kScaledAdd},
                          .numerics = kRoundsOnce};
   return {scaled_add, inplace_form(scaled_add, "scaled_add_")};
 }
@@ -204,8 +203,7 @@ std::vector<OpDef> scaled_add_ops() {
 
 std::vector<OpDef> elementwise_ops() {
   std::vector<OpDef> ops;
-  for (std::vector<OpDef>& family : std::array{arithmetic_ops(), function_ops(), scaled_add_ops(),
-                                               activation_ops(), comparison_ops(), elementary_ops()}) {
+  for (std::vector<OpDef>& family : std::array{arithmetic_ops(), function_ops(), scaled_add_ops()}) {
     ops.insert(ops.end(), std::make_move_iterator(family.begin()), std::make_move_iterator(family.end()));
   }
   return ops;

@@ -88,52 +88,53 @@ BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 
 }  // namespace
 
-std::vector<OpDef> elementary_ops() {
-  const OpDef increment_mod{.name = "increment_mod",
-                            .inputs = {{"t", kNumbers}},
-                            .attrs = {required(kIncrement), required(kModulus)},
-                            .infer = infer_increment_mod,
-                            .kernel = {.eval = eval_increment_mod},
-                            .numerics = kRoundsOnce};
+std::vector<OpDef> functions_ops() {
+  const OpDef increment_mod{
+      .name = "increment_mod",
+      .inputs = {{"t", kNumbers}},
+      .attrs = {required(kIncrement), required(kModulus)},
+      .infer = infer_increment_mod,
+      .kernel = {.eval = eval_increment_mod, .elementwise = ElementwiseOp::kIncrementMod},
+      .numerics = kRoundsOnce};
   return {
       unary_op(
-          "sin", kFloating, elementwise<ElementwiseOp::kSin>,
+          "sin", kFloating, elementwise_op<ElementwiseOp::kSin>,
           [](Grad& g) { return g.dy() * g.call("cos", {g.x()}); }, Rounding::kOnce),
       unary_op(
-          "cos", kFloating, elementwise<ElementwiseOp::kCos>,
+          "cos", kFloating, elementwise_op<ElementwiseOp::kCos>,
           [](Grad& g) { return -(g.dy() * g.call("sin", {g.x()})); }, Rounding::kOnce),
       unary_op(
-          "log2", kFloating, elementwise<ElementwiseOp::kLog2>,
+          "log2", kFloating, elementwise_op<ElementwiseOp::kLog2>,
           // dy / (x ln 2)
           [](Grad& g) { return g.scale(g.dy(), kLog2E) / g.x(); }, Rounding::kOnce),
       unary_op(
-          "rsqrt", kFloating, elementwise<ElementwiseOp::kRsqrt>,
+          "rsqrt", kFloating, elementwise_op<ElementwiseOp::kRsqrt>,
           // -dy y / (2 x)
           [](Grad& g) { return g.scale(g.dy() * g.y() / g.x(), -0.5); }, Rounding::kOnce),
       unary_op(
-          "erf", kFloating, elementwise<ElementwiseOp::kErf>,
+          "erf", kFloating, elementwise_op<ElementwiseOp::kErf>,
           // dy * 2 / sqrt(pi) * e^(-x^2)
           [](Grad& g) { return g.scale(g.dy(), kTwoOverRootPi) * g.call("exp", {-(g.x() * g.x())}); },
           Rounding::kOnce),
-      unary_op("floor", kNumbers, elementwise<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
-      unary_op("ceil", kNumbers, elementwise<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
-      unary_op("sign", kNumbers, elementwise<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),
+      unary_op("floor", kNumbers, elementwise_op<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
+      unary_op("ceil", kNumbers, elementwise_op<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
+      unary_op("sign", kNumbers, elementwise_op<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),
       {.name = "clip",
        .inputs = {{"t", kNumbers}},
        .attrs = bounds(),
        .infer = infer_clip,
-       .kernel = {.eval = eval_clip<ElementwiseOp::kClip>},
+       .kernel = {.eval = eval_clip<ElementwiseOp::kClip>, .elementwise = ElementwiseOp::kClip},
        .grad = per_input({clip_grad})},
       {.name = "clip_grad",
        .inputs = {{"y", kFloating}, {"dy", kFloating}},
        .attrs = bounds(),
        .infer = all_same,
-       .kernel = {.eval = eval_clip<ElementwiseOp::kClipGrad>},
+       .kernel = {.eval = eval_clip<ElementwiseOp::kClipGrad>, .elementwise = ElementwiseOp::kClipGrad},
        .program = {.internal = true}},
       {.name = "fmod",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = {.eval = elementwise<ElementwiseOp::kFmod>},
+       .kernel = elementwise_op<ElementwiseOp::kFmod>,
        // The dividend alone has a gradient, as in the reference.
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy()); }})},
       increment_mod,

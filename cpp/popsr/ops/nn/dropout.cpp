@@ -10,6 +10,7 @@
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
@@ -206,7 +207,7 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
       .inputs = {{"t", kFloating}, seed_input("seed_tensor")},
       .attrs = std::move(attrs),
       .infer = infer,
-      .kernel = {.eval = eval},
+      .kernel = {.eval = eval, .flops = flops_per_output<1>},
       .grad = per_input({dropout_grad}),
       .replicas = {.partition = dropout_rule, .says = "meet of inputs; where nothing is dropped that of t"},
       .numerics = kRoundsOnce};

@@ -376,7 +376,7 @@ AttrDef reduction() { return optional(kReduction, LossReduction::kMean); }
 
 }  // namespace
 
-std::vector<OpDef> loss_ops() {
+std::vector<OpDef> losses_ops() {
   return {
       {.name = "nll_loss",
        .inputs = {{"probs", kFloating}, {"labels", kIntegers}},

@@ -12,6 +12,7 @@
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/norms.h"
+#include "popsr/ops/registry.h"
 
 namespace popsr {
 
@@ -190,7 +191,7 @@ std::vector<OutputDef> infer_parameter_grads(const InferContext& context) {
 
 }  // namespace
 
-std::vector<OpDef> norm_grad_ops() {
+std::vector<OpDef> norm_grads_ops() {
   const std::vector<AttrDef> attrs = {required(kNumGroups), required(kEps)};
   return {
       {.name = "group_norm_grad",

@@ -226,20 +226,27 @@ std::vector<OutputDef> infer_batch_norm(const InferContext& context) {
   return {{context.type(0), {}}};
 }
 
+/// Of each element: a sum for the mean; a difference, a square and a sum for the variance; two factors and a
+/// summand. Of each row: two quotients, eps, a root and its inverse.
+std::vector<FlopTerm> group_norm_flops(const Ir& ir, const Op& op) {
+  const Shape& shape = ir.tensor(op.inputs[kT]).type.shape;
+  return {{num_elements(shape), 7}, {shape[0] * op.get(kNumGroups), 5}};
+}
+
 OpDef group_norm(std::string_view name, AttrDef num_groups) {
   return {.name = name,
           .inputs = {{"t", kFloating}, {"weight", kFloating}, {"bias", kFloating}},
           .attrs = {std::move(num_groups), optional(kEps, 1e-5)},
           .infer = infer_group_norm,
-          .kernel = {.eval = eval_group_norm},
+          .kernel = {.eval = eval_group_norm, .flops = group_norm_flops},
           .grad = {.rule = group_norm_grad},
           .numerics = kRoundsOnce};
 }
 
 }  // namespace
 
-std::vector<OpDef> norm_ops() {
-  std::vector<OpDef> ops = {
+std::vector<OpDef> norms_ops() {
+  return {
       group_norm("group_norm", required(kNumGroups)),
       group_norm("layer_norm", internal(kNumGroups, 1)),
       {.name = "batch_norm_inference",
@@ -254,8 +261,6 @@ std::vector<OpDef> norm_ops() {
        .grad = {.missing = NoGrad::kThrows},
        .numerics = kRoundsOnce},
   };
-  for (OpDef& op : norm_grad_ops()) ops.push_back(std::move(op));
-  return ops;
 }
 
 }  // namespace popsr

@@ -49,6 +49,4 @@ Normalisation group_normalisation(const EvalSpec& spec, const TensorType& t);
 inline constexpr Attr<std::int64_t> kNumGroups{"num_groups"};
 inline constexpr Attr<double> kEps{"eps"};
 
-std::vector<OpDef> norm_grad_ops();  ///< norm_grads.cpp
-
 }  // namespace popsr

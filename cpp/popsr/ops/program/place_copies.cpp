@@ -36,7 +36,7 @@ BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 }  // namespace
 
 /// Gradients do not cross them, as in PopXL.
-std::vector<OpDef> place_copy_ops() {
+std::vector<OpDef> place_copies_ops() {
   return {
       {.name = "ipu_copy",
        .inputs = {{"t"}},

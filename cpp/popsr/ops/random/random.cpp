@@ -208,14 +208,10 @@ OpDef random_op(std::string_view name, const Attr<double>& first, const Attr<dou
 }  // namespace
 
 std::vector<OpDef> random_ops() {
-  std::vector<OpDef> ops = {
+  return {
       random_op("random_uniform", kLow, kHigh, infer_uniform, eval_random<uniform_law>),
       random_op("random_normal", kMean, kStd, infer_normal, eval_random<normal_law>),
   };
-  for (const auto family : {random_seed_ops, dropout_ops}) {
-    for (OpDef& op : family()) ops.push_back(std::move(op));
-  }
-  return ops;
 }
 
 }  // namespace popsr

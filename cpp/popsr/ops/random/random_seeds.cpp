@@ -95,7 +95,7 @@ BlockKernel eval_create(const EvalSpec& spec) {
 
 }  // namespace
 
-std::vector<OpDef> random_seed_ops() {
+std::vector<OpDef> random_seeds_ops() {
   return {
       {.name = "split_random_seed",
        .inputs = {seed_input("seed")},

@@ -64,18 +64,18 @@ GradValue logsumexp_grad(Grad& g) {
   return g.call("exp", {g.x() - keep_reduced(g, g.y())}) * keep_reduced(g, g.dy());
 }
 
-OpDef over_axes(std::string_view name, DTypeSet dtypes, EvalFn eval, InputGradFn grad) {
+OpDef over_axes(std::string_view name, DTypeSet dtypes, KernelAspect kernel, InputGradFn grad) {
   return {.name = name,
           .inputs = {{"t", dtypes}},
           .attrs = {optional(kAxes), optional(kKeepDims, false)},
           .infer = infer_reduction,
-          .kernel = {.eval = eval},
+          .kernel = kernel,
           .grad = per_input({grad}),
           .numerics = kRoundsOnce};
 }
 
-OpDef extreme(std::string_view name, EvalFn eval) {
-  OpDef def = over_axes(name, kNumbers, eval, extreme_grad);
+OpDef extreme(std::string_view name, KernelAspect kernel) {
+  OpDef def = over_axes(name, kNumbers, kernel, extreme_grad);
   def.infer = infer_selection;
   def.numerics.rounding = Rounding::kNone;
   return def;
@@ -108,7 +108,8 @@ GradValue var_grad(Grad& g) {
 }
 
 OpDef variance() {
-  OpDef def = over_axes("var", kFloating, eval_var, var_grad);
+  OpDef def = over_axes("var", kFloating,
+                        {.eval = eval_var, .flops = flops_per_input<flops_of(ReductionOp::kVar)>}, var_grad);
   def.attrs.push_back(optional(kCorrection, 0.0));
   def.infer = infer_var;
   return def;
@@ -116,28 +117,24 @@ OpDef variance() {
 
 }  // namespace
 
-std::vector<OpDef> reduction_ops() {
-  std::vector<OpDef> ops = {
-      over_axes("sum", kNumbers, reduction<ReductionOp::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
-      over_axes("mean", kNumbers, reduction<ReductionOp::kMean>, mean_grad),
+std::vector<OpDef> reductions_ops() {
+  return {
+      over_axes("sum", kNumbers, reduction_op<ReductionOp::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
+      over_axes("mean", kNumbers, reduction_op<ReductionOp::kMean>, mean_grad),
       variance(),
-      extreme("max", reduction<ReductionOp::kMax>),
-      extreme("min", reduction<ReductionOp::kMin>),
-      over_axes("prod", kNumbers, reduction<ReductionOp::kProd>, prod_grad),
-      over_axes("sumsquare", kNumbers, reduction<ReductionOp::kSumSquare>, sumsquare_grad),
-      over_axes("l1", kNumbers, reduction<ReductionOp::kL1>,
+      extreme("max", reduction_op<ReductionOp::kMax>),
+      extreme("min", reduction_op<ReductionOp::kMin>),
+      over_axes("prod", kNumbers, reduction_op<ReductionOp::kProd>, prod_grad),
+      over_axes("sumsquare", kNumbers, reduction_op<ReductionOp::kSumSquare>, sumsquare_grad),
+      over_axes("l1", kNumbers, reduction_op<ReductionOp::kL1>,
                 // dy * sign(t)
                 [](Grad& g) {
                   return g.call("abs_grad", {g.x(), keep_reduced(g, g.dy())});
                 }),
-      over_axes("l2", kFloating, reduction<ReductionOp::kL2>, l2_grad),
-      over_axes("logsum", kFloating, reduction<ReductionOp::kLogSum>, logsum_grad),
-      over_axes("logsumexp", kFloating, reduction<ReductionOp::kLogSumExp>, logsumexp_grad),
+      over_axes("l2", kFloating, reduction_op<ReductionOp::kL2>, l2_grad),
+      over_axes("logsum", kFloating, reduction_op<ReductionOp::kLogSum>, logsum_grad),
+      over_axes("logsumexp", kFloating, reduction_op<ReductionOp::kLogSumExp>, logsumexp_grad),
   };
-  for (const auto family : {softmax_ops, scan_ops, order_ops}) {
-    for (OpDef& op : family()) ops.push_back(std::move(op));
-  }
-  return ops;
 }
 
 }  // namespace popsr

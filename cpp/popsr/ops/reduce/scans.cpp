@@ -2,6 +2,7 @@
 #include "popsr/base/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/row_walk.h"
@@ -94,13 +95,13 @@ BlockKernel eval_prod_of_others(const EvalSpec& spec) {
 
 }  // namespace
 
-std::vector<OpDef> scan_ops() {
+std::vector<OpDef> scans_ops() {
   return {
       {.name = "cumsum",
        .inputs = {{"t", kNumbers}},
        .attrs = {optional(kDim, 0), internal(kReverse, false)},
        .infer = infer_cumsum,
-       .kernel = {.eval = eval_cumsum},
+       .kernel = {.eval = eval_cumsum, .flops = flops_per_input<1>},
        .grad = per_input({cumsum_grad}),
        .numerics = kRoundsOnce},
       {.name = "prod_of_others",

@@ -4,6 +4,7 @@
 
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
 #include "popsr/ops/loops/tiles.h"
@@ -115,13 +116,13 @@ GradValue log_softmax_grad(Grad& g) { return g.call("log_softmax_grad", {g.y(), 
 }  // namespace
 
 std::vector<OpDef> softmax_ops() {
-  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, EvalFn eval,
+  const auto along_axis = [](std::string_view name, std::vector<InputDef> inputs, KernelAspect kernel,
                              InputGradFn grad) {
     return OpDef{.name = name,
                  .inputs = std::move(inputs),
                  .attrs = {required(kAxis)},
                  .infer = infer_softmax,
-                 .kernel = {.eval = eval},
+                 .kernel = kernel,
                  .grad = grad == nullptr ? GradAspect{} : per_input({grad}),
                  .numerics = kRoundsOnce,
                  .program = {.internal = grad == nullptr}};
@@ -129,10 +130,11 @@ std::vector<OpDef> softmax_ops() {
   const std::vector<InputDef> one = {{"t", kFloating}};
   const std::vector<InputDef> two = {{"y", kFloating}, {"dy", kFloating}};
   return {
-      along_axis("softmax", one, eval_softmax, softmax_grad),
-      along_axis("softmax_grad", two, eval_softmax_grad, nullptr),
-      along_axis("log_softmax", one, eval_log_softmax, log_softmax_grad),
-      along_axis("log_softmax_grad", two, eval_log_softmax_grad, nullptr),
+      along_axis("softmax", one, {.eval = eval_softmax, .flops = flops_per_output<5>}, softmax_grad),
+      along_axis("softmax_grad", two, {.eval = eval_softmax_grad}, nullptr),
+      along_axis("log_softmax", one, {.eval = eval_log_softmax, .flops = flops_per_output<5>},
+                 log_softmax_grad),
+      along_axis("log_softmax_grad", two, {.eval = eval_log_softmax_grad}, nullptr),
   };
 }
 

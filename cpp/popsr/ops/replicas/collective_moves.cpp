@@ -283,7 +283,7 @@ std::vector<OpDef> broadcast_ops() {
 
 }  // namespace
 
-std::vector<OpDef> collective_move_ops() {
+std::vector<OpDef> collective_moves_ops() {
   const std::vector<AttrDef> along_axis = {optional(kAxis, 0), optional(kGroup)};
   std::vector<OpDef> ops = {
       {.name = "replicated_all_to_all",

@@ -145,7 +145,7 @@ OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradAspect g
 
 }  // namespace
 
-std::vector<OpDef> collective_pair_ops() {
+std::vector<OpDef> collective_pairs_ops() {
   OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", all_reduced_grad);
   identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);

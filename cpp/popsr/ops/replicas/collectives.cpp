@@ -140,7 +140,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
 
 }  // namespace
 
-std::vector<OpDef> collective_ops() {
+std::vector<OpDef> collectives_ops() {
   return {
       // No gradient, as in PopXL: gradients stop at an all-reduce.
       all_reduce_def("replicated_all_reduce", {}),

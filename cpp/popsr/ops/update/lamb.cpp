@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
@@ -66,7 +67,7 @@ std::vector<OpDef> lamb_ops() {
   return {{.name = "lamb_square",
            .inputs = {{"t", kFloating}},
            .infer = infer_lamb_square,
-           .kernel = {.eval = eval_lamb_square},
+           .kernel = {.eval = eval_lamb_square, .flops = flops_per_input<2>},
            .numerics = kRoundsOnce}};
 }
 

@@ -304,7 +304,7 @@ OpDef updater(std::string_view name, bool adamax) {
 
 }  // namespace
 
-std::vector<OpDef> optimiser_ops() {
+std::vector<OpDef> optimisers_ops() {
   return {updater("adam_updater", false),
           updater("lamb_updater", false),
           updater("adamax_updater", true),

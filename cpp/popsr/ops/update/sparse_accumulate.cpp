@@ -190,7 +190,7 @@ PartitionId sparse_partition(const RuleContext& context, std::size_t output) {
 
 }  // namespace
 
-std::vector<OpDef> sparse_update_ops() {
+std::vector<OpDef> sparse_accumulate_ops() {
   return {{.name = "sparse_accumulate_",
            .inputs = {{"t", kNumbers},
                       {"X", kNumbers},

@@ -236,13 +236,13 @@ std::vector<Effect> modifies_t() { return {{.input = 0, .output = 0}}; }
 
 }  // namespace
 
-std::vector<OpDef> var_update_ops() {
+std::vector<OpDef> var_updates_ops() {
   return {
       {.name = "accumulate_",
        .inputs = {target(), source(), scalar_input(kF)},
        .attrs = {scalar_attr(kF)},
        .infer = infer_accumulate,
-       .kernel = {.eval = accumulate, .sink = accumulate_sink},
+       .kernel = {.eval = accumulate, .sink = accumulate_sink, .elementwise = ElementwiseOp::kAdd},
        .replicas = {.partition = accumulate_partition,
                     .says = "meet of inputs; with a constant factor 0 that of t"},
        .memory = {.effects = modifies_t()},
@@ -281,7 +281,7 @@ std::vector<OpDef> var_update_ops() {
        .inputs = {target(), scalar_input(kScaleFactor)},
        .attrs = {scalar_attr(kScaleFactor)},
        .infer = infer_scale,
-       .kernel = {.eval = accumulator_scale},
+       .kernel = {.eval = accumulator_scale, .elementwise = ElementwiseOp::kScale},
        .replicas = {.partition = scale_partition,
                     .says = "meet of inputs; with a constant factor 0 equal everywhere"},
        .memory = {.effects = modifies_t(), .zeros = scale_zeros},

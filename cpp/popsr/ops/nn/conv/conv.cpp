@@ -67,21 +67,43 @@ GradAspect conv_grad() {
                     }});
 }
 
+/// A multiplication and an addition for each weight that meets a position, padding included.
+std::vector<FlopTerm> conv_flops(const Shape& positions, const Shape& weight) {
+  return {{num_elements(positions), 2 * num_elements(Shape(weight.begin() + 1, weight.end()))}};
+}
+
+const Shape& input_shape(const Ir& ir, const Op& op, std::size_t i) {
+  return ir.tensor(op.inputs[i]).type.shape;
+}
+const Shape& output_shape(const Ir& ir, const Op& op) { return ir.tensor(op.outputs[0]).type.shape; }
+
+std::vector<FlopTerm> flops_at_outputs(const Ir& ir, const Op& op) {
+  return conv_flops(output_shape(ir, op), input_shape(ir, op, kWeight));
+}
+std::vector<FlopTerm> flops_at_inputs(const Ir& ir, const Op& op) {
+  return conv_flops(input_shape(ir, op, kData), input_shape(ir, op, kWeight));
+}
+/// The second operand is the cotangent.
+std::vector<FlopTerm> weight_grad_flops(const Ir& ir, const Op& op) {
+  return conv_flops(input_shape(ir, op, 1), output_shape(ir, op));
+}
+
 OpDef conv_op(std::string_view name, std::string_view first, std::string_view second,
-              std::vector<AttrDef> attrs, InferFn infer, EvalFn eval, GradAspect grad = {}) {
+              std::vector<AttrDef> attrs, InferFn infer, KernelAspect kernel, GradAspect grad = {}) {
   return {.name = name,
           .inputs = {{first, kFloating}, {second, kFloating}},
           .attrs = std::move(attrs),
           .infer = infer,
-          .kernel = {.eval = eval},
+          .kernel = kernel,
           .grad = std::move(grad),
           .numerics = kRoundsOnce};
 }
 
-OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second, EvalFn eval) {
+OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second,
+                  KernelAspect kernel) {
   std::vector<AttrDef> attrs = conv_attrs();
   attrs.push_back(required(kShape));
-  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, eval);
+  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, kernel);
   def.program.internal = true;
   return def;
 }
@@ -106,12 +128,12 @@ BlockKernel eval_scaled(const EvalSpec& spec) {
   return with_checked_scale(spec, kScale, kernel(spec, shape, {.factor = factor}));
 }
 
-OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
+OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, KernelAspect kernel) {
   return {.name = name,
           .inputs = {{"t", kFloat8}, {"weight", kFloat8}, log2_scale_input()},
           .attrs = std::move(attrs),
           .infer = infer,
-          .kernel = {.eval = eval},
+          .kernel = kernel,
           .grad = {.missing = NoGrad::kThrows},
           .numerics = kRoundsOnce};
 }
@@ -120,15 +142,16 @@ OpDef scaled_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer
 
 std::vector<OpDef> conv_ops() {
   return {
-      conv_op("conv", "t", "weight", conv_attrs(), infer_conv, eval_conv, conv_grad()),
-      gradient_op("conv_data_grad", "dy", "weight", eval_conv_data_grad),
-      gradient_op("conv_weight_grad", "t", "dy", eval_conv_weight_grad),
+      conv_op("conv", "t", "weight", conv_attrs(), infer_conv, {.eval = eval_conv, .flops = flops_at_outputs},
+              conv_grad()),
+      gradient_op("conv_data_grad", "dy", "weight", {.eval = eval_conv_data_grad, .flops = flops_at_inputs}),
+      gradient_op("conv_weight_grad", "t", "dy", {.eval = eval_conv_weight_grad, .flops = weight_grad_flops}),
       conv_op("conv_transpose", "t", "weight", conv_transpose_attrs(), infer_conv_transpose,
-              eval_conv_transpose),
+              {.eval = eval_conv_transpose, .flops = flops_at_inputs}),
       scaled_op("conv_pow2scaled", conv_attrs(), infer_scaled<conv_shape>,
-                eval_scaled<conv_shape, conv_kernel>),
+                {.eval = eval_scaled<conv_shape, conv_kernel>, .flops = flops_at_outputs}),
       scaled_op("conv_transpose_pow2scaled", conv_transpose_attrs(), infer_scaled<conv_transpose_shape>,
-                eval_scaled<conv_transpose_shape, conv_transpose_kernel>),
+                {.eval = eval_scaled<conv_transpose_shape, conv_transpose_kernel>, .flops = flops_at_inputs}),
   };
 }
 
