@@ -8,7 +8,7 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

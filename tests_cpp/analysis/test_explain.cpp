@@ -10,7 +10,7 @@
 #include "popsr/analysis/explain/explain.h"
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/error.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "fuzz_check.h"
+#include "fuzz/facts_check.h"
 
 namespace popsr {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/programs/program_copy.h"
+#include "fuzz/programs/random_program.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "program_copy.h"
-#include "random_program.h"
 
 namespace popsr {
 namespace {

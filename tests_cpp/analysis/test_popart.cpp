@@ -1,5 +1,5 @@
 // Mode "popart" through the C++ core: the map of values, the reference's own test cases, its rules for ops
-// that the product does not have, and seeds. Its known errors are in tests_py/popart_cases.py.
+// that the product does not have, and seeds. Its known errors are in tests_py/analysis/popart_cases.py.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "popsr/ops/infer.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

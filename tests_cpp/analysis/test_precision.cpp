@@ -7,7 +7,7 @@
 #include <random>
 #include <string_view>
 
-#include "fuzz_check.h"
+#include "fuzz/facts_check.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 

@@ -13,7 +13,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -1,4 +1,4 @@
-#include "fuzz_check.h"
+#include "fuzz/facts_check.h"
 
 #include <fmt/format.h>
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "herbrand.h"
+#include "fuzz/programs/random_program.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/remote_access.h"
 #include "popsr/ir/stream_positions.h"
-#include "random_program.h"
+#include "support/herbrand.h"
 
 namespace popsr::test {
 

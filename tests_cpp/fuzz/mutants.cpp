@@ -1,4 +1,4 @@
-#include "mutants.h"
+#include "fuzz/mutants.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "shrink.h"
+#include "fuzz/shrink.h"
 
 #include <algorithm>
 #include <iterator>

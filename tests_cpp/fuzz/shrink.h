@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "random_program.h"
+#include "fuzz/programs/random_program.h"
 
 namespace popsr::test {
 

@@ -8,12 +8,12 @@
 #include <iostream>
 #include <map>
 
+#include "fuzz/facts_check.h"
 #include "fuzz/hunt.h"
-#include "fuzz_check.h"
+#include "fuzz/shrink.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"
-#include "shrink.h"
 
 namespace popsr {
 namespace {

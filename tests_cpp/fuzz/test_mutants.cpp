@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "fuzz/hunt.h"
-#include "shrink.h"
+#include "fuzz/shrink.h"
 
 namespace popsr {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "popart_score.h"
+#include "fuzz/popart_score.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/ir/print.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

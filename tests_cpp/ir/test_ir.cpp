@@ -8,7 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/verify.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/programs/random_program.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "random_program.h"
 #include "support/allocation_faults.h"
 
 namespace popsr {

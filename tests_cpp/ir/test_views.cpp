@@ -8,7 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/ir/memory.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

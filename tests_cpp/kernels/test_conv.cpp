@@ -9,7 +9,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/runtime/session/session.h"
-#include "program.h"
+#include "support/program.h"
 
 using namespace popsr;
 using popsr::test::Program;

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernel_operands.h"
+#include "kernels/operands.h"
 #include "popsr/kernels/loader.h"
 
 using namespace popsr::kernels;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel_operands.h"
+#include "kernels/operands.h"
 #include "popsr/kernels/loader.h"
 
 using namespace popsr::kernels;

@@ -11,7 +11,7 @@
 #include "popsr/ir/verify.h"
 #include "popsr/ir/written_inputs.h"
 #include "popsr/runtime/session/session.h"
-#include "program.h"
+#include "support/program.h"
 
 using namespace popsr;
 using popsr::test::error_of;

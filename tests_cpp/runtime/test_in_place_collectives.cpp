@@ -7,7 +7,7 @@
 #include "fuzz/bit_judge.h"
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

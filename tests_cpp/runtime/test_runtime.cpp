@@ -10,7 +10,7 @@
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 using namespace popsr;
 using popsr::test::Program;

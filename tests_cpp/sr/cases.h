@@ -11,7 +11,7 @@
 
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/kernels/loader.h"
-#include "sr_oracle.h"
+#include "sr/oracle.h"
 
 namespace sr_cases {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "sr_oracle.h"
+#include "sr/oracle.h"
 
 namespace sr_pairs {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "popsr/kernels/contract/round.h"
-#include "sr_oracle.h"
+#include "sr/oracle.h"
 
 namespace sr_reference {
 

@@ -10,7 +10,7 @@
 
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
-#include "sr_cases.h"
+#include "sr/cases.h"
 
 using namespace popsr::kernels;
 using popsr::FloatFormat;

@@ -7,7 +7,7 @@
 
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
-#include "sr_cases.h"
+#include "sr/cases.h"
 
 using namespace popsr::kernels;
 using popsr::FloatFormat;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "popsr/kernels/loader.h"
-#include "sr_cases.h"
-#include "sr_pairs.h"
+#include "sr/cases.h"
+#include "sr/pairs.h"
 
 using namespace popsr::kernels;
 using popsr::FloatFormat;

@@ -7,8 +7,8 @@
 
 #include "kernels/narrow_stochastically.h"
 #include "popsr/kernels/loader.h"
-#include "sr_cases.h"
-#include "sr_reference.h"
+#include "sr/cases.h"
+#include "sr/reference.h"
 
 using namespace popsr::kernels;
 using popsr::FloatFormat;

@@ -1,4 +1,4 @@
-#include "herbrand.h"
+#include "support/herbrand.h"
 
 #include <fmt/format.h>
 

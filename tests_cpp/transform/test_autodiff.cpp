@@ -13,7 +13,7 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/print.h"
 #include "popsr/transform/autodiff.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -14,7 +14,7 @@
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "fuzz_check.h"
+#include "fuzz/facts_check.h"
+#include "fuzz/programs/random_program.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/called_graphs.h"
 #include "popsr/ir/memory.h"
@@ -18,7 +19,6 @@
 #include "popsr/ir/rewrite.h"
 #include "popsr/ir/verify.h"
 #include "popsr/transform/merge.h"
-#include "random_program.h"
 
 namespace popsr {
 namespace {

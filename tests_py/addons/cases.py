@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from helpers import Array
 
 import popsr
 from popsr import ops
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import VariableFactory
+from tests_py.support.helpers import Array
 
 F32 = popsr.float32
 ONES = np.ones((2, 3), np.float32)

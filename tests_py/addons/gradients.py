@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import Array, Streams, as_list, rows
 
 import popsr
 from popsr import ops, transforms
+from tests_py.support.helpers import Array, Streams, as_list, rows
 
 
 @dataclass(frozen=True)

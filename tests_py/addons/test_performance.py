@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import SCHEMAS, assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ import popsr
 from popsr import errors, ops, transforms
 from popsr.addons import performance_utils as performance
 from popsr.ops import var_updates
+from tests_py.support.helpers import SCHEMAS, assert_refused
 
 F32 = popsr.float32
 Argument, Attr = errors.ArgumentTypeError, errors.AttributeValueError

@@ -1,35 +1,34 @@
-"""Whole programs of tests_py/programs, written with PopXL's names, beside twins in NumPy and PyTorch."""
+"""Whole programs of ``support/programs/published``, written with PopXL's names, beside twins in NumPy and PyTorch."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 
 import popsr
 from popsr import addons, compat
 from popsr.compat import _check
+from tests_py.support.helpers import Array, assert_same_bits
+from tests_py.support.programs import PUBLISHED
 
-PROGRAMS = Path(__file__).parent / "programs"
-NAMES = sorted(file.stem for file in PROGRAMS.glob("*.py"))
+NAMES = sorted(file.stem for file in PUBLISHED.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, ModuleType]]:
     """The programs, which import popxl and popxl_addons."""
     compat.install()
-    sys.path.insert(0, str(PROGRAMS))
+    sys.path.insert(0, str(PUBLISHED))
     try:
         yield {name: importlib.import_module(name) for name in NAMES}
     finally:
-        sys.path.remove(str(PROGRAMS))
+        sys.path.remove(str(PUBLISHED))
         for name in NAMES:
             sys.modules.pop(name, None)
         compat.uninstall()
@@ -37,7 +36,7 @@ def programs() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_popsr_has_all_that_the_programs_use(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _check.main([str(PROGRAMS / f"{name}.py")]) == 0
+    assert _check.main([str(PUBLISHED / f"{name}.py")]) == 0
     assert "runs as far as names go" in capsys.readouterr().out
 
 

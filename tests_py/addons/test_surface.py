@@ -1,4 +1,4 @@
-"""popsr.addons has the modules, names and signatures of popxl_addons: those of the table in addons_surface.txt.
+"""popsr.addons has the modules, names and signatures of popxl_addons: those of the table in surface.txt.
 
 Parameters have its names, order, kinds and defaults; popsr adds parameters that are given by keyword only.
 """
@@ -12,12 +12,12 @@ import re
 import sys
 
 import pytest
-from helpers import run_python
-from surface import Table, problems
 
 import popsr.addons
+from tests_py.support.helpers import run_python
+from tests_py.support.surface import Table, problems
 
-TABLE = Table("addons_surface.txt")
+TABLE = Table("addons/surface.txt")
 MODULES = TABLE.modules
 # Functions that hide the modules of the same names in their packages.
 HIDDEN = {

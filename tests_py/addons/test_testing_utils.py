@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import addons, errors, ops
 from popsr.addons.testing_utils import TensorInput, ops_of_type, run_module
+from tests_py.support.helpers import assert_same_bits
 
 Array = np.ndarray[Any, Any]
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

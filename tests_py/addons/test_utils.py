@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused, evaluate, make_variable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from popsr import errors, ops
 from popsr.addons import debugging, patterns, utils
 from popsr.addons.transforms import available_memory_proportion, use_fc_pass
 from popsr.addons.utils import OrderedDict, WeightsDict
+from tests_py.support.helpers import assert_refused, evaluate, make_variable
 
 Argument, Attr = errors.ArgumentTypeError, errors.AttributeValueError
 Array = np.ndarray[Any, Any]

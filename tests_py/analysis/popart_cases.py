@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from helpers import Array, Streams, make_variable
 
 import popsr
 from popsr import TensorByRef, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array, Streams, make_variable
 
 F32 = popsr.float32
 TOP, PAIRS, STRIDED, BOTTOM = "{0,1,2,3}", "{0,1}{2,3}", "{0,2}{1,3}", "{0}{1}{2}{3}"

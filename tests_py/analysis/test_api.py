@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explain_cases import build
 
 import popsr
 from popsr import errors, ops
 from popsr.analysis import PartitionAnalysis, analyze
+from tests_py.analysis.explain_cases import build
 
 TOP, PAIRS, BOTTOM = "{0,1,2,3}", "{0,1}{2,3}", "{0}{1}{2}{3}"
 

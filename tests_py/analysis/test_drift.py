@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis.reset_cases import CASES, HEAD, ResetCase
-from explain_cases import build
-from helpers import assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.analysis import DriftingVariable, analyze
 from popsr.ops import collectives, var_updates
+from tests_py.analysis.explain_cases import build
+from tests_py.analysis.reset_cases import CASES, HEAD, ResetCase
+from tests_py.support.helpers import assert_same_bits
 
 F32 = popsr.float32
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explain_cases import CASES, ExplainCase, build
 
 import popsr
 from popsr import errors, ops
 from popsr.analysis import Explanation, analyze
+from tests_py.analysis.explain_cases import CASES, ExplainCase, build
 
 F32 = popsr.float32
 

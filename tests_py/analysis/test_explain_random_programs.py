@@ -7,16 +7,16 @@ from collections import Counter
 from typing import Any, Literal
 
 import pytest
-from branch_programs import STEPS, Data, Emitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_branch_fuzz import Expected
-from test_merge import WRITES
-from test_partition_soundness import INDEX, KINDS, NARROW, Program, Step
 
 import popsr
 from popsr.analysis import Explanation, ExplanationStep, PartitionAnalysis, analyze
 from popsr.op import Op
+from tests_py.analysis.test_soundness import INDEX, KINDS, NARROW, Program, Step
+from tests_py.program.conditionals.test_random_programs import Expected
+from tests_py.program.test_merge import WRITES
+from tests_py.support.programs.branches import STEPS, Data, Emitter
 
 # Keys of _core.Ir.tensor: storage and kind.
 _GRAPH, _KIND, _STORAGE, _PRODUCER = 1, 5, 7, 8

@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from explain_cases import build
-from lint_cases import BRANCHES, CASES, HEAD, LintCase
 
 import popsr
 from popsr import errors, ops
 from popsr.analysis import Lint, analyze
+from tests_py.analysis.explain_cases import build
+from tests_py.analysis.lint_cases import BRANCHES, CASES, HEAD, LintCase
 
 LARGE = HEAD.replace("4", "65")  # a stream whose rows sessions do not compare
 

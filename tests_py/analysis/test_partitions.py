@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import PUBLIC, SCHEMAS, as_list, dtype, groupings, make_variable, python_op
-from op_cases import OPS
-from op_inputs import call_arguments
-from test_partition_soundness import random_grouping
 
 import popsr
 from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives, var_updates
 from popsr.replicas import Partition
+from tests_py.analysis.test_soundness import random_grouping
+from tests_py.ops.rows.inputs import call_arguments
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import PUBLIC, SCHEMAS, as_list, dtype, groupings, make_variable, python_op
 
 F32 = popsr.float32
 TOP, PAIRS, STRIDED, BOTTOM = "{0,1,2,3}", "{0,1}{2,3}", "{0,2}{1,3}", "{0}{1}{2}{3}"

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, bits, make_variable, np_dtype
-from popart_cases import CASES, World, build, call_behind_a_stale_graph
 
 import popsr
 from popsr import StochasticRoundingMethod, TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives, var_updates
 from popsr.replicas import Partition
+from tests_py.analysis.popart_cases import CASES, World, build, call_behind_a_stale_graph
+from tests_py.support.helpers import Array, Streams, bits, make_variable, np_dtype
 
 IDENTICAL, DIFFERING = StochasticRoundingMethod.IdenticalSeeds, StochasticRoundingMethod.DifferingSeeds
 BF16 = popsr.bfloat16

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_variable, np_dtype
 
 import popsr
 from popsr import StochasticRoundingMethod, errors, ops, transforms
 from popsr.analysis import PopartAnalysis, analyze
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import make_variable, np_dtype
 
 IDENTICAL, DIFFERING = StochasticRoundingMethod.IdenticalSeeds, StochasticRoundingMethod.DifferingSeeds
 TOP, BOTTOM = "{0,1,2,3}", "{0}{1}{2}{3}"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Streams, assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.ops import collectives
+from tests_py.support.helpers import Streams, assert_same_bits
 
 
 def program() -> tuple[popsr.Ir, Streams]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import _core, errors, ops, transforms
 from popsr.analysis import analyze
 from popsr.ops import collectives
+from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16
 MODES = ("partition", "popart", "identical")

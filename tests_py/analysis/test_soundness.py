@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import popsr
+from popsr import TensorByRef, ops
+from popsr.ops import collectives, var_updates
+from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import (
     FLOAT8,
     PUBLIC,
     SCHEMAS,
@@ -23,14 +31,6 @@ from helpers import (
     random_array,
     rows,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from op_cases import OPS
-from op_inputs import Case, call_arguments, written_inputs
-
-import popsr
-from popsr import TensorByRef, ops
-from popsr.ops import collectives, var_updates
 
 # Random programs drift as it happens.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

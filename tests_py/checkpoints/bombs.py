@@ -346,9 +346,8 @@ BOMBS = {
 
 def measure(names: list[str], folder: str) -> None:
     """Load the files of rows in processes of their own, and print what it took."""
-    from checkpoint_cases import small_program
-
     from popsr import io
+    from tests_py.checkpoints.cases import small_program
 
     loads: dict[str, Callable[[Path], Any]] = {".onnx": io.load_onnx, ".safetensors": io.load_safetensors}
     program = small_program()

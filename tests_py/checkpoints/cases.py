@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers import Array, assert_same_bits, make_variable, np_dtype
 
 import popsr
 from popsr import io, ops
+from tests_py.support.helpers import Array, assert_same_bits, make_variable, np_dtype
 
 
 @dataclass(frozen=True)

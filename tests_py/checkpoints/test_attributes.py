@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 from popsr import errors, io
 from popsr.io._new_file import sibling_name
+from tests_py.checkpoints.cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

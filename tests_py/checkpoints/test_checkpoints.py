@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import (
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import popsr
+from popsr import ops
+from popsr.replicas import VariableRetrievalMode
+from tests_py.checkpoints.cases import (
     FORMATS,
     ONNX,
     Format,
@@ -19,7 +25,7 @@ from checkpoint_cases import (
     small_program,
     weights,
 )
-from helpers import (
+from tests_py.support.helpers import (
     ALL_DTYPES,
     Array,
     assert_same_bits,
@@ -27,12 +33,6 @@ from helpers import (
     np_dtype,
     random_array,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-import popsr
-from popsr import ops
-from popsr.replicas import VariableRetrievalMode
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from checkpoint_cases import SAFETENSORS, Program, saved
 from onnx import TensorProto, helper, numpy_helper
 
 from popsr import errors, io
 from popsr.io._budget import Budget
+from tests_py.checkpoints.cases import SAFETENSORS, Program, saved
 
 Bad, Unsupported = errors.CheckpointError, errors.UnsupportedError
 

@@ -9,11 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, ONNX, SAFETENSORS, Format, Program, saved, small_program, weights
-from helpers import Array, assert_same_bits
 
 import popsr
 from popsr import errors, io
+from tests_py.checkpoints.cases import (
+    FORMATS,
+    ONNX,
+    SAFETENSORS,
+    Format,
+    Program,
+    saved,
+    small_program,
+    weights,
+)
+from tests_py.support.helpers import Array, assert_same_bits
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, Format, Program
-from helpers import run_python
 
 import popsr
 from popsr.io import _onnx_write
+from tests_py.checkpoints.cases import FORMATS, Format, Program
+from tests_py.support.helpers import run_python
 
 CASES = ["onnx", "onnx with external data", "safetensors"]
 ELEMENTS = 1 << 20
@@ -28,7 +28,9 @@ ELEMENTS = 1 << 20
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_process_leaves_the_old_or_the_new_checkpoint(case: str) -> None:
-    result = json.loads(run_python(f"import test_checkpoint_kills as t; t.main({case!r}, 200)"))
+    result = json.loads(
+        run_python(f"from tests_py.checkpoints import test_kills as t; t.main({case!r}, 200)")
+    )
     print(case, result)
     assert result["complete"] == result["kills"] == 200
     assert result["while saving"] > 100

@@ -7,11 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import ONNX, SAFETENSORS, Program, assert_same_arrays, saved, small_program, weights
-from helpers import ALL_DTYPES, FLOAT8, NUMBERS_AND_BOOL, assert_same_bits, np_dtype, random_array, run_python
 
 from popsr import errors, io
 from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
+from tests_py.checkpoints.cases import (
+    ONNX,
+    SAFETENSORS,
+    Program,
+    assert_same_arrays,
+    saved,
+    small_program,
+    weights,
+)
+from tests_py.support.helpers import (
+    ALL_DTYPES,
+    FLOAT8,
+    NUMBERS_AND_BOOL,
+    assert_same_bits,
+    np_dtype,
+    random_array,
+    run_python,
+)
 
 # --- what the file says ---------------------------------------------------------------------------------------------
 
@@ -290,7 +306,7 @@ def test_the_package_works_without_onnx_and_safetensors() -> None:
 import sys
 sys.modules["onnx"] = sys.modules["safetensors"] = None
 import pathlib, tempfile, popsr.io
-from checkpoint_cases import small_program
+from tests_py.checkpoints.cases import small_program
 session = small_program().session()
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "w.safetensors")

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import Program
 from numpy.lib.stride_tricks import as_strided
 
 from popsr import errors
 from popsr._overlap import first_overlap, overlaps_itself
 from popsr.io import PyWeightsIO
+from tests_py.checkpoints.cases import Program
 
 
 def program() -> Program:

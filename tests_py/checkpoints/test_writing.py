@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 from popsr import errors, io
+from tests_py.checkpoints.cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.check_programs import CASES, Case
 
 from popsr.compat import _check, _gone
+from tests_py.compat.check_programs import CASES, Case
 
 NOTES = ("dataclass", "not installed")
 

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from compat.custom_op_programs import BINDING
 
 import popsr
 from popsr.compat import _device_libraries, install, uninstall
@@ -26,6 +25,7 @@ from popsr.errors import (
     MissingPackageError,
     UnknownNameError,
 )
+from tests_py.compat.custom_op_programs import BINDING
 
 MODULES = "// cppimport\n#include <popart/op.hpp>\nPYBIND11_MODULE(m, m) {{\n{}\n}}\n"
 

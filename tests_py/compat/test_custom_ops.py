@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
 
 import popsr
 from popsr import ops
@@ -29,6 +28,7 @@ from popsr.errors import (
     UnsupportedError,
 )
 from popsr.transforms import autodiff
+from tests_py.compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
 
 
 @pytest.fixture(autouse=True)

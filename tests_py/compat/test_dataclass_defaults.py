@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr.compat import _dataclass_defaults, install, uninstall
+from tests_py.support.helpers import run_python
 
 HEAD = """
 from dataclasses import *

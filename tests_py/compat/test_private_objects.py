@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hostile_values import HOSTILE
-from support.typed_errors import untyped
 
 import popsr
 from popsr import ops
@@ -30,6 +28,8 @@ from popsr.errors import (
     UnsupportedError,
 )
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableSettings
+from tests_py.support.hostile.values import HOSTILE
+from tests_py.support.typed_errors import untyped
 
 
 class World:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import __main__ as command
@@ -20,8 +19,10 @@ from popsr._session_options.page import option_rows
 from popsr._session_options.table import ALIASES, OPTIONS, SETTINGS
 from popsr.compat import popart
 from popsr.options import Options
+from tests_py import ROOT
+from tests_py.support.helpers import run_python
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 NAMES = [row.name for row in OPTIONS]
 # The names of PopART's object, in one list that nothing here is made of.
 POPART = (Path(__file__).parent / "popart_session_options.txt").read_text().split()

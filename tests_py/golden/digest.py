@@ -24,13 +24,13 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from golden.sources import ARRAYS, EXAMPLES, IRS, RANDOM, of_random, stand_ins
-from helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
-from support.bit_judge import kernels, quiet
 
 import popsr
 from popsr import _core, ops
 from popsr._host_rows import keeps_all_replicas
+from tests_py.golden.sources import ARRAYS, EXAMPLES, IRS, RANDOM, of_random, stand_ins
+from tests_py.support.helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
+from tests_py.support.programs.bit_judge import kernels, quiet
 
 RUNS, SEED = 2, 5
 Data = dict[Any, Array]

@@ -1,15 +1,26 @@
 """Programs compute the bits that they computed before, in the blocks that they used before, however they are run.
 
-``python -m golden.write`` in ``tests_py`` writes the digests anew.
+``python -m tests_py.golden.write`` writes the digests anew.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from golden import file
-from golden.digest import ALL, SEED, Record, all_digests, digest, digests, instructions, record, record_random
-from golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
+
+from tests_py.golden import file
+from tests_py.golden.digest import (
+    ALL,
+    SEED,
+    Record,
+    all_digests,
+    digest,
+    digests,
+    instructions,
+    record,
+    record_random,
+)
+from tests_py.golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, as_list, assert_same_bits
-from test_partition_soundness import random_grouping
 
 import popsr
 from popsr import errors, ops, transforms
 from popsr.ops import collectives
+from tests_py.analysis.test_soundness import random_grouping
+from tests_py.support.helpers import Array, Streams, as_list, assert_same_bits
 
 
 def differentiate(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Streams, assert_same_bits, dtype, evaluate, make_variable
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import unit_in_last_place
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import Streams, assert_same_bits, dtype, evaluate, make_variable
+from tests_py.support.oracles.ops import unit_in_last_place
 
 NAN_BITS = {"float64": 0x7FF8_0000_0000_1234, "float32": 0x7FC0_1234, "float16": 0x7E12, "bfloat16": 0x7FD2}
 

@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOATS, PUBLIC, SCHEMAS, Array, Streams, assert_same_bits, dtype, python_op
-from op_cases import OPS
-from op_inputs import Case, call_arguments
 
 import popsr
 from popsr import TensorSpec, errors, ops, transforms
+from tests_py.ops.rows.inputs import Case, call_arguments
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import (
+    FLOATS,
+    PUBLIC,
+    SCHEMAS,
+    Array,
+    Streams,
+    assert_same_bits,
+    dtype,
+    python_op,
+)
 
 EVERY, FIRST, OTHERS, ZEROS, NONE, THROWS, MODIFIES, NOTHING = (
     "of every floating input",
@@ -133,7 +142,7 @@ def _outcome(op: str) -> str:
 
 @pytest.mark.parametrize("op", PUBLIC)
 def test_every_op_has_an_outcome(op: str) -> None:
-    assert op in TABLE, f"{op!r} has no row in op_cases.py, which says what its gradient is"
+    assert op in TABLE, f"{op!r} has no row in ops/rows, which says what its gradient is"
 
 
 @pytest.mark.parametrize("op", [op for op in PUBLIC if TABLE.get(op, NOTHING) != NOTHING])

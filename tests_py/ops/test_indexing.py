@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Streams, assert_refused, assert_same_bits, evaluate, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import Streams, assert_refused, assert_same_bits, evaluate, np_dtype
 
 F32, I32, U32 = popsr.float32, popsr.int32, popsr.uint32
 Attr, Shape, DType = errors.AttributeValueError, errors.ShapeError, errors.DTypeError

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
-from helpers import (
+
+import popsr
+from popsr import errors, ops, transforms
+from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import (
     ALL_DTYPES,
     FLOAT8,
     NUMBERS_AND_BOOL,
@@ -27,11 +31,7 @@ from helpers import (
     python_op,
     random_array,
 )
-from op_cases import OPS
-from op_inputs import Case, call_arguments, written_inputs
-
-import popsr
-from popsr import errors, ops, transforms
+from tests_py.support.oracles import ops as oracles
 
 SEED = 20260701
 
@@ -142,7 +142,7 @@ def _check_near(case: Case, name: str, arrays: list[Array], run: Run) -> None:
 
 @pytest.mark.parametrize("op", PUBLIC)
 def test_every_op_has_a_row(op: str) -> None:
-    assert op in OPS, f"add a row for {op!r} to op_cases.py"
+    assert op in OPS, f"add a row for {op!r} to ops/rows/table.py"
     inputs = SCHEMAS[op]["inputs"]
     accepted = inputs[0]["dtypes"] if inputs else OPS[op].gives
     if SCHEMAS[op]["control"] == "none":

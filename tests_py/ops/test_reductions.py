@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
-from helpers import FLOATS, Array, Streams, assert_same_bits, evaluate, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import FLOATS, Array, Streams, assert_same_bits, evaluate, np_dtype
+from tests_py.support.oracles import ops as oracles
 
 F32, I32 = popsr.float32, popsr.int32
 INF, NAN = np.inf, np.nan

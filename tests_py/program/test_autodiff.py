@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Streams, assert_same_bits, random_array
 
 import popsr
 from popsr import TensorByRef, TensorSpec, errors, ops, transforms
 from popsr.ops import collectives
 from popsr.transforms import ExpectedConnectionType
+from tests_py.support.helpers import Streams, assert_same_bits, random_array
 
 F32, F64 = popsr.float32, popsr.float64
 Fwd, FwdGrad = ExpectedConnectionType.Fwd, ExpectedConnectionType.FwdGrad

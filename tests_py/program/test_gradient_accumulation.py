@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
+from tests_py.support.helpers import Array, assert_same_bits
 
 # Accumulators that differ between replicas, and are read so, are the subject.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

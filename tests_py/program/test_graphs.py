@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import evaluate, make_variable, random_array
 
 import popsr
 from popsr import TensorByRef, TensorSpec, errors, ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import evaluate, make_variable, random_array
 
 F32 = popsr.float32
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import SCHEMAS
 
 import popsr
 from popsr import errors, ops, transforms
 from popsr._places import check_tensor_ipu_and_tile_set
 from popsr.ops import collectives
 from popsr.ops.code_copy import CODE_LOCATION, code_copy
+from tests_py.support.helpers import SCHEMAS
 
 F32 = popsr.float32
 Place = tuple[int, str]

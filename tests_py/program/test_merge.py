@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_partition_soundness import INDEX, KINDS, Program, Step
 
 import popsr
 from popsr import errors, ops, transforms
 from popsr.analysis import analyze
 from popsr.ops import collectives, var_updates
+from tests_py.analysis.test_soundness import INDEX, KINDS, Program, Step
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable, random_array
 
 F32 = popsr.float32
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array
 
 from popsr import compat
+from tests_py import ROOT
+from tests_py.support.helpers import Array
 
-ROOT = Path(__file__).parents[1]
 UPDATES, PIXELS = 100, 64
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import popsr
+from tests_py import ROOT
 
-ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp/popsr"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCES = sorted(

@@ -5,15 +5,13 @@ import re
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from popsr import demo
 from popsr.demo.data import idx_folder
-
-ROOT = Path(__file__).parents[1]
+from tests_py import ROOT
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOAT8, assert_same_bits, evaluate, make_variable, np_dtype
 
 import popsr
 from popsr import ops
 from popsr.ops import collectives
+from tests_py import ROOT
+from tests_py.support.helpers import FLOAT8, assert_same_bits, evaluate, make_variable, np_dtype
 
 F32 = popsr.float32
-TESTS = Path(__file__).parent
+TESTS = ROOT / "tests_py"
 PAGE = (TESTS.parent / "docs/differences.md").read_text()
 ROWS = [
     re.split(r" \| ", line.strip("| "))

@@ -3,11 +3,12 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from tests_py import ROOT
+
+DOCS = ROOT / "docs"
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     pytest.param(program, shown, id=f"{page.stem}-{i}")

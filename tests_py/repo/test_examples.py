@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from popsr import compat
-
-ROOT = Path(__file__).parents[1]
+from tests_py import ROOT
 
 # Patterns that whole output must have, in order.
 PRINTED: dict[str, list[str]] = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from helpers import PUBLIC, SCHEMAS, python_op
 
 from popsr import __main__ as command
 from popsr._ops_table import op_rows
+from tests_py import ROOT
+from tests_py.support.helpers import PUBLIC, SCHEMAS, python_op
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 ROWS = {row[0].rpartition(".")[2]: row for row in op_rows()}
 
 

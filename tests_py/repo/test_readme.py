@@ -3,11 +3,12 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests_py import ROOT
+from tests_py.repo.test_codebase import MAY_INCLUDE
+
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 # Each with the text block that is the next one, if it is: what else the program shows.
@@ -57,7 +58,5 @@ def test_files_and_folders_exist():
 
 
 def test_map_of_folders_has_the_arrows_that_are_tested():
-    from test_codebase import MAY_INCLUDE
-
     rows = dict(re.findall(r"^(\w+)/ +.*<- ([\w ]+|-)$", README, re.MULTILINE))
     assert {layer: below.strip("- ") for layer, below in rows.items() if layer != "bindings"} == MAY_INCLUDE

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import assert_same_bits
 
 F32 = popsr.float32
 START = np.arange(4, dtype=np.float32)

@@ -8,12 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, run_python
-from training import BATCH, CLASSES, FEATURES, HIDDEN, MICRO_BATCHES, Training, digest, product_free
 
 import popsr
 from popsr import ops
 from popsr.ops import collectives
+from tests_py.support.helpers import Array, run_python
+from tests_py.support.programs.training import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    HIDDEN,
+    MICRO_BATCHES,
+    Training,
+    digest,
+    product_free,
+)
 
 RUNS = range(3)
 
@@ -130,7 +139,7 @@ def cpu_has(level: str) -> bool:
 
 
 def in_process(what: str, **env: str) -> str:
-    return run_python(f"import training; training.main({what!r})", **env)
+    return run_python(f"from tests_py.support.programs import training; training.main({what!r})", **env)
 
 
 @pytest.mark.parametrize("level", ["v3", "v4"])

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, make_variable
-from host_model import Model, ModelVariable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
 from popsr.io import PyWeightsIO
+from tests_py.support.helpers import Array, assert_same_bits, make_variable
+from tests_py.support.machines.host_copies import Model, ModelVariable
 
 F32, I32 = popsr.float32, popsr.int32
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOATS, INTS, dtype, np_dtype
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 import popsr
 from popsr import errors, ops, transforms
 from popsr.ops import collectives
+from tests_py.support.helpers import FLOATS, INTS, dtype, np_dtype
 
 F32 = popsr.float32
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Streams, assert_same_bits, make_variable, run_python
 
 import popsr
 from popsr import ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import Streams, assert_same_bits, make_variable, run_python
 
 pytest.importorskip("tqdm")
 
@@ -204,7 +204,7 @@ def test_nothing_is_imported_or_printed_without_it() -> None:
     code = """
 import io, sys
 import popsr
-from test_progress import counted
+from tests_py.session.test_progress import counted
 for name in [name for name in sys.modules if name.partition(".")[0] == "tqdm"]:
     del sys.modules[name]
 sys.stderr = io.StringIO()

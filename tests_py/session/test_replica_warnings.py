@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explain_cases import build
 
 import popsr
 from popsr import addons, errors, io, ops
 from popsr.io import PyWeightsIO
 from popsr.ops import collectives, var_updates
+from tests_py.analysis.explain_cases import build
 
 F32 = popsr.float32
 DRIFT = """\

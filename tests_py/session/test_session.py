@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import ALL_DTYPES, Array, Streams, assert_same_bits, dtype, make_variable, random_array
 
 import popsr
 from popsr import errors, ops
 from popsr.utils import to_numpy
+from tests_py.support.helpers import (
+    ALL_DTYPES,
+    Array,
+    Streams,
+    assert_same_bits,
+    dtype,
+    make_variable,
+    random_array,
+)
 
 F32 = popsr.float32
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import ops, transforms
 from popsr.errors import SessionError, StoppedError
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import run_python
 
 F32, I64 = popsr.float32, popsr.int64
 LONG = 10**12  # passes of a loop that no test waits for

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import FLOAT8, assert_same_bits, np_dtype
 
 import popsr
 from popsr import dtypes, errors, ops
+from tests_py.support.helpers import FLOAT8, assert_same_bits, np_dtype
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 STREAMS = [each for each in dtypes.dtype._all.values() if not each.is_complex]

@@ -8,11 +8,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import sr_oracle as oracle
 from numpy.typing import NDArray
-from sr_oracle import FORMATS
 
 from popsr import sr
+from tests_py.support.oracles import rounding as oracle
+from tests_py.support.oracles.rounding import FORMATS
 
 Array = NDArray[Any]
 

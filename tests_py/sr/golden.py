@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 import numpy as np
-from sr_cases import MODES, NAMES, OPERANDS, SCALARS, Array, bits_of, call, from_bits, operand_bits
 
 from popsr import StochasticAdder, sr
+from tests_py.sr.cases import MODES, NAMES, OPERANDS, SCALARS, Array, bits_of, call, from_bits, operand_bits
 
 
 @functools.cache

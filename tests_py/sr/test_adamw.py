@@ -7,10 +7,10 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-import sr_oracle as oracle
-from sr_cases import NAMES, np_dtype, to_bits
 
 from popsr import sr
+from tests_py.sr.cases import NAMES, np_dtype, to_bits
+from tests_py.support.oracles import rounding as oracle
 
 BF16 = ml_dtypes.bfloat16
 OPTIONS = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}

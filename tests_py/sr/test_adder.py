@@ -9,7 +9,9 @@ import pickle
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_cases import (
+
+from popsr import StochasticAdder, _core, errors, sr
+from tests_py.sr.cases import (
     FP8,
     NAMES,
     exact_results,
@@ -23,9 +25,7 @@ from sr_cases import (
     rounded,
     to_bits,
 )
-from sr_statistics import assert_binomial
-
-from popsr import StochasticAdder, _core, errors, sr
+from tests_py.sr.statistics import assert_binomial
 
 METHODS = ("add", "add_biased")
 FORMS = ("value", "counter")

@@ -9,10 +9,10 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_cases import NAMES, from_bits, np_dtype, operand_bits, raw_dtype, to_bits
 
 import popsr
 from popsr import errors, sr
+from tests_py.sr.cases import NAMES, from_bits, np_dtype, operand_bits, raw_dtype, to_bits
 
 KEY = sr.Key(12)
 BF16 = ml_dtypes.bfloat16

@@ -7,9 +7,9 @@ import inspect
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 from popsr import errors, sr
+from tests_py.sr.refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 BF16 = ml_dtypes.bfloat16
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sr_refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 from popsr import errors, sr
+from tests_py.sr.refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 
 def adamw(**changes):

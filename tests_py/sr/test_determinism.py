@@ -9,18 +9,17 @@ import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-import sr_golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sr_cases import NAMES, OPERANDS, SCALARS, call, from_bits, np_dtype, operand_bits, to_bits
 
 import popsr
 from popsr import sr
+from tests_py.sr import golden as sr_golden
+from tests_py.sr.cases import NAMES, OPERANDS, SCALARS, call, from_bits, np_dtype, operand_bits, to_bits
 
 KEY = sr.Key(6).fold_in("determinism")
 BIG = 300_000  # several tiles for each of several threads
@@ -158,7 +157,7 @@ def test_offsets_beyond_two_to_the_32():
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 def test_instruction_sets(golden, level):
     result = subprocess.run(
-        [sys.executable, Path(sr_golden.__file__)],
+        [sys.executable, "-m", "tests_py.sr.golden"],
         env=os.environ | {"POPSR_ISA": level, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         capture_output=True,
         text=True,

@@ -8,19 +8,18 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_cases import np_dtype
-from sr_oracle import FORMATS
 
 from popsr import StochasticAdder, sr
+from tests_py import ROOT
+from tests_py.sr.cases import np_dtype
+from tests_py.support.oracles.rounding import FORMATS
 
 BF16 = ml_dtypes.bfloat16
 KEY = sr.Key(2022)
-ROOT = Path(__file__).parents[1]
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
@@ -183,7 +182,7 @@ def test_r8_replicas():
     assert np.mean(ulps != 0) == pytest.approx(0.92, abs=0.02)
 
 
-# R9 is test_sr_defects.test_s1_r9_adding_zero_changes_nothing.
+# R9 is test_defects.test_s1_r9_adding_zero_changes_nothing.
 
 # --- R10 --------------------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 
-import ars_oracle as ars
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from popsr import errors, sr
+from tests_py.support.oracles import ars
 
 SEEDS = (0, 1, 7, 255, 2**32, 2**63 + 5, 2**64 - 1)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sr_cases import np_dtype
 
 from popsr import errors, sr
+from tests_py.sr.cases import np_dtype
 
 KEY = sr.Key(12)
 BF16 = ml_dtypes.bfloat16

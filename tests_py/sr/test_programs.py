@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable, np_dtype
-from oracles import round_once
 
 import popsr
 from popsr import StochasticRoundingMethod, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable, np_dtype
+from tests_py.support.oracles.ops import round_once
 
 NARROW = ("float16", "bfloat16")
 
@@ -146,7 +146,7 @@ def test_iterations_and_calls_draw_for_themselves() -> None:
 
 @pytest.mark.parametrize("name", NARROW)
 def test_exact_results_never_move(name: str) -> None:
-    import op_inputs
+    from tests_py.ops.rows import inputs as op_inputs
 
     values = op_inputs.specials(name)
     wide = values.astype(np.float32)

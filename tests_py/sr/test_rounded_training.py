@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers import Array, bits, np_dtype
 
 import popsr
 from popsr import ops
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array, bits, np_dtype
 
 STEPS = 1000
 # Replicas 0, 1 and 2, 3 share a sample; 0, 2 and 1, 3 hold the same part of the weights.

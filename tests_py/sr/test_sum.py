@@ -9,8 +9,9 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import sr_oracle as oracle
-from sr_cases import (
+
+from popsr import sr
+from tests_py.sr.cases import (
     NAMES,
     from_bits,
     near,
@@ -21,8 +22,7 @@ from sr_cases import (
     specials,
     to_bits,
 )
-
-from popsr import sr
+from tests_py.support.oracles import rounding as oracle
 
 KEY = sr.Key(41)
 BF16 = ml_dtypes.bfloat16

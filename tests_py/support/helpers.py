@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import popsr
 from popsr import _core, ops
 from popsr.ops import collectives, var_updates
+from tests_py import ROOT
 
 Array = NDArray[Any]
 
@@ -186,7 +187,7 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], name: str) ->
 def run_python(code: str, **env: str) -> str:
     """Standard output of a Python process that runs ``code``; its standard error when it fails."""
     # The packages are found as in this process, however they are installed.
-    paths = os.pathsep.join([os.path.dirname(__file__), *(path for path in sys.path if path)])
+    paths = os.pathsep.join([str(ROOT), *(path for path in sys.path if path)])
     result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": paths, **env},

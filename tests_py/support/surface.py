@@ -11,13 +11,13 @@ import inspect
 import re
 import typing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import popsr
+from tests_py import ROOT
 
 Parameter = inspect.Parameter
 
@@ -40,7 +40,7 @@ class Table:
 
 def _parts(file: str) -> Iterator[tuple[str, list[str]]]:
     """``exports popxl.ops`` or ``module popxl.graph``, and its lines."""
-    text = (Path(__file__).parent / file).read_text()
+    text = (ROOT / "tests_py" / file).read_text()
     for part in text.split("\n\n")[1:]:
         head, *lines = part.strip().split("\n")
         yield head, [line.strip() for line in lines]

@@ -1,4 +1,4 @@
-#include "fuzz/host_data.h"
+#include "fuzz/programs/host_data.h"
 
 #include <array>
 #include <cstring>

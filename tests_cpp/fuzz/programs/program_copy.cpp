@@ -1,4 +1,4 @@
-#include "program_copy.h"
+#include "fuzz/programs/program_copy.h"
 
 #include <algorithm>
 #include <set>

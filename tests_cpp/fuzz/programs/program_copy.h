@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr::test {
 

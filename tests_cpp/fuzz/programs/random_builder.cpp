@@ -1,4 +1,4 @@
-#include "random_builder.h"
+#include "fuzz/programs/random_builder.h"
 
 #include <algorithm>
 #include <random>

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "random_program.h"
+#include "fuzz/programs/random_program.h"
 
 namespace popsr::test {
 

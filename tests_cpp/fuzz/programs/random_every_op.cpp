@@ -1,4 +1,4 @@
-#include "fuzz/random_every_op.h"
+#include "fuzz/programs/random_every_op.h"
 
 #include <algorithm>
 #include <iterator>

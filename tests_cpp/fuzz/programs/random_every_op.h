@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/random_ops.h"
+#include "fuzz/programs/random_ops.h"
 
 namespace popsr::test {
 

@@ -1,4 +1,4 @@
-#include "fuzz/random_graphs.h"
+#include "fuzz/programs/random_graphs.h"
 
 #include <algorithm>
 #include <utility>

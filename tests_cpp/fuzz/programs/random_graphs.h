@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/random_every_op.h"
+#include "fuzz/programs/random_every_op.h"
 
 namespace popsr::test {
 

@@ -1,4 +1,4 @@
-#include "fuzz/random_layers.h"
+#include "fuzz/programs/random_layers.h"
 
 #include <algorithm>
 #include <iterator>

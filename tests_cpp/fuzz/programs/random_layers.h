@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 
-#include "fuzz/random_graphs.h"
+#include "fuzz/programs/random_graphs.h"
 #include "popsr/transform/autodiff.h"
 
 namespace popsr::test {

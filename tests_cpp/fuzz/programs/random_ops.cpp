@@ -1,4 +1,4 @@
-#include "fuzz/random_ops.h"
+#include "fuzz/programs/random_ops.h"
 
 #include <algorithm>
 #include <iterator>

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "random_builder.h"
+#include "fuzz/programs/random_builder.h"
 
 namespace popsr::test {
 

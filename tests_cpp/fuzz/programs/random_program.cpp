@@ -1,8 +1,8 @@
-#include "random_program.h"
+#include "fuzz/programs/random_program.h"
 
 #include <algorithm>
 
-#include "fuzz/random_layers.h"
+#include "fuzz/programs/random_layers.h"
 #include "popsr/base/error.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr::test {
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers import assert_same_bits, dtype, np_dtype
 
 import popsr
 from popsr import addons, ops
 from popsr.addons.streams import InputStreams, OutputStreams
 from popsr.addons.task_session import TaskSession
+from tests_py.support.helpers import assert_same_bits, dtype, np_dtype
 
 NAMES = ("file", "fc.w", "fc.b", "layers.0.w")  # the first is a parameter of np.savez
 Array = np.ndarray[Any, Any]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import FLOAT8, assert_same_bits, dtype, np_dtype
 
 import popsr
 from popsr.addons._checkpoint_folder import MODEL, read_array, write_array
+from tests_py.support.helpers import FLOAT8, assert_same_bits, dtype, np_dtype
 
 
 @pytest.mark.parametrize("raw", [False, True])

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, dtype, np_dtype
 
 import popsr
 from popsr import addons, errors, ops
 from popsr.addons.remote import create_remote_buffer
+from tests_py.support.helpers import assert_same_bits, dtype, np_dtype
 
 Array = np.ndarray[Any, Any]
 F32 = popsr.float32

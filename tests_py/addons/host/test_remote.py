@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, groupings
 
 import popsr
 from popsr import errors, ops
@@ -26,6 +25,7 @@ from popsr.addons.remote import (
     store_remote_graph,
 )
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
+from tests_py.support.helpers import Array, assert_same_bits, groupings
 
 F32 = popsr.float32
 Value, Replica, Shape = errors.AttributeValueError, errors.ReplicaError, errors.ShapeError

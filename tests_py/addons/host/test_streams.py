@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused, assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.addons.ops.streams import host_load, host_store
 from popsr.addons.seed_variable import seed_variable
 from popsr.addons.streams import InputStreams, OutputStreams
+from tests_py.support.helpers import assert_refused, assert_same_bits
 
 Argument, Attr, DType = errors.ArgumentTypeError, errors.AttributeValueError, errors.DTypeError
 F32, I32 = popsr.float32, popsr.int32

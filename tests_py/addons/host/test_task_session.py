@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, bits, np_dtype
-from task_sessions import NAMES, assert_same_state, make, state, train
 
 import popsr
 from popsr import errors, ops
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.task_session import TaskSession, initialise_memmap_dir_from_checkpoint, write_variables_pb
+from tests_py.addons.host.task_sessions import NAMES, assert_same_state, make, state, train
+from tests_py.support.helpers import assert_same_bits, bits, np_dtype
 
 F32 = popsr.float32
 

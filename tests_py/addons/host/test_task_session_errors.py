@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from task_sessions import Array, assert_same_state, make
 
 import popsr
 from popsr import errors
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.task_session import TaskSession, initialise_memmap_dir_from_checkpoint, write_variables_pb
+from tests_py.addons.host.task_sessions import Array, assert_same_state, make
 
 
 def _saved(folder: Path, **options: Any) -> Path:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from addons_cases import F32, ONES, Inlined, Linear, Scale, X
 
 import popsr
 from popsr import errors
@@ -18,6 +17,7 @@ from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.module import Module
 from popsr.addons.transforms.autodiff import autodiff
 from popsr.addons.variable_factory import VariableFactory
+from tests_py.addons.cases import F32, ONES, Inlined, Linear, Scale, X
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 
 import popsr
 from popsr import errors
@@ -22,6 +21,7 @@ from popsr.addons.variable_factory import (
     add_variable_input,
 )
 from popsr.context import get_current_context
+from tests_py.support.helpers import Array, assert_same_bits
 
 F32 = popsr.float32
 Make: Any = VariableFactory  # also of what the types forbid

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from addons_cases import F32, Outlined, Scale
 
 import popsr
 from popsr import errors, ops
@@ -27,6 +26,7 @@ from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.transforms.autodiff import autodiff
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
+from tests_py.addons.cases import F32, Outlined, Scale
 
 S = popsr.TensorSpec((), F32)
 Tensor = popsr.Tensor

@@ -8,7 +8,13 @@ from typing import Any, Union
 
 import numpy as np
 import pytest
-from addons_cases import (
+
+import popsr
+from popsr import errors, ops
+from popsr.addons.module import Module
+from popsr.addons.transforms.autodiff import autodiff
+from popsr.addons.transforms.recomputation import recompute_graph
+from tests_py.addons.cases import (
     F32,
     ONES,
     Deep,
@@ -23,13 +29,7 @@ from addons_cases import (
     num_graphs,
     run,
 )
-from helpers import Array
-
-import popsr
-from popsr import errors, ops
-from popsr.addons.module import Module
-from popsr.addons.transforms.autodiff import autodiff
-from popsr.addons.transforms.recomputation import recompute_graph
+from tests_py.support.helpers import Array
 
 
 @pytest.fixture

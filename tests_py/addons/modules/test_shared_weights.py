@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import Array
 
 import popsr
 from popsr import addons, ops
 from popsr.addons.layers import Embedding, Linear
+from tests_py.support.helpers import Array
 
 TOKENS = np.array([2, 0, 2], np.int32)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, dtype, np_dtype
 
 import popsr
 from popsr import addons, errors, ops
 from popsr.addons.ops import grad_reduce_square_add
 from popsr.addons.optimizers import AdamOptimizerStep
+from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype
 
 STEPS = 5
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused, assert_same_bits
 from hypothesis import given
 from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops
 from popsr.addons import array_munging as am
+from tests_py.support.helpers import assert_refused, assert_same_bits
 
 Array = np.ndarray[Any, Any]
 Argument, Attr, Shape = errors.ArgumentTypeError, errors.AttributeValueError, errors.ShapeError

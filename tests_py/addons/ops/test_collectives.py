@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from addons_gradients import GROUPS, assert_derivative, members_of, run
-from helpers import Array, Streams, assert_refused, assert_same_bits, np_dtype
 
 import popsr
 from popsr import addons, errors, ops, transforms
 from popsr.addons.ops import replicated_all_reduce_TP as tp
 from popsr.addons.ops import replicated_strided_collectives as strided
 from popsr.addons.ops.layer_norm_distributed import layer_norm_distributed
+from tests_py.addons.gradients import GROUPS, assert_derivative, members_of, run
+from tests_py.support.helpers import Array, Streams, assert_refused, assert_same_bits, np_dtype
 
 Reduce = Callable[..., popsr.Tensor]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_refused, assert_same_bits, dtype, evaluate, np_dtype
 
 import popsr
 from popsr import addons, errors, ops
 from popsr.addons.ops.cross_entropy import cross_entropy, cross_entropy_with_grad
 from popsr.addons.transforms.autodiff import autodiff
+from tests_py.support.helpers import Array, assert_refused, assert_same_bits, dtype, evaluate, np_dtype
 
 SAMPLES, CLASSES = 5, 4
 TOLERANCE = {"float64": 1e-12, "float32": 1e-6, "float16": 4e-3}

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, dtype, np_dtype, rows
 
 import popsr
 from popsr import addons, errors, fp8_utils
 from popsr.addons import layers
+from tests_py.support.helpers import Array, Streams, assert_same_bits, dtype, np_dtype, rows
 
 RNG = np.random.default_rng(17)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused, make_variable
 
 import popsr
 from popsr import addons, errors
 from popsr.addons import layers
+from tests_py.support.helpers import assert_refused, make_variable
 
 
 def spec(*shape: int, kind: Any = popsr.float32) -> popsr.TensorSpec:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from addons_gradients import GROUPS, assert_derivative, members_of, run
-from helpers import Array, assert_refused, evaluate, np_dtype
 
 import popsr
 from popsr import errors
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
 from popsr.addons.ops.cross_entropy_sharded_wr_loss import cross_entropy_sharded_wr_loss, handle_ipus
+from tests_py.addons.gradients import GROUPS, assert_derivative, members_of, run
+from tests_py.support.helpers import Array, assert_refused, evaluate, np_dtype
 
 SAMPLES, CLASSES = 5, 3  # of a replica
 

@@ -8,8 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from addons_gradients import assert_derivative, run
-from helpers import Array, assert_same_bits, dtype, evaluate, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +27,8 @@ from popsr.addons.ops import (
     trig_table_constants,
     trig_tables,
 )
+from tests_py.addons.gradients import assert_derivative, run
+from tests_py.support.helpers import Array, assert_same_bits, dtype, evaluate, np_dtype
 
 RNG = np.random.default_rng(11)
 

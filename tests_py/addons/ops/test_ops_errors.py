@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused
 
 import popsr
 from popsr import errors
@@ -26,6 +25,7 @@ from popsr.addons.ops import (
     trig_table_constants,
     trig_tables,
 )
+from tests_py.support.helpers import assert_refused
 
 
 def of(*shape: int, dtype: Any = popsr.float32) -> popsr.Tensor:

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from addons_cases import Inlined, Linear, Outlined, num_graphs
-from helpers import Array, assert_same_bits, dtype, np_dtype
 
 import popsr
 from popsr import errors, ops
@@ -19,6 +17,8 @@ from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.transforms.autodiff import autodiff, autodiff_with_accumulation, remap_grad_info
 from popsr.addons.transforms.recomputation import add_recompute_inputs, recompute_graph
 from popsr.transforms import ExpectedConnectionType
+from tests_py.addons.cases import Inlined, Linear, Outlined, num_graphs
+from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype
 
 F32 = popsr.float32
 Tensor = popsr.Tensor
@@ -166,7 +166,7 @@ def test_ops_without_a_gradient_are_named_with_their_line(ir: popsr.Ir) -> None:
     graph = ir.create_graph(stepped, spec())
     with pytest.raises(errors.GraphError, match="scaled_add") as caught:
         autodiff(graph)
-    assert "test_addons_autodiff.py" in str(caught.value)
+    assert "test_autodiff.py" in str(caught.value)
 
 
 # --- running means ----------------------------------------------------------------------------------------------------

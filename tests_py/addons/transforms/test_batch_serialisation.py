@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, make_variable
 
 import popsr
 from popsr import addons, ops
@@ -17,6 +16,7 @@ from popsr.addons.transforms.batch_serialisation import (
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
+from tests_py.support.helpers import Array, assert_same_bits, make_variable
 
 STEPS, ROWS = 4, 3
 RNG = np.random.default_rng(11)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_variable
 
 import popsr
 from popsr import addons, errors, ops
@@ -20,6 +19,7 @@ from popsr.addons.transforms.batch_serialisation import (
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
+from tests_py.support.helpers import make_variable
 
 STEPS = 4
 SPEC = popsr.TensorSpec((2, 4), popsr.float32)

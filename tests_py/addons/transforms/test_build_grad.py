@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array
 
 import popsr
 from popsr import errors, ops
@@ -17,6 +16,7 @@ from popsr.addons.module import Module, create_grad_graph_info
 from popsr.addons.transforms.autodiff import autodiff
 from popsr.addons.utils import OrderedDict
 from popsr.transforms import ExpectedConnectionType
+from tests_py.support.helpers import Array
 
 F64 = popsr.float64
 X = popsr.TensorSpec((3,), F64)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable
 
 import popsr
 from popsr import addons, errors, ops
@@ -24,6 +23,7 @@ from popsr.addons.transforms.pipelining import (
     pipelined_execution,
 )
 from popsr.addons.transforms.repeat_graph import repeat_graph
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 STEPS, RUNS, RATE = 6, 3, 0.1
 RNG = np.random.default_rng(7)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
 from popsr.addons.transforms.repeat_graph import repeat_graph
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 START = np.arange(6, dtype=np.float32).reshape(2, 3)
 """Value of the variable that programs change."""

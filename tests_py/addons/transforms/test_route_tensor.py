@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from popsr.addons.route_tensor import (
     is_subgraph,
     route_tensor_into_graph,
 )
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 W = np.arange(3, dtype=np.float32)
 X = np.array([1.0, 2.0, 4.0], np.float32)

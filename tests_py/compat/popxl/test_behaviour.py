@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import assert_same_bits
 
 F32, BF16 = popsr.float32, popsr.bfloat16
 Argument, Attr, DType, Graph = (

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from popsr.ops import collectives, utils
 from popsr.ops.slice import INT_MAX, INT_MIN, process_args
 from popsr.typing_ import NewAliasAnnotation
 from popsr.utils import table_to_string
+from tests_py.support.helpers import assert_same_bits, evaluate
 
 F32 = popsr.float32
 Argument, Attr, Graph, Shape = (

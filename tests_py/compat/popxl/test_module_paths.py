@@ -12,11 +12,11 @@ import sys
 from types import ModuleType
 
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import ops
 from popsr._module_paths import MODULE_PATHS
+from tests_py.support.helpers import run_python
 
 PATHS = [f"popsr.{path}" for path in MODULE_PATHS]
 

@@ -1,4 +1,4 @@
-"""popsr has PopXL's modules, names and signatures: those of the table in popxl_surface.txt.
+"""popsr has PopXL's modules, names and signatures: those of the table in surface.txt.
 
 Parameters have PopXL's names, order, kinds and defaults; popsr adds parameters that are given by keyword only.
 """
@@ -9,9 +9,10 @@ import importlib
 import re
 
 import pytest
-from surface import Table, problems
 
-TABLE = Table("popxl_surface.txt")
+from tests_py.support.surface import Table, problems
+
+TABLE = Table("compat/popxl/surface.txt")
 EXPORTS, MODULES = TABLE.exports, TABLE.modules
 
 

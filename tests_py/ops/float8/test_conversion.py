@@ -8,13 +8,22 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from float8_oracle import NAN, form, magnitudes, midpoints, nearest, overflow, value_of, values
-from helpers import FLOAT8, FLOATS, Array, codes, dtype, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import dtypes, errors, fp8_utils
+from tests_py.support.helpers import FLOAT8, FLOATS, Array, codes, dtype, np_dtype
+from tests_py.support.oracles.float8 import (
+    NAN,
+    form,
+    magnitudes,
+    midpoints,
+    nearest,
+    overflow,
+    value_of,
+    values,
+)
 
 ALL_HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
 # Exponent of the least number, and the greatest one.

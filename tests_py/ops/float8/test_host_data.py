@@ -9,12 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from float8_oracle import nearest
-from helpers import ALL_DTYPES, FLOAT8, Array, assert_same_bits, codes, dtype, np_dtype, plain
 
 import popsr
 from popsr import dtypes, errors, ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import (
+    ALL_DTYPES,
+    FLOAT8,
+    Array,
+    assert_same_bits,
+    codes,
+    dtype,
+    np_dtype,
+    plain,
+)
+from tests_py.support.oracles.float8 import nearest
 
 F8, F8W = popsr.float8_143, popsr.float8_152
 NUMBERS = (np.random.default_rng(3).standard_normal((3, 50)) * 4).astype(np.float32)

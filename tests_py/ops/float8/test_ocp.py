@@ -7,11 +7,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from checkpoint_cases import ONNX, SAFETENSORS, Format, Program, saved
-from helpers import Array, Streams, codes, dtype
 
 import popsr
 from popsr import errors, ops, sr
+from tests_py.checkpoints.cases import ONNX, SAFETENSORS, Format, Program, saved
+from tests_py.support.helpers import Array, Streams, codes, dtype
 
 E4M3, E5M2 = popsr.float8_e4m3fn, popsr.float8_e5m2
 

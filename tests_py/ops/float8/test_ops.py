@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from float8_oracle import from_float8, values
-from fp8_cases import scaled_product
-from helpers import FLOAT8, Array, Streams, assert_same_bits, dtype, np_dtype
-from oracles import round_once
 
 import popsr
 from popsr import errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.ops.rows.float8 import scaled_product
+from tests_py.support.helpers import FLOAT8, Array, Streams, assert_same_bits, dtype, np_dtype
+from tests_py.support.oracles.float8 import from_float8, values
+from tests_py.support.oracles.ops import round_once
 
 F8, F8W = popsr.float8_143, popsr.float8_152
 RNG = np.random.default_rng(3)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from float8_oracle import nearest, values
-from helpers import FLOAT8, Array, dtype
 
 import popsr
 from popsr import errors, fp8_utils
 from popsr.fp8_utils import FpDef
+from tests_py.support.helpers import FLOAT8, Array, dtype
+from tests_py.support.oracles.float8 import nearest, values
 
 RNG = np.random.default_rng(7)
 NORMAL = RNG.standard_normal(8000)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOAT8, Array, codes, dtype
 
 import popsr
 from popsr import addons, ops
 from popsr.addons.remote import load_remote, named_variable_buffers
 from popsr.addons.rts import gather_replica_sharded_tensor
 from popsr.ops import collectives
+from tests_py.support.helpers import FLOAT8, Array, codes, dtype
 
 CODES = np.arange(256, dtype=np.uint8)
 

@@ -8,16 +8,24 @@ import os
 from pathlib import Path
 from typing import Any
 
-import conv_cases
 import numpy as np
-import oracles
 import pytest
-from helpers import Array, Streams, assert_same_bits, evaluate, np_dtype, random_array, run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
 from popsr import ops, transforms
+from tests_py.ops.rows import conv as conv_cases
+from tests_py.support.helpers import (
+    Array,
+    Streams,
+    assert_same_bits,
+    evaluate,
+    np_dtype,
+    random_array,
+    run_python,
+)
+from tests_py.support.oracles import ops as oracles
 
 no_fma = pytest.mark.skipif(os.environ.get("POPSR_ISA") == "v2", reason="level v2 has no fused multiply-add")
 
@@ -262,7 +270,7 @@ def test_instruction_sets_agree(level: str, flag: str) -> None:
     cpu = Path("/proc/cpuinfo")
     if not cpu.exists() or flag not in cpu.read_text(encoding="utf-8").split():
         pytest.skip(f"this CPU has no {level}")
-    code = "import test_conv; print(test_conv.large_digest())"
+    code = "from tests_py.ops.nn import test_conv; print(test_conv.large_digest())"
     assert run_python(code, POPSR_ISA=level).strip() == large_digest()
 
 

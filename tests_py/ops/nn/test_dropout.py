@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import random_cases
-from helpers import FLOATS, Array, Streams, assert_refused, assert_same_bits, evaluate, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sr_statistics import assert_binomial
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.ops.rows import random as random_cases
+from tests_py.sr.statistics import assert_binomial
+from tests_py.support.helpers import (
+    FLOATS,
+    Array,
+    Streams,
+    assert_refused,
+    assert_same_bits,
+    evaluate,
+    np_dtype,
+)
 
 Attr, Shape, DType = errors.AttributeValueError, errors.ShapeError, errors.DTypeError
 COUNT = 1 << 17

@@ -7,15 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
-from helpers import FLOATS, Array, Streams, assert_refused, assert_same_bits, evaluate, np_dtype, run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_determinism import cpu_has
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.session.test_determinism import cpu_has
+from tests_py.support.helpers import (
+    FLOATS,
+    Array,
+    Streams,
+    assert_refused,
+    assert_same_bits,
+    evaluate,
+    np_dtype,
+    run_python,
+)
+from tests_py.support.oracles import ops as oracles
 
 Attr, Shape, DType = errors.AttributeValueError, errors.ShapeError, errors.DTypeError
 F32, F64, I32 = popsr.float32, popsr.float64, popsr.int32
@@ -139,7 +148,7 @@ def digest() -> str:
 def test_same_bits_at_every_instruction_set(level: str) -> None:
     if not cpu_has(level):
         pytest.skip(f"this CPU has no {level}")
-    got = run_python("import test_norms; print(test_norms.digest())", POPSR_ISA=level)
+    got = run_python("from tests_py.ops.nn import test_norms; print(test_norms.digest())", POPSR_ISA=level)
     assert got.strip() == digest()
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
-import pool_cases
 import pytest
-from helpers import Streams, assert_same_bits, evaluate, np_dtype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +20,8 @@ from popsr.ops.interpolate import (
 )
 from popsr.ops.pool import PadType, receptive_attributes
 from popsr.ops.scatter_reduce import ScatterReduction, reduction_dict
+from tests_py.ops.rows import pool as pool_cases
+from tests_py.support.helpers import Streams, assert_same_bits, evaluate, np_dtype
 
 Attr, Shape, Argument = errors.AttributeValueError, errors.ShapeError, errors.ArgumentTypeError
 NARROW = ("float16", "bfloat16")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_refused
 
 import popsr
 from popsr import errors, ops
+from tests_py.support.helpers import assert_refused
 
 F32, I32 = popsr.float32, popsr.int32
 Attr, Shape, DType = errors.AttributeValueError, errors.ShapeError, errors.DTypeError

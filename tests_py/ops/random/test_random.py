@@ -9,15 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import random_cases
-from helpers import FLOATS, Array, Streams, assert_refused, assert_same_bits, evaluate, np_dtype, run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sr_statistics import assert_binomial
-from test_determinism import cpu_has
 
 import popsr
 from popsr import errors, ops
+from tests_py.ops.rows import random as random_cases
+from tests_py.session.test_determinism import cpu_has
+from tests_py.sr.statistics import assert_binomial
+from tests_py.support.helpers import (
+    FLOATS,
+    Array,
+    Streams,
+    assert_refused,
+    assert_same_bits,
+    evaluate,
+    np_dtype,
+    run_python,
+)
 
 Attr, Shape, DType, Argument = (
     errors.AttributeValueError,
@@ -269,7 +278,7 @@ def test_same_bits_on_any_number_of_threads() -> None:
 def test_same_bits_at_every_instruction_set(level: str) -> None:
     if not cpu_has(level):
         pytest.skip(f"this machine has no {level}")
-    got = run_python("import test_random; test_random.main()", POPSR_ISA=level)
+    got = run_python("from tests_py.ops.random import test_random; test_random.main()", POPSR_ISA=level)
     assert got.strip() == digest(evaluate(_everything, [seed_of(77)]))
 
 

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for what moves between replicas: inputs have a row a replica, of four."""
+"""Rows of the table of ops for what moves between replicas: inputs have a row a replica, of four."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
-from helpers import ALL_DTYPES, INTS, NUMBERS, Array
-from op_inputs import Case, Row, normal, small, special
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Row, normal, small, special
+from tests_py.support.helpers import ALL_DTYPES, INTS, NUMBERS, Array
+from tests_py.support.oracles import ops as oracles
 
 GROUPS = ((1, 4), (1, 2), (2, 2), (1, 1))
 Members = list[list[int]]

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for the host's side, graphs that are run, and remote memory."""
+"""Rows of the table of ops for the host's side, graphs that are run, and remote memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
-from helpers import ALL_DTYPES, FLOATS, INTS, Array, np_dtype
-from op_inputs import Case, Draw, Row, integers_below, normal, small, special, together
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Draw, Row, integers_below, normal, small, special, together
+from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, Array, np_dtype
+from tests_py.support.oracles import ops as oracles
 
 
 def _row(*cases: Case, grad: Any, **options: Any) -> Row:

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for convolutions, and their oracles: direct sums over every element of the kernel."""
+"""Rows of the table of ops for convolutions, and their oracles: direct sums over every element of the kernel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import itertools
 from typing import Any
 
 import numpy as np
-from float8_oracle import from_float8, to_float8
-from helpers import FLOAT8, FLOATS, Array, np_dtype
-from op_inputs import Case, Draw, Row, normal, small, together
+
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, small, together
+from tests_py.support.helpers import FLOAT8, FLOATS, Array, np_dtype
+from tests_py.support.oracles.float8 import from_float8, to_float8
 
 HINTS = ("available_memory_proportions", "partials_types", "enable_conv_dithering")
 _BY_RANK = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for comparisons, logic, selection and functions, with their oracles."""
+"""Rows of the table of ops for comparisons, logic, selection and functions, with their oracles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from helpers import ALL_DTYPES, FLOAT8, FLOATS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
-from op_inputs import Case, Draw, Row, normal, positive, small, special, together
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, positive, small, special, together
+from tests_py.support.helpers import ALL_DTYPES, FLOAT8, FLOATS, NUMBERS, NUMBERS_AND_BOOL, Array, np_dtype
 
 Oracle = Callable[..., Any]
 

@@ -1,14 +1,15 @@
-"""Rows of op_cases.py for the ops that convert float8."""
+"""Rows of the table of ops for the ops that convert float8."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import oracles
-from float8_oracle import from_float8, to_float8
-from helpers import FLOAT8, FLOATS, Array
-from op_inputs import Case, Draw, Row, normal, special, together
+
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, special, together
+from tests_py.support.helpers import FLOAT8, FLOATS, Array
+from tests_py.support.oracles import ops as oracles
+from tests_py.support.oracles.float8 import from_float8, to_float8
 
 SCALES = (-32, -7, 0, 3, 31)
 

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for ops that address elements by index tensors, and for parts at offsets of the run."""
+"""Rows of the table of ops for ops that address elements by index tensors, and for parts at offsets of the run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
-from op_inputs import Case, Draw, Row, normal, small, special, together
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, small, special, together
+from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
 
 _ONE = ("float32",)
 

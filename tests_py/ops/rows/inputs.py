@@ -1,4 +1,4 @@
-"""What rows of op_cases.py are made of: functions that draw the operands of a dtype, cases and rows."""
+"""The table of ops, its parts: functions that draw the operands of a dtype, cases and rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import oracles
-from helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, SCHEMAS, Array, dtype, np_dtype
+
+from tests_py.support.helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, SCHEMAS, Array, dtype, np_dtype
+from tests_py.support.oracles import ops as oracles
 
 Draw = Callable[[np.random.Generator, str], list[Array]]
 

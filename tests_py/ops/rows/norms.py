@@ -1,12 +1,13 @@
-"""Rows of op_cases.py for normalisation, and lamb_square."""
+"""Rows of the table of ops for normalisation, and lamb_square."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from helpers import Array
-from op_inputs import Case, Draw, Row, normal, positive, special, together
+
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, positive, special, together
+from tests_py.support.helpers import Array
 
 
 def _rows(t: Array, num_groups: int) -> Array:

@@ -1,11 +1,11 @@
-"""Rows of op_cases.py for copies between places, which move bits and nothing else."""
+"""Rows of the table of ops for copies between places, which move bits and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from helpers import ALL_DTYPES, Array
-from op_inputs import Case, Row, normal, special
+from tests_py.ops.rows.inputs import Case, Row, normal, special
+from tests_py.support.helpers import ALL_DTYPES, Array
 
 
 def _copied(t: Array, **_: Any) -> Array:

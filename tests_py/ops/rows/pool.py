@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for pooling, resizing and regions, and their oracles: loops that follow the definitions."""
+"""Rows of the table of ops for pooling, resizing and regions, and their oracles: loops that follow the definitions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from helpers import FLOATS, INTS, Array
-from op_inputs import Case, Draw, Row, normal, specials, together
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, specials, together
+from tests_py.support.helpers import FLOATS, INTS, Array
 
 _ONE = ("float32",)
 

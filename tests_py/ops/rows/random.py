@@ -1,17 +1,17 @@
-"""Rows of op_cases.py for random numbers and dropout, and the bits that seeds draw, from the cipher's description."""
+"""Rows of the table of ops for random numbers and dropout; the bits that seeds draw, by the cipher's description."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-import ars_oracle
 import numpy as np
-import oracles
-from helpers import FLOATS, INTS, Array
-from op_inputs import Case, Draw, Row, normal, special, together
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, special, together
+from tests_py.support.helpers import FLOATS, INTS, Array
+from tests_py.support.oracles import ars as ars_oracle
+from tests_py.support.oracles import ops as oracles
 
 SEED_TENSOR, DRAWN = 0x301, 0x302
 UNIFORM, NORMAL, MASK, SEED = range(4)

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for reductions, for ops that order elements, for running sums and for log_softmax."""
+"""Rows of the table of ops for reductions, for ops that order elements, for running sums and for log_softmax."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import oracles
-from helpers import FLOATS, INTS, NUMBERS, Array, np_dtype
-from op_inputs import Case, Draw, Row, normal, positive, small, special
+
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, positive, small, special
+from tests_py.support.helpers import FLOATS, INTS, NUMBERS, Array, np_dtype
+from tests_py.support.oracles import ops as oracles
 
 AXES: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = (
     ("", (4, 33), {}),

@@ -9,16 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
-from collective_cases import collective_rows
-from control_cases import control_rows
-from conv_cases import conv_rows
-from elementwise_cases import elementwise_rows
-from fp8_cases import fp8_rows
-from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
-from indexing_cases import indexing_rows
-from norm_cases import norm_rows
-from op_inputs import (
+
+from tests_py.ops.rows.collectives import collective_rows
+from tests_py.ops.rows.control import control_rows
+from tests_py.ops.rows.conv import conv_rows
+from tests_py.ops.rows.elementwise import elementwise_rows
+from tests_py.ops.rows.float8 import fp8_rows
+from tests_py.ops.rows.indexing import indexing_rows
+from tests_py.ops.rows.inputs import (
     Case,
     Draw,
     Row,
@@ -30,12 +28,15 @@ from op_inputs import (
     together,
     with_labels,
 )
-from place_cases import place_rows
-from pool_cases import pool_rows
-from random_cases import random_rows
-from reduction_cases import reduction_rows
-from update_cases import update_rows
-from view_cases import view_rows
+from tests_py.ops.rows.norms import norm_rows
+from tests_py.ops.rows.places import place_rows
+from tests_py.ops.rows.pool import pool_rows
+from tests_py.ops.rows.random import random_rows
+from tests_py.ops.rows.reductions import reduction_rows
+from tests_py.ops.rows.updates import update_rows
+from tests_py.ops.rows.views import view_rows
+from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
+from tests_py.support.oracles import ops as oracles
 
 
 def _row(*cases: Case, grad: Any, **options: Any) -> Row:

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for updates of variables: accumulations, sparse ones, optimiser steps; with their oracles.
+"""Rows of the table of ops for updates of variables: accumulations, sparse ones, optimiser steps; with their oracles.
 
 Oracles of optimiser steps are given wide arrays, so each case knows the dtypes of its moments.
 """
@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles
-from helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
-from op_inputs import Case, Draw, Row, normal, positive, special, together
+
+from tests_py.ops.rows.inputs import Case, Draw, Row, normal, positive, special, together
+from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
+from tests_py.support.oracles import ops as oracles
 
 _ONE = ("float32",)
 

@@ -1,4 +1,4 @@
-"""Rows of op_cases.py for concat, detach and the ops that make views: values as those of the ops that copy."""
+"""Rows of the table of ops for concat, detach and the ops that make views: values as those of the ops that copy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from helpers import ALL_DTYPES, Array
-from op_inputs import Case, Row, normal
 
 import popsr
+from tests_py.ops.rows.inputs import Case, Row, normal
+from tests_py.support.helpers import ALL_DTYPES, Array
 
 
 def _same(t: Array) -> Array:

@@ -6,14 +6,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
-import update_cases
-from helpers import Array, Streams, assert_same_bits, dtype, make_variable, np_dtype
 
 import popsr
 from popsr import TensorByRef, ops
 from popsr.ops import collectives, var_updates
+from tests_py.ops.rows import updates as update_cases
+from tests_py.support.helpers import Array, Streams, assert_same_bits, dtype, make_variable, np_dtype
+from tests_py.support.oracles import ops as oracles
 
 STEPS, SHAPE = 20, (6, 11)
 RATES = {

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-import oracles
 import pytest
-from helpers import Streams, assert_same_bits, evaluate, make_variable, np_dtype, rows
 
 import popsr
 from popsr import errors, ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import Streams, assert_same_bits, evaluate, make_variable, np_dtype, rows
+from tests_py.support.oracles import ops as oracles
 
 F32 = popsr.float32
 

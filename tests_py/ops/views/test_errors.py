@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_variable
 
 import popsr
 from popsr import TensorByRef, errors, ops
+from tests_py.support.helpers import make_variable
 
 F32 = popsr.float32
 X = np.arange(24, dtype=np.float32).reshape(4, 6) - 11

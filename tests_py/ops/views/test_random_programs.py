@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, groupings
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_partition_soundness import random_grouping
-from view_machine import Machine, Value
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.analysis.test_soundness import random_grouping
+from tests_py.support.helpers import Array, groupings
+from tests_py.support.machines.views import Machine, Value
 
 # Random programs drift as it happens.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

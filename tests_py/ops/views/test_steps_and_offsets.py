@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, evaluate, make_variable
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import assert_same_bits, evaluate, make_variable
 
 X = np.arange(60, dtype=np.float32).reshape(6, 10) - 20
 BOUNDS = (None, 0, 2, 5, -1, -3, 99, -99)

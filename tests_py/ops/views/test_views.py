@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable
 
 import popsr
 from popsr import TensorByRef, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 F32 = popsr.float32
 X = np.arange(24, dtype=np.float32).reshape(4, 6) - 11

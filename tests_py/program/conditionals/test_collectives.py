@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from branch_machine import BOOL, F32, MODES, TAKEN, Machine, negate
-from helpers import Array
 
 import popsr
 from popsr import TensorByRef, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array
+from tests_py.support.machines.branches import BOOL, F32, MODES, TAKEN, Machine, negate
 
 # Collectives in branches that replicas take each for itself, as L1 says, are the subject.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

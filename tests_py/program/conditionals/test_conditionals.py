@@ -8,14 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from branch_machine import BOOL, F32, ONE, TAKEN, Machine, add_ref, add_value, double, negate
-from helpers import Streams, make_variable
 
 import popsr
 from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives
 from popsr.ops.conditional import ConditionalSiteInfo
+from tests_py.support.helpers import Streams, make_variable
+from tests_py.support.machines.branches import (
+    BOOL,
+    F32,
+    ONE,
+    TAKEN,
+    Machine,
+    add_ref,
+    add_value,
+    double,
+    negate,
+)
 
 # --- PopXL's behaviour ------------------------------------------------------------------------------------------------
 

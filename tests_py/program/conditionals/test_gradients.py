@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, make_variable
 
 import popsr
 from popsr import TensorSpec, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives
 from popsr.transforms import autodiff
+from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 F64, BOOL = popsr.float64, popsr.bool
 T = popsr.Tensor

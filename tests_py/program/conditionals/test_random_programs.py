@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from branch_programs import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import popsr
+from popsr import errors
+from popsr.analysis import analyze
+from tests_py.support.helpers import Array, assert_same_bits
+from tests_py.support.programs.branches import (
     EXACT,
     STEPS,
     Data,
@@ -17,13 +24,6 @@ from branch_programs import (
     mixed_choices,
     run_together,
 )
-from helpers import Array, assert_same_bits
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import popsr
-from popsr import errors
-from popsr.analysis import analyze
 
 # Random programs drift as it happens.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

@@ -6,13 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from branch_machine import BF16, BOOL, F32, MODES, ONE, TAKEN, Machine, add_ref, add_value, negate
-from helpers import Array, Streams, make_variable
 
 import popsr
 from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives
+from tests_py.support.helpers import Array, Streams, make_variable
+from tests_py.support.machines.branches import (
+    BF16,
+    BOOL,
+    F32,
+    MODES,
+    ONE,
+    TAKEN,
+    Machine,
+    add_ref,
+    add_value,
+    negate,
+)
 
 # Branches that some replicas take alone are the subject: they write, load and store there.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")

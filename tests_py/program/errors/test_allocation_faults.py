@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import popsr
+from tests_py import ROOT
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SHIM = ROOT / "tests_py/support/hostile/allocation_shim.cpp"
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 
 
@@ -29,16 +30,24 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C++ compiler: set CXX")
     path = tmp_path_factory.mktemp("shim") / "allocation_shim.so"
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC"]
-    source = str(SUPPORT / "allocation_shim.cpp")
+    source = str(SHIM)
     subprocess.run([*COMPILER.split(), *flags, source, "-o", str(path)], check=True)
     return path
 
 
 def injections(shim: Path, *args: str) -> dict[str, int]:
     """How often memory ran out, by call."""
-    paths = [str(SUPPORT.parent), str(Path(popsr.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(Path(popsr.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "support.allocation_faults", str(shim), *args],
+        [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "tests_py.support.hostile.allocation_faults",
+            str(shim),
+            *args,
+        ],
         env={**os.environ, "LD_PRELOAD": str(shim), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,

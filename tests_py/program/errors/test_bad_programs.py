@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, make_variable, random_array
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import assert_same_bits, make_variable, random_array
 
 F32 = popsr.float32
 Shape, DType, Attr, Graph = (

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.unchanged import state_of
 
 import popsr
 from popsr import addons, errors, ops, transforms
 from popsr.addons import layers
 from popsr.addons.transforms import pipelining
 from popsr.context import get_current_context
+from tests_py.support.unchanged import state_of
 
 F32 = popsr.float32
 

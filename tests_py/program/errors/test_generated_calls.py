@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import hostile, interrupts
-from support.hostile_values import HOSTILE
-from support.typed_errors import text_of, untyped
-from support.unchanged import assert_unchanged, difference, everything, forget
 
 import popsr
+from tests_py.support.hostile import generated as hostile
+from tests_py.support.hostile import interrupts
+from tests_py.support.hostile.values import HOSTILE
+from tests_py.support.typed_errors import text_of, untyped
+from tests_py.support.unchanged import assert_unchanged, difference, everything, forget
 
 CALLS = 10  # of each function
 TARGETS = hostile.targets()

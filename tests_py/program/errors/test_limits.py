@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import ops
 from popsr.errors import ReplicaError
 from popsr.ops import var_updates
+from tests_py.support.helpers import run_python
 
 F32 = popsr.float32
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FLOAT8
 
 import popsr
 from popsr import addons, errors, ops
+from tests_py.support.helpers import FLOAT8
 
 F32, F8 = popsr.float32, popsr.float8_143
 Type, Value, Graph, State = (

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import PUBLIC, make_variable, python_op
-from op_cases import OPS
-from op_inputs import Case, call_arguments, written_inputs
 
 import popsr
 from popsr import addons, errors, ops
 from popsr.addons.layers import Embedding, GroupNorm, Linear
 from popsr.addons.transforms.batch_serialisation import RemoteHandle, batch_serialise
 from popsr.addons.transforms.serial_io import grow
+from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import PUBLIC, make_variable, python_op
 
 KINDS: tuple[Any, ...] = (np.int64, np.int32, np.uint8, np.int8)
 F32 = popsr.float32

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.io import PyWeightsIO
 from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
+from tests_py.support.helpers import Array, assert_same_bits
 
 F32 = popsr.float32
 Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValueError

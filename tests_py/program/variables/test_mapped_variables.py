@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.io import PyWeightsIO
 from popsr.utils import to_numpy
+from tests_py.support.helpers import Array, assert_same_bits
 
 START = "^When passing a memory-mapped NumPy array"
 

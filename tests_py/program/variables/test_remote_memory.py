@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, dtype, np_dtype, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from popsr import errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives, var_updates
 from popsr.tensor import TensorByRef
+from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype, random_array
 
 F32, I32 = popsr.float32, popsr.int32
 ENTRIES, SHAPE = 3, (5,)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ import popsr
 from popsr import errors, ops
 from popsr.io import PyWeightsIO
 from popsr.remote_buffer import RemoteBuffer
+from tests_py.support.helpers import Array, assert_same_bits
 
 F32 = popsr.float32
 Shape, Replica, Graph = errors.ShapeError, errors.ReplicaError, errors.GraphError

@@ -8,13 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import by_first_member, digits, from_digits, groupings, strided, valid_strides
 from hypothesis import given
 
 import popsr as popxl
 from popsr import errors
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.replicas import CommGroup, CommGroupType, Partition
+from tests_py.support.oracles.groups import (
+    by_first_member,
+    digits,
+    from_digits,
+    groupings,
+    strided,
+    valid_strides,
+)
 
 All, Consecutive, Orthogonal, Ungrouped = CommGroupType
 Replica, Argument = errors.ReplicaError, errors.ArgumentTypeError

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import (
+from hypothesis import given
+
+import popsr
+from popsr import errors
+from popsr.ops import collectives
+from popsr.replica_grouping import ReplicaGrouping
+from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
+from tests_py.support.oracles.groups import (
     Groups,
     by_first_member,
     comm_groups,
@@ -19,13 +26,6 @@ from group_oracle import (
     valid_comm_groups,
     valid_strides,
 )
-from hypothesis import given
-
-import popsr
-from popsr import errors
-from popsr.ops import collectives
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
 
 All, Consecutive, Orthogonal, Ungrouped = CommGroupType
 OnePerGroup, AllReplicas, AllReduceReplicas = VariableRetrievalMode

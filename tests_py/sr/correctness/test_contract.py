@@ -6,8 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-import sr_oracle as oracle
-from sr_cases import (
+
+from popsr import sr
+from tests_py.sr.cases import (
     MODES,
     NAMES,
     call,
@@ -21,9 +22,8 @@ from sr_cases import (
     specials,
     to_bits,
 )
-from sr_oracle import FORMATS
-
-from popsr import sr
+from tests_py.support.oracles import rounding as oracle
+from tests_py.support.oracles.rounding import FORMATS
 
 KEY = sr.Key(99).fold_in("contract")
 

@@ -6,7 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from sr_cases import (
+
+from popsr import sr
+from tests_py.sr.cases import (
     FP8,
     MODES,
     NAMES,
@@ -23,9 +25,7 @@ from sr_cases import (
     rounded,
     to_bits,
 )
-from sr_oracle import FORMATS
-
-from popsr import sr
+from tests_py.support.oracles.rounding import FORMATS
 
 KEY = sr.Key(2024).fold_in("decisions")
 PAIRS = list(itertools.product(NAMES, NAMES))

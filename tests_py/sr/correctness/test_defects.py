@@ -9,10 +9,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_cases import NAMES, np_dtype
-from sr_oracle import FORMATS
 
 from popsr import StochasticAdder, sr
+from tests_py.sr.cases import NAMES, np_dtype
+from tests_py.support.oracles.rounding import FORMATS
 
 BF16 = ml_dtypes.bfloat16
 KEY = sr.Key(3).fold_in("defects")

@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-import sr_oracle as oracle
-from sr_cases import FP8, call, exact_results, from_bits, np_dtype, rounded
-from sr_oracle import FORMATS
 
 from popsr import sr
+from tests_py.sr.cases import FP8, call, exact_results, from_bits, np_dtype, rounded
+from tests_py.support.oracles import rounding as oracle
+from tests_py.support.oracles.rounding import FORMATS
 
 MODES = ("sr", "sr_equal", "rn", "ru", "rd", "rz", "sr_bits=3")
 UNIT = -34  # products of two numbers of these formats are multiples of 2^-34

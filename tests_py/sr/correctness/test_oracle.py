@@ -8,8 +8,9 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import sr_oracle as oracle
-from sr_cases import NAMES, from_bits, np_dtype, random_bits, specials
+
+from tests_py.sr.cases import NAMES, from_bits, np_dtype, random_bits, specials
+from tests_py.support.oracles import rounding as oracle
 
 RNG = np.random.default_rng(1)
 

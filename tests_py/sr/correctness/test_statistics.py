@@ -1,15 +1,15 @@
-"""Chances, by counting: with fixed keys, against exact binomial bounds. Bit-for-bit checks are in test_sr_decisions."""
+"""Chances, by counting: with fixed keys, against exact binomial bounds. Bit-for-bit checks are in test_decisions."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 import pytest
-from sr_cases import NAMES, np_dtype
-from sr_oracle import FORMATS
-from sr_statistics import assert_binomial, binomial_interval
 
 from popsr import StochasticAdder, sr
+from tests_py.sr.cases import NAMES, np_dtype
+from tests_py.sr.statistics import assert_binomial, binomial_interval
+from tests_py.support.oracles.rounding import FORMATS
 
 N = 40_000
 KEY = sr.Key(77).fold_in("statistics")

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from support.unchanged import assert_unchanged, everything, forget
 
 import popsr
 from popsr import _transaction, addons, errors, ops, transforms
 from popsr.addons.transforms.repeat_graph import repeat_graph
 from popsr.ops import collectives, var_updates
+from tests_py.support.unchanged import assert_unchanged, everything, forget
 
 F32 = popsr.float32
 Shim = Any

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from support.hostile_values import hostile
-from support.one_of_each import World
 
 import popsr
+from tests_py.support.hostile.one_of_each import World
+from tests_py.support.hostile.values import hostile
 
 __all__ = ["Target", "calls", "modules", "targets"]
 

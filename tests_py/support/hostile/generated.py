@@ -19,9 +19,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from helpers import ALL_DTYPES, PUBLIC, dtype, np_dtype, python_op
-from op_cases import OPS
-from op_inputs import call_arguments
 
 import popsr
 from popsr import addons, ops, transforms
@@ -41,6 +38,9 @@ from popsr.addons import transforms as addons_transforms
 from popsr.addons.transforms import batch_serialisation, pipelining, repeat_graph, serial_io
 from popsr.ops import collectives, var_updates
 from popsr.ops.control import CallSiteInfo
+from tests_py.ops.rows.inputs import call_arguments
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import ALL_DTYPES, PUBLIC, dtype, np_dtype, python_op
 
 __all__ = ["EVIL", "VALUES", "Call", "Evil", "Target", "World", "hostile_calls", "targets", "valid_call"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from support.unchanged import PACKAGE
+from tests_py.support.unchanged import PACKAGE
 
 __all__ = ["interrupted_at", "lines_of"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from helpers import Array, Streams
 
 import popsr
 from popsr import TensorByRef, ops
+from tests_py.support.helpers import Array, Streams
 
 F32, BF16, BOOL = popsr.float32, popsr.bfloat16, popsr.bool
 MODES: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 2}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from helpers import Array
+from tests_py.support.helpers import Array
 
 
 @dataclass

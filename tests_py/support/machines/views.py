@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import Array, Streams, dtype, make_variable, np_dtype
 from numpy.typing import NDArray
 
 import popsr
 from popsr import TensorByRef, ops
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array, Streams, dtype, make_variable, np_dtype
 
 Places = NDArray[np.int64]
 Memory = NDArray[np.int32]  # (replicas, places)

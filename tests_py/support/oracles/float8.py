@@ -7,8 +7,9 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from helpers import FLOAT8, Array, np_dtype
-from sr_oracle import FORMATS, Format
+
+from tests_py.support.helpers import FLOAT8, Array, np_dtype
+from tests_py.support.oracles.rounding import FORMATS, Format
 
 NAN = 0x80
 """Of the formats without negative zero."""

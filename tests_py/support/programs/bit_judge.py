@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, bits, np_dtype
-from support.random_operands import Axes, random_axes
-from support.random_programs import RandomProgram, Step, random_steps
 
 import popsr
 from popsr import _core, errors
 from popsr.analysis import analyze
+from tests_py.support.helpers import Array, bits, np_dtype
+from tests_py.support.programs.random_operands import Axes, random_axes
+from tests_py.support.programs.random_programs import RandomProgram, Step, random_steps
 
 RUNS = 2
 SEED = 5

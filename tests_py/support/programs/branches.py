@@ -13,12 +13,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from helpers import Array
 from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array
 
 EXACT = 2048  # in float16
 SHAPE, ENTRIES = (2,), 3

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import FLOAT8, FLOATS, Array, Streams, make_variable, np_dtype, random_array
 
 import popsr
 from popsr import ops
+from tests_py.support.helpers import FLOAT8, FLOATS, Array, Streams, make_variable, np_dtype, random_array
 
 ROUNDING = ("off", "partition", "identical", "popart")
 DTYPES = ("float32", "bfloat16", "float16", "bfloat16", "float32", "float64", "int32", "int8", "float8_143")

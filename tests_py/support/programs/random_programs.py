@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from helpers import FLOAT8, dtype
-from support.random_operands import TRANSFERS, Operands
 
 import popsr
 from popsr import TensorByRef, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import FLOAT8, dtype
+from tests_py.support.programs.random_operands import TRANSFERS, Operands
 
 UNARY = (
     *("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "gelu", "swish", "relu"),

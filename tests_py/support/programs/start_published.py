@@ -1,4 +1,4 @@
-"""Programs of tests_py/programs in the style of model repositories: one way to build, start and run them."""
+"""Programs of ``published`` in the style of model repositories: one way to build, start and run them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import numpy as np
 import popsr
 from popsr import compat, ops
 from popsr.replicas import ReplicaGrouping
+from tests_py.support.programs import PUBLISHED
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
 PACKAGES = ("model_utils", "bert", "gpt", "llama", "t5")
 Array = np.ndarray[Any, Any]
 
@@ -37,11 +36,11 @@ def importable() -> Iterator[None]:
     """The programs can be imported, and find PopXL's modules; afterwards nothing of them is left."""
     compat.install()
     compat.custom_op("llama.ops", "Rope", 1)(rope)
-    sys.path.insert(0, str(PROGRAMS))
+    sys.path.insert(0, str(PUBLISHED))
     try:
         yield
     finally:
-        sys.path.remove(str(PROGRAMS))
+        sys.path.remove(str(PUBLISHED))
         for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
             del sys.modules[name]
         compat.uninstall()

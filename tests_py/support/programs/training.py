@@ -1,6 +1,6 @@
 """One training program for several tests: bf16 weights, 4 replicas, gradient accumulation by repeat, all-reduce.
 
-``python training.py`` prints a digest of all bits that it makes.
+``python -m tests_py.support.programs.training`` prints a digest of all bits that it makes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 import numpy as np
-from helpers import Array
 
 import popsr
 from popsr import TensorByRef, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import Array
 
 MICRO_BATCHES, BATCH, FEATURES, HIDDEN, CLASSES = 2, 6, 20, 12, 5
 RATE = 0.05
