@@ -12,7 +12,7 @@ import pytest
 import popsr
 from popsr import errors, ops
 from popsr.analysis import PartitionAnalysis, analyze
-from tests_py.analysis.explain_cases import build
+from tests_py.support.programs.source import build
 
 TOP, PAIRS, BOTTOM = "{0,1,2,3}", "{0,1}{2,3}", "{0}{1}{2}{3}"
 

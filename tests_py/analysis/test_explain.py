@@ -11,32 +11,50 @@ import pytest
 import popsr
 from popsr import errors, ops
 from popsr.analysis import Explanation, analyze
-from tests_py.analysis.explain_cases import CASES, ExplainCase, build
+from tests_py.analysis.annotated import Program, programs_of
+from tests_py.analysis.programs import explanations
+from tests_py.analysis.programs.explanations import calls
+from tests_py.support.programs.source import build
 
 F32 = popsr.float32
 
 
-def explanation(case: ExplainCase) -> Explanation:
-    ir, scope = build(case.replicas, case.source)
-    return analyze(ir).explain(scope["t"], *case.pair)
+PROGRAMS = programs_of(explanations)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_whole_texts(case: ExplainCase) -> None:
-    found = explanation(case)
-    assert str(found) == case.expect
-    assert (found.root and found.root.kind) == case.root
-    for line in str(found).splitlines()[1:-1]:
-        assert re.match(r"(root:)? +program\.py:\d+: ", line.replace("root: ", "root:  ")), line
+def explanation(program: Program) -> Explanation:
+    """The answer to the question of the program's comment ``replicas``."""
+    r, s, replicas = _question(program)
+    ir, t = program.build(replicas)
+    return analyze(ir).explain(t, r, s)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_steps_say_what_the_text_says(case: ExplainCase) -> None:
-    found = explanation(case)
+def _question(program: Program) -> list[int]:
+    [question] = program.of("replicas")
+    return [int(number) for number in re.findall(r"\d+", question.argument)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_text_is_made_of_the_comments(program: Program) -> None:
+    found = explanation(program)
+    steps = {int(step.argument): step for step in program.of("step")}
+    expect = [
+        *(each.text for each in program.of("replicas")),
+        *(f"  {program.file}:{steps[k].line}: {steps[k].text}" for k in range(1, len(steps) + 1)),
+        *(f"root: {program.file}:{root.line}: {root.text}" for root in program.of("root")),
+        *(f"suggestion: {each.text}" for each in program.of("suggestion")),
+    ]
+    assert program.plain(str(found)).splitlines() == expect
+    assert ([found.root.kind] if found.root else []) == [root.argument for root in program.of("root")]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_steps_have_the_parts_of_the_text(program: Program) -> None:
+    found = explanation(program)
     lines = str(found).splitlines()
-    assert found.steps[0].replicas == found.replicas == case.pair
+    assert [*found.replicas] == [*found.steps[0].replicas] == _question(program)[:2]
     assert found.steps[0].partition == found.partition
-    assert found.equal == (case.root is None)
+    assert found.equal == (not program.of("root"))
     for step, line in zip(found.steps, lines[1:], strict=False):
         assert line.startswith(f"  {step.location}: {step.text}")
         r, s = step.replicas
@@ -55,8 +73,8 @@ def test_steps_say_what_the_text_says(case: ExplainCase) -> None:
 
 def test_lines_are_those_of_the_ops() -> None:
     """A line names the location of the op that computes or passes the value."""
-    for case in CASES:
-        for step in explanation(case).steps:
+    for program in PROGRAMS:
+        for step in explanation(program).steps:
             if step.op is not None:
                 assert step.op.location == step.location
             else:
@@ -222,14 +240,16 @@ def test_why_replicas_are_equal(name: str) -> None:
 
 
 def test_suggestions_make_replicas_equal() -> None:
-    """What is suggested for the first case is done, and the program has no lint left."""
-    source = CASES[0].source.replace(
-        "accumulate_(w, g, 0.1)",
-        "accumulate_(w, collectives.replicated_all_reduce(g, 'mean', "
-        "ir.replica_grouping(stride=1, group_size=4)), 0.1)",
-    )
-    ir, scope = build(4, source)
-    assert analyze(ir).is_equal(scope["t"])
+    """``update_that_nobody_reduced``, with what is suggested for it, has no lint left."""
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.zeros((4, 4), np.float32), name="w")
+        x = ops.host_load(popsr.h2d_stream((4, 4), F32, "x"))
+        g = ops.matmul(ops.transpose(x), x)
+        g = ops.collectives.replicated_all_reduce(g, "mean", ir.replica_grouping(stride=1, group_size=4))
+        ops.var_updates.accumulate_(w, g, 0.1)
+        t = ops.relu(w)
+    assert analyze(ir).is_equal(t)
     assert analyze(ir).warnings == ()
 
 
@@ -237,12 +257,12 @@ def test_suggestions_make_replicas_equal() -> None:
 
 
 def test_html_has_a_row_for_each_step() -> None:
-    for case in CASES:
-        found = explanation(case)
+    for program in PROGRAMS:
+        found = explanation(program)
         html = found.to_html()
         assert html == found._repr_html_()
         assert html.count("<tr class") == len(found.steps)
-        assert ("suggestion:" in html) == (case.root is not None)
+        assert ("suggestion:" in html) == (not found.equal)
         assert "<script" not in html
 
 
@@ -256,11 +276,13 @@ def test_html_escapes_names() -> None:
 
 
 def test_graphs_are_shown_as_tables() -> None:
-    ir, _ = build(4, CASES[3].source)
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph, popsr.in_sequence():
+        calls.into_a_called_graph_and_out_of_it(ir)
     html = ir.main_graph._repr_html_()
     graphs = [ir._graph(number) for number in range(ir._core.num_graphs)]
     assert html.count("<tr class") == sum(len(graph.ops) for graph in graphs)
-    assert "program.py:12" in html
+    assert "calls.py:40" in html
     assert "host_load" in html
     unused = ir.create_graph(lambda a: ops.relu(a), popsr.TensorSpec((2,), F32))
     assert "nothing calls this graph" in unused._repr_html_()

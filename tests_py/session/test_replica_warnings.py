@@ -18,7 +18,7 @@ import popsr
 from popsr import addons, errors, io, ops
 from popsr.io import PyWeightsIO
 from popsr.ops import collectives, var_updates
-from tests_py.analysis.explain_cases import build
+from tests_py.support.programs.source import build
 
 F32 = popsr.float32
 DRIFT = """\
