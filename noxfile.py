@@ -232,6 +232,7 @@ def need_doctest(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Formatters, linters and types. `nox -s lint -- fix` mends what can be mended."""
     install_group(session, "lint")
+    install_group(session, "types")
     session.install(*PROJECT["project"]["dependencies"])
     folders = ("cpp", "tests_cpp", "bench")
     cpp_files = [

@@ -48,7 +48,9 @@ class Inlined(Module):
         self.fc1, self.fc2 = Linear(), Linear()
 
     def build(self, x: popsr.Tensor) -> popsr.Tensor:
-        return self.fc2(ops.relu(self.fc1(x)))
+        hidden: Any = self.fc1(x)
+        result: Any = self.fc2(ops.relu(hidden))
+        return result
 
 
 class Outlined(Module):
@@ -85,9 +87,10 @@ class Listed(Module):
         self.layers = Module.from_list([Scale(1.0 + i) for i in range(3)])
 
     def build(self, x: popsr.Tensor) -> popsr.Tensor:
+        result: Any = x
         for layer in self.layers:
-            x = layer(x)
-        return x
+            result = layer(result)
+        return result
 
 
 class Dotted(Module):

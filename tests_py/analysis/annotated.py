@@ -99,9 +99,9 @@ def _expectations(function: Callable[..., Any]) -> Iterator[Expectation]:
     file = function.__code__.co_filename
     lines = {each.text: each.line for each in found if each.kind == "line"}
     for each in found:
-        here = lines | {"here": each.line}
-        text = re.sub(r"@(\w+)", lambda match, here=here: f"{file}:{here[match[1]]}", each.text)
-        yield Expectation(each.kind, each.argument, text, each.line)
+        words = re.split(r"@(\w+)", each.text)  # every second one is a name
+        words[1::2] = [f"{file}:{(lines | {'here': each.line})[name]}" for name in words[1::2]]
+        yield Expectation(each.kind, each.argument, "".join(words), each.line)
 
 
 def _comments(function: Callable[..., Any]) -> Iterator[Expectation]:

@@ -216,7 +216,7 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
     ),
     "an early time": (lambda f, ir, s: f.partition(s["w"], time=-2), ValueError, "time: got -2"),
     "no context": (
-        lambda f, ir, s: f.partition(s["w"], context="main"),
+        lambda f, ir, s: f.partition(s["w"], context="main"),  # type: ignore[arg-type]
         TypeError,
         "context: no calls, got 'main', expected one of facts.contexts(graph) or a sequence of ops",
     ),
@@ -241,10 +241,10 @@ BAD: dict[str, tuple[Ask, type[Exception], str]] = {
         "context: no call of main graph that runs, got call",
     ),
     "no graph": (
-        lambda f, ir, s: f.contexts("main"),
+        lambda f, ir, s: f.contexts("main"),  # type: ignore[arg-type]
         TypeError,
         "contexts: graph is not a Graph, got 'main'",
-    ),  # type: ignore[arg-type]
+    ),
     "a graph of another Ir": (
         lambda f, ir, s: f.contexts(build(4, SOURCE)[0].main_graph),
         errors.GraphError,

@@ -38,8 +38,9 @@ def given(ir: popsr.Ir) -> dict[str, popsr.Tensor]:
     }
 
 
-def accumulator(ir: popsr.Ir) -> popsr.Tensor:
+def accumulator(ir: popsr.Ir) -> popsr.Variable:
     [a] = [variable for variable in ir.main_graph.variables if variable.name == "a"]
+    assert isinstance(a, popsr.Variable)
     return a
 
 

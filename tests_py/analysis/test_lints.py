@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_each_lint_has_programs_with_and_without_it() -> None:
     assert len(fires) == 9
 
 
-Steps = Callable[[popsr.Tensor, popsr.Tensor], object]
+Steps = Callable[..., object]  # of x and w
 
 
 def made(steps: Steps, elements: int = 4) -> popsr.Ir:
@@ -151,7 +152,7 @@ def test_strict_sessions_refuse_exchanges_that_members_may_skip(strict: object) 
         r"group, but conditional at .*test_lints\.py:\d+ parts them by its condition '\w+', .*"
     )
 
-    def branch(mode: str, elements: int | None = None) -> popsr.Ir:
+    def branch(mode: Literal["replicate", "broadcast"], elements: int | None = None) -> popsr.Ir:
         """A collective in a branch; of a condition with elements, only the first counts."""
 
         def steps(x: popsr.Tensor, w: popsr.Tensor) -> None:

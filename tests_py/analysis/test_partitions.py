@@ -153,7 +153,7 @@ def test_collectives_by_an_independent_model(n: int) -> None:
     """The key of a replica: the classes of its group's members in order; a scatter adds its place in the group."""
     rng = np.random.default_rng(n)
     ir = popsr.Ir(replication=n)
-    checks = []
+    checks: list[tuple[Any, Any]] = []
     with ir.main_graph:
         for _ in range(8):
             source = random_grouping(ir, rng)
@@ -222,7 +222,7 @@ def test_values_over_time() -> None:
         var_updates.accumulator_zero_(v)
     facts = analyze(four.ir)
     assert [str(p) for _, _, p in facts.values(v)] == [TOP, PAIRS, BOTTOM, TOP, TOP]
-    assert [op.kind for _, op, _ in facts.values(v)[1:]] == [
+    assert [op and op.kind for _, op, _ in facts.values(v)[1:]] == [
         "add_",
         "add_",
         "copy_var_update_",
@@ -309,7 +309,7 @@ def test_facts_are_of_one_version() -> None:
     with pytest.raises(errors.GraphError, match="tensor of another Ir"):
         analyze(four.ir).partition(stranger)
     with pytest.raises(ValueError, match="unknown mode"):
-        analyze(four.ir, mode="other")  # type: ignore[arg-type]
+        analyze(four.ir, mode="other")  # type: ignore[call-overload]
 
 
 @pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # storage splits as the variable drifts

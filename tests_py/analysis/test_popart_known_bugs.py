@@ -14,6 +14,7 @@ import pytest
 import popsr
 from popsr import StochasticRoundingMethod, TensorByRef, errors, ops
 from popsr.analysis import analyze
+from popsr.op import Op
 from popsr.ops import collectives, var_updates
 from popsr.replicas import Partition
 from tests_py.analysis.popart_cases import CASES, World, build, call_behind_a_stale_graph
@@ -106,7 +107,7 @@ class Training:
                 self.io.run(session)
             return partition_of(session.get_tensor_data(self.w))
 
-    def update(self) -> popsr.analysis.Op:
+    def update(self) -> Op:
         """The op that updates the variable."""
         (op,) = [op for op in self.ir.main_graph.ops if op.kind == "accumulate_"]
         return op

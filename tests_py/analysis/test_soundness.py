@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def check_claims(
     expected: list[list[Array]] = []
     for options in ({"dedup": False, "num_threads": 1}, {"dedup": True, "num_threads": 3}, {"check": True}):
         with popsr.Session(ir, seed=5, **options) as session:
-            initial = session.get_tensors_data(ir.main_graph.variables[::2])
+            initial: Any = session.get_tensors_data(ir.main_graph.variables[::2])
             for i, data in enumerate(inputs):
                 io.inputs = data
                 if i > 0:  # between runs the host writes some variables
@@ -120,7 +121,7 @@ def _build(op: str, case: Case, name: str, n: int, rng: np.random.Generator) -> 
 
         count = len(case.draw(rng, name))
         tensors = [
-            random_input(ir, io, rng, lambda i=i: one(i), variable=i in modified) for i in range(count)
+            random_input(ir, io, rng, functools.partial(one, i), variable=i in modified) for i in range(count)
         ]
         fn = python_op(op)
         results = as_list(case.call(fn, *tensors, **attrs) if case.call else fn(*tensors, **attrs))
@@ -269,7 +270,7 @@ class Program:
 
     def _adam(self, x: Any, y: Any, variable: Any, group: Any, k: int) -> Any:
         """A step whose counter agrees on other replicas than the moments."""
-        counted = {"time_step": self.counter, "beta1": 0.5, "beta2": 0.75} if k % 3 else {}
+        counted: dict[str, Any] = {"time_step": self.counter, "beta1": 0.5, "beta2": 0.75} if k % 3 else {}
         moments = ops.tanh(x), ops.mul(y, y)
         return ops.tanh(
             var_updates.adam_updater(*moments, variable, weight_decay=(0.0, 0.1)[k % 2], **counted)
@@ -383,7 +384,7 @@ class Program:
         def then_branch(a: popsr.Tensor, total: TensorByRef) -> Any:
             collectives.replicated_all_reduce_(total, "max", group)
             product = ops.matmul(ops.tanh(a), ops.tanh(total))
-            op = ("add", "mean")[k % 2]
+            op: Literal["add", "mean"] = "mean" if k % 2 else "add"
             sums = [collectives.replicated_all_reduce(t, op, group) for t in (product, ops.tanh(a))]
             return ops.add(*sums)
 

@@ -225,8 +225,10 @@ def numbers(count: int, data: bytes, code: int = 7, number: int = 7) -> bytes:
 
 
 def in_groups(count: int) -> bytes:
-    texts = (field(16, entry("popsr.strideAndGroupSize", f"1,{FACTOR}")),)
-    texts += (field(16, entry("__variableRetrievalMode", "OnePerGroup")),)
+    texts = (
+        field(16, entry("popsr.strideAndGroupSize", f"1,{FACTOR}")),
+        field(16, entry("__variableRetrievalMode", "OnePerGroup")),
+    )
     return b"".join(tensor(f"t{i}", *texts) for i in range(count))
 
 

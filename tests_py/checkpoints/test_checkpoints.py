@@ -274,7 +274,7 @@ def test_an_attached_session_gets_the_weights_onto_the_device(tmp_path: Path) ->
 
 def test_resetting_has_popart_name_and_takes_strings(tmp_path: Path) -> None:
     session = small_program().session()
-    session.resetHostWeights(str(saved(tmp_path, ONNX, session)))
+    session.resetHostWeights(str(saved(tmp_path, ONNX, session)))  # type: ignore[attr-defined]
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -23,13 +23,13 @@ def _write(files: dict[str, str], folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def _check_paths(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict]:
+def _check_paths(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict[str, str]]:
     """Exit status and the JSON object."""
     status = _check.main([*map(str, paths), "--json"])
     return status, json.loads(capsys.readouterr().out)
 
 
-def _shown(finding: dict, folder: Path) -> str:
+def _shown(finding: dict[str, str], folder: Path) -> str:
     """As in the table; of a refused value only who refuses it."""
     text = finding["text"]
     if finding["kind"] == "value":

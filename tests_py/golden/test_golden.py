@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,12 @@ def test_one_bit_changes_the_digest(part: str) -> None:
 
 def test_names_dtypes_and_shapes_change_the_digest() -> None:
     zeros = np.zeros((2, 3), np.float32)
-    others = [{"b": zeros}, {"a": zeros.astype(np.int32)}, {"a": zeros.reshape(3, 2)}, {"a": -zeros}]
+    others: list[dict[str, Any]] = [
+        {"b": zeros},
+        {"a": zeros.astype(np.int32)},
+        {"a": zeros.reshape(3, 2)},
+        {"a": -zeros},
+    ]
     assert len({digest(arrays) for arrays in ({"a": zeros}, *others)}) == 5
 
 

@@ -99,7 +99,7 @@ def test_random_programs_keep_their_bits(n: int, name: str, seed: int, steps: li
 def test_random_programs_merge_something() -> None:
     """The property above is not empty."""
     rng = np.random.default_rng(0)
-    steps = [(str(rng.choice(EXCHANGES)), *(int(i) for i in rng.integers(0, 60, 3))) for _ in range(40)]
+    steps: list[Any] = [(str(rng.choice(EXCHANGES)), *rng.integers(0, 60, 3).tolist()) for _ in range(40)]
     assert same_before_and_after(4, "bfloat16", 1, steps) > 20
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import popsr
 from popsr import _core, ops
 from popsr.ops import collectives, var_updates
+from popsr.streams import StreamMode
 from tests_py import ROOT
 
 Array = NDArray[Any]
@@ -120,7 +121,7 @@ class Streams:
     def feed(self, data: Array, *, replicated: bool = False, transfers: bool = False) -> popsr.Tensor:
         """Load ``data``; ``replicated`` and ``transfers`` say which leading dimensions it has."""
         shape = data.shape[int(replicated and popsr.gir().replication_factor > 1) + int(transfers) :]
-        mode = "replicate" if replicated or popsr.gir().replication_factor == 1 else "broadcast"
+        mode: StreamMode = "replicate" if replicated or popsr.gir().replication_factor == 1 else "broadcast"
         stream = popsr.h2d_stream(shape, dtype(data.dtype.name), "in", replicated_stream_mode=mode)
         self.inputs[stream] = data
         return ops.host_load(stream)

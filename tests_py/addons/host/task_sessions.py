@@ -36,7 +36,7 @@ def make(
         factories = addons.NamedVariableFactories.from_dict(
             {
                 name: addons.VariableFactory(
-                    lambda i=i: np.full(shape, start + i, np_dtype(kind)),
+                    lambda i=i: np.full(shape, start + i, np_dtype(kind)),  # type: ignore[misc]
                     dtype(kind),
                     replica_grouping=grouping,
                 )

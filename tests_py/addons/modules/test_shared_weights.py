@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,6 +79,6 @@ def test_a_layer_goes_back_by_the_weight_of_another() -> None:
 
 
 @pytest.mark.parametrize("layer", [lambda: Linear(4), lambda: Embedding(popsr.float32, 4, 3)])
-def test_there_is_no_weight_before_the_layer_is_built(layer: object) -> None:
+def test_there_is_no_weight_before_the_layer_is_built(layer: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'weight'"):
         _ = layer().weight

@@ -16,6 +16,7 @@ from popsr.addons.transforms.batch_serialisation import (
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
+from popsr.streams import StreamMode
 from tests_py.support.helpers import Array, assert_same_bits, make_variable
 
 STEPS, ROWS = 4, 3
@@ -55,7 +56,7 @@ def run(ir: popsr.Ir, inputs: dict[Any, Array], transfers: int, output: Any, **o
         return session.run(inputs)[output]
 
 
-def streams(mode: str = "replicate", shape: tuple[int, ...] = (2, 4)) -> tuple[Any, Any]:
+def streams(mode: StreamMode = "replicate", shape: tuple[int, ...] = (2, 4)) -> tuple[Any, Any]:
     h2d = popsr.h2d_stream(shape, popsr.float32, "x", replicated_stream_mode=mode)
     return h2d, popsr.d2h_stream(shape, popsr.float32, "y")
 
@@ -241,7 +242,7 @@ def test_buffers_are_like_the_tensor_or_its_parts(
 def differentiate(serialised: Callable[..., Any] | None, replication: int = 1, **options: Any) -> list[Array]:
     """Gradients of x as they are stored, and the mean gradient of w, after a forward and a backward pass."""
     ir = popsr.Ir(replication=replication)
-    mode = "broadcast" if replication > 1 else "replicate"
+    mode: StreamMode = "broadcast" if replication > 1 else "replicate"
     with ir.main_graph, popsr.in_sequence():
         x, y = streams(mode)
         of_y = popsr.h2d_stream((2, 4), popsr.float32, "dy", replicated_stream_mode=mode)

@@ -140,7 +140,7 @@ REFUSED: list[tuple[Callable[[Refusal], Any], type[Exception], str]] = [
         ValueError,
         "is not in the graphs",
     ),
-    (lambda r: batch_serial_buffer("t"), TypeError, "t is not a Tensor, got 't'"),
+    (lambda r: batch_serial_buffer("t"), TypeError, "t is not a Tensor, got 't'"),  # type: ignore[arg-type]
     (lambda r: batch_serial_buffer(r.x, 0), ValueError, "steps: got 0"),
     (lambda r: batch_serial_buffer(r.x, 1, -1), ValueError, "rows: got -1"),
     (

@@ -23,6 +23,7 @@ from popsr.addons.transforms.pipelining import (
     pipelined_execution,
 )
 from popsr.addons.transforms.repeat_graph import repeat_graph
+from popsr.streams import StreamMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 STEPS, RUNS, RATE = 6, 3, 0.1
@@ -60,7 +61,7 @@ class Trainer:
     def __init__(self, replication: int) -> None:
         self.ir = popsr.Ir(replication=replication)
         self.ir.num_host_transfers = STEPS
-        mode = "broadcast" if replication > 1 else "replicate"
+        mode: StreamMode = "broadcast" if replication > 1 else "replicate"
         with self.ir.main_graph:
             self.streams = [
                 popsr.h2d_stream(a.shape[1:], popsr.float32, "in", replicated_stream_mode=mode)
@@ -434,7 +435,7 @@ def test_wrong_pipelines_are_refused_and_leave_the_program(
         (lambda p: p.build(), RuntimeError, "stages are not known, got build first"),
         (lambda p: p.repeat_graph(), RuntimeError, "no graph of a step"),
         (lambda p: (p.apply(), p.apply()), RuntimeError, "applied already"),
-        (lambda p: Pipelining("graph", 2), TypeError, "graph is not a Graph, got 'graph'"),
+        (lambda p: Pipelining("graph", 2), TypeError, "graph is not a Graph, got 'graph'"),  # type: ignore[arg-type]
         (lambda p: p.apply({0: p.graph.ops[:1]}), RuntimeError, "add at .* is in no stage"),
     ],
 )

@@ -291,8 +291,8 @@ def two_outputs(ir: popsr.Ir, shapes: list[tuple[int, ...]], dtype: popsr.dtype)
 @pytest.mark.parametrize(
     ("build", "error", "match"),
     [
-        (lambda ir: repeat_graph("main", 2), TypeError, "graph is not a Graph, got 'main'"),
-        (lambda ir: repeat_graph(ir.main_graph, 2.5), TypeError, "repeat_count is not an int, got 2.5"),
+        (lambda ir: repeat_graph("main", 2), TypeError, "graph is not a Graph, got 'main'"),  # type: ignore[arg-type]
+        (lambda ir: repeat_graph(ir.main_graph, 2.5), TypeError, "repeat_count is not an int, got 2.5"),  # type: ignore[arg-type]
         (lambda ir: repeat_graph(ir.main_graph, True), TypeError, "repeat_count is not an int, got True"),
         (
             lambda ir: repeat_graph(two_outputs(ir, [(2, 2)], popsr.float32), 2),

@@ -164,7 +164,7 @@ BAD: list[Bad] = [
     ),
     (
         "resize-list",
-        lambda t: ops.interpolate([1.0]),
+        lambda t: ops.interpolate([1.0]),  # type: ignore[arg-type]
         Argument,
         r"interpolate: t is not a Tensor, got \[1.0\]",
     ),

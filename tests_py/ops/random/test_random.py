@@ -368,7 +368,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ops.random_uniform(_seed(), (-1,)), Shape, r"random_uniform: negative extent, got \(-1,\)"),
     (lambda: ops.random_normal(_seed(), (2, -3)), Shape, r"random_normal: negative extent, got \(2, -3\)"),
     (
-        lambda: ops.random_normal(_seed(), 3),
+        lambda: ops.random_normal(_seed(), 3),  # type: ignore[arg-type]
         Argument,
         r"random_normal: shape is not a sequence of ints, got 3",
     ),
@@ -385,7 +385,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         )
         for f8 in (popsr.float8_143, popsr.float8_152)
     ),
-    (lambda: ops.random_normal(_seed(), (3,), dtype="x"), errors.Error, r"random_normal: .*x"),
+    (lambda: ops.random_normal(_seed(), (3,), dtype="x"), errors.Error, r"random_normal: .*x"),  # type: ignore[arg-type]
     *(
         (lambda a=a, b=b: _uniform(a, b), Attr, r"random_uniform: range holds no number of float32, got low=")
         for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0 + 2.0**-30, 1.0 + 2.0**-29))

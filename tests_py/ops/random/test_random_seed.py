@@ -63,7 +63,7 @@ def test_words_and_back(number: int) -> None:
 
 def test_numpy_integers_are_integers() -> None:
     assert uint64_to_two_uint32(np.uint64(2**63)) == (2**31, 0)  # type: ignore[arg-type]
-    assert two_uint32_to_uint64(*np.uint32([1, 2])) == 2**32 + 2
+    assert two_uint32_to_uint64(*np.array([1, 2], np.uint32)) == 2**32 + 2
 
 
 HOST: list[tuple[Callable[[], Any], type[Exception], str]] = [

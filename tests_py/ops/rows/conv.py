@@ -81,7 +81,8 @@ def conv_transpose(t: Array, weight: Array, **attrs: Any) -> Array:
                 for a, d, s, n in zip(at, dilation, stride, extents, strict=True)
             )
             y[(..., *window)] += np.einsum("nc...,co->no...", x, w[(..., *at)])
-    return result[(..., *(slice(b, b + o) for b, o in zip(begin, out, strict=True)))]
+    kept: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, out, strict=True)))
+    return result[kept]
 
 
 def _cropped(
@@ -242,7 +243,7 @@ def _scaled(oracle: Any, shapes: tuple[Shapes, ...], **defaults: Any) -> Row:
             together(
                 quarters(t),
                 (quarters(w), FLOAT8[i % 2]),
-                (lambda rng, name, s=scale: [np.array(s, np.int32)], "int32"),
+                (lambda rng, name, s=scale: [np.array(s, np.int32)], "int32"),  # type: ignore[misc]
             ),
             exact,
             attrs,

@@ -158,7 +158,7 @@ def _where() -> Row:
                 for label, shapes in of_bool.items()
             ),
             *(
-                Case(lambda rng, _, of=of: chosen(*[(3, 40)] * 3)(rng, of), oracle, {}, of, ("bool",))
+                Case(lambda rng, _, of=of: chosen(*[(3, 40)] * 3)(rng, of), oracle, {}, of, ("bool",))  # type: ignore[misc]
                 for of in FLOAT8
             ),
             Case(

@@ -377,7 +377,7 @@ def _boxes(*, updates: bool) -> tuple[Case, ...]:
             at = rng.integers(0, ends) if axes else np.empty(0)
             return [np.asarray(at[0] if scalar else at).astype(name)]
 
-        draws = [normal(shape), (index, kind), *[normal(tuple(part))] * updates]
+        draws: list[Any] = [normal(shape), (index, kind), *[normal(tuple(part))] * updates]
         attrs = {"axes": axes, "sizes": sizes, "no_overlap": True}
         oracle = _updated if updates else _sliced
         return Case(

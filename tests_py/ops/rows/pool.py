@@ -101,9 +101,8 @@ def pooled(t: Array, fold: Callable[[Array], Any], **attrs: Any) -> Array:
     n = len(axes)
     result = np.zeros((*t.shape[:2], *(len(axis.taps) for axis in axes)), t.dtype)
     for at in np.ndindex(result.shape[2:]):
-        met = t[
-            (slice(None), slice(None), *np.ix_(*(axis.taps[o] for axis, o in zip(axes, at, strict=True))))
-        ]
+        taps: tuple[Any, ...] = np.ix_(*(axis.taps[o] for axis, o in zip(axes, at, strict=True)))
+        met = t[(slice(None), slice(None), *taps)]
         result[(slice(None), slice(None), *at)] = fold(met.reshape(*t.shape[:2], math.prod(met.shape[2:])))
     return np.pad(result, [(0, 0), (0, 0), *((around[d], around[n + d]) for d in range(n))])
 
@@ -323,8 +322,8 @@ def _resizes() -> Iterator[Case]:
                 smooth=True,
             )
     for mode, rule in itertools.product(("nearest", "linear"), _COORDINATES):
-        attrs = {"mode": mode, "coordinate_transformation_mode": rule, "scale_factor": (1.0, 1.0, 0.26)}
-        yield Case(normal((1, 2, 5)), interpolate, attrs, f"{mode}-{rule}-one", bound=_resize_bound)
+        scaled = {"mode": mode, "coordinate_transformation_mode": rule, "scale_factor": (1.0, 1.0, 0.26)}
+        yield Case(normal((1, 2, 5)), interpolate, scaled, f"{mode}-{rule}-one", bound=_resize_bound)
     line = {"scale_factor": (2.0, 1.0, 1.5), "mode": "linear"}
     yield Case(normal((2, 3, 4)), interpolate, line, "samples", bound=_resize_bound, smooth=True)
     five = {"scale_factor": (1.0, 2.0, 1.5, 0.5, 1.0), "mode": "cubic"}

@@ -144,7 +144,7 @@ def _random(oracle: Any, first: str, second: str, options: tuple[tuple[str, floa
             case((9,), "all-ones", _fixed(2**32 - 1, 2**32 - 1)),
             *(case((33,), name, dtype=name) for name in FLOATS),
             *(
-                case((40,), f"{label}-{name}", **{first: low, second: high, "dtype": name})
+                case((40,), f"{label}-{name}", **dict[str, Any]({first: low, second: high, "dtype": name}))
                 for label, low, high in options
                 for name in FLOATS
             ),
@@ -167,14 +167,14 @@ def _dropouts(oracle: Any, ratio: str, shapes: tuple[tuple[tuple[int, ...], dict
 
     first, attrs = shapes[0]
     values = len(special(1)(np.random.default_rng(0), "float32")[0])
-    flat = {"shape": (values,)} if attrs else {}
+    flat: dict[str, Any] = {"shape": (values,)} if attrs else {}
     identity = Case(
         together(special(1), (a_seed, "uint32")), nothing, {**flat, ratio: 0.0}, "identity", smooth=False
     )
     return Row(
         (
             *(
-                case("x".join(map(str, shape)), normal(shape), 0.3, given, smooth=np.prod(shape) > 9)
+                case("x".join(map(str, shape)), normal(shape), 0.3, given, smooth=bool(np.prod(shape) > 9))
                 for shape, given in shapes
             ),
             case("half", normal(first), 0.5, attrs, smooth=True),
@@ -189,7 +189,7 @@ def _dropouts(oracle: Any, ratio: str, shapes: tuple[tuple[tuple[int, ...], dict
 
 def random_rows() -> dict[str, Row]:
     """Rows by op."""
-    plain = tuple((shape, {}) for shape in ((3, 5), (1100,), (), (2, 0)))
+    plain: Any = tuple((shape, {}) for shape in ((3, 5), (1100,), (), (2, 0)))
     masks: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((4, 6, 5), (4, 1, 5)),
         ((4, 30), (30,)),

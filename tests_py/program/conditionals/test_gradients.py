@@ -262,7 +262,7 @@ def test_replicas_that_agree_share_gradients() -> None:
         x, y = (io.feed(np.full(SHAPE, value)) for value in (0.5, 2.0))
         pairs = ir.replica_grouping(1, 2)
         conditions = io.feed(np.array(True)), make_variable(np.array([True, False]), replica_grouping=pairs)
-        gradients = []
+        gradients: list[Any] = []
         for c in conditions:
             graph = ir.create_graph(one_input_of_each, x, y, c)
             info = autodiff(graph, grads_required=graph.inputs[:2])

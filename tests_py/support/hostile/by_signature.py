@@ -31,7 +31,8 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "__setitem__": operator.setitem,
     "__delitem__": operator.delitem,
     "__contains__": operator.contains,
-    "__eq__": lambda self, other: type(self).__eq__(self, other),  # the other one is not asked
+    # The other one is not asked.
+    "__eq__": lambda self, other: type(self).__eq__(self, other),  # type: ignore[call-arg]
     "__add__": operator.add,
     "__radd__": lambda self, other: other + self,
     "__sub__": operator.sub,

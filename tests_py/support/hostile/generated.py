@@ -360,7 +360,7 @@ def _functions(prefix: str, module: Any) -> Iterator[Target]:
         on_arrays = getattr(found, "__module__", "") == array_munging.__name__
         if (inspect.isfunction(found) or inspect.isclass(found)) and not is_enum and not on_arrays:
             op = name if prefix in ("ops", "collectives", "var_updates") and name in PUBLIC else None
-            yield Target(f"{prefix}.{name}", lambda _, fn=found: fn, op)
+            yield Target(f"{prefix}.{name}", lambda _, fn=found: fn, op)  # type: ignore[misc]
 
 
 def _methods(name: str, kind: type, instance: Callable[[World], Any]) -> Iterator[Target]:
@@ -371,14 +371,14 @@ def _methods(name: str, kind: type, instance: Callable[[World], Any]) -> Iterato
         if f"{name}.{each}" not in _LEFT_OUT and (
             callable(found) or isinstance(found, (classmethod, staticmethod))
         ):
-            yield Target(f"{name}.{each}", lambda w, each=each: getattr(instance(w), each))
+            yield Target(f"{name}.{each}", lambda w, each=each: getattr(instance(w), each))  # type: ignore[misc]
     setters = [
         each for each, found in vars(kind).items() if isinstance(found, property) and found.fset is not None
     ]
     for each in setters:
         yield Target(
             f"{name}.{each} = ",
-            lambda w, each=each: lambda value: setattr(instance(w), each, value),
+            lambda w, each=each: lambda value: setattr(instance(w), each, value),  # type: ignore[misc]
         )
 
 

@@ -43,7 +43,7 @@ class Net(addons.Module):
 
     def build(self, x: popsr.Tensor) -> popsr.Tensor:
         w = self.add_variable_input("w", lambda: np.ones((3, 3), np.float32), F32)
-        return (x @ w) * self.add_variable_input("scale", lambda: np.float32(2), F32)
+        return (x @ w) * self.add_variable_input("scale", lambda: np.full((), 2, np.float32), F32)
 
 
 class World:

@@ -89,7 +89,7 @@ class Foreign:
     """What belongs to another program."""
 
     def __init__(self) -> None:
-        current, _context._graphs = _context._graphs, []
+        current, _context._graphs = _context._graphs, ()
         self.ir = popsr.Ir(replication=3)
         with self.ir.main_graph:
             self.tensor = popsr.variable(np.ones((2, 3), np.float32), name="foreign")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -47,12 +48,13 @@ def by_first_member(groups: Any) -> Groups:
 def comm_groups(group: CommGroup, n: int) -> Groups:
     """The definition of each type."""
     k = group.size
-    return {
+    groups: dict[object, Callable[[], Groups]] = {
         All: lambda: (tuple(range(n)),),
         Consecutive: lambda: tuple(tuple(range(i, i + k)) for i in range(0, n, k)),
         Orthogonal: lambda: tuple(tuple(range(j, n, n // k)) for j in range(n // k)),
         Ungrouped: lambda: tuple((r,) for r in range(n)),
-    }[group.type]()
+    }
+    return groups[group.type]()
 
 
 def valid_comm_groups(n: int) -> list[CommGroup]:

@@ -274,13 +274,18 @@ def nll(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
     def oracle(
         probs: Array, labels: Array, ignore_index: Any = None, reduction: str = "mean", log_prob: bool = False
-    ):
+    ) -> Any:
         rows = nll_rows(probs, labels, ignore_index, log_prob, floor)
         return reduce_losses(rows, labels, ignore_index, reduction)
 
     def bound(
-        probs: Array, labels: Array, u: Any, ignore_index: Any = None, reduction: str = "mean", log_prob=False
-    ):
+        probs: Array,
+        labels: Array,
+        u: Any,
+        ignore_index: Any = None,
+        reduction: str = "mean",
+        log_prob: bool = False,
+    ) -> Any:
         rows = np.abs(nll_rows(probs, labels, ignore_index, log_prob, floor))
         return (labels.size + 8) * u * (reduce_losses(rows, labels, ignore_index, reduction) + u)
 
@@ -300,13 +305,15 @@ def nll_with_grad(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
     def oracle(
         probs: Array, labels: Array, loss_grad: Any = 1, ignore_index: Any = None, reduction: str = "mean"
-    ):
+    ) -> tuple[Any, Array]:
         return (
             loss(probs, labels, ignore_index, reduction),
             gradient(probs, labels, np.asarray(loss_grad), ignore_index, reduction),
         )
 
-    def bound(probs, labels, *rest, u, ignore_index: Any = None, reduction: str = "mean"):
+    def bound(
+        probs: Array, labels: Array, *rest: Any, u: Any, ignore_index: Any = None, reduction: str = "mean"
+    ) -> tuple[Any, Array]:
         loss_grad = np.asarray(rest[0] if rest else 1)
         exact = gradient(probs, labels, loss_grad, ignore_index, reduction)
         return loss_bound(probs, labels, u, ignore_index, reduction), 4 * u * np.abs(exact)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import popsr
 from popsr import ops
 from popsr.ops import collectives, var_updates
+from popsr.streams import StreamMode
 from tests_py.support.helpers import Array
 
 EXACT = 2048  # in float16
@@ -118,14 +119,14 @@ class Emitter:
             self.ir.options.stochastic_rounding_mode = data.rounding
         self.groups = [self.ir.replica_grouping_from_assignments(a.tolist()) for a in data.assignments]
         with self.ir.main_graph, popsr.in_sequence():
-            modes = ["broadcast", "replicate"] * 2
+            modes: list[StreamMode] = ["broadcast", "replicate"] * 2
             self.sources = [
                 popsr.h2d_stream(SHAPE, self.dtype, "in", replicated_stream_mode=m) for m in modes
             ]
             self.sink = popsr.d2h_stream(SHAPE, self.dtype, "out")
             self.memory = popsr.remote_buffer(SHAPE, self.dtype, ENTRIES)
             self.variables = [self._variable(data.variables[0], 2), self._variable(data.variables[1], 0)]
-            self.pool = [self._variable(data.inputs[g], g) for g in range(2)]
+            self.pool: list[popsr.Tensor] = [self._variable(data.inputs[g], g) for g in range(2)]
             self.pool += [ops.host_load(source) for source in self.sources[:2]]
             self._steps(data.steps, self.pool, self.variables)
             ops.host_store(self.sink, self.pool[0])
@@ -134,9 +135,9 @@ class Emitter:
                 ops.host_store(stream, tensor)
 
     def _variable(self, rows: Array, g: int) -> popsr.Variable:
-        group, all_ = self.groups[g], "all_replicas"
+        group = self.groups[g]
         data = rows if group.num_groups > 1 else rows[0]
-        return popsr.variable(data, self.dtype, "v", replica_grouping=group, retrieval_mode=all_)
+        return popsr.variable(data, self.dtype, "v", replica_grouping=group, retrieval_mode="all_replicas")
 
     def _steps(self, steps: Sequence[Step], pool: list[Any], variables: list[Any]) -> None:
         for kind, i, j, k, *bodies in steps:
@@ -198,8 +199,10 @@ class Emitter:
 
     def _branch(self, x: Any, y: Any, v: Any, k: int, variables: Any, *bodies: Any) -> Any:
         condition = ops.cast(ops.slice(ops.relu(x), 0, 1), popsr.bool)
-        graphs = [self._graph(body, refs_of(k, b)) for b, body in enumerate(bodies)]
-        return ops.conditional(condition, *graphs, [x, v if k & 16 else y, *variables], [y, x, *variables])[0]
+        then, other = (self._graph(body, refs_of(k, b)) for b, body in enumerate(bodies))
+        return ops.conditional(
+            condition, then, other, [x, v if k & 16 else y, *variables], [y, x, *variables]
+        )[0]
 
     def run(self, session: popsr.Session, streams: list[Array]) -> tuple[list[Array], list[Array]]:
         """(what was stored: the sink, then one array a tensor of the pool; variables with a row a replica)."""
@@ -326,7 +329,7 @@ def run_together(replicas: list[Replica], streams: list[Array]) -> None:
         met = next(_groups_that_met(replicas[0].data, waiting), None)
         if met is None:
             raise Deadlock
-        total = np.sum([waiting[rank][2] for rank in met], axis=0, dtype=np.int32)
+        total = np.asarray(np.sum([waiting[rank][2] for rank in met], axis=0, dtype=np.int32))
         for rank in met:
             go_on(rank, total)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import popsr
 from popsr import ops
+from popsr.op import Op
 from tests_py.support.helpers import FLOAT8, FLOATS, Array, Streams, make_variable, np_dtype, random_array
 
 ROUNDING = ("off", "partition", "identical", "popart")
@@ -54,7 +55,7 @@ class Store:
 
     stream: popsr.DeviceToHostStream
     tensor: popsr.Tensor
-    op: popsr.Op
+    op: Op
     in_lockstep: bool  # no branch: all replicas are at the same element
 
 

@@ -80,7 +80,8 @@ class RandomProgram(Operands):
         axis = int(rng.integers(max(x.rank, 1)))
         reductions = ["sum", "mean", "max", "min", "prod", "l2", "logsumexp", "median"]
         if rng.random() < 0.4:
-            return [ops.softmax, ops.cumsum, ops.log_softmax][rng.integers(3)](x, axis)
+            along_axis: list[Any] = [ops.softmax, ops.cumsum, ops.log_softmax]
+            return along_axis[rng.integers(3)](x, axis)
         keeps = bool(rng.random() < 0.7)
         return getattr(ops, str(rng.choice(reductions)))(x, axis=axis, keepdims=keeps)
 
@@ -287,10 +288,10 @@ class RandomProgram(Operands):
         self.branches += 1
         try:
             steps = [[str(step) for step in rng.choice(kinds, 3)] for _ in range(2)]
-            graphs = [self.ir.create_graph(self._body(rng, each, group=group), *args) for each in steps]
+            then, other = (self.ir.create_graph(self._body(rng, each, group=group), *args) for each in steps)
         finally:
             self.branches -= 1
-        return ops.conditional(flags, *graphs, args, args)
+        return ops.conditional(flags, then, other, args, args)
 
     def _layer(self, rng: np.random.Generator) -> Any:
         """A graph, and its gradient."""

@@ -27,7 +27,7 @@ def into_a_called_graph_and_out_of_it(ir: popsr.Ir) -> popsr.Tensor:
         #     replicas 0 and 3; equal nowhere
         # step 5: 'layer_subgraph(0)/a' is given 'block_subgraph(1)/b' by call of graph 'layer_subgraph(0)': differs
         #     between replicas 0 and 3; equal nowhere
-        return ops.call(inner, b, a)
+        return ops.call(inner, b, a)[0]
 
     inner = ir.create_graph(layer, x, w)
     outer = ir.create_graph(block, w, x)

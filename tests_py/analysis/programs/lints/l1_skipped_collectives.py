@@ -3,6 +3,8 @@
 Programs without a comment ``lint`` are near misses.
 """
 
+from typing import Literal
+
 import numpy as np
 
 import popsr
@@ -12,7 +14,7 @@ from popsr.ops import collectives
 F32 = popsr.float32
 
 
-def _condition(name: str, mode: str) -> popsr.Tensor:
+def _condition(name: str, mode: Literal["replicate", "broadcast"]) -> popsr.Tensor:
     """A condition that is loaded."""
     return ops.host_load(popsr.h2d_stream((), popsr.bool, name, replicated_stream_mode=mode))
 
