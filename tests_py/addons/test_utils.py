@@ -183,7 +183,7 @@ def _imported(monkeypatch: pytest.MonkeyPatch, level: str | None) -> ModuleType:
 
 @pytest.mark.parametrize("threshold", [None, *LEVELS])
 @pytest.mark.parametrize("level", [None, *LEVELS])
-def test_what_is_below_the_level_of_the_environment_adds_no_op(
+def test_messages_below_the_level_of_the_environment_add_no_op(
     threshold: str | None, level: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = _imported(monkeypatch, threshold)

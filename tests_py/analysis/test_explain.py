@@ -231,7 +231,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_why_replicas_are_equal(name: str) -> None:
+def test_reasons_of_equal_replicas(name: str) -> None:
     source, expect = REASONS[name]
     ir, scope = build(2, f"t = {source}\nops.init((1,), F32)")
     found = analyze(ir).explain(scope["t"], 0, 1)

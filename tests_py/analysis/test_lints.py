@@ -104,7 +104,7 @@ def test_the_cost_of_an_unkept_group_is_what_the_session_stores() -> None:
     assert stored["split"] - stored["kept"] == lint.cost
 
 
-def test_what_a_redundant_sum_costs_is_its_error() -> None:
+def test_cost_of_a_redundant_sum_is_the_factor_of_its_error() -> None:
     ir = popsr.Ir(replication=4)
     with ir.main_graph, popsr.in_sequence():
         w = popsr.variable(np.ones(2, np.float32), name="w")

@@ -41,7 +41,7 @@ def test_answers_of_popart_and_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_replicas_hold(name: str) -> None:
+def test_replicas_hold_the_partition_that_is_proved(name: str) -> None:
     w = build(name)
     with popsr.Session(w.ir, check=True) as session:
         runs = [w.io.run(session)]

@@ -128,7 +128,7 @@ def test_a_session_saves_the_newest_values_and_an_ir_the_first(tmp_path: Path, f
 @pytest.mark.parametrize("attached", [True, False])
 @pytest.mark.parametrize("options", [{}, {"dedup": False}], ids=str)
 @pytest.mark.parametrize("assignment", ASSIGNMENTS, ids=lambda a: "".join(map(str, a)))
-def test_what_a_run_wrote_is_saved(
+def test_variables_written_by_a_run_are_saved(
     tmp_path: Path, format: Format, assignment: list[int], options: Any, attached: bool
 ) -> None:
     """From where it is: whole, in a remote buffer, in shards that do not fit; also of all replicas."""

@@ -186,7 +186,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path, format: Format, target:
 
 
 @both_formats
-def test_what_is_no_file_is_refused(tmp_path: Path, format: Format, target: Target) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path: Path, format: Format, target: Target) -> None:
     missing, folder, pipe = (tmp_path / f"{name}{format.suffix}" for name in ("missing", "folder", "pipe"))
     folder.mkdir()
     os.mkfifo(pipe)
@@ -277,7 +277,7 @@ MISFITS: list[tuple[str, Callable[[], Program], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("make", "kind", "match"), [m[1:] for m in MISFITS], ids=[m[0] for m in MISFITS])
-def test_what_does_not_fit_the_program_is_refused(
+def test_checkpoints_that_do_not_fit_the_program_are_refused(
     tmp_path: Path, make: Callable[[], Program], kind: type[Exception], match: str, target: Target
 ) -> None:
     if kind is not errors.ShapeError:  # of safetensors groups are always known

@@ -318,7 +318,7 @@ UNLOADABLE: dict[str, tuple[Callable[[Program], Any], str]] = {
 
 @both_formats
 @pytest.mark.parametrize(("add", "match"), UNLOADABLE.values(), ids=UNLOADABLE)
-def test_what_could_not_be_loaded_is_not_saved(
+def test_checkpoints_that_could_not_be_loaded_are_not_saved(
     tmp_path: Path, format: Format, add: Callable[[Program], Any], match: str
 ) -> None:
     path = saved(tmp_path, format, small_program().ir)

@@ -271,7 +271,7 @@ def test_attributes_of_real_objects_are_known() -> None:
     ],
     ids=["open", "invalid", "encoding", "null", "nested", "chain"],
 )
-def test_what_is_no_program_is_said_with_its_line(
+def test_syntax_errors_are_reported_with_their_line(
     source: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "script.py"

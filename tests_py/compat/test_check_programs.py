@@ -40,7 +40,9 @@ def _shown(finding: dict[str, str], folder: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_found(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_check_in_each_program(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _write(case.files, tmp_path)
     status, said = _check_paths(capsys, tmp_path / "main.py")
     assert [_shown(each, tmp_path) for each in said["findings"]] == list(case.expected)

@@ -257,7 +257,7 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_known_is_a_typed_error(name: str, world: World) -> None:
+def test_unknown_names_are_typed_errors(name: str, world: World) -> None:
     call, error, match = REFUSED[name]
     with pytest.raises(error, match=match) as caught:
         call(world)

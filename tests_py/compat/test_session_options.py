@@ -177,7 +177,7 @@ def test_dictionaries_check_what_is_put_into_them() -> None:
     assert given.setdefault("a", "x") == given.setdefault("a", "y") == "x"
 
 
-def test_what_is_put_into_sets_is_checked_by_the_session() -> None:
+def test_members_of_set_options_are_checked_by_the_session() -> None:
     ir, _, _ = _program()
     ir.options.customCodelets.append(3)
     with pytest.raises(errors.ArgumentTypeError, match=r"options: customCodelets\[0\] is not a str, got 3"):

@@ -155,7 +155,7 @@ PLACES: dict[str, tuple[Callable[[], Any], list[Place | None]]] = {
 
 
 @pytest.mark.parametrize("what", PLACES)
-def test_where_tensors_are(what: str) -> None:
+def test_placements_of_tensors(what: str) -> None:
     build, expected = PLACES[what]
     with popsr.Ir().main_graph:
         made = build()

@@ -256,7 +256,7 @@ def test_more_replicas_than_memory_has_room_for_are_said_with_their_size() -> No
     assert done.stdout.startswith("replication: not enough memory, got a need of 12582912 bytes at once")
 
 
-def test_what_does_not_fit_into_memory_is_said_with_its_size() -> None:
+def test_errors_of_programs_that_do_not_fit_into_memory_have_their_size() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
         _store(ops.sum(ops.random_normal(popsr.constant([1, 2], popsr.uint32), (2**57,))))

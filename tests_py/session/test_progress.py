@@ -375,7 +375,7 @@ def test_ctrl_c_stops_a_run_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 <= done < times
 
 
-def test_what_print_tensor_raises_ends_the_run_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_print_tensor_end_the_run_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed:
         def write(self, text: str) -> int:
             raise BrokenPipeError("closed")

@@ -459,7 +459,7 @@ def test_handlers_of_signals_may_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> 
             signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_a_handler_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_signal_handler_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class TooLate(Exception):
         pass
 

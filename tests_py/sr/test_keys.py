@@ -151,7 +151,7 @@ def test_numpy_integers_are_integers():
         lambda: sr.Key(1).fold_in("\ud800"),
     ],
 )
-def test_what_is_no_key(make):
+def test_values_that_are_not_keys_are_refused(make):
     with pytest.raises(errors.Error) as caught:
         make()
     assert isinstance(caught.value, (TypeError, ValueError))

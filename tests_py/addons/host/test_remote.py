@@ -240,7 +240,7 @@ def test_round_trips(io: bool, as_tensor: bool, inline: bool, ir: popsr.Ir) -> N
         assert_same_bits(value, wanted.astype(np.float32))
 
 
-def test_what_is_loaded_is_a_copy(ir: popsr.Ir) -> None:
+def test_loaded_values_are_copies(ir: popsr.Ir) -> None:
     data, tensors = tensors_of(ir)
     buffers = named_buffers(tensors)
     store_remote(buffers, tensors)

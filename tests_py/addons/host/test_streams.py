@@ -141,7 +141,7 @@ def test_every_group_has_its_seed(group_size: int | None, groups: int) -> None:
         assert_same_bits(session.run()[out], np.repeat(wanted.reshape(groups, 2), 4 // groups, 0))
 
 
-def test_what_ops_make_of_a_seed_is_read_by_the_host_and_starts_the_next_run() -> None:
+def test_seeds_made_by_ops_are_read_by_the_host_and_start_the_next_run() -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():
         variable, tensor = seed_variable(3)

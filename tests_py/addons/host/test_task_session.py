@@ -142,7 +142,7 @@ def test_only_the_newest_checkpoints_stay(kept: int, tmp_path: Path) -> None:
     assert [folder.exists() for folder in folders] == [False] * (4 - kept) + [True] * kept
 
 
-def test_what_others_keep_beside_an_old_checkpoint_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_beside_an_old_checkpoint_are_left_alone(tmp_path: Path) -> None:
     session = make(("a",))
     session.save_checkpoint(tmp_path / "0")
     (tmp_path / "0" / "config.yml").write_text("mine")

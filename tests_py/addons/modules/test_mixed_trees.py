@@ -60,7 +60,7 @@ def test_trees_of_other_classes_stay_refused() -> None:
                     outer(branch=branch)
 
 
-def test_what_needs_factories_or_tensors_names_the_leaf_that_is_none() -> None:
+def test_errors_name_the_leaf_that_is_not_a_factory_or_tensor() -> None:
     with popsr.Ir(replication=2).main_graph:
         factories = NamedVariableFactories(w=leaf(NamedVariableFactories))
         tensors = addons.NamedTensors(t=leaf(addons.NamedTensors))

@@ -240,7 +240,7 @@ def test_running_means(times: int, name: str, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("stale", [np.nan, np.inf, -1e30])
-def test_what_accumulators_held_before_does_not_matter(stale: float) -> None:
+def test_earlier_values_of_accumulators_do_not_matter(stale: float) -> None:
     batches = batches_of(3)
     fresh, after = Program().run(batches), Program().run(batches, stale)
     for key, value in fresh.items():

@@ -167,7 +167,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_made(
     assert refusal.buffer.entries == 1
 
 
-def test_what_is_loaded_is_no_input_any_more() -> None:
+def test_loaded_tensors_are_not_inputs_any_more() -> None:
     refusal = Refusal()
     with refusal.ir.main_graph:
         result = refusal.one({refusal.w: (popsr.remote_buffer((4, 4), popsr.float32), 0)})

@@ -439,7 +439,7 @@ def test_wrong_pipelines_are_refused_and_leave_the_program(
         (lambda p: p.apply({0: p.graph.ops[:1]}), RuntimeError, "add at .* is in no stage"),
     ],
 )
-def test_what_only_schedules_hardware_is_refused(
+def test_arguments_that_only_schedule_hardware_are_refused(
     call: Callable[[Pipelining], Any], error: type[Exception], match: str
 ) -> None:
     ir = popsr.Ir()

@@ -311,7 +311,7 @@ def two_outputs(ir: popsr.Ir, shapes: list[tuple[int, ...]], dtype: popsr.dtype)
         ),
     ],
 )
-def test_what_cannot_be_repeated_is_refused_and_nothing_changes(
+def test_graphs_that_cannot_be_repeated_are_refused_and_nothing_changes(
     build: Callable[[popsr.Ir], Any], error: type[Exception], match: str
 ) -> None:
     ir = popsr.Ir()

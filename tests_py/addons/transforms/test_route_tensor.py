@@ -362,7 +362,7 @@ REFUSED: list[tuple[Callable[[Diamond], Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("build", "error", "match"), REFUSED)
-def test_what_cannot_be_routed_is_refused(
+def test_tensors_that_cannot_be_routed_are_refused(
     build: Callable[[Diamond], Any], error: type[Exception], match: str
 ) -> None:
     d = Diamond()

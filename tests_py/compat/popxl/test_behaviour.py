@@ -184,7 +184,9 @@ def _decorated(x: popsr.Tensor) -> None:
         (_decorated, True),  # a decorator works more than once
     ],
 )
-def test_what_in_sequence_orders(build: Callable[[popsr.Tensor], Any], ordered: bool) -> None:
+def test_in_sequence_orders_ops_or_the_session_refuses(
+    build: Callable[[popsr.Tensor], Any], ordered: bool
+) -> None:
     ir = popsr.Ir()
     ir.options.enable_inplace_ambiguity_checking = True
     with ir.main_graph:

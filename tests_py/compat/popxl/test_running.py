@@ -188,7 +188,7 @@ class Counter:
         lambda p, s: s.__exit__(None, None, None),
     ],
 )
-def test_what_a_detached_session_refuses(call: Callable[..., Any]) -> None:
+def test_calls_that_a_detached_session_refuses(call: Callable[..., Any]) -> None:
     program = Counter()
     with program.session:
         pass

@@ -64,7 +64,7 @@ def test_values_that_do_not_count() -> None:
         assert fp8_utils.host_fp8_mse_scale(empty) == (0.0, 0)
 
 
-def test_what_overflows_at_every_scale() -> None:
+def test_data_that_overflows_at_every_scale() -> None:
     assert fp8_utils.host_fp8_mse_scale(np.float32([1e38, -3e38]))[1] == -31
 
 

@@ -247,7 +247,7 @@ def test_gradients_do_not_depend_on_how_they_run(program: Callable[..., Any]) ->
             assert_same_bits(got, expect)
 
 
-def test_what_only_the_other_branch_takes_gets_zeros() -> None:
+def test_inputs_of_the_branch_not_taken_get_zero_gradients() -> None:
     built = Differentiated(only_one_branch)
     with popsr.Session(built.ir) as session:
         _, (dx, dy) = built.run(session, built.x, built.y)

@@ -253,7 +253,7 @@ def test_rows_of_an_iterator_are_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [lambda m: m + 0, lambda m: m.copy(), np.array], ids=["sum", "copy", "array"]
 )
-def test_what_is_computed_from_a_file_is_in_memory(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_values_computed_from_a_file_are_in_memory(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     mapped = _mapped(tmp_path, np.float64([0, 0]))
     program = Program(make(mapped))
     assert program.v.dtype is popsr.float32
