@@ -25,14 +25,14 @@ MUTANTS = "*wrong rule*,*wrong on purpose*"
 # Python tests that reach the bindings and most of the core, and neither limit memory nor kill processes.
 SANITIZED = (
     "tests_py/session/test_equal_inputs.py",
-    "tests_py/test_explain.py",
-    "tests_py/test_indexing.py",
-    "tests_py/test_ops.py",
-    "tests_py/test_reductions.py",
-    "tests_py/test_session.py",
-    "tests_py/test_sr_arrays.py",
-    "tests_py/test_var_updates.py",
-    "tests_py/test_views.py",
+    "tests_py/analysis/test_explain.py",
+    "tests_py/ops/test_indexing.py",
+    "tests_py/ops/test_ops.py",
+    "tests_py/ops/test_reductions.py",
+    "tests_py/session/test_session.py",
+    "tests_py/sr/test_arrays.py",
+    "tests_py/ops/updates/test_var_updates.py",
+    "tests_py/ops/views/test_views.py",
 )
 
 
@@ -94,9 +94,9 @@ def install_group(session: nox.Session, group: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The Python tests, with README.md's code and a short run of the demo. In CI beside PyTorch and JAX."""
+    """The Python tests, in a process for each core; with README.md's code. In CI beside PyTorch and JAX."""
     install_popsr(session, "test", "examples", *(["peers"] if IN_CI else []))
-    session.run("pytest", "-m", "not slow", *session.posargs)
+    session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
 
 
 @nox.session
@@ -232,6 +232,7 @@ def need_doctest(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Formatters, linters and types. `nox -s lint -- fix` mends what can be mended."""
     install_group(session, "lint")
+    install_group(session, "types")
     session.install(*PROJECT["project"]["dependencies"])
     folders = ("cpp", "tests_cpp", "bench")
     cpp_files = [

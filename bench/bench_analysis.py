@@ -11,11 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import compare
-import programs
 import pytest
 
 import popsr
+from bench import compare, programs
 from popsr.analysis import analyze
 
 ROUNDS = 9

@@ -12,9 +12,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from compare import by_turns
 
 import popsr
+from bench.compare import by_turns
 from popsr import ops
 
 RESULTS = Path(__file__).parent / "results/attention.md"

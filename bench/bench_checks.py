@@ -3,10 +3,8 @@
 import contextlib
 import functools
 
-import compare
-import programs
-
 import popsr
+from bench import compare, programs
 
 REPLICAS = 4
 

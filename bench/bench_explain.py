@@ -6,10 +6,10 @@ import statistics
 import subprocess
 import time
 
-import programs
 import pytest
 from bench_analysis import GENERATOR
 
+from bench import programs
 from popsr.analysis import analyze
 
 GENERATED = ("gpt:1024:100000", "gpt:1024:1000000", "inlined:1024:10000", "called:1024:10000")

@@ -5,15 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mnist
 import numpy as np
-import programs
 import pytest
-from compare import by_turns, table
 
 import popsr
+from bench import mnist, programs
+from bench.compare import by_turns, table
 
 pytestmark = pytest.mark.filterwarnings("default")
+ROOT = Path(__file__).parents[1]
 THREADS = 2
 SAMPLES = 1024  # of a turn, at least
 
@@ -86,8 +86,10 @@ class Jax:
 
     def __init__(self, *shape: int) -> None:
         pytest.importorskip("jax")
-        command = [sys.executable, str(Path(__file__).with_name("mnist_jax.py")), *map(str, shape)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "bench.mnist_jax", *map(str, shape)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
 
     def __call__(self) -> np.ndarray:
         self.process.stdin.write("\n")
@@ -147,8 +149,10 @@ def test_many_replicas(benchmark):
 def test_many_replicas_cost_little_memory(accumulation):
     measured = {}
     for replicas in (1, 1024):
-        command = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), str(replicas)]
-        out = subprocess.run([*command, str(accumulation)], check=True, capture_output=True, text=True)
+        command = [sys.executable, "-m", "bench.peak_memory", str(replicas)]
+        out = subprocess.run(
+            [*command, str(accumulation)], check=True, capture_output=True, text=True, cwd=ROOT
+        )
         measured[replicas] = json.loads(out.stdout)
     print(f"\naccumulation {accumulation}")
     for replicas, m in measured.items():

@@ -13,9 +13,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from compare import by_turns
 
 import popsr
+from bench.compare import by_turns
 from popsr import ops
 
 torch = pytest.importorskip("torch")

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import numpy as np
-import programs
 
 import popsr
+from bench import programs
 
 IMPORT = """
 import time, numpy

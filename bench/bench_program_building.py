@@ -7,10 +7,9 @@ calls of ``ops.add`` is built.
 import time
 from itertools import count
 
-from compare import by_turns
-from gpt_program import Config, Program
-
 import popsr
+from bench.compare import by_turns
+from bench.gpt_program import Config, Program
 from popsr import ops
 from popsr.analysis import analyze
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from compare import by_turns
 
 import popsr
+from bench.compare import by_turns
 from popsr import sr
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import programs
 import pytest
-from compare import by_turns, table
 
 import popsr
+from bench import programs
+from bench.compare import by_turns, table
 
 pytestmark = pytest.mark.filterwarnings("default")
+ROOT = Path(__file__).parents[1]
 THREADS = 2
 
 
@@ -106,8 +107,8 @@ def test_many_replicas_cost_little_time(benchmark):
 def test_many_replicas_cost_little_memory():
     measured = {}
     for replicas in (1, 256):
-        command = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), str(replicas)]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        command = [sys.executable, "-m", "bench.peak_memory", str(replicas)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
         measured[replicas] = json.loads(out)
     print()
     for replicas, m in measured.items():

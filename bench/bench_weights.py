@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-from compare import by_turns
 
 import popsr
+from bench.compare import by_turns
 from popsr import ops
 from popsr.io import PyWeightsIO, load_onnx, save_onnx
 

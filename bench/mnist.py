@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import programs
 
 import popsr
+from bench import programs
 from popsr import addons, ops
 
 RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-5

@@ -15,9 +15,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax  # noqa: E402 (it reads the variables)
 import jax.numpy as jnp  # noqa: E402
-import mnist  # noqa: E402
-import programs  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+from bench import mnist, programs  # noqa: E402
 
 SAME, SPLIT = PartitionSpec(), PartitionSpec(None, "replicas")
 

@@ -7,11 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-import mnist
 import numpy as np
-import programs
 
 import popsr
+from bench import mnist, programs
 
 
 def peak() -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import unchanged
 
 import popsr
+from tests_py.support import unchanged
 
 
 @pytest.fixture(autouse=True)

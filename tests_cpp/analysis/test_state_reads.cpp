@@ -6,12 +6,12 @@
 #include <map>
 #include <random>
 
-#include "herbrand.h"
+#include "fuzz/programs/random_program.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
 #include "popsr/transform/merge.h"
-#include "random_program.h"
+#include "support/herbrand.h"
 
 namespace popsr {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/host_data.h"
+#include "fuzz/programs/host_data.h"
 #include "fuzz/stored_claims.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"

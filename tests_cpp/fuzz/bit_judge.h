@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "fuzz/programs/random_program.h"
 #include "popsr/ir/ir.h"
 #include "popsr/kernels/contract/kernel_table.h"
-#include "random_program.h"
 
 namespace popsr::test {
 

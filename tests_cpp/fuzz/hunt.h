@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "fuzz_check.h"
-#include "mutants.h"
+#include "fuzz/facts_check.h"
+#include "fuzz/mutants.h"
 
 namespace popsr::test {
 

@@ -13,9 +13,9 @@
 
 #include "fuzz/bit_judge.h"
 #include "fuzz/sabotage.h"
+#include "fuzz/shrink.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/ops/registry.h"
-#include "shrink.h"
 
 namespace popsr {
 namespace {

@@ -5,10 +5,10 @@
 #include <map>
 #include <random>
 
+#include "fuzz/programs/random_program.h"
 #include "popsr/analysis/explain/explain.h"
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/analysis/lint/lints.h"
-#include "random_program.h"
 
 namespace popsr {
 namespace {

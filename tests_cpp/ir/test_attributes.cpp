@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

@@ -15,7 +15,7 @@
 #include "popsr/ops/loops/reduce_walk.h"
 #include "popsr/ops/reduce/axes.h"
 #include "popsr/transform/autodiff.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

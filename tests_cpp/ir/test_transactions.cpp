@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/programs/random_program.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/print.h"
 #include "popsr/ir/transaction.h"
@@ -16,7 +17,6 @@
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "random_program.h"
 #include "support/allocation_faults.h"
 
 namespace popsr {

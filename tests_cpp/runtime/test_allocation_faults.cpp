@@ -12,8 +12,8 @@
 #include "popsr/base/thread_pool.h"
 #include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
-#include "program.h"
 #include "support/allocation_faults.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

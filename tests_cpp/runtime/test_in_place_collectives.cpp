@@ -8,7 +8,7 @@
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/stochastic_rounding.h"
-#include "program.h"
+#include "support/program.h"
 
 namespace popsr {
 namespace {

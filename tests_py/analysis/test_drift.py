@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis.reset_cases import CASES, HEAD, ResetCase
-from explain_cases import build
-from helpers import assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.analysis import DriftingVariable, analyze
 from popsr.ops import collectives, var_updates
+from tests_py.analysis.annotated import Program, programs
+from tests_py.analysis.programs import resets
+from tests_py.support.helpers import assert_same_bits
+from tests_py.support.programs.source import build
 
 F32 = popsr.float32
 
@@ -23,25 +24,48 @@ F32 = popsr.float32
 # --- accumulators ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: f"{'drifts' if case.reads else 'does not'}: {case.name}"
-)
-def test_accumulators_that_every_run_overwrites_do_not_drift(case: ResetCase) -> None:
-    ir, scope = build(4, HEAD + case.source)
+PROGRAMS = programs(resets)
+
+
+def given(ir: popsr.Ir) -> dict[str, popsr.Tensor]:
+    """What each replica loads, and an accumulator with a counter."""
+    return {
+        "x": ops.host_load(popsr.h2d_stream((4,), F32, "x")),
+        "a": popsr.variable(np.zeros(4, np.float32), name="a"),
+        "zeros": popsr.constant(np.zeros(4, np.float32)),
+        "counter": popsr.variable(0.0, name="counter"),
+        "one": popsr.constant(1.0),
+    }
+
+
+def accumulator(ir: popsr.Ir) -> popsr.Variable:
+    [a] = [variable for variable in ir.main_graph.variables if variable.name == "a"]
+    assert isinstance(a, popsr.Variable)
+    return a
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_accumulators_that_every_run_overwrites_do_not_drift(program: Program) -> None:
+    ir, _ = program.build(4, given)
     facts = analyze(ir)
-    names = {drift.variable.name for drift in facts.drifting()}
-    assert names == ({"a"} if case.reads else set())
-    assert {lint.code for lint in facts.warnings} & {"L2", "L3"} == ({"L2", "L3"} if case.reads else set())
-    zeroed_last = case.name.startswith("moved")
-    assert zeroed_last or facts.partition(scope["a"]).num_blocks == 4
+    expect = [(each.text, f"{program.file}:{each.line}") for each in program.of("drifts")]
+    assert [(found.variable.name, found.location) for found in facts.drifting()] == expect
+    assert {lint.code for lint in facts.warnings} & {"L2", "L3"} == ({"L2", "L3"} if expect else set())
+    partition = next((each.text for each in program.of("expect")), "{0}{1}{2}{3}")
+    assert str(facts.partition(accumulator(ir))) == partition
+
+
+def test_programs_drift_and_do_not() -> None:
+    assert len(PROGRAMS) == 30
+    assert sum(bool(program.of("drifts")) for program in PROGRAMS) == 15
 
 
 @pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # half of the programs drift on purpose
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_an_overwritten_accumulator_holds_between_runs_does_not_matter(case: ResetCase) -> None:
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_runs_do_not_depend_on_an_overwritten_accumulator(program: Program) -> None:
     """Of an accumulator that is said not to be read: another value, and NaN, make no difference to a run."""
-    ir, scope = build(4, HEAD + case.source)
-    a, data = scope["a"], np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    ir, _ = program.build(4, given)
+    a, data = accumulator(ir), np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     results = []
     for before in (1.0, np.nan):
         with popsr.Session(ir) as session:
@@ -49,19 +73,18 @@ def test_what_an_overwritten_accumulator_holds_between_runs_does_not_matter(case
             session.run(dict.fromkeys(session.expected_inputs(), data))
             variables = ir.main_graph.variables
             results.append([session.get_tensor_data(v, replicas="all") for v in variables])
-    same = all(one.tobytes() == other.tobytes() for one, other in zip(*results, strict=True))
-    assert same or case.reads
-    if not case.reads:
+    if not program.of("drifts"):
         for one, other in zip(*results, strict=True):
             assert_same_bits(one, other)
 
 
 def test_a_program_that_drifts_and_resets_says_both() -> None:
-    ir, _ = build(
-        4,
-        HEAD + "var_updates.copy_var_update_(a, x)\nw = popsr.variable(np.zeros(4, np.float32), name='w')\n"
-        "var_updates.accumulate_(w, a)",
-    )
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph, popsr.in_sequence():
+        offered = given(ir)
+        var_updates.copy_var_update_(offered["a"], offered["x"])
+        w = popsr.variable(np.zeros(4, np.float32), name="w")
+        var_updates.accumulate_(w, offered["a"])
     facts = analyze(ir)
     title, *_ = str(facts).splitlines()
     assert title == (

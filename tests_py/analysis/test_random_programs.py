@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.bit_judge import BitJudge, Found, Outcome, Tally, judge, program_of
-from support.random_programs import Step, shrink
 
 import popsr
 from popsr import _core
+from tests_py.support.programs.bit_judge import BitJudge, Found, Outcome, Tally, judge, program_of
+from tests_py.support.programs.random_programs import Step, shrink
 
 PROGRAMS = 320
 # Op, and what is wrong with it.

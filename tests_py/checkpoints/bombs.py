@@ -225,8 +225,10 @@ def numbers(count: int, data: bytes, code: int = 7, number: int = 7) -> bytes:
 
 
 def in_groups(count: int) -> bytes:
-    texts = (field(16, entry("popsr.strideAndGroupSize", f"1,{FACTOR}")),)
-    texts += (field(16, entry("__variableRetrievalMode", "OnePerGroup")),)
+    texts = (
+        field(16, entry("popsr.strideAndGroupSize", f"1,{FACTOR}")),
+        field(16, entry("__variableRetrievalMode", "OnePerGroup")),
+    )
     return b"".join(tensor(f"t{i}", *texts) for i in range(count))
 
 
@@ -346,9 +348,8 @@ BOMBS = {
 
 def measure(names: list[str], folder: str) -> None:
     """Load the files of rows in processes of their own, and print what it took."""
-    from checkpoint_cases import small_program
-
     from popsr import io
+    from tests_py.checkpoints.cases import small_program
 
     loads: dict[str, Callable[[Path], Any]] = {".onnx": io.load_onnx, ".safetensors": io.load_safetensors}
     program = small_program()

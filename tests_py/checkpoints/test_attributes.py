@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 from popsr import errors, io
 from popsr.io._new_file import sibling_name
+from tests_py.checkpoints.cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -54,7 +54,7 @@ def test_the_owner_of_a_replaced_file_stays(tmp_path: Path, format: Format) -> N
 
 @as_root
 @both_formats
-def test_who_may_not_give_files_away_replaces_them_all_the_same(format: Format) -> None:
+def test_users_who_may_not_give_files_away_still_replace_them(format: Format) -> None:
     with tempfile.TemporaryDirectory() as name:  # not below pytest's folder, which only root may enter
         Path(name).chmod(0o777)
         path = saved(Path(name), format, small_program().ir)
@@ -140,7 +140,7 @@ def test_longer_names_are_an_error(tmp_path: Path, format: Format) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_killed_saves_of_long_names_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_files_left_by_killed_saves_of_long_names_are_removed(tmp_path: Path) -> None:
     """Names that differ in their last character only are cut at the same place."""
     names = ["x" * 249 + f"{i}.onnx" for i in range(2)]
     left = [tmp_path / f".{sibling_name(Path(name))}.01234567.tmp" for name in names]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints.bombs import BOMBS
-from helpers import run_python
 
 from popsr.io._budget import Budget
+from tests_py.checkpoints.bombs import BOMBS
+from tests_py.support.helpers import run_python
 
 SECONDS, SECONDS_PER_BYTE = 1.0, 5e-9
 SLACK = 3.0  # other processes of the machine slow ours down
@@ -28,7 +28,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """What loading each file took, in one process that forks: imports take longer than most files."""
-    code = f"from checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
+    code = f"from tests_py.checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
     # Large blocks come from the system and go back to it, so that memory which is taken is seen.
     lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())
     result: dict[str, list[dict[str, Any]]] = {}

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from checkpoint_cases import ONNX, Program, saved, small_program
 
 import popsr
 from popsr import errors, io
+from tests_py.checkpoints.cases import ONNX, Program, saved, small_program
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from checkpoint_cases import FORMATS, ONNX, SAFETENSORS, Format, Program, saved, small_program
-from helpers import assert_same_bits
 from onnx import TensorProto, helper
 
 import popsr
 from popsr import errors, io
 from popsr.io._budget import Budget
+from tests_py.checkpoints.cases import FORMATS, ONNX, SAFETENSORS, Format, Program, saved, small_program
+from tests_py.support.helpers import assert_same_bits
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 Bad = errors.CheckpointError
@@ -318,7 +318,7 @@ UNLOADABLE: dict[str, tuple[Callable[[Program], Any], str]] = {
 
 @both_formats
 @pytest.mark.parametrize(("add", "match"), UNLOADABLE.values(), ids=UNLOADABLE)
-def test_what_could_not_be_loaded_is_not_saved(
+def test_checkpoints_that_could_not_be_loaded_are_not_saved(
     tmp_path: Path, format: Format, add: Callable[[Program], Any], match: str
 ) -> None:
     path = saved(tmp_path, format, small_program().ir)

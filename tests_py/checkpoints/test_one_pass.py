@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from checkpoint_cases import ONNX, SAFETENSORS, Format, Program, saved, weights
-from helpers import Array, same_bits
 
 import popsr
 from popsr import errors, io
+from tests_py.checkpoints.cases import ONNX, SAFETENSORS, Format, Program, saved, weights
+from tests_py.support.helpers import Array, same_bits
 
 SMALL_READ = 1 << 12
 CASES = ["safetensors", "onnx", "onnx with external data"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import FORMATS, Format, saved
-from helpers import make_variable
 
 import popsr
 from popsr import errors, ops
+from tests_py.checkpoints.cases import FORMATS, Format, saved
+from tests_py.support.helpers import make_variable
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import Program
 from numpy.lib.stride_tricks import as_strided
 
 from popsr import errors
 from popsr._overlap import first_overlap, overlaps_itself
 from popsr.io import PyWeightsIO
+from tests_py.checkpoints.cases import Program
 
 
 def program() -> Program:
@@ -43,7 +43,7 @@ SHARED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("buffers", "match"), SHARED.values(), ids=SHARED)
-def test_memory_that_would_be_written_twice_is_refused(buffers: dict[str, Any], match: str) -> None:
+def test_memory_that_would_be_written_twice_is_refused(buffers: dict[Any, Any], match: str) -> None:
     session = program().session()
     BLOCK[:], MATRIX[:] = 7, 7
     with pytest.raises(errors.SessionError, match=f"^read_weights: buffer.*{match}"):

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_cases import ONNX, SAFETENSORS, Format, Program, saved, small_program, weights
-from helpers import assert_same_bits, run_python
 
 import popsr
 from popsr import errors
 from popsr.io import _onnx_write
+from tests_py.checkpoints.cases import ONNX, SAFETENSORS, Format, Program, saved, small_program, weights
+from tests_py.support.helpers import assert_same_bits, run_python
 
 _OS_CALLS = (
     "close fchmod fchown fstat fsync getxattr listdir listxattr open posix_fadvise pread preadv pwrite replace "
@@ -152,7 +152,9 @@ def test_a_process_that_dies_at_any_call_of_a_save_leaves_nothing_that_stays(
 ) -> None:
     """The next save removes the temporary files, and data files that no model needs."""
     result = json.loads(
-        run_python(f"import checkpoints.test_system_calls as t; t.die({case!r}, {after}, {str(tmp_path)!r})")
+        run_python(
+            f"from tests_py.checkpoints import test_system_calls as t; t.die({case!r}, {after}, {str(tmp_path)!r})"
+        )
     )
     assert result["deaths"] > 15
     assert result["values"] == [1, 2]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import ops
 from popsr.compat import _check, _values
 from popsr.compat._finder import ALIASES
-
-ROOT = Path(__file__).parents[2]
+from tests_py import ROOT
+from tests_py.support.helpers import run_python
+from tests_py.support.programs import PUBLISHED
 
 
 @pytest.fixture(autouse=True)
@@ -207,10 +207,12 @@ def _with_popxls_names(text: str) -> str:
     )
 
 
+# Those in ``published`` are known to need ``popsr run``.
+SUPPORT = {*(ROOT / "tests_py").rglob("[!_]*.py")} - {*PUBLISHED.rglob("*.py")}
 PROGRAMS = [
     *(ROOT / "examples").rglob("*.py"),
     *(ROOT / "bench").glob("*.py"),
-    *(path for path in (ROOT / "tests_py").glob("*.py") if not path.name.startswith("test_")),
+    *sorted(path for path in SUPPORT if not path.name.startswith("test_")),
     *(Path(popsr.__file__).parent / "demo").glob("*.py"),
 ]
 
@@ -269,7 +271,7 @@ def test_attributes_of_real_objects_are_known() -> None:
     ],
     ids=["open", "invalid", "encoding", "null", "nested", "chain"],
 )
-def test_what_is_no_program_is_said_with_its_line(
+def test_syntax_errors_are_reported_with_their_line(
     source: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "script.py"

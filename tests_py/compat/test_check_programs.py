@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.check_programs import CASES, Case
 
 from popsr.compat import _check, _gone
+from tests_py.compat.check_programs import CASES, Case
 
 NOTES = ("dataclass", "not installed")
 
@@ -23,13 +23,13 @@ def _write(files: dict[str, str], folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def _check_paths(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict]:
+def _check_paths(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict[str, str]]:
     """Exit status and the JSON object."""
     status = _check.main([*map(str, paths), "--json"])
     return status, json.loads(capsys.readouterr().out)
 
 
-def _shown(finding: dict, folder: Path) -> str:
+def _shown(finding: dict[str, str], folder: Path) -> str:
     """As in the table; of a refused value only who refuses it."""
     text = finding["text"]
     if finding["kind"] == "value":
@@ -40,7 +40,9 @@ def _shown(finding: dict, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_found(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_check_in_each_program(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _write(case.files, tmp_path)
     status, said = _check_paths(capsys, tmp_path / "main.py")
     assert [_shown(each, tmp_path) for each in said["findings"]] == list(case.expected)

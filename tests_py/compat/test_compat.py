@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import run_python
-from test_popxl_surface import EXPORTS, MODULES
 
 import popsr
 from popsr.compat import _check, _run, install, popart, stochastorch, uninstall
 from popsr.compat._finder import ALIASES, STAND_INS
+from tests_py.compat.popxl.test_surface import EXPORTS, MODULES
+from tests_py.support.helpers import run_python
 
 PATHS = [*EXPORTS, *MODULES]
 

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from compat.custom_op_programs import BINDING
 
 import popsr
 from popsr.compat import _device_libraries, install, uninstall
@@ -26,6 +25,7 @@ from popsr.errors import (
     MissingPackageError,
     UnknownNameError,
 )
+from tests_py.compat.custom_op_programs import BINDING
 
 MODULES = "// cppimport\n#include <popart/op.hpp>\nPYBIND11_MODULE(m, m) {{\n{}\n}}\n"
 
@@ -159,7 +159,7 @@ def test_an_installed_cppimport_is_shadowed_and_comes_back(
     assert found is real
 
 
-def test_what_the_package_has_beside(tmp_path: Path, cppimport: ModuleType) -> None:
+def test_other_names_of_the_package(tmp_path: Path, cppimport: ModuleType) -> None:
     file = _write(tmp_path, "binding_c.cpp", BINDING)
     library = cppimport.build_filepath(file)
     assert library.startswith(str(tmp_path / "binding_c."))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
 
 import popsr
 from popsr import ops
@@ -29,6 +28,7 @@ from popsr.errors import (
     UnsupportedError,
 )
 from popsr.transforms import autodiff
+from tests_py.compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +192,7 @@ def test_an_operator_by_the_constructor_of_op() -> None:
         op.setup()
 
 
-def test_what_an_operator_is_in_the_program() -> None:
+def test_custom_operators_are_ops_of_the_program() -> None:
     """One op: a call, by its own name where PopART's names are asked for."""
     custom_op("test.ops", "ScaleAndShift", 1)(scale_and_shift)
     made: list[Any] = []

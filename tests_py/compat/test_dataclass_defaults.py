@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr.compat import _dataclass_defaults, install, uninstall
+from tests_py.support.helpers import run_python
 
 HEAD = """
 from dataclasses import *
@@ -120,13 +120,13 @@ UNCHANGED = {
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("text", UNCHANGED.values(), ids=UNCHANGED)
-def test_what_is_refused_for_other_reasons_stays_refused(text: str) -> None:
+def test_fields_refused_for_other_reasons_stay_refused(text: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         _define(text)
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_is_not_a_field_and_what_is_hashable_stays_shared() -> None:
+def test_hashable_defaults_and_other_attributes_stay_shared() -> None:
     names = _define(
         "@dataclass(frozen=True)\nclass Frozen:\n  n: int = 1\n@dataclass(eq=False)\nclass ById:\n  n: int = 1\n"
         "@dataclass\nclass Outer:\n  frozen: Frozen = Frozen()\n  by_id: ById = ById()\n"
@@ -195,7 +195,7 @@ def test_uninstall_restores_the_library() -> None:
             _define(ACCEPTED["plain"])
 
 
-def test_who_wrapped_it_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrappers_installed_meanwhile_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dataclasses._get_field  # type: ignore[attr-defined]
     install()
     ours = dataclasses._get_field  # type: ignore[attr-defined]

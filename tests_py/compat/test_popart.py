@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import errors, ops
 from popsr.compat import popart
+from tests_py.support.helpers import run_python
 
 
 def _program() -> tuple[popsr.Ir, Any, Any, Any]:

@@ -34,7 +34,7 @@ def test_dtypes_that_popart_lacks(name: str) -> None:
         TensorInfo(popsr.dtypes.dtype.from_name(name), [2])
 
 
-def test_what_a_description_says() -> None:
+def test_tensor_info_has_shape_dtype_and_size() -> None:
     info = TensorInfo("FLOAT16", (2, 3))
     assert (info.shape(), info.dataType(), info.data_type()) == ([2, 3], DataType.FLOAT16, "FLOAT16")
     assert (info.rank(), info.nelms(), info.nbytes(), info.dim(1)) == (2, 6, 12, 3)

@@ -128,7 +128,7 @@ def test_wrong_instances(instances: Any) -> None:
 
 def test_wrong_arguments() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="configureSessionOptions: opts is not an Options"):
-        popdist_popart.configureSessionOptions(3)
+        popdist_popart.configureSessionOptions(3)  # type: ignore[arg-type]
     with pytest.raises(
         AttributeError, match=r"module 'popdist' has no attribute 'getNumInstance', expected 'getN"
     ):

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hostile_values import HOSTILE
-from support.typed_errors import untyped
 
 import popsr
 from popsr import ops
@@ -30,6 +28,8 @@ from popsr.errors import (
     UnsupportedError,
 )
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableSettings
+from tests_py.support.hostile.values import HOSTILE
+from tests_py.support.typed_errors import untyped
 
 
 class World:
@@ -257,7 +257,7 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_known_is_a_typed_error(name: str, world: World) -> None:
+def test_unknown_names_are_typed_errors(name: str, world: World) -> None:
     call, error, match = REFUSED[name]
     with pytest.raises(error, match=match) as caught:
         call(world)

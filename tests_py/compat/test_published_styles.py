@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, run_python
-from support.published import CONFIGS, PACKAGES, PROGRAMS, START, Run, equal_inputs, importable
 
 import popsr
 from popsr import errors
 from popsr.compat import _check
+from tests_py.support.helpers import assert_same_bits, run_python
+from tests_py.support.programs import PUBLISHED
+from tests_py.support.programs.start_published import CONFIGS, PACKAGES, START, Run, equal_inputs, importable
 
 STEPS = 5
 
@@ -33,7 +34,7 @@ def start(name: str, config: str, **options: object) -> Run:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_they_are_programs_of_python_3_8(package: str) -> None:
-    files = list((PROGRAMS / package).rglob("*.py"))
+    files = list((PUBLISHED / package).rglob("*.py"))
     for file in files:
         if file.name != "twin.py":
             ast.parse(file.read_text(), str(file), feature_version=(3, 8))
@@ -43,7 +44,7 @@ def test_they_are_programs_of_python_3_8(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_check_says_that_they_run(package: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _check.main([str(PROGRAMS / package)]) == 0
+    assert _check.main([str(PUBLISHED / package)]) == 0
     assert capsys.readouterr().out.endswith("runs as far as names go\n")
 
 
@@ -51,8 +52,7 @@ REGISTERED = """
 import runpy, sys
 import popsr.compat
 popsr.compat.install()
-sys.path.insert(0, {tests!r})
-from support.published import rope
+from tests_py.support.programs.start_published import rope
 popsr.compat.custom_op("llama.ops", "Rope", 1)(rope)
 sys.path.insert(0, {programs!r})
 sys.argv[1:] = ["--config", "quantised"]
@@ -69,7 +69,7 @@ def test_they_run_as_programs(arguments: str) -> None:
     path = ":".join(path for path in sys.path if path)
     done = subprocess.run(
         command,
-        cwd=PROGRAMS,
+        cwd=PUBLISHED,
         env={"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -81,7 +81,7 @@ def test_they_run_as_programs(arguments: str) -> None:
 
 
 def test_a_program_with_an_operator_of_its_own_runs() -> None:
-    text = run_python(REGISTERED.format(tests=str(Path(__file__).parents[1]), programs=str(PROGRAMS)))
+    text = run_python(REGISTERED.format(programs=str(PUBLISHED)))
     assert [len(line.split()) for line in text.splitlines()] == [13, 13]
 
 

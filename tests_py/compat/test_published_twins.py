@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.published import START, importable
+
+from tests_py.support.programs.start_published import START, importable
 
 STEPS, RTOL = 20, 2e-5
 

@@ -24,13 +24,13 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from golden.sources import ARRAYS, EXAMPLES, IRS, RANDOM, of_random, stand_ins
-from helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
-from support.bit_judge import kernels, quiet
 
 import popsr
 from popsr import _core, ops
 from popsr._host_rows import keeps_all_replicas
+from tests_py.golden.sources import ARRAYS, EXAMPLES, IRS, RANDOM, of_random, stand_ins
+from tests_py.support.helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
+from tests_py.support.programs.bit_judge import kernels, quiet
 
 RUNS, SEED = 2, 5
 Data = dict[Any, Array]
@@ -140,7 +140,8 @@ def stream_data(session: popsr.Session, rng: np.random.Generator) -> Data:
 def start_data(session: popsr.Session, rng: np.random.Generator) -> Data:
     """Of variables that do not start with one value everywhere; some programs draw those anew each time."""
     data: Data = {}
-    for variable, array in session.get_tensors_data(list(session._variables)).items():
+    found: dict[Any, Any] = dict(session.get_tensors_data(list(session._variables)))
+    for variable, array in found.items():
         array = plain(array)
         if array.size and not keeps_all_replicas(variable) and bool(np.any(array != array.flat[0])):
             data[variable] = exact(rng, tuple(variable.shape_on_host), variable.dtype.name)
@@ -156,7 +157,11 @@ def record_session(
 ) -> Record:
     """Two runs of a session with that seed."""
     record = Record()
-    options = {"num_threads": configuration.threads, "dedup": configuration.dedup, "seed": seed}
+    options: dict[str, Any] = {
+        "num_threads": configuration.threads,
+        "dedup": configuration.dedup,
+        "seed": seed,
+    }
     with (
         quiet(),
         kernels(configuration.level),

@@ -21,17 +21,18 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from helpers import FLOATS, INTS, Array, np_dtype
-from support import published
-from support.bit_judge import program_of, quiet
-from support.random_programs import RandomProgram
-from training import Training
 
 import popsr
 from popsr import analysis, compat
+from tests_py import ROOT
+from tests_py.support.helpers import FLOATS, INTS, Array, np_dtype
+from tests_py.support.programs import PUBLISHED
+from tests_py.support.programs import start_published as published
+from tests_py.support.programs.bit_judge import program_of, quiet
+from tests_py.support.programs.random_programs import RandomProgram
+from tests_py.support.programs.training import Training
 
-TESTS = Path(__file__).parents[1]
-EXAMPLES = TESTS.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 class Built(BaseException):
@@ -224,7 +225,7 @@ def _example(name: str, *args: str, session: int = 1) -> Callable[[], popsr.Ir]:
 
 
 def _test_program(name: str, *args: str) -> Callable[[], popsr.Ir]:
-    return partial(of_file, TESTS / "programs" / f"{name}.py", *args)
+    return partial(of_file, PUBLISHED / f"{name}.py", *args)
 
 
 IRS: dict[str, Callable[[], popsr.Ir]] = {

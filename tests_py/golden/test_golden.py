@@ -1,15 +1,28 @@
 """Programs compute the bits that they computed before, in the blocks that they used before, however they are run.
 
-``python -m golden.write`` in ``tests_py`` writes the digests anew.
+``python -m tests_py.golden.write`` writes the digests anew.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from golden import file
-from golden.digest import ALL, SEED, Record, all_digests, digest, digests, instructions, record, record_random
-from golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
+
+from tests_py.golden import file
+from tests_py.golden.digest import (
+    ALL,
+    SEED,
+    Record,
+    all_digests,
+    digest,
+    digests,
+    instructions,
+    record,
+    record_random,
+)
+from tests_py.golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +71,12 @@ def test_one_bit_changes_the_digest(part: str) -> None:
 
 def test_names_dtypes_and_shapes_change_the_digest() -> None:
     zeros = np.zeros((2, 3), np.float32)
-    others = [{"b": zeros}, {"a": zeros.astype(np.int32)}, {"a": zeros.reshape(3, 2)}, {"a": -zeros}]
+    others: list[dict[str, Any]] = [
+        {"b": zeros},
+        {"a": zeros.astype(np.int32)},
+        {"a": zeros.reshape(3, 2)},
+        {"a": -zeros},
+    ]
     assert len({digest(arrays) for arrays in ({"a": zeros}, *others)}) == 5
 
 

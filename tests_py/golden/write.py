@@ -1,6 +1,6 @@
 """Writes the golden digests anew, where a change of results is meant:
 
-    cd tests_py && python -m golden.write
+    python -m tests_py.golden.write
 
 It refuses a program whose configurations do not agree. The diff of ``digests.json`` shows which programs changed.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from golden.digest import all_digests
-from golden.file import PARTS, Digests, differences, write
-from golden.sources import NAMES
+from tests_py.golden.digest import all_digests
+from tests_py.golden.file import PARTS, Digests, differences, write
+from tests_py.golden.sources import NAMES
 
 
 def main() -> int:

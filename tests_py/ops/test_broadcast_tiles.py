@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits, np_dtype
 
 import popsr
 from popsr import ops
+from tests_py.support.helpers import Array, Streams, assert_same_bits, np_dtype
 
 # The output, and operands that broadcast to it. Rows shorter than a tile of 1,024, which they may not divide; planes
 # shorter and longer than one; 32,768 elements and more are shared by threads.

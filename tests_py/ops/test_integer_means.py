@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import INTS, Streams, evaluate
 
 import popsr
 from popsr import ops
 from popsr.ops import collectives
+from tests_py.support.helpers import INTS, Streams, evaluate
 
 LEAST = {name: int(np.iinfo(name).min) for name in INTS}
 MOST = {name: int(np.iinfo(name).max) for name in INTS}

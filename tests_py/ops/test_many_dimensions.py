@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers import Array, Streams, assert_same_bits
 
 import popsr
 from popsr import ops
+from tests_py.support.helpers import Array, Streams, assert_same_bits
 
 RANK = 18
 EVEN, ODD = tuple(range(0, RANK, 2)), tuple(range(1, RANK, 2))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits, evaluate
 
 import popsr
 from popsr import errors, ops, transforms
+from tests_py.support.helpers import assert_same_bits, evaluate
 
 X = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
 ROWS = [True, False, True]

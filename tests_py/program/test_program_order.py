@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array, assert_same_bits, make_variable, rows
 
 import popsr
 from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import var_updates
+from tests_py.support.helpers import Array, assert_same_bits, make_variable, rows
 
 SHAPE = (4, 3)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hostile_values import HOSTILE, Liar, Raises
 
 import popsr
 from popsr import _args, errors
 from popsr._one_line import MAX_TEXT, one_line
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
+from tests_py.support.hostile.values import HOSTILE, Liar, Raises
 
 PACKAGE = Path(popsr.__file__).parent
 SOURCES = {

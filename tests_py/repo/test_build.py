@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import popsr
+from tests_py import ROOT
 
-ROOT = Path(__file__).parents[2]
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PRESETS = {p["name"]: p for p in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}

@@ -15,10 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hostile_calls import Target, calls, targets
-from support.hostile_values import Liar, Raises
-from support.one_of_each import World
-from support.typed_errors import text_of, untyped
 
 import popsr
 from popsr import addons
@@ -27,6 +23,10 @@ from popsr.addons.ops import replicated_all_reduce_strided_graph
 from popsr.addons.ops.cross_entropy_sharded_wr_loss import handle_ipus
 from popsr.addons.transforms import pipelining
 from popsr.context import _context
+from tests_py.support.hostile.by_signature import Target, calls, targets
+from tests_py.support.hostile.one_of_each import World
+from tests_py.support.hostile.values import Liar, Raises
+from tests_py.support.typed_errors import text_of, untyped
 
 MAX_SECONDS = 1.0
 CALLS = 5

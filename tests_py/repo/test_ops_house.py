@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from popsr import _core
+from tests_py import ROOT
 
-CORE = Path(__file__).resolve().parents[2] / "cpp" / "popsr"
+CORE = ROOT / "cpp/popsr"
 FILES = sorted([*CORE.rglob("*.cpp"), *CORE.rglob("*.h")])
 OPS = [file for file in FILES if file.is_relative_to(CORE / "ops")]
 OTHERS = [file for file in FILES if not file.is_relative_to(CORE / "ops")]

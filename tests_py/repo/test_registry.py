@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import PUBLIC, SCHEMAS, elementwise, over_axes, python_op
-from op_cases import OPS
 from test_gradient_table import EVERY, ZEROS, gradient_table
 from test_ops import check_signature
 
@@ -23,6 +21,8 @@ from popsr._ops_table import op_rows
 from popsr._popart_objects import _op_classes
 from popsr.addons import performance_utils
 from popsr.errors import ArgumentTypeError
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import PUBLIC, SCHEMAS, elementwise, over_axes, python_op
 
 FOLDER = Path(__file__).resolve().parents[2] / "cpp" / "popsr" / "ops"
 FAMILIES = re.findall(r"^POPSR_ROW\((\w+)\)", (FOLDER / "families.def").read_text(), re.MULTILINE)

@@ -1,11 +1,12 @@
 """Structs of the core stay small: a struct with many fields is several kinds of things with a tag."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-CPP = Path(__file__).parents[2] / "cpp/popsr"
+from tests_py import ROOT
+
+CPP = ROOT / "cpp/popsr"
 MOST_MEMBERS = 10
 
 # The program, its analysis, transforms, ops and run time: all headers of these folders.

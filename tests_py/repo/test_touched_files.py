@@ -1,7 +1,8 @@
 """An addition touches few files: what a new op, reduction, collective or dtype is, stands in as few places."""
 
 import pytest
-from repo import touched_files
+
+from tests_py.repo import touched_files
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ DRY = {
         "cpp/popsr/ops/replicas/kernels.cpp",  # which bytes of which member go where
         "cpp/popsr/ops/replicas/kernels.h",
         "python/popsr/ops/collective_moves.py",
-        "tests_py/collective_cases.py",  # the row of the table of ops
-        "tests_cpp/herbrand.cpp",  # a second opinion about its facts, independent on purpose
+        "tests_py/ops/rows/collectives.py",  # the row of the table of ops
+        "tests_cpp/support/herbrand.cpp",  # a second opinion about its facts, independent on purpose
     )
 }
 

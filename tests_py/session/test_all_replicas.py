@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import errors, ops
 from popsr.ops import var_updates
+from tests_py.support.helpers import assert_same_bits
 
 F32 = popsr.float32
 START = np.arange(4, dtype=np.float32)
@@ -104,7 +104,7 @@ def test_every_replica_s_value(name: str, options: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
-def test_what_a_download_hides(tmp_path: Path) -> None:
+def test_a_download_keeps_one_value_for_each_group(tmp_path: Path) -> None:
     """The host copy has one value of a group; the replicas keep theirs until it is uploaded."""
     ir, v, data = program(CASES["groups"][0], tmp_path)
     with popsr.Session(ir) as session:
@@ -115,7 +115,7 @@ def test_what_a_download_hides(tmp_path: Path) -> None:
         assert_same_bits(session.get_tensor_data(v, replicas="all"), np.repeat(OF_GROUPS[::2], 2, axis=0))
 
 
-def test_what_was_written_is_what_all_hold(tmp_path: Path) -> None:
+def test_written_values_are_held_by_all_replicas(tmp_path: Path) -> None:
     ir, v, data = program(CASES["groups"][0], tmp_path)
     session = popsr.Session(ir)
     session.write_variable_data(v, ROWS + 1)

@@ -99,6 +99,7 @@ def test_analyze_answers_under_assumptions() -> None:
     facts = popsr.analysis.analyze(training.ir, equal=equal | {training.lr: pairs})
     assert str(facts.partition(training.w)) == "{0,1}{2,3}"
     why = facts.explain(training.w, 0, 2)
+    assert why.root is not None
     assert why.root.text == "rows of stream 'lr' are equal inside {0,1},{2,3}"
 
 
@@ -157,6 +158,7 @@ def test_a_broken_feed_warns_once_and_goes_on() -> None:
         assert not session.facts.is_equal(training.w)
         assert session.storage(training.w).num_blocks == REPLICAS
         why = session.facts.explain(training.w, 0, 2)
+        assert why.root is not None
         assert why.root.text == "an earlier run left replicas 0 and 2 of 'w' unequal"
         session.write_variable_data(training.w, np.ones((3, 2), ml_dtypes.bfloat16))
         session.run(training.feed(4))

@@ -14,8 +14,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import Array, make_variable
-from support.float_modes import AVAILABLE, MODES, float_mode, mxcsr
 
 import popsr
 import popsr.io
@@ -23,6 +21,8 @@ from popsr import fp8_utils, ops, sr
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.ops import fp8_mse_scale, group_quantize_compress_numpy, trig_tables
 from popsr.utils import to_numpy
+from tests_py.session.float_modes import AVAILABLE, MODES, float_mode, mxcsr
+from tests_py.support.helpers import Array, make_variable
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="other CPUs and libraries set the modes otherwise")
 

@@ -10,9 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import test_ops
-from float8_oracle import form
-from helpers import (
+
+import popsr
+from popsr import errors, ops, transforms
+from popsr.ops import collectives, var_updates
+from tests_py.ops import test_ops
+from tests_py.ops.rows.inputs import Case
+from tests_py.ops.rows.table import OPS
+from tests_py.support.helpers import (
     FLOAT8,
     FLOATS,
     PUBLIC,
@@ -24,14 +29,9 @@ from helpers import (
     np_dtype,
     plain,
 )
-from op_cases import OPS
-from op_inputs import Case
-from support.bit_judge import BitJudge, kernels, program_of, quiet
-from support.random_programs import RandomProgram
-
-import popsr
-from popsr import errors, ops, transforms
-from popsr.ops import collectives, var_updates
+from tests_py.support.oracles.float8 import form
+from tests_py.support.programs.bit_judge import BitJudge, kernels, program_of, quiet
+from tests_py.support.programs.random_programs import RandomProgram
 
 F32, F16, BF16 = popsr.float32, popsr.float16, popsr.bfloat16
 REPLICAS = 4

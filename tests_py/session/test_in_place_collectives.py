@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import TensorByRef, ops, transforms
 from popsr.ops import collectives
+from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16
 MODES = ("partition", "popart", "identical")

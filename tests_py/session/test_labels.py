@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 
 import popsr
 from popsr import addons, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import assert_same_bits
 
 F32, I32 = popsr.float32, popsr.int32
 REPLICAS, ROWS, CLASSES = 4, 3, 5

@@ -8,7 +8,8 @@ import sys
 import textwrap
 
 import pytest
-from helpers import run_python
+
+from tests_py.support.helpers import run_python
 
 # Each defines `work`, which a daemon thread repeats, and which is inside the core almost all the time.
 INSIDE = {

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explain_cases import build
 
 import popsr
 from popsr import addons, errors, io, ops
 from popsr.io import PyWeightsIO
 from popsr.ops import collectives, var_updates
+from tests_py.support.programs.source import build
 
 F32 = popsr.float32
 DRIFT = """\
@@ -123,7 +123,7 @@ def test_texts_are_one_line_of_at_most_500_characters(caught: Caught) -> None:
     assert unseen.startswith("L3: weights_to_host: one value per group")
 
 
-def test_what_is_read_warns_at_the_last_write(caught: Caught) -> None:
+def test_reading_unequal_replicas_warns_at_the_last_write(caught: Caught) -> None:
     ir, scope = build(4, DRIFT)
     with popsr.Session(ir) as session:
         session.run(data(session))

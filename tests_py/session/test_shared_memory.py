@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Array
 from numpy.lib.stride_tricks import as_strided
 
 import popsr
 from popsr import ops
 from popsr.errors import SessionError
 from popsr.ops import var_updates
+from tests_py.support.helpers import Array
 
 F32 = popsr.float32
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_python
 
 import popsr
 from popsr import ops, transforms
 from popsr.errors import SessionError, StoppedError
 from popsr.ops import collectives, var_updates
+from tests_py.support.helpers import run_python
 
 F32, I64 = popsr.float32, popsr.int64
 LONG = 10**12  # passes of a loop that no test waits for
@@ -459,7 +459,7 @@ def test_handlers_of_signals_may_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> 
             signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_a_handler_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_signal_handler_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class TooLate(Exception):
         pass
 

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import FLOAT8, assert_same_bits, np_dtype
 
 import popsr
 from popsr import dtypes, errors, ops
+from tests_py.support.helpers import FLOAT8, assert_same_bits, np_dtype
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 STREAMS = [each for each in dtypes.dtype._all.values() if not each.is_complex]
@@ -153,7 +153,7 @@ def test_wider_floats_are_rounded_once_to_nearest(source: str, name: str, kind: 
 
 def test_rounding_by_way_of_float32_would_differ() -> None:
     """The cast of ml_dtypes does: the test above would see it."""
-    data = np.float64([1 + 2**-8 + 2**-30])
+    data = np.array([1 + 2**-8 + 2**-30])
     assert data.astype(ml_dtypes.bfloat16)[0] == 1
     assert Echo(dtypes.bfloat16, (1,), downcast_inputs=True).run(data)[0] == 1 + 2**-7
 

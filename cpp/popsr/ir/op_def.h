@@ -2,7 +2,7 @@
 // this struct alone.
 //
 // Adding an op = one OpDef in cpp/popsr/ops/<family>/, its Python signature in
-// python/popsr/ops/<family>.py and a row in tests_py/op_cases.py. Defaults are the common case: a pure
+// python/popsr/ops/<family>.py and a row in tests_py/ops/rows. Defaults are the common case: a pure
 // function of its inputs says nothing more.
 #pragma once
 

@@ -1,6 +1,6 @@
 // exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
 // every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are those of Cephes
-// (S. L. Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/test_kernels_math.cpp
+// (S. L. Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/kernels/test_math.cpp
 // checks them.
 #pragma once
 
@@ -57,7 +57,7 @@ template <class F>
 }
 
 /// Of a bfloat16: rounded to bfloat16, all results are those of exp_of, with fewer steps
-/// (tests_cpp/test_kernels_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error of
+/// (tests_cpp/kernels/test_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error of
 /// 2^-21.
 template <class F>
 [[gnu::always_inline]] inline F exp_of_bf16(F x) {

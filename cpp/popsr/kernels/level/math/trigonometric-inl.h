@@ -102,7 +102,7 @@ template <int kQuarter>
 }
 
 /// Below, trig_near_bf16 rounded to bfloat16 is the exact sine or cosine rounded to float and then to
-/// bfloat16; tests_cpp/test_kernels_bf16.cpp compares all of them.
+/// bfloat16; tests_cpp/kernels/test_bf16.cpp compares all of them.
 inline constexpr float kTrigNearBf16 = 512.0F;
 
 /// Of a bfloat16, in float: pi/2 in pieces of 15, 15 and 24 bits; the first two have exact products with n.

@@ -1,0 +1,1 @@
+"""Benchmarks; bench/README.md has their results."""

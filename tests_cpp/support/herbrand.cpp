@@ -1,0 +1,510 @@
+#include "support/herbrand.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "popsr/base/error.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr::test {
+namespace {
+
+constexpr Term mix(Term hash, std::uint64_t next) {
+  hash = hash * 0x9E3779B97F4A7C15ULL + next + 0xD6E8FEB86659FD93ULL;
+  hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
+  return hash ^ (hash >> 32);
+}
+template <class... Rest>
+constexpr Term mix(Term hash, std::uint64_t next, Rest... rest) {
+  return mix(mix(hash, next), rest...);
+}
+
+constexpr Term kSource = 1, kZero = 2, kElement = 3, kApplied = 4;
+
+/// Calls visit for each replica of the set, ascending.
+template <class Visit>
+void each(Mask set, const Visit& visit) {
+  for (; set != 0; set &= set - 1) visit(static_cast<std::size_t>(std::countr_zero(set)));
+}
+
+constexpr Mask bit(std::size_t replica) { return Mask{1} << replica; }
+
+std::uint64_t unsign(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+bool is_zero_factor(const Op& op) {
+  const auto f = op.find(Attr<double>{"f"});
+  return f && *f == 0.0;
+}
+
+/// Inputs whose contents the op's result is made of.
+bool reads(const Op& op, std::size_t input) {
+  const std::string_view name = op.def->name;
+  if (name == "accumulator_zero_") return false;
+  if (name == "copy_var_update_") return input != 0;
+  if (name == "accumulate_" && is_zero_factor(op)) return input == 0;
+  if (name == "accumulator_scale_" && is_zero_factor(op)) return false;
+  return true;
+}
+
+}  // namespace
+
+// --- reading the program
+
+Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
+    : ir_(ir),
+      replicas_(static_cast<std::size_t>(ir.replication())),
+      all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
+  POPSR_CHECK(replicas_ <= 64);
+  for (const StreamId id : ids<StreamId>(ir.num_streams())) {
+    PartitionId fed = ir.partitions().bottom();
+    if (ir.stream(id).mode != StreamMode::kReplicate) fed = ir.partitions().top();
+    if (const auto found = rows.find(id); found != rows.end()) fed = found->second;
+    const std::span<const std::uint32_t> labels = ir.partitions().labels(fed);
+    rows_.emplace_back(labels.begin(), labels.end());
+  }
+  for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
+    const Op& op = ir.op(id);
+    // By the name, not by TensorMemory::storage: that an op works in place is part of what is checked.
+    if (op.schedule.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
+  }
+  for (const TensorId t : ir.graph(kMainGraph).tensors) {
+    const Tensor& tensor = ir.tensor(t);
+    const bool is_state = tensor.kind == TensorKind::kVariable || tensor.kind == TensorKind::kShard ||
+                          tensor.kind == TensorKind::kRemote;
+    if (is_state && tensor.state.home == kNone) state_.push_back(t);
+  }
+  for (const GraphId id : ids<GraphId>(ir.num_graphs())) compile(ir.graph(id));
+}
+
+std::uint32_t Herbrand::cell(TensorId tensor) const { return ir_.tensor(place_[tensor]).index; }
+
+void Herbrand::compile(const Graph& graph) {
+  Code& code = code_.emplace_back();
+  code.cells = graph.tensors.size();
+  for (const TensorId t : graph.inputs) code.inputs.push_back(cell(t));
+  for (const TensorId t : graph.outputs) code.outputs.push_back(cell(t));
+  for (const TensorId t : graph.tensors) {
+    if (ir_.tensor(t).kind == TensorKind::kConstant) code.constants.push_back(ir_.tensor(t).index);
+    if (place_[t] != t) code.rewritten.push_back(cell(t));
+  }
+  for (std::uint32_t position = 0; position < graph.ops.size(); ++position) {
+    const Op& op = ir_.op(graph.ops[position]);
+    if (op.schedule.parts.empty()) add_step(code, op, position, 0);
+    std::uint32_t output = 0;
+    for (const OpId part : op.schedule.parts) {
+      add_step(code, ir_.op(part), position, output);
+      const Step& step = code.steps.back();
+      output +=
+          static_cast<std::uint32_t>(step.kind == Kind::kRemoteStore ? step.entries.size() : step.out.size());
+    }
+    for (const std::uint32_t i : op.call.modified) code.rewritten.push_back(cell(op.inputs[i]));
+  }
+  code.rewritten.insert(code.rewritten.end(), code.inputs.begin(), code.inputs.end());
+  std::ranges::sort(code.rewritten);
+  code.rewritten.erase(std::ranges::unique(code.rewritten).begin(), code.rewritten.end());
+}
+
+void Herbrand::add_step(Code& code, const Op& op, std::uint32_t position, std::uint32_t first_output) {
+  Step step{
+      .op = &op, .position = position, .first_output = first_output, .in = {}, .out = {}, .entries = {}};
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i] != kNone && reads(op, i)) step.in.push_back(cell(op.inputs[i]));
+  }
+  for (const TensorId t : op.outputs) step.out.push_back(cell(t));
+  set_kind(step);
+  code.steps.push_back(std::move(step));
+}
+
+void Herbrand::add_bodies(Step& step) {
+  const bool conditional = step.kind == Kind::kConditional;
+  std::uint32_t next = conditional ? 1 : 0;
+  for (const char* name : {conditional ? "then_branch" : "graph", "else_branch"}) {
+    if (step.bodies.size() == (conditional ? 2 : 1)) break;
+    Body body{.graph = step.op->get(Attr<GraphId>{name}), .first = next, .modified = {}};
+    next += static_cast<std::uint32_t>(ir_.graph(body.graph).inputs.size());
+    for (const std::uint32_t i : step.op->call.modified) {
+      if (i >= body.first && i < next) body.modified.push_back(i - body.first);
+    }
+    step.bodies.push_back(std::move(body));
+  }
+}
+
+void Herbrand::set_kind(Step& step) {
+  const Op& op = *step.op;
+  const std::string_view name = op.def->name;
+  if (name == "call" || name == "repeat" || name == "conditional") {
+    step.kind = name == "call" ? Kind::kCall : name == "repeat" ? Kind::kRepeat : Kind::kConditional;
+    if (name == "repeat") step.count = op.get(Attr<std::int64_t>{"count"});
+    return add_bodies(step);
+  }
+  if (name.starts_with("remote_")) {
+    step.kind = name == "remote_store" ? Kind::kRemoteStore : Kind::kRemoteLoad;
+    const auto entry = op.find(Attr<std::int64_t>{"entry"});
+    step.dynamic = !entry;
+    for (const TensorId t : ir_.remote(op.get(Attr<RemoteId>{"remote_buffer"})).entries) {
+      if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(ir_.tensor(t).index);
+    }
+    if (entry) step.entries.erase(step.entries.begin(), step.entries.end() - 1);
+    return;
+  }
+  if (name == "host_load") {
+    step.kind = Kind::kLoad;
+    step.stream = op.get(Attr<StreamId>{"h2d_stream"});
+    return;
+  }
+  if (name == "host_store") step.kind = Kind::kNothing;
+  if (name == "init" && op.get(Attr<std::string>{"init_type"}) == "undef")
+    step.kind = Kind::kIndex, step.number = {};
+  if (name.starts_with("replica")) set_groups(step);
+}
+
+/// Collectives, and ops that ask for the replica's place in a group.
+void Herbrand::set_groups(Step& step) {
+  const Op& op = *step.op;
+  const std::string_view name = op.def->name;
+  step.groups.assign(replicas_, 0);
+  if (name == "replicated_permute") {
+    step.kind = Kind::kPermute;
+    step.exchanges = true;
+    step.groups.assign(replicas_, all_);
+    step.number.assign(replicas_, 0);
+    const auto& mapping = op.get(Attr<std::vector<std::int64_t>>{"mapping"});
+    for (std::size_t s = 0; s < replicas_; ++s) {
+      if (mapping[s] >= 0) step.number[unsign(mapping[s])] = s + 1;
+    }
+    return;
+  }
+  const auto grouping = op.find(Attr<ReplicaGrouping>{"group"});
+  for (std::size_t r = 0; r < replicas_; ++r) {
+    for (std::size_t s = 0; s < replicas_; ++s) {
+      if (!grouping || grouping->assignment()[r] == grouping->assignment()[s]) step.groups[r] |= bit(s);
+    }
+  }
+  if (name == "replica_index") {
+    step.kind = Kind::kIndex;
+    step.own_index = op.get(Attr<std::string>{"what"}) != "group";
+    for (std::size_t r = 0; r < replicas_; ++r) step.number.push_back(std::countr_zero(step.groups[r]));
+    return;
+  }
+  const bool alone = name == "replicated_slice" || name == "replica_sharded_slice" ||
+                     name == "replicated_gather_grad" || name == "replicated_all_reduce_identical_inputs";
+  step.exchanges = !alone;
+  step.kind = alone ? Kind::kSelf : Kind::kMembers;
+  step.own_index = name == "replicated_reduce_scatter" || name == "replicated_all_to_all" ||
+                   (alone && name != "replicated_all_reduce_identical_inputs");
+  if (!name.starts_with("replicated_broadcast")) return;
+  step.kind = name == "replicated_broadcast" ? Kind::kRoot : Kind::kRootAlone;
+  step.root = unsign(op.get(Attr<std::int64_t>{"root"}));
+}
+
+// --- running it
+
+void Herbrand::copy(const Term* from, Term* to, Mask active) {
+  each(active, [=](std::size_t r) { to[r] = from[r]; });
+}
+
+/// What state holds before the first run.
+void Herbrand::start() {
+  for (const TensorId t : state_) {
+    const Tensor& home = ir_.tensor(t);
+    const TensorId source = home.kind == TensorKind::kVariable ? t : home.state.resident;
+    for (std::size_t r = 0; r < replicas_; ++r) {
+      Term& term = at(0, home.index)[r];
+      if (t == otherwise_) {
+        term = mix(kSource, t.value, r);
+        continue;
+      }
+      if (source == kNone) {
+        term = kZero;
+        continue;
+      }
+      const Tensor& variable = ir_.tensor(source);
+      const std::vector<std::int64_t>& groups = variable.state.grouping->assignment();
+      const auto before =
+          std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
+      term = mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.state.shard_over));
+    }
+  }
+}
+
+void Herbrand::show_state(Role role) {
+  for (const TensorId t : state_) {
+    observer_->value({.role = role, .index = t.value}, terms(0, ir_.tensor(t).index), all_);
+  }
+}
+
+bool Herbrand::session(std::uint64_t seed, int runs, Observer& observer) {
+  observer_ = &observer;
+  seed_ = mix(kSource, seed);
+  top_ = 0;
+  push(code_[kMainGraph]);
+  start();
+  for (run_ = 0; run_ < unsign(runs); ++run_) {
+    positions_.assign(ir_.num_streams() * replicas_, 0);
+    observer_->starts(0, all_);
+    show_state(Role::kInput);
+    if (!run(kMainGraph, 0, 0, all_)) return false;
+    show_state(Role::kLast);
+  }
+  return true;
+}
+
+/// Makes a frame; returns its base.
+std::size_t Herbrand::push(const Code& code) {
+  const std::size_t base = top_;
+  top_ += code.cells;
+  if (dirty_.size() < top_) {
+    dirty_.resize(2 * top_);
+    memory_.resize(2 * top_ * replicas_);
+  }
+  std::fill_n(dirty_.begin() + static_cast<std::ptrdiff_t>(base), code.cells, Mask{0});
+  for (const std::uint32_t constant : code.constants) std::fill_n(at(base, constant), replicas_, kZero);
+  return base;
+}
+
+void Herbrand::pop(const Code& code, std::size_t base) {
+  POPSR_CHECK(top_ == base + code.cells);
+  top_ = base;
+}
+
+bool Herbrand::run(GraphId graph, std::size_t base, PathId path, Mask active) {
+  const Code& code = code_[graph];
+  for (const Step& step : code.steps) {
+    if (step.exchanges && diverged(step, path, active)) return false;
+    switch (step.kind) {
+      case Kind::kCall:
+        if (!run_call(step, step.bodies[0], base, path, active)) return false;
+        show_results(step, base, path, active);
+        break;
+      case Kind::kRepeat:
+        if (!run_repeat(step, base, path, active)) return false;
+        show_results(step, base, path, active);
+        break;
+      case Kind::kConditional:
+        if (!run_conditional(step, base, path, active)) return false;
+        show_results(step, base, path, active);
+        break;
+      case Kind::kRemoteStore:
+        run_store(step, base, path, active);
+        break;
+      default:
+        run_local(step, base, path, active);
+    }
+  }
+  for (const std::uint32_t c : code.rewritten) {
+    const TensorId t = ir_.graph(graph).tensors[c];
+    observer_->value({.path = path, .role = Role::kLast, .index = t.value}, terms(base, c), active);
+  }
+  for (const StreamId s : ids<StreamId>(ir_.num_streams())) {
+    observer_->value({.path = path, .role = Role::kPosition, .index = s.value},
+                     std::span(positions_).subspan(s.index() * replicas_, replicas_), active);
+  }
+  return true;
+}
+
+bool Herbrand::diverged(const Step& step, PathId path, Mask active) {
+  for (const Mask group : step.groups) {
+    const Mask present = group & active;
+    if (present == 0 || present == group) continue;
+    observer_->diverges(path, *step.op);
+    return true;
+  }
+  return false;
+}
+
+/// Of replica `r`: what its result is made of.
+Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
+  Term term = mix(kApplied, step.op->id.value);
+  const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
+  switch (step.kind) {
+    case Kind::kMembers:
+      each(step.groups[r], [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
+      break;
+    case Kind::kRootAlone:
+      if (index() != step.root) return term;
+      each(step.groups[r], [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
+      return mix(term, kZero);
+    case Kind::kRoot: {
+      Mask later = step.groups[r];
+      for (std::uint64_t k = 0; k < step.root; ++k) later &= later - 1;
+      return mix(term, at(base, step.in[0])[std::countr_zero(later)]);
+    }
+    case Kind::kPermute:
+      return step.number[r] == 0 ? term : mix(term, at(base, step.in[0])[step.number[r] - 1]);
+    case Kind::kIndex:
+      if (step.number.empty()) return mix(term, r);
+      return mix(term, step.own_index ? index() : step.number[r]);
+    case Kind::kLoad: {
+      Term& position = positions_[step.stream.index() * replicas_ + r];
+      return mix(kElement, step.stream.value, run_, position++, rows_[step.stream][r]);
+    }
+    case Kind::kRemoteLoad:
+      for (const std::uint32_t entry : step.entries) term = mix(term, at(0, entry)[r]);
+      return step.dynamic ? mix(term, at(base, step.in.back())[r]) : term;
+    default:
+      for (const std::uint32_t in : step.in) term = mix(term, at(base, in)[r]);
+  }
+  return step.own_index ? mix(term, index()) : term;
+}
+
+void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask active) {
+  if (step.kind == Kind::kNothing) return;
+  std::array<Term, 64> fresh;
+  each(active, [&](std::size_t r) { fresh[r] = local_term(step, base, r); });
+  if (step.op->noise.seeds) {
+    const std::span<const std::uint32_t> seeds = observer_->seeds(path, *step.op);
+    if (!seeds.empty()) each(active, [&](std::size_t r) { fresh[r] = mix(fresh[r], seeds[r]); });
+  }
+  for (std::uint32_t k = 0; k < step.out.size(); ++k) {
+    copy(fresh.data(), at(base, step.out[k]), active);
+    dirty_[base + step.out[k]] |= active;
+    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(base, step.out[k]),
+                     active);
+  }
+}
+
+/// Of several entries that a store may reach each keeps its value or takes the stored one.
+void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask active) {
+  for (std::uint32_t k = 0; k < step.entries.size(); ++k) {
+    Term* entry = at(0, step.entries[k]);
+    each(active, [&](std::size_t r) {
+      const Term stored = mix(kApplied, step.op->id.value, at(base, step.in[0])[r]);
+      entry[r] = step.dynamic ? mix(stored, k, entry[r], at(base, step.in.back())[r]) : stored;
+    });
+    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(0, step.entries[k]),
+                     active);
+  }
+}
+
+PathId Herbrand::path_into(PathId outer, const Step& step, GraphId graph, std::uint32_t branch) {
+  const auto next = PathId(paths_.size());
+  const auto [it, fresh] = path_ids_.try_emplace({outer, step.position, branch}, next);
+  if (fresh) paths_.push_back({outer, graph, step.position, branch});
+  return it->second;
+}
+
+/// Inputs by reference that were written. What is given by value may be written too: that is a copy.
+void Herbrand::copy_back(const Step& step, const Body& body, std::size_t base, std::size_t inner,
+                         Mask active) {
+  const Code& code = code_[body.graph];
+  for (const std::uint32_t i : body.modified) {
+    const Mask written = dirty_[inner + code.inputs[i]] & active;
+    const std::uint32_t outer = step.in[body.first + i];
+    copy(at(inner, code.inputs[i]), at(base, outer), written);
+    dirty_[base + outer] |= written;
+  }
+}
+
+bool Herbrand::run_call(const Step& step, const Body& body, std::size_t base, PathId path, Mask active) {
+  const Code& code = code_[body.graph];
+  const std::size_t inner = push(code);
+  const PathId inside = path_into(path, step, body.graph, &body == step.bodies.data() ? 0 : 1);
+  observer_->starts(inside, active);
+  for (std::uint32_t i = 0; i < code.inputs.size(); ++i) {
+    copy(at(base, step.in[body.first + i]), at(inner, code.inputs[i]), active);
+    observer_->value({inside, Role::kInput, 0, i}, terms(inner, code.inputs[i]), active);
+  }
+  if (!run(body.graph, inner, inside, active)) return false;
+  for (std::size_t k = 0; k < code.outputs.size(); ++k) {
+    copy(at(inner, code.outputs[k]), at(base, step.out[k]), active);
+  }
+  copy_back(step, body, base, inner, active);
+  pop(code, inner);
+  return true;
+}
+
+bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask active) {
+  const std::size_t carried = step.out.size();
+  for (std::size_t i = 0; i < carried; ++i) copy(at(base, step.in[i]), at(base, step.out[i]), active);
+  if (step.count == 0) return true;
+  const Body& body = step.bodies[0];
+  const Code& code = code_[body.graph];
+  const std::size_t inner = push(code);
+  const PathId inside = path_into(path, step, body.graph, 0);
+  for (std::int64_t iteration = 0; iteration < step.count; ++iteration) {
+    observer_->starts(inside, active);
+    for (std::uint32_t i = 0; i < code.inputs.size(); ++i) {
+      const bool kept =
+          i >= carried && iteration > 0 && std::ranges::find(body.modified, i) != body.modified.end();
+      const std::uint32_t from = i < carried ? step.out[i] : step.in[i];
+      if (!kept) copy(at(base, from), at(inner, code.inputs[i]), active);
+      observer_->value({inside, Role::kInput, 0, i}, terms(inner, code.inputs[i]), active);
+    }
+    if (!run(body.graph, inner, inside, active)) return false;
+    for (std::size_t i = 0; i < carried; ++i) {
+      copy(at(inner, code.outputs[i]), at(base, step.out[i]), active);
+    }
+  }
+  for (const std::uint32_t i : body.modified) {
+    if (i < carried) {
+      // The loop hands back its last value, whatever was written into the body's input.
+      copy(at(base, step.out[i]), at(inner, code.inputs[i]), active);
+      dirty_[inner + code.inputs[i]] |= active;
+    }
+  }
+  copy_back(step, body, base, inner, active);
+  pop(code, inner);
+  return true;
+}
+
+bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, Mask active) {
+  Mask holds = 0;
+  const Term* condition = at(base, step.in[0]);
+  each(active, [&](std::size_t r) { holds |= (mix(seed_, condition[r]) & 1) != 0 ? bit(r) : 0; });
+  const Mask fails = active & ~holds;
+  if (holds != 0 && !run_call(step, step.bodies[0], base, path, holds)) return false;
+  return fails == 0 || run_call(step, step.bodies[1], base, path, fails);
+}
+
+void Herbrand::show_results(const Step& step, std::size_t base, PathId path, Mask active) {
+  for (std::uint32_t k = 0; k < step.out.size(); ++k) {
+    dirty_[base + step.out[k]] |= active;
+    observer_->value({path, Role::kOutput, step.position, k}, terms(base, step.out[k]), active);
+  }
+  for (const std::uint32_t i : step.op->call.modified) {
+    const TensorId t = place_[step.op->inputs[i]];
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(base, ir_.tensor(t).index),
+                     active);
+  }
+  if (step.kind != Kind::kConditional) return;
+  for (const TensorId t : state_) {
+    if (ir_.tensor(t).kind != TensorKind::kRemote) continue;
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(0, ir_.tensor(t).index), active);
+  }
+}
+
+std::string Herbrand::to_string(const Place& place) const {
+  const Path& path = paths_[place.path];
+  const Graph& graph = ir_.graph(path.graph);
+  std::string text;
+  switch (place.role) {
+    case Role::kInput:
+      text = fmt::format("input {} at the start", place.index);
+      break;
+    case Role::kOutput:
+      text = fmt::format("output {} of op {}", place.index, place.op);
+      break;
+    case Role::kWritten:
+      text = fmt::format("%{} after op {}", ir_.tensor(TensorId(place.index)).name, place.op);
+      break;
+    case Role::kLast:
+      text = fmt::format("%{} at the end", ir_.tensor(TensorId(place.index)).name);
+      break;
+    case Role::kPosition:
+      text = fmt::format("position of stream '{}' at the end", ir_.stream(StreamId(place.index)).name);
+      break;
+  }
+  text += fmt::format(" of graph '{}'", graph.name);
+  for (PathId at = place.path; at != 0; at = paths_[at].outer) {
+    text +=
+        fmt::format(", run by op {} of '{}'{}", paths_[at].position,
+                    ir_.graph(paths_[paths_[at].outer].graph).name, paths_[at].branch == 1 ? " (else)" : "");
+  }
+  return text;
+}
+
+}  // namespace popsr::test

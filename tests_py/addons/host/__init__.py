@@ -1,0 +1,1 @@
+"""Task sessions, streams, remote and memory-mapped data."""

@@ -1,0 +1,1 @@
+"""Modules, factories of variables, trees of named tensors."""

@@ -1,0 +1,1 @@
+"""Ops, losses, layers and optimisers."""

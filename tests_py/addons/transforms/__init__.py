@@ -1,0 +1,1 @@
+"""Gradients, pipelines, batches in pieces, loops over graphs."""

@@ -1,0 +1,1 @@
+"""Facts about replicas, explanations, lints, mode "popart"."""

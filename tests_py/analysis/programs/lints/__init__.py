@@ -1,0 +1,1 @@
+"""A file for each lint: programs where it fires, and near misses."""

@@ -1,0 +1,1 @@
+"""Old programs: names of PopART and PopXL, custom operators, ``popsr check`` and ``popsr run``."""

@@ -1,0 +1,1 @@
+"""PopXL's public interface: modules, names, signatures, behaviour in corners."""

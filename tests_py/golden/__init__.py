@@ -1,0 +1,1 @@
+"""Digests of what programs compute: no change may alter a bit."""

@@ -1,0 +1,1 @@
+"""Ops of the registry: values, gradients, effects, refused arguments."""

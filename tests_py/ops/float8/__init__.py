@@ -1,0 +1,1 @@
+"""float8 on the host and in programs."""

@@ -1,0 +1,1 @@
+"""Random ops and their seeds."""

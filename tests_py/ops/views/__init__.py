@@ -1,0 +1,1 @@
+"""Views of tensors: shared memory, gradients, refused arguments."""

@@ -1,0 +1,1 @@
+"""Building programs: graphs, names, contexts, order, gradients."""

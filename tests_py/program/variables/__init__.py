@@ -1,0 +1,1 @@
+"""Variables: groups of replicas, mapped files, remote memory."""

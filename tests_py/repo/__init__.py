@@ -1,0 +1,1 @@
+"""The repository: layers, sizes, README, docs, examples."""

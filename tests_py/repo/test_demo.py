@@ -1,0 +1,114 @@
+"""The demo and the examples: they run, print what they promise, and refuse bad files."""
+
+import gzip
+import re
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from popsr import demo
+from popsr.demo.data import idx_folder
+from tests_py import ROOT
+
+
+@pytest.fixture
+def idx(tmp_path):
+    """A small folder of IDX files, half of them compressed."""
+    rng = np.random.default_rng(0)
+    for prefix, count, suffix in (("train", 70, ""), ("t10k", 20, ".gz")):
+        for what, shape in (("images-idx3", (count, 4, 4)), ("labels-idx1", (count,))):
+            values = rng.integers(0, 10, shape, dtype=np.uint8)
+            data = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape) + values.tobytes()
+            name = f"{prefix}-{what}-ubyte{suffix}"
+            (tmp_path / name).write_bytes(gzip.compress(data) if suffix else data)
+    return tmp_path
+
+
+def needs_examples():
+    for module in ("sklearn", "matplotlib", "tqdm"):
+        pytest.importorskip(module)
+
+
+@pytest.mark.filterwarnings("default")
+def test_quick_demo_on_digits(tmp_path, capsys):
+    needs_examples()
+    figure = tmp_path / "curves.png"
+    assert demo.main(["--quick", "--lrs", "0.1", "--out", str(figure)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"lr 0\.1 +test accuracy, % +\d+\.\d\d ± \d+\.\d\d", out)
+    for line in ("w0: {0,1,2,3} ", "x: {0}{1}{2}{3} ", "dw0: {0}{1}{2}{3} ", "mean_dw0: {0,1,2,3} "):
+        assert line in out
+    assert "replica check passed" in out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("default")
+def test_quick_demo_on_idx_files(idx, capsys):
+    needs_examples()
+    out = ["--quick", "--lrs", "0.1", "--out", str(idx / "c.png")]
+    assert demo.main(["--data", str(idx), *out]) == 0
+    assert "70 images to train, 20 to test; 16-128-128-10 network" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "at least 1"),
+        (["--keys", "1,1"], "--keys must differ"),
+        (["--lrs", "-1"], "positive"),
+        (["--lrs", "nan"], "positive"),
+        (["--lrs", "a"], "invalid list of float value"),
+        (["--out", "no/such/folder.png"], "there is no folder"),
+    ],
+)
+def test_bad_options(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        demo.main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def broken(data: bytes, *, cut: int = 0, magic: int = 8) -> bytes:
+    return (data[:2] + bytes([magic]) + data[3:])[: len(data) - cut]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "error", "message"),
+    [
+        ("train-images-idx3-ubyte", None, FileNotFoundError, "no file train-images-idx3-ubyte"),
+        ("train-images-idx3-ubyte", {"cut": 1}, ValueError, "ends early, got 1119 of 1120"),
+        ("train-images-idx3-ubyte", {"cut": 1130}, ValueError, "ends early, got 6 of 16"),
+        ("train-images-idx3-ubyte", {"magic": 13}, ValueError, "not an IDX file of bytes with 3 axes"),
+        ("t10k-labels-idx1-ubyte.gz", {"cut": 4}, ValueError, "not a complete gzip file"),
+        ("t10k-labels-idx1-ubyte.gz", {"magic": 0xFF}, ValueError, "gzip|IDX|compress"),
+    ],
+)
+def test_bad_idx_files_are_refused(idx, file, change, error, message):
+    path = idx / file
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(broken(path.read_bytes(), **change))
+    with pytest.raises(error, match=message):
+        idx_folder(idx, 100)
+
+
+def test_idx_header_cannot_ask_for_all_memory(idx):
+    path = idx / "train-images-idx3-ubyte"
+    path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 2**31, 2**31, 2**31))
+    with pytest.raises(ValueError, match="more than 2 GiB"):
+        idx_folder(idx, 10**9)
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_examples_run(example, tmp_path):
+    if "sklearn" in example.read_text():
+        needs_examples()
+    result = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout

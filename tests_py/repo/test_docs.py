@@ -1,0 +1,35 @@
+"""The pages in docs/ print what they show."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests_py import ROOT
+
+DOCS = ROOT / "docs"
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAMS = [
+    pytest.param(program, shown, id=f"{page.stem}-{i}")
+    for page in sorted(DOCS.glob("*.md"))
+    for i, (program, shown) in enumerate(PROGRAM.findall(page.read_text()))
+]
+
+
+@pytest.mark.parametrize(("program", "shown"), PROGRAMS)
+def test_programs_print_what_is_shown(program, shown, tmp_path):
+    (tmp_path / "program.py").write_text(program)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.replace(f"{tmp_path}/", "") == shown
+
+
+def test_there_are_programs():
+    assert len(PROGRAMS) >= 4

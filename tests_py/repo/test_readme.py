@@ -1,0 +1,62 @@
+"""README.md says what is so: its programs run and print what it shows, its commands and folders exist."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests_py import ROOT
+from tests_py.repo.test_codebase import MAY_INCLUDE
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+# Each with the text block that is the next one, if it is: what else the program shows.
+PROGRAMS = [
+    (text, after if kind == "text" else "")
+    for (first, text), (kind, after) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True)
+    if first == "python"
+]
+COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("program", "text"), PROGRAMS, ids=[text.strip().splitlines()[0][:40] for text, _ in PROGRAMS]
+)
+def test_programs_run_and_print_what_their_comments_say(program, text, tmp_path):
+    """A comment after ``print(...)`` is the line it prints; a warning is an error unless the text shows it."""
+    if "import torch" in program:
+        pytest.importorskip("torch")
+    (tmp_path / "program.py").write_text(program)
+    strict = () if "Warning" in text else ("-W", "error")
+    result = subprocess.run(
+        [sys.executable, *strict, "program.py"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    shown = re.findall(r"^\s*print\(.*\)  # (.+)$", program, re.MULTILINE)
+    output = f"{result.stdout}\n{result.stderr}".replace(f"{tmp_path}/", "")
+    assert [line for line in output.splitlines() if line.strip()] == [*shown, *text.splitlines()]
+
+
+def test_there_is_a_program():
+    assert PROGRAMS
+
+
+def test_ci_runs_the_test_command():
+    [command] = [line for line in COMMANDS if line.startswith("python3 -m venv") and "nox" in line]
+    assert command in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_nox_sessions_exist():
+    defined = re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text())
+    assert set(re.findall(r"nox -s (\w+)", README)) <= set(defined)
+
+
+def test_files_and_folders_exist():
+    for name in set(re.findall(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`", README)):
+        assert (ROOT / name).exists(), name
+
+
+def test_map_of_folders_has_the_arrows_that_are_tested():
+    rows = dict(re.findall(r"^(\w+)/ +.*<- ([\w ]+|-)$", README, re.MULTILINE))
+    assert {layer: below.strip("- ") for layer, below in rows.items() if layer != "bindings"} == MAY_INCLUDE

@@ -1,0 +1,1 @@
+"""Running programs: streams, variables, checks, threads, interruption."""

@@ -1,0 +1,1 @@
+"""``popsr.sr`` and stochastic rounding in programs."""

@@ -1,0 +1,1 @@
+"""Each decision of ``popsr.sr`` beside the oracle in fractions."""

@@ -1,0 +1,1 @@
+"""Independent references: values computed from definitions, without popsr."""
