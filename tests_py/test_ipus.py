@@ -11,7 +11,7 @@ from helpers import SCHEMAS
 
 import popsr
 from popsr import errors, ops, transforms
-from popsr._places import check_tensor_ipu_and_tile_set
+from popsr._program.placement import check_tensor_ipu_and_tile_set
 from popsr.ops import collectives
 from popsr.ops.code_copy import CODE_LOCATION, code_copy
 

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
-from popsr._calls import explain_calls
 from popsr._core import __version__
+from popsr._program.calls import explain_calls
 from popsr._suggestions import unknown_attribute
 from popsr.context import (
     gcg,

@@ -14,7 +14,7 @@ from popsr._host_copies import HostCopies
 from popsr._host_data import constant_data, require_variable, variable_data
 from popsr._host_rows import Divergence, Rows, as_rows, keeps_all_replicas
 from popsr._lints import GroupLint
-from popsr._location import noted
+from popsr._program.location import noted
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir

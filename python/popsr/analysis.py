@@ -17,10 +17,10 @@ from popsr._explanation import (
     lint_of,
 )
 from popsr._popart_mode import PopartAnalysis
+from popsr._program.transaction import transactional
 from popsr._program_analysis import ProgramAnalysis
 from popsr._shown import shown
 from popsr._suggestions import unknown_attribute
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir

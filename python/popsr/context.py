@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
-from popsr._op_hooks import OpHooks
-from popsr._popart_names import with_popart_names
+from popsr._program.op_hooks import OpHooks
+from popsr._program.popart_names import with_popart_names
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 
@@ -131,7 +131,7 @@ class Context:
             StateError: no graph is entered.
         """
         if not self._graphs:
-            from popsr._location import describe_location
+            from popsr._program.location import describe_location
 
             error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
             error.add_note(f"at {describe_location()}")
@@ -336,7 +336,7 @@ def get_source_location(offset: int) -> str:
         TypeError: ``offset`` is no int.
         ValueError: it is negative.
     """
-    from popsr._location import describe_location
+    from popsr._program.location import describe_location
 
     with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):
         return describe_location()

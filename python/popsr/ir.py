@@ -12,11 +12,11 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
-from popsr._handles import Handle, Undone, retire
-from popsr._popart_names import with_popart_names
 from popsr._popart_objects import PopartIr
+from popsr._program.handles import Handle, Undone, retire
+from popsr._program.popart_names import with_popart_names
+from popsr._program.transaction import keep_attribute, transactional
 from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph
@@ -55,7 +55,7 @@ class Ir(Handle):
         self._stream_cache: dict[int, Any] = {}
         self._remote_cache: dict[int, RemoteBuffer] = {}
         self._undone = Undone()
-        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._transaction
+        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._program.transaction
         self._core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
         self._locations: dict[tuple[str, int], int] = {}
         self._modules: dict[str, str] = {}  # by file of the locations
@@ -145,7 +145,7 @@ class Ir(Handle):
             TypeError: ``fn`` is no function, or tensors are mixed with other values in one argument.
             ValueError: the arguments do not fit, or it returned something else than tensors.
         """
-        from popsr._create_graph import create_graph
+        from popsr._program.create_graph import create_graph
 
         return create_graph(self, fn, args, kwargs)
 
@@ -411,7 +411,7 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
-        from popsr._launcher import total_replicas
+        from popsr._program.launcher import total_replicas
 
         value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)

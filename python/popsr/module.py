@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr._choices import Choices
-from popsr._handles import Handle, refuse_undone
-from popsr._popart_names import with_popart_names
+from popsr._program.handles import Handle, refuse_undone
+from popsr._program.popart_names import with_popart_names
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from popsr import dtypes
 from popsr._args import read_dtype, read_int, read_shape
-from popsr._handles import Handle
+from popsr._program.handles import Handle
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
 from popsr.ir import Ir

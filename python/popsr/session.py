@@ -23,14 +23,14 @@ from popsr._host_data import (
 )
 from popsr._host_rows import host_array
 from popsr._lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
-from popsr._location import add_place, noted
 from popsr._overlap import own_memory
-from popsr._popart_names import with_popart_names
 from popsr._printing import print_values
+from popsr._program.location import add_place, noted
+from popsr._program.popart_names import with_popart_names
+from popsr._program.transaction import keep_attribute, transactional
 from popsr._progress import progress_bar
 from popsr._session_variables import SessionVariables
 from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
 from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir

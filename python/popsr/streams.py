@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from popsr import dtypes
 from popsr._args import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._float8 import FLOAT8
-from popsr._handles import Handle
-from popsr._location import current_location
+from popsr._program.handles import Handle
+from popsr._program.location import current_location
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.tensor import TensorSpec

@@ -11,14 +11,14 @@ import numpy as np
 import popsr
 from popsr import _core, dtypes
 from popsr._args import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
-from popsr._handles import Handle
 from popsr._host_types import HostTensor, ScalarType, host_tensor_types
-from popsr._location import describe_location
-from popsr._places import location_of, place_of
-from popsr._popart_names import with_popart_names
+from popsr._program.handles import Handle
+from popsr._program.location import describe_location
+from popsr._program.placement import location_of, place_of
+from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor_spec import TensorSpec
+from popsr._program.transaction import transactional
 from popsr._shown import shown, shown_items
-from popsr._tensor_spec import TensorSpec
-from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.typing_ import NewAliasAnnotation
@@ -422,7 +422,7 @@ class Tensor(Handle):
 
     @transactional
     def __getitem__(self, key: int | slice | tuple[Any, ...] | Tensor | list[Any] | NDArray[Any]) -> Tensor:
-        from popsr._indexing import index
+        from popsr._program.indexing import index
 
         return index(self, key)
 
@@ -608,10 +608,10 @@ def graph_output(t: Tensor) -> None:
     graph.ir._core.add_output(graph._id, t._id)
 
 
-from popsr._remote_variables import (  # noqa: E402 - these need the classes above
+from popsr._program.remote_variables import (  # noqa: E402 - these need the classes above
     remote_replica_sharded_variable,
     remote_variable,
     replica_sharded_buffer,
     replica_sharded_variable,
 )
-from popsr._variables import variable  # noqa: E402
+from popsr._program.variables import variable  # noqa: E402

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from popsr._args import read_a, read_call, read_int, read_mapping, read_text
-from popsr._location import describe_location
 from popsr._popart_objects._graph import PopartGraph
 from popsr._popart_objects._identifiers import OperatorIdentifier, OpSettings
 from popsr._popart_objects._op import CustomOp
 from popsr._popart_objects._op_classes import Op
 from popsr._popart_objects._tensor import PopartTensor
+from popsr._program.location import describe_location
+from popsr._program.transaction import run
 from popsr._shown import shown
 from popsr._suggestions import nearest
-from popsr._transaction import run
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

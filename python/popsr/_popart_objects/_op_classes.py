@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from popsr import _core
-from popsr._handles import Handle
 from popsr._popart_objects._base import PopartObject
+from popsr._program.handles import Handle
 
 __all__ = ["OpClass", "class_of", "classes", "names_of", "op_type"]
 

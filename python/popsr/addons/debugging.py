@@ -13,8 +13,8 @@ import numpy as np
 
 from popsr import ops
 from popsr._args import is_a, read_choice
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
 

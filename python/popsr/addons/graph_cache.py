@@ -12,8 +12,8 @@ import numpy as np
 
 from popsr import ops
 from popsr._args import read_a
+from popsr._program.transaction import keep_item, transactional
 from popsr._shown import shown
-from popsr._transaction import keep_item, transactional
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError

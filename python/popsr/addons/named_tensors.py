@@ -9,8 +9,8 @@ import numpy as np
 
 from popsr import ops
 from popsr._args import read_a, read_mapping
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor

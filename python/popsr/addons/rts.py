@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import popsr
 from popsr import ops
 from popsr._args import read_a, read_flag
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of

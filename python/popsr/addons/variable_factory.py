@@ -15,8 +15,8 @@ import popsr
 from popsr import dtypes, ops
 from popsr._args import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._float_environment import in_default_environment
+from popsr._program.transaction import current_ir, on_undo, transactional
 from popsr._shown import shown
-from popsr._transaction import current_ir, on_undo, transactional
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr._args import read_index
-from popsr._handles import Handle
+from popsr._program.handles import Handle
 from popsr._shown import shown
 from popsr.errors import GraphError
 from popsr.ir import Ir

@@ -5,7 +5,7 @@ Names that end in ``_`` write the result into their argument and return an alias
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = [

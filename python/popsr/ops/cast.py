@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes
 from popsr._args import read_dtype
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]

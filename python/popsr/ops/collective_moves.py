@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._args import read_int, read_items
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from popsr._args import read_choice
-from popsr._calls import explain_calls
 from popsr._choices import Choices
-from popsr._emit import emit
+from popsr._program.calls import explain_calls
+from popsr._program.emit import emit
 from popsr._suggestions import unknown_attribute
 from popsr.ops import collective_moves, collective_pairs
 from popsr.ops.collective_moves import *

@@ -5,7 +5,7 @@ Operands broadcast as NumPy does. All but ``where`` give bool.
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = [

@@ -6,9 +6,9 @@ import builtins
 from collections.abc import Iterable
 
 from popsr._args import is_a, read_items
-from popsr._emit import emit
+from popsr._program.emit import emit
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 

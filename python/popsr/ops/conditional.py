@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._args import is_a, read_a, read_flag, read_index, read_items, read_mapping
-from popsr._emit import emit_op
+from popsr._program.emit import emit_op
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr._args import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor

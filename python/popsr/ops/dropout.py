@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from popsr._args import read_shape
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["dropout", "shaped_dropout"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from popsr._args import read_int, read_ints
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 
 from popsr._args import is_a
-from popsr._emit import emit, number, tensor
-from popsr._transaction import transactional
+from popsr._program.emit import emit, number, tensor
+from popsr._program.transaction import transactional
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor, TensorLike, _as_operand
 

@@ -7,7 +7,7 @@ argument and return an alias of it.
 from __future__ import annotations
 
 from popsr._args import read_name
-from popsr._emit import emit, emit_op
+from popsr._program.emit import emit, emit_op
 from popsr.tensor import Tensor
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from popsr import dtypes
 from popsr._args import is_a, read_dtype, read_name, read_shape
-from popsr._emit import emit, emit_op
+from popsr._program.emit import emit, emit_op
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError

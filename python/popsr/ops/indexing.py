@@ -10,7 +10,7 @@ from typing import Literal
 
 from popsr._args import is_a, read_choice, read_flag
 from popsr._choices import Choices
-from popsr._emit import emit, tensor
+from popsr._program.emit import emit, tensor
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor

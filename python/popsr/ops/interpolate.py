@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from popsr._args import is_a, read_choice, read_ints
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
-from popsr._emit import emit, emit_op
-from popsr._transaction import transactional
+from popsr._program.emit import emit, emit_op
+from popsr._program.transaction import transactional
 from popsr.tensor import Tensor, _as_operand
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]

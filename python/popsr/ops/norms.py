@@ -6,7 +6,7 @@ In the compute type: ``mean = sum(x) / n``, ``variance = sum((x - mean)**2) / n`
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["batch_norm_inference", "group_norm", "layer_norm"]

@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from typing import Any, Literal
 
 from popsr._args import read_a, read_choice, read_int, read_number
-from popsr._emit import Inputs, emit, emit_op, number, tensor
+from popsr._program.emit import Inputs, emit, emit_op, number, tensor
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from popsr._args import read_flag
-from popsr._emit import emit, emit_op
-from popsr._location import warn_user
-from popsr._transaction import transactional
+from popsr._program.emit import emit, emit_op
+from popsr._program.location import warn_user
+from popsr._program.transaction import transactional
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
 

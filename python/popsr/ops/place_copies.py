@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from popsr._args import is_a, read_ipu
-from popsr._emit import emit, emit_op
-from popsr._places import find_place
+from popsr._program.emit import emit, emit_op
+from popsr._program.placement import find_place
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import GraphError

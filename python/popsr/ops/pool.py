@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from popsr._args import read_choice, read_flag, read_ints
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.ops.conv import PadType
 from popsr.tensor import Tensor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from popsr import dtypes
 from popsr._args import read_dtype, read_shape
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["random_normal", "random_uniform"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from popsr._args import read_ints
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from popsr._args import read_int, read_int64s, read_name
-from popsr._emit import emit_op, tensor
+from popsr._program.emit import emit_op, tensor
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError

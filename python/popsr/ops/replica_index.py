@@ -6,7 +6,7 @@ from typing import Literal
 
 from popsr import dtypes
 from popsr._args import read_dtype
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["cumsum"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._calls import explain_calls
-from popsr._emit import emit, number, tensor
+from popsr._program.calls import explain_calls
+from popsr._program.emit import emit, number, tensor
 from popsr._suggestions import unknown_attribute
 from popsr.ops import optimisers, sparse_accumulate
 from popsr.ops.optimisers import *

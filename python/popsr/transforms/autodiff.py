@@ -8,8 +8,8 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._args import is_a, read_flag, read_items, read_mapping
 from popsr._choices import Choices
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import overload
 
 from popsr import _core
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.graph import Graph

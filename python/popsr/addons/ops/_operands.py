@@ -8,7 +8,7 @@ from typing import Any
 
 from popsr import _args, dtypes
 from popsr._args import is_a, read_a, read_choice, read_int
-from popsr._emit import emit_op, foreign_tensor, tensor
+from popsr._program.emit import emit_op, foreign_tensor, tensor
 from popsr._shown import shown
 from popsr.context import _context
 from popsr.errors import (

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from popsr import ops
 from popsr._args import read_choice, read_int
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE
 from popsr.tensor import Tensor

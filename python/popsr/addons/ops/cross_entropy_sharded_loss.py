@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes, ops
 from popsr._args import read_choice
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import (
     check_labels,
     read_floats,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_number, widened
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor

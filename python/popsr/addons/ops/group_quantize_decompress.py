@@ -9,7 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import read_int
 from popsr._float_environment import in_default_environment
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_axis, read_floats, read_group, read_shape_of, widened
 from popsr.addons.ops.replicated_all_reduce_TP import replicated_all_reduce
 from popsr.ops.utils import cast_if_needed

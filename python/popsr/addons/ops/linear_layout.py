@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from popsr import ops
 from popsr._args import read_int
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor
 

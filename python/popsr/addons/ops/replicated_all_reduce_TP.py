@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_group, read_op, read_tensor
 from popsr.ops.collectives import (
     CollectiveOps,

@@ -9,7 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import read_dtype, read_int, read_number, require_memory
 from popsr._float_environment import in_default_environment
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant

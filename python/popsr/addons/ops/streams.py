@@ -9,8 +9,8 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._args import is_a, read_dtype
 from popsr._host_types import HostTensor
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor

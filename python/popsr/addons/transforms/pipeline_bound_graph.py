@@ -7,8 +7,8 @@ from typing import Any
 
 import popsr
 from popsr._args import is_a, read_a, read_mapping, read_text
+from popsr._program.transaction import keep_item, transactional
 from popsr._shown import shown
-from popsr._transaction import keep_item, transactional
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
 from popsr.tensor import Tensor

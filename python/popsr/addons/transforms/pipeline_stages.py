@@ -8,8 +8,8 @@ from typing import Any
 
 from popsr import ops
 from popsr._args import read_a, read_int, read_items, read_mapping
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.op import Op
 from popsr.ops.control import CallSiteInfo

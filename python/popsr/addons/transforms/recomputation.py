@@ -5,8 +5,8 @@ from __future__ import annotations
 import popsr
 from popsr import ops
 from popsr._args import read_a
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name

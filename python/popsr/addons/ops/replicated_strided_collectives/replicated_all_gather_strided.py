@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_group, read_tensor
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping

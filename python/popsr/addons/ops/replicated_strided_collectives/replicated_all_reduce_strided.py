@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from popsr import ops
 from popsr._args import is_a, read_flag
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened

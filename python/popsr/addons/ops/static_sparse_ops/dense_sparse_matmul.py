@@ -15,8 +15,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._args import read_int, read_number
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed

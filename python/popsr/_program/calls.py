@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-from popsr._location import describe_location
+from popsr._program.location import describe_location
 from popsr._suggestions import nearest
 from popsr.errors import ArgumentTypeError, Error
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr._core import transact
-from popsr._handles import is_retired
-from popsr._location import current_location, describe_location
+from popsr._program.handles import is_retired
+from popsr._program.location import current_location, describe_location
+from popsr._program.transaction import run
 from popsr._shown import shown
-from popsr._transaction import run
 from popsr.context import _PASS, _context
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError

@@ -11,9 +11,9 @@ import numpy as np
 from popsr import dtypes, replicas
 from popsr._args import read_choice, read_name
 from popsr._group_data import group_data, is_mapped
-from popsr._location import current_location
+from popsr._program.location import current_location
+from popsr._program.transaction import transactional
 from popsr._shown import shown
-from popsr._transaction import transactional
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from popsr._location import current_location
-from popsr._transaction import transactional
+from popsr._program.location import current_location
+from popsr._program.transaction import transactional
 from popsr.context import _context
 from popsr.graph import Graph
 from popsr.op import Op
