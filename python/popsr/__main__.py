@@ -21,7 +21,7 @@ commands:
 _LISTINGS = {
     "check": "popsr.compat._check",
     "ops": "popsr._ops_table",
-    "options": "popsr._session_options.page",
+    "options": "popsr._options.page",
 }
 
 

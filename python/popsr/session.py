@@ -12,8 +12,12 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import is_a, read_choice, read_flag, read_int, read_mapping
-from popsr._host_copies import HostCopies
-from popsr._host_data import (
+from popsr._overlap import own_memory
+from popsr._program.location import add_place, noted
+from popsr._program.popart_names import with_popart_names
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._session.host_copies import HostCopies
+from popsr._session.host_data import (
     StreamPlan,
     apart,
     check_keys,
@@ -21,15 +25,11 @@ from popsr._host_data import (
     input_array,
     output_array,
 )
-from popsr._host_rows import host_array
-from popsr._lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
-from popsr._overlap import own_memory
-from popsr._printing import print_values
-from popsr._program.location import add_place, noted
-from popsr._program.popart_names import with_popart_names
-from popsr._program.transaction import keep_attribute, transactional
-from popsr._progress import progress_bar
-from popsr._session_variables import SessionVariables
+from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
+from popsr._session.printing import print_values
+from popsr._session.progress import progress_bar
+from popsr._session.rows import host_array
+from popsr._session.variables import SessionVariables
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
@@ -39,9 +39,9 @@ from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
-    from popsr._devices import DeviceInfo
     from popsr._explanation import Lint
-    from popsr._session_options.synthetic_data import SyntheticData
+    from popsr._session.devices import DeviceInfo
+    from popsr._session.synthetic_data import SyntheticData
     from popsr.analysis import PartitionAnalysis
     from popsr.replicas import Partition
 
@@ -474,10 +474,10 @@ class Session(SessionVariables):
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
-    """The effects of the options that were set, see ``popsr._session_options.effects``."""
+    """The effects of the options that were set, see ``popsr._session.option_effects``."""
     if not ir.options._values:
         return None
-    from popsr._session_options.effects import options_of_session
+    from popsr._session.option_effects import options_of_session
 
     return options_of_session(ir, seed)
 
@@ -485,6 +485,6 @@ def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
 def _is_device(value: object) -> bool:
     if isinstance(value, str):
         return False
-    from popsr._devices import DeviceInfo
+    from popsr._session.devices import DeviceInfo
 
     return isinstance(value, DeviceInfo)

@@ -30,7 +30,7 @@ from support.bit_judge import kernels, quiet
 
 import popsr
 from popsr import _core, ops
-from popsr._host_rows import keeps_all_replicas
+from popsr._session.rows import keeps_all_replicas
 
 RUNS, SEED = 2, 5
 Data = dict[Any, Array]

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
 from popsr._args import is_a, read_a
-from popsr._host_rows import Array
+from popsr._session.rows import Array
 from popsr._shown import shown
 from popsr.errors import UnknownNameError
 from popsr.io._files import shown_name, shown_path

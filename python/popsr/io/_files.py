@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from popsr._host_rows import Array
+from popsr._session.rows import Array
 from popsr._shown import shown_text
 from popsr.errors import FileError
 

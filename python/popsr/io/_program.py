@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr._host_rows import Array
+from popsr._session.rows import Array
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget

@@ -2,15 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._devices import (
-    DeviceConnectionType,
-    DeviceInfo,
-    DeviceManager,
-    DeviceSelectionCriterion,
-    DeviceType,
-    SyncPattern,
-)
-from popsr._session_options.enums import (
+from popsr._options.enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -28,7 +20,7 @@ from popsr._session_options.enums import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
-from popsr._session_options.settings import (
+from popsr._options.settings import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,
@@ -37,6 +29,14 @@ from popsr._session_options.settings import (
     NumIOTiles,
     ReplicatedCollectivesSettings,
     TensorLocationSettings,
+)
+from popsr._session.devices import (
+    DeviceConnectionType,
+    DeviceInfo,
+    DeviceManager,
+    DeviceSelectionCriterion,
+    DeviceType,
+    SyncPattern,
 )
 from popsr._suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from popsr._args import is_a, read_a, read_bool, read_mapping
-from popsr._devices import DeviceInfo
+from popsr._session.devices import DeviceInfo
 from popsr._shown import shown
 from popsr.compat.popart._data_flow import DataFlow
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError, UnsupportedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from popsr._args import read_a
-from popsr._devices import DeviceConnectionType, DeviceInfo, DeviceManager
+from popsr._session.devices import DeviceConnectionType, DeviceInfo, DeviceManager
 from popsr._suggestions import unknown_attribute
 from popsr.compat import popdist
 from popsr.options import Options

@@ -1,6 +1,6 @@
 """Kinds of option values: reading one, and its default.
 
-A kind is a word of the table in :mod:`popsr._session_options.table`: "bool", "int from 0", "set of str",
+A kind is a word of the table in :mod:`popsr._options.table`: "bool", "int from 0", "set of str",
 "VirtualGraphMode" and so on.
 """
 
@@ -10,14 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from popsr._args import is_a, read_a, read_bool, read_int, read_items, read_number, read_text
-from popsr._session_options.table import SETTINGS, Row
+from popsr._options import enums
+from popsr._options.table import SETTINGS, Row
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.replicas import CommGroup
+from popsr.tensorlocation import ReplicatedTensorSharding, TensorStorage, TileSet
 
-__all__ = ["constants", "default_of", "read_value"]
+__all__ = ["CLASSES", "constants", "default_of", "read_value"]
 
 _OR_NONE = " or None"
 _MAX_COUNT = 2**31 - 1
+
+CLASSES: dict[str, Any] = {
+    "CommGroup": CommGroup,
+    **{cls.__name__: cls for cls in (ReplicatedTensorSharding, TensorStorage, TileSet)},
+    **{name: getattr(enums, name) for name in enums.__all__},
+}
+"""Classes of values by the kind that names them: enumerations, and the settings of ``popsr._options.settings``."""
 
 
 def read_value(where: str, kind: str, value: Any) -> Any:
@@ -68,22 +78,8 @@ def constants(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def class_of(kind: str) -> Any:
-    """The class that a kind names."""
-    if kind in SETTINGS:
-        from popsr._session_options import settings
-
-        return getattr(settings, kind)
-    if kind in ("ReplicatedTensorSharding", "TensorStorage", "TileSet"):
-        from popsr import tensorlocation
-
-        return getattr(tensorlocation, kind)
-    if kind == "CommGroup":
-        from popsr.replicas import CommGroup
-
-        return CommGroup
-    from popsr._session_options import enums
-
-    return getattr(enums, kind)
+    """The class that a kind names; settings register theirs when they are defined."""
+    return CLASSES[kind]
 
 
 class CheckedDict(dict[str, Any]):

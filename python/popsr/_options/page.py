@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from popsr._session_options.kinds import class_of
-from popsr._session_options.table import ALIASES, OPTIONS, SETTINGS, Row
+from popsr._options.kinds import class_of
+from popsr._options.table import ALIASES, OPTIONS, SETTINGS, Row
 from popsr._text_table import markdown_table, table_to_string
 
 __all__ = ["main", "option_rows"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, ClassVar
 
 from popsr._args import read_a, read_int
-from popsr._session_options.kinds import constants
-from popsr._session_options.record import Record, Table
-from popsr._session_options.table import SETTINGS
+from popsr._options.kinds import CLASSES, constants
+from popsr._options.record import Record, Table
+from popsr._options.table import ALIASES, OPTIONS, OWN, SETTINGS
 from popsr.errors import ArgumentTypeError
 from popsr.tensorlocation import TensorLocation as Location
 
@@ -22,7 +23,20 @@ __all__ = [
     "Settings",
     "TensorLocation",
     "TensorLocationSettings",
+    "options_table",
 ]
+
+
+def options_table(of_program: Container[str]) -> Table:
+    """The table of ``popsr.options.Options``.
+
+    Args:
+        of_program: PopART's names of the options whose defaults depend on the program.
+    """
+    rows = (*OPTIONS, *OWN)
+    names = {row.name: row for row in rows} | {row.key: row for row in rows}
+    names |= {alias: names[name] for alias, name in ALIASES.items()}
+    return Table(rows, names, constants(row for row in rows if row.name not in of_program))
 
 
 class NumIOTiles(int):
@@ -57,6 +71,7 @@ class Settings(Record):
     def __init_subclass__(cls) -> None:
         rows = SETTINGS[cls.__name__]
         cls._where = cls.__name__
+        CLASSES[cls.__name__] = cls
         cls._own_table = Table(rows, {row.name: row for row in rows}, constants(rows))
 
     @classmethod

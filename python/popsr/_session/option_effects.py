@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from popsr._dot import write_dot_checks
 
 if TYPE_CHECKING:
-    from popsr._session_options.synthetic_data import SyntheticData
+    from popsr._session.synthetic_data import SyntheticData
     from popsr.ir import Ir
 
 __all__ = ["options_of_session"]
@@ -36,6 +36,6 @@ def options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
     mode = options.syntheticDataMode
     if mode.name == "Off":
         return None
-    from popsr._session_options.synthetic_data import SyntheticData
+    from popsr._session.synthetic_data import SyntheticData
 
     return SyntheticData(mode, seed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from popsr._host_rows import (
+from popsr._session.rows import (
     Array,
     Divergence,
     Rows,

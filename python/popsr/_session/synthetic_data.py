@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr._float8 import FLOAT8, encode
-from popsr._host_data import StreamPlan
-from popsr._host_rows import Array
-from popsr._session_options.enums import SyntheticDataMode
+from popsr._options.enums import SyntheticDataMode
+from popsr._session.host_data import StreamPlan
+from popsr._session.rows import Array
 
 __all__ = ["SyntheticData"]
 

@@ -7,10 +7,14 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from popsr._lazy import LazyModule
 from popsr._suggestions import unknown_name
 
 if TYPE_CHECKING:
-    from popsr._session_options.table import Row
+    from popsr._options import kinds
+    from popsr._options.table import Row
+else:
+    kinds = LazyModule("popsr._options.kinds")
 
 __all__ = ["Record", "Table"]
 
@@ -71,15 +75,11 @@ class Record:
 
     def _default(self, row: Row) -> Any:
         """Value of an attribute that was not set."""
-        from popsr._session_options.kinds import default_of
-
-        return default_of(f"{self._where}: {row.key}", row.kind, row.default)
+        return kinds.default_of(f"{self._where}: {row.key}", row.kind, row.default)
 
     def _read(self, row: Row, value: Any) -> Any:
         """A value for an attribute, checked."""
-        from popsr._session_options.kinds import read_value
-
-        return read_value(f"{self._where}: {row.key}", row.kind, value)
+        return kinds.read_value(f"{self._where}: {row.key}", row.kind, value)
 
     def _set_rows(self) -> Iterator[Row]:
         """The rows that the program set, in the table's order: settings and containers when they hold anything."""

@@ -18,7 +18,7 @@ class Row(NamedTuple):
     Attributes:
         name: PopART's name.
         kind: the values that it takes.
-        default: the value when nothing was set, which ``popsr._session_options.kinds.default_of`` reads.
+        default: the value when nothing was set, which ``popsr._options.kinds.default_of`` reads.
         effect: effect here, or the reason why there is none.
         is_used: True if it has an effect.
         own_name: popsr's spelling, if it has one; the value is stored under it.

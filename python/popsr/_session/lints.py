@@ -13,12 +13,12 @@ from popsr._args import read_items
 from popsr._drift import drift_text
 from popsr._explanation import Lint, lint_of
 from popsr._one_line import one_line
-from popsr._replica_warnings import is_news, warn
+from popsr._session.replica_warnings import is_news, warn
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:
-    from popsr._host_rows import Divergence
+    from popsr._session.rows import Divergence
     from popsr.ir import Ir
     from popsr.tensor import Variable
 
