@@ -11,7 +11,7 @@ import pytest
 from helpers import PUBLIC, SCHEMAS, python_op
 
 from popsr import __main__ as command
-from popsr._ops_table import op_rows
+from popsr._show.ops_table import op_rows
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS = {row[0].rpartition(".")[2]: row for row in op_rows()}

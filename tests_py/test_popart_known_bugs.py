@@ -106,7 +106,7 @@ class Training:
                 self.io.run(session)
             return partition_of(session.get_tensor_data(self.w))
 
-    def update(self) -> popsr.analysis.Op:
+    def update(self) -> popsr.op.Op:
         """The op that updates the variable."""
         (op,) = [op for op in self.ir.main_graph.ops if op.kind == "accumulate_"]
         return op

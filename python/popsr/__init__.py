@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
 from popsr._core import __version__
+from popsr._late_members import add_late_members
 from popsr._program.calls import explain_calls
 from popsr._suggestions import unknown_attribute
 from popsr.context import (
@@ -176,6 +177,7 @@ __all__ = [
 ]
 
 _module_paths.register()
+add_late_members()
 
 
 if not TYPE_CHECKING:

@@ -20,7 +20,7 @@ commands:
 
 _LISTINGS = {
     "check": "popsr.compat._check",
-    "ops": "popsr._ops_table",
+    "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
 }
 

@@ -178,12 +178,6 @@ class Graph(Handle):
     def __exit__(self, *exc: object) -> None:
         _context.pop_graph()
 
-    def _repr_html_(self) -> str:
-        """The ops by name scope, coloured by which replicas agree; with a picture where fast-sugiyama is installed."""
-        from popsr._graph_html import graph_html
-
-        return graph_html(self)
-
     def _in_words(self) -> str:
         """In texts of errors."""
         return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"

@@ -12,7 +12,6 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import read_any_int, read_int, read_int64s, read_name
-from popsr._popart_objects import PopartIr
 from popsr._program.handles import Handle, Undone, retire
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
@@ -209,22 +208,10 @@ class Ir(Handle):
             )
         return ReplicaGrouping.from_assignment(list(groups))
 
-    def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
-        """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
+    if TYPE_CHECKING:  # a late member
 
-        The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
-        a program is what was written: ``check`` says what to call the point of your program that this is.
-
-        Args:
-            check: name of the file, without ``.dot``.
-            save_dir: its folder. Default: the current one.
-        Raises:
-            ValueError: ``check`` cannot be the name of a file.
-            OSError: the file cannot be written.
-        """
-        from popsr._dot import write_dot
-
-        write_dot(self, check, save_dir)
+        def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+            """See :func:`popsr._show.dot.dot_checkpoint`."""
 
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""
@@ -240,10 +227,6 @@ class Ir(Handle):
 
     def _streams_with_ops(self) -> list[Any]:
         return [self._stream_cache[id_] for id_ in self._core.streams_with_ops()]
-
-    @property
-    def _pb_ir(self) -> PopartIr:
-        return PopartIr(self)
 
     def _graph(self, id_: int) -> Graph:
         graph = self._graph_cache.get(id_)

@@ -12,10 +12,13 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import is_a, read_choice, read_flag, read_int, read_mapping
+from popsr._lazy import LazyModule
 from popsr._overlap import own_memory
+from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
 from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
+from popsr._session.devices import DeviceInfo
 from popsr._session.host_copies import HostCopies
 from popsr._session.host_data import (
     StreamPlan,
@@ -26,24 +29,27 @@ from popsr._session.host_data import (
     output_array,
 )
 from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
+from popsr._session.option_effects import options_of_session
 from popsr._session.printing import print_values
 from popsr._session.progress import progress_bar
 from popsr._session.rows import host_array
+from popsr._session.synthetic_data import SyntheticData
 from popsr._session.variables import SessionVariables
+from popsr._show.dot import write_dot_checks
 from popsr._shown import shown
+from popsr.analysis import Lint, PartitionAnalysis
 from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
+from popsr.replicas import Partition
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
-    from popsr._explanation import Lint
-    from popsr._session.devices import DeviceInfo
-    from popsr._session.synthetic_data import SyntheticData
-    from popsr.analysis import PartitionAnalysis
-    from popsr.replicas import Partition
+    from popsr.io import _reset
+else:
+    _reset = LazyModule("popsr.io._reset")
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -363,9 +369,7 @@ class Session(SessionVariables):
             path: a safetensors file when it ends in ``.safetensors``, else an ONNX model.
             ignore_missing: leave variables that the file lacks as they are.
         """
-        from popsr.io._reset import reset_host_weights
-
-        reset_host_weights(self, path, ignore_missing=ignore_missing)
+        _reset.reset_host_weights(self, path, ignore_missing=ignore_missing)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -398,8 +402,6 @@ class Session(SessionVariables):
         Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
         the replicas really hold of each variable. ``warnings`` has lint L13 too.
         """
-        from popsr.analysis import PartitionAnalysis
-
         core = self._core.facts
         if self._facts is None or self._facts._core is not core:
             self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
@@ -469,6 +471,35 @@ class Session(SessionVariables):
             finally:
                 self._depth -= 1
 
+    # --- attached by hand, as programs for PopXL do it ---------------------------------------------------------------
+
+    @property
+    def _device(self) -> SessionDevice:
+        return SessionDevice(self)
+
+    @property
+    def _pb_session(self) -> PopartSession:
+        return PopartSession(self)
+
+    @property
+    def _was_attached_stack(self) -> AttachStack:
+        return AttachStack(self)
+
+    def _set_device(self, device: Any) -> None:
+        read_device(device)
+
+    def _attach(self) -> None:
+        with self._lock:
+            if not self._depth:
+                self.__enter__()
+                self._popped = 1
+
+    def _detach(self) -> None:
+        with self._lock:
+            self._require_idle("detach")
+            self._depth = self._popped = 0
+            self._copies.trim()
+
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
 
@@ -477,14 +508,9 @@ def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
     """The effects of the options that were set, see ``popsr._session.option_effects``."""
     if not ir.options._values:
         return None
-    from popsr._session.option_effects import options_of_session
-
+    write_dot_checks(ir)
     return options_of_session(ir, seed)
 
 
 def _is_device(value: object) -> bool:
-    if isinstance(value, str):
-        return False
-    from popsr._session.devices import DeviceInfo
-
     return isinstance(value, DeviceInfo)

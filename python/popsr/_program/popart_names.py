@@ -1,10 +1,8 @@
-"""PopART's camelCase spellings of methods that carry another name here, and PopXL's private names."""
+"""PopART's camelCase spellings of methods that carry another name here."""
 
 from __future__ import annotations
 
 from typing import TypeVar
-
-from popsr._popart_objects import MEMBERS
 
 __all__ = ["POPART_NAMES", "with_popart_names"]
 
@@ -27,9 +25,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def with_popart_names(cls: _Class) -> _Class:
-    """Class decorator: the methods of the table can be called by PopART's names too, and private names are answered."""
+    """Class decorator: the methods of the table can be called by PopART's names too."""
     for popart_name, name in POPART_NAMES.get(cls.__name__, {}).items():
         setattr(cls, popart_name, getattr(cls, name))
-    for private_name, member in MEMBERS.get(cls.__name__, {}).items():
-        setattr(cls, private_name, member)
     return cls

@@ -10,11 +10,11 @@ import numpy as np
 
 from popsr import _core
 from popsr._args import read_items
-from popsr._drift import drift_text
-from popsr._explanation import Lint, lint_of
 from popsr._one_line import one_line
 from popsr._session.replica_warnings import is_news, warn
 from popsr._shown import shown
+from popsr.analysis._drift import drift_text
+from popsr.analysis._explanation import Lint, lint_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:

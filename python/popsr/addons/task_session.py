@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from popsr._args import is_a, read_choice, read_int, read_mapping
+from popsr._host_files import file_errors
 from popsr._program.transaction import transactional
 from popsr._shown import shown
 from popsr.addons import _checkpoint_folder as files
@@ -26,7 +27,6 @@ from popsr.errors import (
     SessionError,
     UnsupportedError,
 )
-from popsr.io._files import file_errors
 from popsr.session import Session, h2dStreamBufferMaps
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable

@@ -14,10 +14,10 @@ from typing import Any
 
 import popsr
 from popsr._args import read_path
+from popsr._host_files import shown_name
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from popsr._host_files import bytes_of, shown_path
 from popsr._session.rows import Array
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
-from popsr.io._files import bytes_of, shown_path
 from popsr.io._new_file import NewFile
 from popsr.io._settings import settings_text
 from popsr.ir import Ir

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from popsr._args import read_path
+from popsr._host_files import shown_name, shown_path, shown_shape
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
-from popsr.io._files import shown_name, shown_path, shown_shape
 from popsr.io._onnx_read import open_onnx
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._stored import StoredFile, StoredTensor

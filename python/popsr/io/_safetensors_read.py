@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from popsr._args import read_path
+from popsr._host_files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import (

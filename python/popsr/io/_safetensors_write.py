@@ -8,9 +8,9 @@ from typing import Any
 
 import popsr
 from popsr._args import read_path
+from popsr._host_files import shown_name
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES

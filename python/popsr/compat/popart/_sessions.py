@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from popsr._args import is_a, read_a, read_bool, read_mapping
+from popsr._popart.data_flow import DataFlow
 from popsr._session.devices import DeviceInfo
 from popsr._shown import shown
-from popsr.compat.popart._data_flow import DataFlow
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError, UnsupportedError
 from popsr.io import PyWeightsIO, save_onnx
 from popsr.ir import Ir
@@ -228,4 +228,5 @@ class TrainingSession(_Session):
 def _program_of(private: Any) -> Ir | None:
     """The Ir whose ``_pb_ir`` it is."""
     options = private.getSessionOptions() if hasattr(private, "getSessionOptions") else None
-    return options._ir if isinstance(options, Options) else None
+    program = options._ir if isinstance(options, Options) else None
+    return program if isinstance(program, Ir) else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from popsr import _core
 from popsr._args import read_a
-from popsr._popart_objects import PopartGraph
+from popsr._popart.members import PopartGraph
 from popsr._program.transaction import run
 from popsr._suggestions import unknown_attribute
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._popart_objects._op_classes import classes
+from popsr._popart.op_classes import classes
 from popsr._suggestions import unknown_attribute
 from popsr.compat.popart._internal.ir.op import collectives, exchange
 

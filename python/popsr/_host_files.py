@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from popsr._session.rows import Array
 from popsr._shown import shown_text
 from popsr.errors import FileError
 
@@ -51,6 +51,6 @@ def shown_shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(extents)}{',' * (len(shape) == 1)})"
 
 
-def bytes_of(array: Array) -> memoryview:
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
     """The bytes of an array; a C-contiguous one is not copied."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from popsr import _core
 from popsr._args import read_a
 from popsr._choices import Choices
-from popsr._popart_objects._base import PopartObject
+from popsr._popart.base import PopartObject, register_view, view_of
+from popsr._popart.types import TensorInfo
 from popsr.errors import UndefinedValue
+from popsr.op import Op
+from popsr.tensor import Tensor, Variable
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorStorage
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from popsr.tensor import Tensor, Variable
 
 __all__ = ["PopartTensor", "TensorLocationInfo", "TensorType", "from_pb_tensor", "mapped_array", "pb_tensor"]
 
@@ -76,9 +77,7 @@ class PopartTensor(PopartObject):
         Raises:
             ArgumentTypeError: it is something else.
         """
-        from popsr import tensor as tensors
-
-        self._tensor = read_a("Tensor: tensor", tensor, tensors.Tensor)
+        self._tensor = read_a("Tensor: tensor", tensor, Tensor)
 
     @property
     def id(self) -> str:
@@ -91,8 +90,6 @@ class PopartTensor(PopartObject):
     @property
     def info(self) -> Any:
         """A TensorInfo of its dtype and shape."""
-        from popsr.compat.popart._types import TensorInfo
-
         return TensorInfo(self._tensor.dtype, self._tensor.shape)
 
     @property
@@ -106,9 +103,7 @@ class PopartTensor(PopartObject):
 
     def get_graph(self) -> Any:
         """The graph that it is in."""
-        from popsr._popart_objects._graph import PopartGraph
-
-        return PopartGraph(self._tensor._graph)
+        return view_of(self._tensor._graph)
 
     def get_ir(self) -> Any:
         """The program that it is in."""
@@ -124,15 +119,12 @@ class PopartTensor(PopartObject):
         Raises:
             UndefinedValue: none does: it is a variable, a constant or an input.
         """
-        from popsr._popart_objects._op import popart_op
-        from popsr.op import Op
-
         producer = self._producer()
         if producer is None:
             raise UndefinedValue(
                 f"getProducer: no op makes '{self._tensor.id}', expected a tensor of which hasProducer() is True"
             )
-        return popart_op(Op(self._tensor._ir, producer))
+        return view_of(Op(self._tensor._ir, producer))
 
     def is_aliased(self) -> bool:
         """True if another tensor of its graph is a view of it or is written in its memory, or the other way round."""
@@ -208,3 +200,6 @@ def from_pb_tensor(pb_tensor: PopartTensor) -> Tensor:
 def mapped_array(variable: Variable) -> NDArray[Any] | np.memmap[Any, Any] | None:
     """The memory-mapped array that a variable was made of; None when it was made of other data."""
     return variable._ir._mapped.get(variable._id)
+
+
+register_view(Tensor, PopartTensor)

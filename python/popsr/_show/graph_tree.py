@@ -6,17 +6,14 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from popsr._html import Row
+from popsr.analysis import PartitionAnalysis, analyze
 from popsr.errors import Error
-
-if TYPE_CHECKING:
-    from popsr.analysis import PartitionAnalysis
-    from popsr.graph import Graph
-    from popsr.ir import Ir
-    from popsr.op import Op
-    from popsr.replicas import Partition
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.replicas import Partition
 
 __all__ = ["Called", "Group", "Leaf", "graph_tree", "graphs_run_by", "scope_of"]
 
@@ -91,8 +88,6 @@ def graphs_run_by(op: Op) -> tuple[tuple[str, Graph], ...]:
 
 
 def _facts_of(ir: Ir, notes: list[str]) -> PartitionAnalysis | None:
-    from popsr.analysis import analyze
-
     try:
         return analyze(ir)
     except Error as error:  # a program that is wrong is shown all the same

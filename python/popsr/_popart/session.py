@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
-from popsr._args import read_a, read_bool, read_index
-from popsr._popart_objects._base import PopartObject
+from popsr._args import read_a, read_bool, read_choice, read_index
+from popsr._popart.base import PopartObject
 from popsr.errors import OutOfRangeError
-
-if TYPE_CHECKING:
-    from popsr.session import Session
 
 __all__ = [
     "AttachStack",
+    "Attachable",
     "PopartSession",
     "SessionDevice",
-    "attach_stack",
-    "device",
-    "pb_session",
-    "set_device",
+    "read_device",
 ]
+
+
+class Attachable(Protocol):
+    """A session, as far as programs attach and detach it by hand."""
+
+    _depth: int
+    _popped: int
+
+    @property
+    def is_attached(self) -> bool: ...
+
+    def _attach(self) -> None: ...
+
+    def _detach(self) -> None: ...
 
 
 class AttachStack(MutableSequence[bool]):
@@ -32,7 +41,7 @@ class AttachStack(MutableSequence[bool]):
 
     __slots__ = ("_session",)
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Attachable) -> None:
         """``session``: the session."""
         self._session = session
 
@@ -102,7 +111,7 @@ class SessionDevice(PopartObject):
     __slots__ = ("_session",)
     _where = "session._device"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Attachable) -> None:
         """``session``: the session."""
         self._session = session
 
@@ -122,11 +131,7 @@ class SessionDevice(PopartObject):
         Raises:
             SessionError: it is running.
         """
-        session = self._session
-        with session._lock:
-            session._require_idle("detach")
-            session._depth = session._popped = 0
-            session._copies.trim()
+        self._session._detach()
 
     def attach(self, timeout: int = 0) -> bool:
         """Attach the session if it is not: variables are uploaded, as by ``with session:``.
@@ -137,11 +142,7 @@ class SessionDevice(PopartObject):
             True.
         """
         del timeout
-        session = self._session
-        with session._lock:
-            if not session._depth:
-                session.__enter__()
-                session._popped = 1
+        self._session._attach()
         return True
 
 
@@ -151,7 +152,7 @@ class PopartSession(PopartObject):
     __slots__ = ("_session",)
     _where = "session._pb_session"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Attachable) -> None:
         """``session``: the session."""
         self._session = session
 
@@ -168,34 +169,15 @@ class PopartSession(PopartObject):
         return self._session.is_attached
 
 
-def attach_stack(session: Session) -> AttachStack:
-    """The entries of ``with session:``."""
-    return AttachStack(session)
-
-
-def device(session: Session) -> SessionDevice:
-    """The device of a session."""
-    return SessionDevice(session)
-
-
-def pb_session(session: Session) -> PopartSession:
-    """The session by PopART's names."""
-    return PopartSession(session)
-
-
-def set_device(session: Session, device: Any) -> None:
+def read_device(device: Any) -> None:
     """Read a device: each session runs on the simulator.
 
     Args:
-        session: the session.
         device: "cpu", "ipu_model" or "ipu_hw", or an object of a device.
     Raises:
         ArgumentTypeError: it is neither.
         AttributeValueError: another word.
     """
-    from popsr._args import read_choice
-
-    del session
     if isinstance(device, str):
         read_choice("_set_device", "device", device, ("cpu", "ipu_model", "ipu_hw"))
     elif not callable(getattr(device, "detach", None)):

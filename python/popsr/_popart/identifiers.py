@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popsr._args import read_int, read_text
-from popsr._popart_objects._base import CallableText, PopartObject
+from popsr._args import read_a, read_int, read_text
+from popsr._popart.base import CallableText, PopartObject, view_class, view_of
+from popsr.graph import Graph
+from popsr.op import Op
 
-if TYPE_CHECKING:
-    from popsr.op import Op
-
-__all__ = ["DebugContext", "DebugInfo", "GraphId", "OpSettings", "OperatorIdentifier"]
+__all__ = ["DebugContext", "DebugInfo", "GraphId", "OpSettings", "OperatorIdentifier", "graph_of"]
 
 _MAX_VERSION = 2**31 - 1
 
@@ -176,8 +175,6 @@ class OpSettings(PopartObject):
 
     def __init__(self, graph: Any, name: str = "") -> None:
         """Settings of an op."""
-        from popsr._popart_objects._graph import graph_of
-
         self._graph = graph_of("Settings", graph)
         self._name = read_text("Settings: name", name)
         self.inferTensorMappingToFrom: dict[int, int] = {}
@@ -194,9 +191,19 @@ class OpSettings(PopartObject):
     @property
     def graph(self) -> Any:
         """The graph that the op will be in."""
-        from popsr._popart_objects._graph import PopartGraph
-
-        return PopartGraph(self._graph)
+        return view_of(self._graph)
 
     def __repr__(self) -> str:
         return f"Settings({self._name!r})"
+
+
+def graph_of(where: str, graph: Any) -> Graph:
+    """The graph behind ``graph._pb_graph``, or the graph itself.
+
+    Raises:
+        ArgumentTypeError: it is neither.
+    """
+    if isinstance(graph, Graph):
+        return graph
+    found: Graph = read_a(f"{where}: graph", graph, view_class(Graph))._graph
+    return found

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from popsr._args import is_a, read_path
-from popsr._graph_tree import graphs_run_by
+from popsr._host_files import file_errors
+from popsr._show.graph_tree import graphs_run_by
 from popsr._shown import shown
 from popsr.errors import AttributeValueError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.tensor import Tensor
 
-if TYPE_CHECKING:
-    from popsr.graph import Graph
-    from popsr.ir import Ir
-    from popsr.op import Op
-    from popsr.tensor import Tensor
-
-__all__ = ["dot_text", "write_dot", "write_dot_checks"]
+__all__ = ["dot_checkpoint", "dot_text", "write_dot_checks"]
 
 
-def write_dot(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
-    """See :meth:`popsr.Ir.dot_checkpoint`."""
+def dot_checkpoint(self: Ir, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+    """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
+
+    The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
+    a program is what was written: ``check`` says what to call the point of your program that this is.
+
+    Args:
+        self: the program.
+        check: name of the file, without ``.dot``.
+        save_dir: its folder. Default: the current one.
+    Raises:
+        ValueError: ``check`` cannot be the name of a file.
+        OSError: the file cannot be written.
+    """
     where = "dot_checkpoint"
-    _write(where, _path(where, check, save_dir), dot_text(ir))
+    _write(where, _path(where, check, save_dir), dot_text(self))
 
 
 def write_dot_checks(ir: Ir) -> None:
@@ -47,8 +57,6 @@ def _path(where: str, check: str, save_dir: str | os.PathLike[str] | None) -> Pa
 
 
 def _write(where: str, path: Path, text: str) -> None:
-    from popsr.io._files import file_errors
-
     with file_errors(where, "write", path):
         path.write_text(text, encoding="utf-8")
 

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from popsr._shown import shown
 from popsr._suggestions import nearest
 from popsr.errors import AttributeAccessError
 
-__all__ = ["CallableText", "PopartObject", "camel_case"]
+__all__ = ["CallableText", "PopartObject", "camel_case", "register_view", "view_class", "view_of"]
+
+_views: dict[type, Callable[[Any], Any]] = {}
+
+
+def register_view(cls: type, view: Callable[[Any], Any]) -> None:
+    """Let ``view_of`` an object of a class of popsr be made by a function or a class of PopART's objects."""
+    _views[cls] = view
+
+
+def view_of(value: Any) -> Any:
+    """The object of PopART that stands for a graph, tensor, op or program."""
+    return next(_views[cls] for cls in type(value).__mro__ if cls in _views)(value)
+
+
+def view_class(cls: type) -> Any:
+    """The class of PopART's objects that stand for those of a class of popsr."""
+    return _views[cls]
 
 
 def camel_case(name: str) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from popsr import _core
-from popsr._popart_objects._base import PopartObject
+from popsr._popart.base import PopartObject
 from popsr._program.handles import Handle
 
-__all__ = ["OpClass", "class_of", "classes", "names_of", "op_type"]
+__all__ = ["OpClass", "bases", "class_of", "classes", "names_of", "op_type"]
 
 # Stem of the class of an op, where the rule gives another. Several ops may be of one class.
 _STEMS: Mapping[str, str] = {
@@ -79,6 +79,10 @@ _EXCHANGE = ("host_", "remote_", "multi_exchange")
 _COLLECTIVES = ("replicated_", "multi_replicated_", "all_reduce", "replica_sharded_")
 
 
+bases: dict[str, Any] = {}
+"""Classes that the modules above define: "made" of ops of a program, "pending" of operators before they are made."""
+
+
 class OpView:
     """What has an op of the program behind it."""
 
@@ -94,9 +98,7 @@ class OpClass(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """``Op(identifier, settings)`` is an operator of the program's own whose tensors are not connected yet."""
-        from popsr._popart_objects._custom_ops import PendingOp
-
-        return type.__call__(PendingOp if cls.kinds is None else cls, *args, **kwargs)
+        return type.__call__(bases["pending"] if cls.kinds is None else cls, *args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
         if super().__instancecheck__(instance):
@@ -107,7 +109,7 @@ class OpClass(type):
 
 
 class Op(PopartObject, metaclass=OpClass):
-    """Base of all classes of ops; see :mod:`popsr._popart_objects._op` for what objects have."""
+    """Base of all classes of ops; see :mod:`popsr._popart.op` for what objects have."""
 
     __slots__ = ()
     kinds: frozenset[str] | None = None
@@ -153,8 +155,6 @@ def names_of(kind: str) -> tuple[str, ...]:
 @functools.cache
 def _made() -> dict[str, OpClass]:
     """Class of each registered op."""
-    from popsr._popart_objects._op import PopartOp
-
     by_name: dict[str, set[str]] = {}
     for kind in _stems():
         by_name.setdefault(names_of(kind)[0], set()).add(kind)
@@ -166,7 +166,7 @@ def _made() -> dict[str, OpClass]:
             "__doc__": f"Ops of kind {', '.join(sorted(kinds))}.",
             "kinds": frozenset(kinds),
         }
-        cls = OpClass(name, (PopartOp,), members)
+        cls = OpClass(name, (bases["made"],), members)
         made |= dict.fromkeys(kinds, cls)
     return made
 

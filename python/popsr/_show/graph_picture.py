@@ -10,14 +10,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popsr._graph_tree import Group, Leaf, scope_of
 from popsr._html import Colours, describe, describe_all
-
-if TYPE_CHECKING:
-    from popsr.graph import Graph
-    from popsr.tensor import Tensor
+from popsr._show.graph_tree import Group, Leaf, scope_of
+from popsr.graph import Graph
+from popsr.tensor import Tensor
 
 __all__ = ["graph_picture"]
 

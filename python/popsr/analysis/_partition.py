@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, overload
+from typing import Literal, overload
 
 from popsr import _core
 from popsr._args import is_a, read_a, read_choice, read_int, read_items, read_mapping
-from popsr._drift import DriftingVariable, drift_html, drift_table, drifting_variable
-from popsr._explanation import (
+from popsr._program.transaction import transactional
+from popsr._shown import shown
+from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
+from popsr.analysis._explanation import (
     Explanation,
-    ExplanationRoot,
-    ExplanationStep,
     Lint,
     lint_of,
 )
-from popsr._popart_mode import PopartAnalysis
-from popsr._program.transaction import transactional
-from popsr._program_analysis import ProgramAnalysis
-from popsr._shown import shown
-from popsr._suggestions import unknown_attribute
+from popsr.analysis._popart_mode import PopartAnalysis
+from popsr.analysis._program_analysis import ProgramAnalysis
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -29,17 +26,7 @@ from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import HostToDeviceStream
 from popsr.tensor import Tensor
 
-__all__ = [
-    "CallContext",
-    "DriftingVariable",
-    "Explanation",
-    "ExplanationRoot",
-    "ExplanationStep",
-    "Lint",
-    "PartitionAnalysis",
-    "PopartAnalysis",
-    "analyze",
-]
+__all__ = ["CallContext", "PartitionAnalysis", "analyze"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +367,3 @@ def _equal_stream(ir: Ir, stream: object, groups: object) -> tuple[int, ReplicaG
             f"{groups.num_replicas} replicas, expected {ir.replication_factor}"
         )
     return stream._id, groups
-
-
-if not TYPE_CHECKING:
-    __getattr__ = unknown_attribute(__name__, __all__)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popsr._args import read_a, read_text
-from popsr._popart_objects._base import PopartObject
-from popsr._popart_objects._graph import PopartGraph
-from popsr._popart_objects._identifiers import GraphId
-from popsr._popart_objects._op import PopartOp
+from popsr._popart.base import PopartObject, register_view
+from popsr._popart.data_flow import DataFlow, Patterns
+from popsr._popart.graph import PopartGraph
+from popsr._popart.identifiers import GraphId
+from popsr._popart.op import PopartOp
 from popsr._shown import shown
 from popsr.errors import UnknownNameError
+from popsr.ir import Ir
+from popsr.options import Options
 
-if TYPE_CHECKING:
-    from popsr.ir import Ir
-    from popsr.options import Options
-
-__all__ = ["PopartIr"]
+__all__ = ["PopartIr", "pb_ir"]
 
 _logger = logging.getLogger("popsr")
 
@@ -30,9 +29,7 @@ class PopartIr(PopartObject):
 
     def __init__(self, ir: Ir | None = None) -> None:
         """``ir``: of popsr. Default: a new one."""
-        from popsr import ir as programs
-
-        self._ir = programs.Ir() if ir is None else read_a("Ir: ir", ir, programs.Ir)
+        self._ir = Ir() if ir is None else read_a("Ir: ir", ir, Ir)
 
     @property
     def id(self) -> int:
@@ -104,8 +101,6 @@ class PopartIr(PopartObject):
         Raises:
             ArgumentTypeError: they are not Patterns.
         """
-        from popsr.compat.popart._data_flow import Patterns
-
         read_a("setPatterns: patterns", patterns, Patterns)
 
     def set_data_flow(self, data_flow: Any) -> None:
@@ -114,8 +109,6 @@ class PopartIr(PopartObject):
         Raises:
             ArgumentTypeError: it is not a DataFlow.
         """
-        from popsr.compat.popart._data_flow import DataFlow
-
         read_a("setDataFlow: dataFlow", data_flow, DataFlow)
 
     def apply_pre_alias_patterns(self, graph: PopartGraph) -> None:
@@ -157,3 +150,11 @@ def _read_id(where: str, graph_id: GraphId | str) -> GraphId:
     if isinstance(graph_id, GraphId):
         return graph_id
     return GraphId(read_text(f"{where}: id", graph_id))
+
+
+def pb_ir(ir: Ir) -> PopartIr:
+    """The program by PopART's names."""
+    return PopartIr(ir)
+
+
+register_view(Ir, PopartIr)

@@ -11,14 +11,14 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from popsr._args import read_a, read_call, read_int, read_mapping, read_text
-from popsr._popart_objects._graph import PopartGraph
-from popsr._popart_objects._identifiers import OperatorIdentifier, OpSettings
-from popsr._popart_objects._op import CustomOp
-from popsr._popart_objects._op_classes import Op
-from popsr._popart_objects._tensor import PopartTensor
+from popsr._popart.graph import PopartGraph, creators
+from popsr._popart.identifiers import OperatorIdentifier, OpSettings
+from popsr._popart.op import CustomOp
+from popsr._popart.op_classes import Op, bases
+from popsr._popart.tensor import PopartTensor
 from popsr._program.location import describe_location
 from popsr._program.transaction import run
 from popsr._shown import shown
@@ -31,10 +31,9 @@ from popsr.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-
-if TYPE_CHECKING:
-    from popsr.graph import Graph
-    from popsr.tensor import Tensor
+from popsr.graph import Graph
+from popsr.ops.control import _emit_call
+from popsr.tensor import Tensor
 
 __all__ = ["PendingOp", "create", "create_connected", "create_pending", "custom_op", "entry_of"]
 
@@ -172,8 +171,6 @@ def _create(
     kwargs: dict[str, Any],
     names: list[str],
 ) -> CustomOp:
-    from popsr.ops.control import _emit_call
-
     with graph:
         called = graph.ir.create_graph(build, *args, **kwargs)
         if len(called.outputs) != len(names):
@@ -181,18 +178,11 @@ def _create(
                 f"{identifier}: its function must return a tensor an output, got {len(called.outputs)} of "
                 f"{shown(build)}, expected {len(names)}"
             )
-        tensor_class = _tensor_class()
-        tensors = [each for each in args if isinstance(each, tensor_class)]
+        tensors = [each for each in args if isinstance(each, Tensor)]
         below_graph = tuple(PopartGraph(graph).remove_scope(name) for name in names)
         info = _emit_call("call", called, tuple(tensors), None, True, {}, names=below_graph)
     graph.ir._custom_ops[info._op] = identifier
     return CustomOp(info._view)
-
-
-def _tensor_class() -> type:
-    from popsr.tensor import Tensor
-
-    return Tensor
 
 
 def _ids(where: str, what: str, given: Any) -> list[str]:
@@ -209,7 +199,7 @@ def _ids(where: str, what: str, given: Any) -> list[str]:
 
 
 def _id(where: str, what: str, value: Any) -> str:
-    if isinstance(value, (PopartTensor, _tensor_class())):
+    if isinstance(value, (PopartTensor, Tensor)):
         return str(getattr(value, "id", ""))
     return read_text(f"{where}: id of {what}", value)
 
@@ -235,11 +225,10 @@ def _bound(
     except TypeError as error:
         problem = str(error)
     else:
-        tensor_class = _tensor_class()
         extra = [
             name
             for name, value in arguments.items()
-            if isinstance(value, tensor_class) and _wants_attribute(signature.parameters[name])
+            if isinstance(value, Tensor) and _wants_attribute(signature.parameters[name])
         ]
         problem = f"an input for the attribute {extra[0]!r}" if extra else ""
     if problem:
@@ -372,3 +361,7 @@ class PendingOp(Op):
 
     def __str__(self) -> str:
         return str(self._which if self._made is None else self._made)
+
+
+bases["pending"] = PendingOp
+creators.update(createConnectedOp_=create_connected, createOp_=create_pending)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from popsr._args import read_text
-from popsr._popart_objects._identifiers import OpSettings
-
-if TYPE_CHECKING:
-    from popsr.context import Context
+from popsr._popart.identifiers import OpSettings
+from popsr.context import Context
 
 __all__ = ["op_settings"]
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popsr._args import read_a, read_flag, read_index, read_text
-from popsr._popart_objects._base import PopartObject
-from popsr._popart_objects._identifiers import GraphId
-from popsr._popart_objects._op import PopartOp, popart_op
-from popsr._popart_objects._tensor import PopartTensor
+from popsr._args import read_flag, read_index, read_text
+from popsr._popart.base import PopartObject, register_view, view_of
+from popsr._popart.identifiers import GraphId
+from popsr._popart.op import PopartOp, popart_op
+from popsr._popart.tensor import PopartTensor
+from popsr.context import _context
+from popsr.graph import Graph
 
-if TYPE_CHECKING:
-    from popsr.graph import Graph
-
-__all__ = ["PopartGraph", "create_tensor_id", "graph_of", "pb_graph"]
+__all__ = ["PopartGraph", "create_tensor_id", "creators", "pb_graph"]
 
 _CREATE = ("createConnectedOp_", "createOp_")
+
+creators: dict[str, Callable[..., Any]] = {}
+"""Functions that make operators of the program's own, by the beginning of their names; see ``custom_ops``."""
 
 
 class PopartGraph(PopartObject):
@@ -40,9 +42,7 @@ class PopartGraph(PopartObject):
 
     def get_ir(self) -> Any:
         """The program that it is in."""
-        from popsr._popart_objects._ir import PopartIr
-
-        return PopartIr(self._graph.ir)
+        return view_of(self._graph.ir)
 
     def get_ops(self) -> list[PopartOp]:
         """Its ops, in the order in which they were made."""
@@ -131,9 +131,7 @@ class PopartGraph(PopartObject):
         raise self._unknown(name)
 
     def _creator(self, name: str) -> Callable[..., Any]:
-        from popsr._popart_objects import _custom_ops
-
-        make = _custom_ops.create_connected if name.startswith(_CREATE[0]) else _custom_ops.create_pending
+        make = creators[next(start for start in _CREATE if name.startswith(start))]
 
         def create(*args: Any, **kwargs: Any) -> Any:
             return make(name, self._graph, args, kwargs)
@@ -160,8 +158,6 @@ def pb_graph(graph: Graph) -> PopartGraph:
 
 def create_tensor_id(graph: Graph, name: str) -> str:
     """An id that no tensor of the graph has: graph, name scopes, name, and a number where that is taken."""
-    from popsr.context import _context
-
     wanted = pb_graph(graph).add_scope(_context.scoped(read_text("_create_tensor_id: name", name)))
     taken = {t.id for t in graph.tensors}
     number = graph.ir._core.num_tensors
@@ -172,15 +168,4 @@ def create_tensor_id(graph: Graph, name: str) -> str:
     return found
 
 
-def graph_of(where: str, graph: Any) -> Graph:
-    """The graph behind ``graph._pb_graph``, or the graph itself.
-
-    Raises:
-        ArgumentTypeError: it is neither.
-    """
-    from popsr.graph import Graph
-
-    if isinstance(graph, Graph):
-        return graph
-    pb: PopartGraph = read_a(f"{where}: graph", graph, PopartGraph)
-    return pb._graph
+register_view(Graph, PopartGraph)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
 
-from popsr._graph_picture import graph_picture
-from popsr._graph_tree import Called, Group, Leaf, graph_tree
 from popsr._html import Colours, Row, describe_all, page, table
-
-if TYPE_CHECKING:
-    from popsr.graph import Graph
+from popsr._show.graph_picture import graph_picture
+from popsr._show.graph_tree import Called, Group, Leaf, graph_tree
+from popsr.graph import Graph
 
 __all__ = ["graph_html"]
 
@@ -22,7 +19,9 @@ _MAX_TITLE = 200
 
 
 def graph_html(graph: Graph) -> str:
-    """A row an op, with what the replicas agree on after it; name scopes and called graphs open on a click.
+    """The ops by name scope, coloured by which replicas agree; with a picture where fast-sugiyama is installed.
+
+    A row an op, with what the replicas agree on after it; name scopes and called graphs open on a click.
 
     Of long scopes the first ops are shown, of a graph that is called several times its first call.
     """

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popsr._args import is_a, read_a, read_index
-from popsr._popart_objects._base import CallableText
-from popsr._popart_objects._identifiers import DebugInfo, GraphId, OperatorIdentifier, OpSettings
-from popsr._popart_objects._op_classes import Op, OpView, class_of, op_type
-from popsr._popart_objects._tensor import PopartTensor
+from popsr._popart import op_classes
+from popsr._popart.base import CallableText, register_view, view_of
+from popsr._popart.identifiers import DebugInfo, GraphId, OperatorIdentifier, OpSettings
+from popsr._popart.op_classes import OpView, class_of, op_type
+from popsr._popart.tensor import PopartTensor
 from popsr._shown import shown
 from popsr.errors import ArgumentTypeError, UnsupportedError
-
-if TYPE_CHECKING:
-    from popsr import op
-    from popsr.replicas import ReplicaGrouping
-    from popsr.tensor import Tensor
+from popsr.op import Op
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
 
 __all__ = ["CustomOp", "PopartOp", "op_created", "popart_op", "type_of_op"]
 
 
-class PopartOp(Op, OpView):
+class PopartOp(op_classes.Op, OpView):
     """An op of a graph by PopART's names. ``type(op)`` is the class of its kind below ``_ir.op``."""
 
     __slots__ = ()
     _where = "op"
-    _op: op.Op
+    _op: Op
 
-    def __init__(self, op: op.Op) -> None:
+    def __init__(self, op: Op) -> None:
         """``op``: one of ``graph.ops``."""
-        from popsr import op as ops
-
-        if not is_a(op, ops.Op) or op.kind not in (type(self).kinds or ()):
+        if not is_a(op, Op) or op.kind not in (type(self).kinds or ()):
             raise ArgumentTypeError(
                 f"{type(self).__name__}: cannot be constructed, got {shown(op)}, expected the popxl function that "
                 "makes the op"
@@ -63,9 +60,7 @@ class PopartOp(Op, OpView):
 
     def get_graph(self) -> Any:
         """The graph that it is in."""
-        from popsr._popart_objects._graph import PopartGraph
-
-        return PopartGraph(self._op._ir._graph(self._op._info()["graph"]))
+        return view_of(self._op._ir._graph(self._op._info()["graph"]))
 
     def get_ir(self) -> Any:
         """The program that it is in."""
@@ -119,9 +114,7 @@ class PopartOp(Op, OpView):
 
     def get_called_graphs(self) -> list[Any]:
         """Graphs that it runs."""
-        from popsr._popart_objects._graph import PopartGraph
-
-        return [PopartGraph(graph) for graph in self._op.called_graphs]
+        return [view_of(graph) for graph in self._op.called_graphs]
 
     def get_called_graph(self) -> Any:
         """The graph that a call or loop runs.
@@ -223,14 +216,14 @@ class CustomOp(PopartOp):
         return CallableText(self.opid.type)
 
 
-def popart_op(op: op.Op) -> PopartOp:
+def popart_op(op: Op) -> PopartOp:
     """An op by PopART's names, of the class of its kind."""
     cls = CustomOp if op.id in op._ir._custom_ops else class_of(op.kind)
     made: PopartOp = cls(op)
     return made
 
 
-def type_of_op(op: op.Op) -> CallableText:
+def type_of_op(op: Op) -> CallableText:
     """PopART's operator type of an op of ``graph.ops``."""
     return popart_op(op).op_type
 
@@ -242,4 +235,8 @@ def op_created(context: object, op: Any) -> None:
         ArgumentTypeError: it is not an op.
     """
     del context
-    read_a("_op_created: op", op, Op)
+    read_a("_op_created: op", op, op_classes.Op)
+
+
+op_classes.bases["made"] = PopartOp
+register_view(Op, popart_op)
