@@ -3,8 +3,9 @@
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """
 
-from popsr import _interpreter as _interpreter  # isort: split
+from popsr._host import interpreter as _interpreter  # noqa: F401
 
+# isort: split
 import importlib
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, repli
 from popsr._core import __version__
 from popsr._late_members import add_late_members
 from popsr._program.calls import explain_calls
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.context import (
     gcg,
     get_current_graph,

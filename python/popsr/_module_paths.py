@@ -13,7 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = ["MODULE_PATHS", "register"]
 

@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
+from popsr._host.arguments import read_a, read_choice, read_int, read_ipu, read_text
 from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
-from popsr._shown import shown
-from popsr._suggestions import unknown_attribute
+from popsr._text.shown import shown
+from popsr._text.suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
 
 __all__ = [

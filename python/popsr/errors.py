@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 
-from popsr._one_line import one_line
+from popsr._text.one_line import one_line
 
 __all__ = [
     "ArgumentTypeError",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from popsr._args import is_a
+from popsr._host.arguments import is_a
 from popsr._program.handles import Handle
 from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op

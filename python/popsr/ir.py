@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_any_int, read_int, read_int64s, read_name
+from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._program.handles import Handle, Undone, retire
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph

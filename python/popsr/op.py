@@ -6,10 +6,10 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Literal
 
-from popsr._choices import Choices
+from popsr._host.choices import Choices
 from popsr._program.handles import Handle, refuse_undone
 from popsr._program.popart_names import with_popart_names
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from popsr._args import read_bool, read_choice, read_int
+from popsr._host.arguments import read_bool, read_choice, read_int
 from popsr._lazy import LazyModule
 from popsr._options.record import Record, Table
-from popsr._suggestions import unknown_name
+from popsr._text.suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
 
 if TYPE_CHECKING:

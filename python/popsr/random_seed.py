@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._args import read_int, require_memory
+from popsr._host.arguments import read_int, require_memory
 from popsr.errors import AttributeValueError
 
 __all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_int, read_shape
+from popsr._host.arguments import read_dtype, read_int, read_shape
 from popsr._program.handles import Handle
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
 from popsr.ir import Ir

@@ -16,7 +16,7 @@ from popsr._core import (
     VariableRetrievalMode,
     VariableSettings,
 )
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = [
     "CommGroup",

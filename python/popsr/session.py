@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import _core
-from popsr._args import is_a, read_choice, read_flag, read_int, read_mapping
+from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping
+from popsr._host.overlap import own_memory
 from popsr._lazy import LazyModule
-from popsr._overlap import own_memory
 from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
 from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
@@ -36,7 +36,7 @@ from popsr._session.rows import host_array
 from popsr._session.synthetic_data import SyntheticData
 from popsr._session.variables import SessionVariables
 from popsr._show.dot import write_dot_checks
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.analysis import Lint, PartitionAnalysis
 from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
 from popsr.graph import Graph

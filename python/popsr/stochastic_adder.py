@@ -6,8 +6,8 @@ import secrets
 from typing import Any
 
 from popsr import _core
-from popsr._args import read_choice, read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_choice, read_int
+from popsr._text.shown import shown
 from popsr.errors import StateError
 from popsr.settings import num_threads
 from popsr.sr._call import Key, lay_out, read_options, run, spread

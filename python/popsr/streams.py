@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from popsr import dtypes
-from popsr._args import is_a, read_choice, read_dtype, read_name, read_shape
-from popsr._float8 import FLOAT8
+from popsr._host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
+from popsr._host.float8 import FLOAT8
 from popsr._program.handles import Handle
 from popsr._program.location import current_location
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.tensor import TensorSpec

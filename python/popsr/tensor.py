@@ -10,15 +10,15 @@ import numpy as np
 
 import popsr
 from popsr import _core, dtypes
-from popsr._args import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
-from popsr._host_types import HostTensor, ScalarType, host_tensor_types
+from popsr._host.arguments import read_dtype, read_flag, read_ints, read_ipu, read_name, read_shape
+from popsr._host.types import HostTensor, ScalarType, host_tensor_types
 from popsr._program.handles import Handle
 from popsr._program.location import describe_location
 from popsr._program.placement import location_of, place_of
 from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.transaction import transactional
-from popsr._shown import shown, shown_items
+from popsr._text.shown import shown, shown_items
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
 from popsr.typing_ import NewAliasAnnotation

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a
-from popsr._choices import Choices
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._host.choices import Choices
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["ExecutionContext", "ReplicatedTensorSharding", "TensorLocation", "TensorStorage", "TileSet"]

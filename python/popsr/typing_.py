@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar, cast
 
-from popsr._args import read_text
-from popsr._shown import shown
+from popsr._host.arguments import read_text
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["NewAliasAnnotation", "T"]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_flag, read_scale, require_memory
-from popsr._float8 import FLOAT8, encode, float8_of, has_values
-from popsr._float_environment import in_default_environment
-from popsr._shown import shown, type_name
-from popsr._suggestions import unknown_attribute
-from popsr._text_table import table_to_string
+from popsr._host.arguments import read_dtype, read_flag, read_scale, require_memory
+from popsr._host.float8 import FLOAT8, encode, float8_of, has_values
+from popsr._host.float_environment import in_default_environment
+from popsr._text.shown import shown, type_name
+from popsr._text.suggestions import unknown_attribute
+from popsr._text.tables import table_to_string
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -11,7 +11,7 @@ from checkpoint_cases import Program
 from numpy.lib.stride_tricks import as_strided
 
 from popsr import errors
-from popsr._overlap import first_overlap, overlaps_itself
+from popsr._host.overlap import first_overlap, overlaps_itself
 from popsr.io import PyWeightsIO
 
 

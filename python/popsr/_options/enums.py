@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._choices import Choices
+from popsr._host.choices import Choices
 
 __all__ = [
     "AccumulateOuterFragmentSchedule",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from popsr._args import is_a, read_a, read_bool, read_int, read_items, read_number, read_text
+from popsr._host.arguments import is_a, read_a, read_bool, read_int, read_items, read_number, read_text
 from popsr._options import enums
 from popsr._options.table import SETTINGS, Row
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.replicas import CommGroup
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorStorage, TileSet

@@ -8,7 +8,7 @@ from typing import Any
 
 from popsr._options.kinds import class_of
 from popsr._options.table import ALIASES, OPTIONS, SETTINGS, Row
-from popsr._text_table import markdown_table, table_to_string
+from popsr._text.tables import markdown_table, table_to_string
 
 __all__ = ["main", "option_rows"]
 

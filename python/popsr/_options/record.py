@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from popsr._lazy import LazyModule
-from popsr._suggestions import unknown_name
+from popsr._text.suggestions import unknown_name
 
 if TYPE_CHECKING:
     from popsr._options import kinds

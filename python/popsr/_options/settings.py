@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, ClassVar
 
-from popsr._args import read_a, read_int
+from popsr._host.arguments import read_a, read_int
 from popsr._options.kinds import CLASSES, constants
 from popsr._options.record import Record, Table
 from popsr._options.table import ALIASES, OPTIONS, OWN, SETTINGS

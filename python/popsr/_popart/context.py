@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._args import read_text
+from popsr._host.arguments import read_text
 from popsr._popart.identifiers import OpSettings
 from popsr.context import Context
 

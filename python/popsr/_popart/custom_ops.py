@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from popsr._args import read_a, read_call, read_int, read_mapping, read_text
+from popsr._host.arguments import read_a, read_call, read_int, read_mapping, read_text
 from popsr._popart.graph import PopartGraph, creators
 from popsr._popart.identifiers import OperatorIdentifier, OpSettings
 from popsr._popart.op import CustomOp
@@ -21,8 +21,8 @@ from popsr._popart.op_classes import Op, bases
 from popsr._popart.tensor import PopartTensor
 from popsr._program.location import describe_location
 from popsr._program.transaction import run
-from popsr._shown import shown
-from popsr._suggestions import nearest
+from popsr._text.shown import shown
+from popsr._text.suggestions import nearest
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

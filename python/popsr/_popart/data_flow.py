@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import read_a, read_bool, read_choice, read_int, read_items, read_text
-from popsr._choices import Choices
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_bool, read_choice, read_int, read_items, read_text
+from popsr._host.choices import Choices
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, UnknownNameError
 
 __all__ = ["AnchorReturnType", "AnchorReturnTypeId", "DataFlow", "Patterns", "PatternsLevel"]

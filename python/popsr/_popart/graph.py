@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from popsr._args import read_flag, read_index, read_text
+from popsr._host.arguments import read_flag, read_index, read_text
 from popsr._popart.base import PopartObject, register_view, view_of
 from popsr._popart.identifiers import GraphId
 from popsr._popart.op import PopartOp, popart_op

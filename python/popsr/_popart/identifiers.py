@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._args import read_a, read_int, read_text
+from popsr._host.arguments import read_a, read_int, read_text
 from popsr._popart.base import CallableText, PopartObject, view_class, view_of
 from popsr.graph import Graph
 from popsr.op import Op

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from popsr._args import read_a, read_text
+from popsr._host.arguments import read_a, read_text
 from popsr._popart.base import PopartObject, register_view
 from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.graph import PopartGraph
 from popsr._popart.identifiers import GraphId
 from popsr._popart.op import PopartOp
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import UnknownNameError
 from popsr.ir import Ir
 from popsr.options import Options

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._args import is_a, read_a, read_index
+from popsr._host.arguments import is_a, read_a, read_index
 from popsr._popart import op_classes
 from popsr._popart.base import CallableText, register_view, view_of
 from popsr._popart.identifiers import DebugInfo, GraphId, OperatorIdentifier, OpSettings
 from popsr._popart.op_classes import OpView, class_of, op_type
 from popsr._popart.tensor import PopartTensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, UnsupportedError
 from popsr.op import Op
 from popsr.replicas import ReplicaGrouping

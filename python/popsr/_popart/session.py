@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableSequence
 from typing import Any, Protocol, overload
 
-from popsr._args import read_a, read_bool, read_choice, read_index
+from popsr._host.arguments import read_a, read_bool, read_choice, read_index
 from popsr._popart.base import PopartObject
 from popsr.errors import OutOfRangeError
 

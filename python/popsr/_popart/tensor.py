@@ -6,8 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from popsr import _core
-from popsr._args import read_a
-from popsr._choices import Choices
+from popsr._host.arguments import read_a
+from popsr._host.choices import Choices
 from popsr._popart.base import PopartObject, register_view, view_of
 from popsr._popart.types import TensorInfo
 from popsr.errors import UndefinedValue

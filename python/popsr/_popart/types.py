@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import read_index, read_shape
-from popsr._choices import Choices
-from popsr._shown import shown
-from popsr._suggestions import nearest
+from popsr._host.arguments import read_index, read_shape
+from popsr._host.choices import Choices
+from popsr._text.shown import shown
+from popsr._text.suggestions import nearest
 from popsr.errors import DTypeError
 
 __all__ = ["DataType", "TensorInfo"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from popsr._program.location import describe_location
-from popsr._suggestions import nearest
+from popsr._text.suggestions import nearest
 from popsr.errors import ArgumentTypeError, Error
 
 __all__ = ["explain_calls"]

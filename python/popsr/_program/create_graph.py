@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations that users may have written
 
-from popsr._args import read_items
-from popsr._shown import shown
+from popsr._host.arguments import read_items
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.module import Module
 from popsr.tensor import Tensor, TensorByRef, TensorSpec, graph_input, graph_output

@@ -11,7 +11,7 @@ from popsr._core import transact
 from popsr._program.handles import is_retired
 from popsr._program.location import current_location, describe_location
 from popsr._program.transaction import run
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _PASS, _context
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes, ops
-from popsr._args import read_index, require_memory
-from popsr._shown import shown
+from popsr._host.arguments import read_index, require_memory
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
 from popsr.tensor import Tensor, constant
 from popsr.utils import as_array

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, UnsupportedError
 
 __all__ = ["ipus_per_replica", "is_popdist", "local_replicas", "total_replicas"]

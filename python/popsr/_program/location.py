@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from popsr._one_line import one_line
+from popsr._text.one_line import one_line
 from popsr.context import _context
 from popsr.errors import Error
 

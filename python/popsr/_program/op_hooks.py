@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from popsr._args import read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_int
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from popsr._args import is_a
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._text.shown import shown
 from popsr.errors import UndefinedValue
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_int, read_shape
+from popsr._host.arguments import read_dtype, read_int, read_shape
 from popsr._program.transaction import keep_item, transactional
 from popsr._program.variables import RetrievalMode, VariablePlan, plan_variable, read_groups
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError, ReplicaError, ShapeError
 from popsr.replicas import ReplicaGrouping

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import dtypes, replicas
-from popsr._args import read_choice, read_name
-from popsr._group_data import group_data, is_mapped
+from popsr._host.arguments import read_choice, read_name
+from popsr._host.group_data import group_data, is_mapped
 from popsr._program.location import current_location
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, sr
-from popsr._float8 import FLOAT8
-from popsr._overlap import first_overlap, overlaps_itself
+from popsr._host.float8 import FLOAT8
+from popsr._host.overlap import first_overlap, overlaps_itself
 from popsr._program.location import short_place
 from popsr._session.rows import Array, host_array, keeps_all_replicas
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
 from popsr.ir import Ir
 from popsr.streams import HostToDeviceStream, Stream

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_items
-from popsr._one_line import one_line
+from popsr._host.arguments import read_items
 from popsr._session.replica_warnings import is_news, warn
-from popsr._shown import shown
+from popsr._text.one_line import one_line
+from popsr._text.shown import shown
 from popsr.analysis._drift import drift_text
 from popsr.analysis._explanation import Lint, lint_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError

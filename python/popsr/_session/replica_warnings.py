@@ -6,8 +6,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from popsr._one_line import MAX_TEXT, one_line
 from popsr._program.location import user_frame
+from popsr._text.one_line import MAX_TEXT, one_line
 from popsr.errors import ReplicaWarning
 
 if TYPE_CHECKING:

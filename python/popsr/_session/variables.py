@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import _core
-from popsr._args import is_a, read_a, read_choice, read_items, read_mapping
+from popsr._host.arguments import is_a, read_a, read_choice, read_items, read_mapping
 from popsr._program.location import noted
 from popsr._session.host_copies import HostCopies
 from popsr._session.host_data import constant_data, require_variable, variable_data
 from popsr._session.lints import GroupLint
 from popsr._session.rows import Divergence, Rows, as_rows, keeps_all_replicas
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.ir import Ir
 from popsr.tensor import Constant, Tensor, Variable

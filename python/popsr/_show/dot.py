@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from popsr._args import is_a, read_path
-from popsr._host_files import file_errors
+from popsr._host.arguments import is_a, read_path
+from popsr._host.files import file_errors
 from popsr._show.graph_tree import graphs_run_by
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError
 from popsr.graph import Graph
 from popsr.ir import Ir

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from popsr._html import Colours, Row, describe_all, page, table
 from popsr._show.graph_picture import graph_picture
 from popsr._show.graph_tree import Called, Group, Leaf, graph_tree
+from popsr._text.html import Colours, Row, describe_all, page, table
 from popsr.graph import Graph
 
 __all__ = ["graph_html"]

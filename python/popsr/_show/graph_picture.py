@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from popsr._html import Colours, describe, describe_all
 from popsr._show.graph_tree import Group, Leaf, scope_of
+from popsr._text.html import Colours, describe, describe_all
 from popsr.graph import Graph
 from popsr.tensor import Tensor
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from popsr._html import Row
+from popsr._text.html import Row
 from popsr.analysis import PartitionAnalysis, analyze
 from popsr.errors import Error
 from popsr.graph import Graph

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from popsr import _module_paths as _paths
 from popsr import fp8_utils
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
     debugging,

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._args import read_choice, read_int, read_items, read_shape
-from popsr._shown import shown
+from popsr._host.arguments import read_choice, read_int, read_items, read_shape
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.utils import as_array
 

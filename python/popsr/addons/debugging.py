@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from popsr import ops
-from popsr._args import is_a, read_choice
+from popsr._host.arguments import is_a, read_choice
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from popsr._args import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
+from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import popsr
-from popsr._args import is_a, read_a, read_flag, read_items, read_mapping, read_text
+from popsr._host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
 from popsr._program.transaction import current_ir, keep_attribute, keep_item
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
 from popsr.context import gir

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr import ops
-from popsr._args import read_a, read_choice, read_flag, read_items, read_mapping
+from popsr._host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
 from popsr._program.transaction import keep_attribute, transactional
-from popsr._shown import shown, shown_items
+from popsr._text.shown import shown, shown_items
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from popsr import ops
-from popsr._args import read_a
+from popsr._host.arguments import read_a
 from popsr._program.transaction import keep_item, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError

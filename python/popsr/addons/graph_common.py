@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
-from popsr._args import read_mapping
-from popsr._shown import shown
+from popsr._host.arguments import read_mapping
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.transforms import GradGraphInfo

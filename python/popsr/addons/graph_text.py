@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_a
+from popsr._host.arguments import read_a
 from popsr.addons.named_tensors import NamedTensors
 from popsr.graph import Graph
 from popsr.op import Op

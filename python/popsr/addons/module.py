@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import popsr
 from popsr import dtypes
-from popsr._args import read_a, read_choice, read_flag, read_int, read_items, read_text
+from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
 from popsr._program.transaction import keep_attribute, keep_item, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs

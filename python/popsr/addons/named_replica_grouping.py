@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-from popsr._args import read_a, read_items
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_items
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree, read_key
 from popsr.context import gir
 from popsr.errors import AttributeValueError, ReplicaError

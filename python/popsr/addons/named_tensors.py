@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
-from popsr._args import read_a, read_mapping
+from popsr._host.arguments import read_a, read_mapping
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from popsr._args import is_a, read_choice
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 

@@ -24,8 +24,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from popsr._args import is_a, read_choice, read_number
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice, read_number
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.ir import Ir

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_flag, read_int
+from popsr._host.arguments import read_a, read_flag, read_int
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs

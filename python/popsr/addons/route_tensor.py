@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from popsr._args import is_a, read_a, read_items, read_text
+from popsr._host.arguments import is_a, read_a, read_items, read_text
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import popsr
 from popsr import ops
-from popsr._args import read_a, read_flag
+from popsr._host.arguments import read_a, read_flag
 from popsr._program.transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import is_a
+from popsr._host.arguments import is_a
 from popsr._program.transaction import transactional
 from popsr.context import _context
 from popsr.random_seed import create_seeds

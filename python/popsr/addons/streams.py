@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from popsr._args import integer_of, is_a, read_dtype, read_ints, read_shape
+from popsr._host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.utils import OrderedDict
 from popsr.errors import (
     ArgumentTypeError,

@@ -12,10 +12,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from popsr._args import is_a, read_choice, read_int, read_mapping
-from popsr._host_files import file_errors
+from popsr._host.arguments import is_a, read_choice, read_int, read_mapping
+from popsr._host.files import file_errors
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams

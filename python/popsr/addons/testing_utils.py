@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_items, read_text
+from popsr._host.arguments import is_a, read_items, read_text
 from popsr._popart.identifiers import graph_of
 from popsr._popart.members import PopartOp
 from popsr._popart.op_classes import OpClass
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors

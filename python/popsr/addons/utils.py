@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._args import is_a, read_int, read_items, read_name, read_text
-from popsr._shown import shown, shown_items
+from popsr._host.arguments import is_a, read_int, read_items, read_name, read_text
+from popsr._text.shown import shown, shown_items
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -13,10 +13,10 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
-from popsr._float_environment import in_default_environment
+from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
+from popsr._host.float_environment import in_default_environment
 from popsr._program.transaction import current_ir, on_undo, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key

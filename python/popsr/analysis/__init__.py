@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.analysis._drift import DriftingVariable
 from popsr.analysis._explanation import Explanation, ExplanationRoot, ExplanationStep, Lint
 from popsr.analysis._partition import (

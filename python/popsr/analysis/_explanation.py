@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from popsr import _core
-from popsr._html import Row, render
+from popsr._text.html import Row, render
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_a, read_choice, read_int, read_items, read_mapping
+from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr.analysis._explanation import (
     Explanation,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr._args import read_a, read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_int
+from popsr._text.shown import shown
 from popsr.analysis._program_analysis import ProgramAnalysis
 from popsr.errors import GraphError, OutOfRangeError, ReplicaError
 from popsr.ir import Ir

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._args import read_a
-from popsr._shown import shown
+from popsr._host.arguments import read_a
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.ir import Ir
 from popsr.op import Op

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_read import load_onnx
 from popsr.io._onnx_write import save_onnx

@@ -6,10 +6,10 @@ import difflib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from popsr._args import is_a, read_a
-from popsr._host_files import shown_name, shown_path
+from popsr._host.arguments import is_a, read_a
+from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import UnknownNameError
 from popsr.io._settings import StoredSettings
 from popsr.io._stored import StoredFile

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from popsr._host_files import file_errors, shown_path
+from popsr._host.files import file_errors, shown_path
 from popsr.errors import Error, FileError
 from popsr.io._budget import Budget
 from popsr.io._new_file import NewFile, leftovers, sibling_name

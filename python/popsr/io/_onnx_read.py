@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr._args import read_path
-from popsr._host_files import shown_path
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_path
 from popsr.errors import UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host_files import shown_name
+from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import popsr
-from popsr._args import read_path
-from popsr._host_files import shown_name
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest

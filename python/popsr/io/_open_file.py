@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from popsr._host_files import file_errors, shown_name, shown_path
+from popsr._host.files import file_errors, shown_name, shown_path
 from popsr.errors import CheckpointError, FileError
 
 __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]

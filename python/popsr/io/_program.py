@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr._host_files import bytes_of, shown_path
+from popsr._host.files import bytes_of, shown_path
 from popsr._session.rows import Array
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._new_file import NewFile

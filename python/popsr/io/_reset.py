@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from popsr._args import read_path
-from popsr._host_files import shown_name, shown_path, shown_shape
-from popsr._shown import shown
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name, shown_path, shown_shape
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
 from popsr.io._onnx_read import open_onnx

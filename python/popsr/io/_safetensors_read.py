@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from popsr._args import read_path
-from popsr._host_files import shown_name
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint

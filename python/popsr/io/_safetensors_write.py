@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 import popsr
-from popsr._args import read_path
-from popsr._host_files import shown_name
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
 from popsr.io._new_file import NewFile, remove_leftovers

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import popsr
 from popsr._core import MAX_REPLICAS
-from popsr._host_files import shown_name, shown_shape
+from popsr._host.files import shown_name, shown_shape
 from popsr.errors import ReplicaError
 from popsr.io._budget import Budget
 from popsr.io._open_file import OpenFile

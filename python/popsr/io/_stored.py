@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._host_files import bytes_of, shown_name, shown_path
+from popsr._host.files import bytes_of, shown_name, shown_path
 from popsr._session.rows import Array
 from popsr.errors import Error, UnsupportedError
 from popsr.io._budget import Budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._host_files import shown_name
+from popsr._host.files import shown_name
 from popsr._session.rows import Array
 from popsr.io._open_file import OpenFile
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a
-from popsr._overlap import first_overlap, overlaps_itself
+from popsr._host.arguments import is_a
+from popsr._host.overlap import first_overlap, overlaps_itself
 from popsr._session.rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -6,8 +6,8 @@ A family's ``__all__`` lists its functions; this package exports them all.
 import typing
 from types import ModuleType as _ModuleType
 
-from popsr import _suggestions
-from popsr._program.calls import explain_calls
+from popsr._program import calls as _calls
+from popsr._text import suggestions as _suggestions
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import *
@@ -50,4 +50,4 @@ __all__ += sorted(
 
 if not typing.TYPE_CHECKING:
     __getattr__ = _suggestions.unknown_attribute(__name__, __all__)
-    explain_calls(globals(), __all__)
+    _calls.explain_calls(globals(), __all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import read_dtype
+from popsr._host.arguments import read_dtype
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from popsr._args import is_a, read_choice
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
 from popsr.graph import Graph

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import read_int, read_items
+from popsr._host.arguments import read_int, read_items
 from popsr._program.emit import emit
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
 from popsr.replicas import ReplicaGrouping

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from popsr._args import is_a, read_items
+from popsr._host.arguments import is_a, read_items
 from popsr._program.emit import emit, emit_op
 from popsr._program.placement import find_place
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor

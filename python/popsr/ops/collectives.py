@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from popsr._args import read_choice
-from popsr._choices import Choices
+from popsr._host.arguments import read_choice
+from popsr._host.choices import Choices
 from popsr._program.calls import explain_calls
 from popsr._program.emit import emit
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.ops import collective_moves, collective_pairs
 from popsr.ops.collective_moves import *
 from popsr.ops.collective_pairs import *

@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 
-from popsr._args import is_a, read_items
+from popsr._host.arguments import is_a, read_items
 from popsr._program.emit import emit
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import is_a, read_a, read_flag, read_index, read_items, read_mapping
+from popsr._host.arguments import is_a, read_a, read_flag, read_index, read_items, read_mapping
 from popsr._program.emit import emit_op
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir

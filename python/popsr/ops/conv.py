@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._args import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
+from popsr._host.arguments import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
 from popsr._program.emit import emit
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_shape
+from popsr._host.arguments import read_shape
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 

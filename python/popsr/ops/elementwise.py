@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from popsr._args import is_a
+from popsr._host.arguments import is_a
 from popsr._program.emit import emit, number, tensor
 from popsr._program.transaction import transactional
 from popsr.errors import DTypeError

@@ -6,7 +6,7 @@ argument and return an alias of it.
 
 from __future__ import annotations
 
-from popsr._args import read_name
+from popsr._host.arguments import read_name
 from popsr._program.emit import emit, emit_op
 from popsr.tensor import Tensor
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from popsr import dtypes
-from popsr._args import is_a, read_dtype, read_name, read_shape
+from popsr._host.arguments import is_a, read_dtype, read_name, read_shape
 from popsr._program.emit import emit, emit_op
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream

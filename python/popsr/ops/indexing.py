@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from popsr._args import is_a, read_choice, read_flag
-from popsr._choices import Choices
+from popsr._host.arguments import is_a, read_choice, read_flag
+from popsr._host.choices import Choices
 from popsr._program.emit import emit, tensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 

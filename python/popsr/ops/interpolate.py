@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from popsr._args import is_a, read_choice, read_ints
+from popsr._host.arguments import is_a, read_choice, read_ints
 from popsr._program.emit import emit
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 

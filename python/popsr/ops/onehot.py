@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 
 from popsr import dtypes
-from popsr._args import is_a, read_ints, read_items, read_number
+from popsr._host.arguments import is_a, read_ints, read_items, read_number
 from popsr._program.emit import emit
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor, constant
 

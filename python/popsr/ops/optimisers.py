@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import MutableMapping
 from typing import Any, Literal
 
-from popsr._args import read_a, read_choice, read_int, read_number
+from popsr._host.arguments import read_a, read_choice, read_int, read_number
 from popsr._program.emit import Inputs, emit, emit_op, number, tensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_flag
+from popsr._host.arguments import read_flag
 from popsr._program.emit import emit, emit_op
 from popsr._program.location import warn_user
 from popsr._program.transaction import transactional

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a, read_ipu
+from popsr._host.arguments import is_a, read_ipu
 from popsr._program.emit import emit, emit_op
 from popsr._program.placement import find_place
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import GraphError
 from popsr.tensor import Tensor

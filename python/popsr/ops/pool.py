@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from popsr._args import read_choice, read_flag, read_ints
+from popsr._host.arguments import read_choice, read_flag, read_ints
 from popsr._program.emit import emit
 from popsr.ops.conv import PadType
 from popsr.tensor import Tensor

@@ -8,7 +8,7 @@ stochastic rounding is on.
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_shape
+from popsr._host.arguments import read_dtype, read_shape
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 

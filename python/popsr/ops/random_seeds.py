@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import integer_of, is_a
+from popsr._host.arguments import integer_of, is_a
 from popsr._program.emit import emit, emit_op
 from popsr._program.transaction import transactional
 from popsr.errors import DTypeError

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from popsr._args import read_int, read_int64s, read_name
+from popsr._host.arguments import read_int, read_int64s, read_name
 from popsr._program.emit import emit_op, tensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 from popsr.remote_buffer import RemoteBuffer

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_items
+from popsr._host.arguments import is_a, read_a, read_int, read_int64s, read_ints, read_items
 from popsr._program.emit import emit
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr._program.emit import emit, number, tensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 

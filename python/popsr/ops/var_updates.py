@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from popsr._program.calls import explain_calls
 from popsr._program.emit import emit, number, tensor
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.ops import optimisers, sparse_accumulate
 from popsr.ops.optimisers import *
 from popsr.ops.sparse_accumulate import *

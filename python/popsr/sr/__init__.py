@@ -7,7 +7,7 @@ be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
 from popsr.sr._bracket import bracket

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from popsr._program.calls import explain_calls
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,

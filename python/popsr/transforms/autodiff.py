@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_flag, read_items, read_mapping
-from popsr._choices import Choices
+from popsr._host.arguments import is_a, read_flag, read_items, read_mapping
+from popsr._host.choices import Choices
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir

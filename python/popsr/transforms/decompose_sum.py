@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 

@@ -8,7 +8,7 @@ from typing import overload
 
 from popsr import _core
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.graph import Graph

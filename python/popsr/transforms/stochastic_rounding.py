@@ -6,7 +6,7 @@ from typing import Literal
 
 from popsr import _core
 from popsr._program.transaction import keep_attribute, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
 from popsr.options import read_mode

@@ -6,7 +6,7 @@ torch for its variables.
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
 from popsr.addons.layers.group_norm import GroupNorm

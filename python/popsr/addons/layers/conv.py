@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_a, read_choice, read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_choice, read_int
+from popsr._text.shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors

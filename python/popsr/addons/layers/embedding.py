@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_choice, read_dtype, read_int
+from popsr._host.arguments import read_choice, read_dtype, read_int
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
 from popsr.context import gir

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int
+from popsr._host.arguments import read_int
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_choice, read_int
+from popsr._host.arguments import read_choice, read_int
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module

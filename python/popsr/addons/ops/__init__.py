@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.ops import replicated_strided_collectives
 from popsr.addons.ops.cross_entropy import cross_entropy, cross_entropy_with_grad
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from popsr import _args, dtypes
-from popsr._args import is_a, read_a, read_choice, read_int
+from popsr import dtypes
+from popsr._host import arguments
+from popsr._host.arguments import is_a, read_a, read_choice, read_int
 from popsr._program.emit import emit_op, foreign_tensor, tensor
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import (
     ArgumentTypeError,
@@ -134,7 +135,7 @@ def read_number(where: str, name: str, value: Any) -> float | Tensor:
         if value.nelms != 1:
             raise ShapeError(f"{where}: {name} is no scalar, got shape {value.shape}, expected one element")
         return read_tensor(where, name, value)
-    return _args.read_number(f"{where}: {name}", value)
+    return arguments.read_number(f"{where}: {name}", value)
 
 
 def read_axis(where: str, axis: Any, shape: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from popsr import ops
-from popsr._args import read_choice, read_int
+from popsr._host.arguments import read_choice, read_int
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._args import read_choice
+from popsr._host.arguments import read_choice
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import (
     check_labels,

@@ -7,10 +7,10 @@ from itertools import accumulate
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._args import is_a, read_ipu, read_items
+from popsr._host.arguments import is_a, read_ipu, read_items
 from popsr._program.placement import find_place
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.ops._operands import check_labels, read_floats, read_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError

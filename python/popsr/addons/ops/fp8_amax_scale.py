@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._float8 import FLOAT8
+from popsr._host.float8 import FLOAT8
 from popsr._program.transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.tensor import Tensor, constant

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._float8 import FLOAT8
-from popsr._float_environment import in_default_environment
+from popsr._host.float8 import FLOAT8
+from popsr._host.float_environment import in_default_environment
 from popsr._program.transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int
-from popsr._float_environment import in_default_environment
+from popsr._host.arguments import read_int
+from popsr._host.float_environment import in_default_environment
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError

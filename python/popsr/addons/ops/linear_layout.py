@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._args import read_int
+from popsr._host.arguments import read_int
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor

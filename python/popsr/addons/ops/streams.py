@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import is_a, read_dtype
-from popsr._host_types import HostTensor
+from popsr._host.arguments import is_a, read_dtype
+from popsr._host.types import HostTensor
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor

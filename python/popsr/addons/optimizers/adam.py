@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_dtype
-from popsr._shown import shown
+from popsr._host.arguments import read_dtype
+from popsr._text.shown import shown
 from popsr.addons.module import Module
 from popsr.addons.ops._operands import check_floats, read_number, read_tensor, widened
 from popsr.context import gir, in_sequence

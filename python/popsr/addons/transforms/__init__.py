@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.transforms import (
     available_memory_proportion,
     batch_serialisation,

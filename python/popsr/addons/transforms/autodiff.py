@@ -10,9 +10,9 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_items
+from popsr._host.arguments import read_a, read_items
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_grad_infos

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from numbers import Real
 
-from popsr._args import is_a, read_ints
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_ints
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.graph import Graph
 from popsr.ir import Ir

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_mapping
+from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import popsr
-from popsr._args import is_a, read_a, read_mapping, read_text
+from popsr._host.arguments import is_a, read_a, read_mapping, read_text
 from popsr._program.transaction import keep_item, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
 from popsr.tensor import Tensor

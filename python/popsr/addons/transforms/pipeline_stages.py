@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._args import read_a, read_int, read_items, read_mapping
+from popsr._host.arguments import read_a, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.op import Op
 from popsr.ops.control import CallSiteInfo

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from popsr._args import is_a, read_a, read_int
+from popsr._host.arguments import is_a, read_a, read_int
 from popsr._program.outline import outline
 from popsr._program.transaction import keep_attribute, transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import (
     StageContext,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import popsr
 from popsr import ops
-from popsr._args import read_a
+from popsr._host.arguments import read_a
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name

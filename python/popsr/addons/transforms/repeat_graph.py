@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a, read_int
+from popsr._host.arguments import is_a, read_int
 from popsr._program.outline import outline
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import popsr
 from popsr import ops
-from popsr._args import integer_of, is_a, read_a, read_int, read_mapping
+from popsr._host.arguments import integer_of, is_a, read_a, read_int, read_mapping
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec

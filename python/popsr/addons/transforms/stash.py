@@ -8,7 +8,7 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_int
+from popsr._host.arguments import read_a, read_int
 from popsr.addons.module import Module
 from popsr.tensor import Tensor, TensorByRef
 

@@ -46,7 +46,7 @@ from popsr._session.devices import (
     DeviceType,
     SyncPattern,
 )
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library
 from popsr.compat.popart._errors import (
     popart_exception,

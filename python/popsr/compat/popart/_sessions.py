@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._args import is_a, read_a, read_bool, read_mapping
+from popsr._host.arguments import is_a, read_a, read_bool, read_mapping
 from popsr._popart.data_flow import DataFlow
 from popsr._session.devices import DeviceInfo
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError, UnsupportedError
 from popsr.io import PyWeightsIO, save_onnx
 from popsr.ir import Ir

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from popsr._args import read_call, read_int, read_items
+from popsr._host.arguments import read_call, read_int, read_items
 from popsr._program import launcher
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = [
     "execute_on_instances",

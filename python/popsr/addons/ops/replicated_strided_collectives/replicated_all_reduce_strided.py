@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._args import is_a, read_flag
+from popsr._host.arguments import is_a, read_flag
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened

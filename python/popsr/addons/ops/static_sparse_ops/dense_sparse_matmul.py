@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int, read_number
+from popsr._host.arguments import read_int, read_number
 from popsr._program.transaction import transactional
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.addons.ops._operands import read_floats, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed

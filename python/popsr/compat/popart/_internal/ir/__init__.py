@@ -15,7 +15,7 @@ from popsr._popart.members import PopartTensor as Tensor
 from popsr._popart.op_classes import Op
 from popsr._popart.tensor import TensorLocationInfo, TensorType
 from popsr._popart.types import DataType, TensorInfo
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 from popsr.compat.popart._internal.ir import op, patterns, transforms
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from popsr._args import read_flag, read_items, read_text
-from popsr._shown import shown
+from popsr._host.arguments import read_flag, read_items, read_text
+from popsr._text.shown import shown
 
 __all__ = ["markdown_table", "table_to_string"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeAccessError
 
 __all__ = ["nearest", "unknown_attribute", "unknown_name"]

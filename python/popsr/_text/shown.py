@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._one_line import one_line
+from popsr._text.one_line import one_line
 
 __all__ = ["shown", "shown_items", "shown_text", "type_name"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._shown import shown_text
+from popsr._text.shown import shown_text
 from popsr.errors import FileError
 
 __all__ = ["bytes_of", "file_errors", "shown_name", "shown_path", "shown_shape"]

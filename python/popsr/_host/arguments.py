@@ -18,7 +18,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from popsr import dtypes
-from popsr._shown import shown, type_name
+from popsr._text.shown import shown, type_name
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

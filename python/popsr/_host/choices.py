@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NoReturn
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError
 
 __all__ = ["Choices"]

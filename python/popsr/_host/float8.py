@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._float_environment import in_default_environment
+from popsr._host.float_environment import in_default_environment
 
 Array = np.ndarray[Any, Any]
 
