@@ -6,26 +6,27 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import is_a
-from popsr._program.handles import Handle
+from popsr._program.handles import GraphHandle
 from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.transaction import transactional
+from popsr._program.variables import variable
 from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
+from popsr.replicas import VariableSettings
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
-    from popsr.replicas import VariableSettings
-    from popsr.tensor import Constant, Tensor, Variable
-    from popsr.utils import HostScalarTensor
 
 __all__ = ["Graph"]
 
 
 @with_popart_names
-class Graph(Handle):
+class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
@@ -87,15 +88,11 @@ class Graph(Handle):
     @property
     def variables(self) -> tuple[Variable, ...]:
         """Variables among the tensors."""
-        from popsr.tensor import Variable
-
         return tuple(t for t in self.tensors if isinstance(t, Variable))
 
     @property
     def constants(self) -> tuple[Constant, ...]:
         """Constants among the tensors."""
-        from popsr.tensor import Constant
-
         return tuple(t for t in self.tensors if isinstance(t, Constant))
 
     @property
@@ -129,8 +126,6 @@ class Graph(Handle):
             data: initial value: with several groups, one row a group.
             settings: groups of replicas and retrieval mode. Default: one group of all, one per group.
         """
-        from popsr.tensor import variable
-
         with self:
             return variable(data, name=name, variable_settings=settings)
 
@@ -159,8 +154,6 @@ class Graph(Handle):
         self._op_hooks = hooks
 
     def __contains__(self, value: Tensor) -> bool:
-        from popsr.tensor import Tensor
-
         if not isinstance(value, Tensor):
             raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {shown(value)}")
         return value._ir is self._ir and value._graph_id == self._id

@@ -12,23 +12,22 @@ import numpy as np
 
 from popsr import _core
 from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
+from popsr._program.create_graph import create_graph
 from popsr._program.handles import Handle, Undone, retire
+from popsr._program.launcher import total_replicas
 from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor import Tensor, Variable
 from popsr._program.transaction import keep_attribute, transactional
 from popsr._text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph
+from popsr.module import Module
 from popsr.options import Options
-from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable
+from popsr.remote_buffer import RemoteBuffer
+from popsr.replicas import ReplicaGrouping, VariableSettings
+from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
-
-if TYPE_CHECKING:
-    from popsr.module import Module
-    from popsr.remote_buffer import RemoteBuffer
-    from popsr.replicas import VariableSettings
-    from popsr.streams import DeviceToHostStream, HostToDeviceStream
 
 __all__ = ["Ir"]
 
@@ -144,8 +143,6 @@ class Ir(Handle):
             TypeError: ``fn`` is no function, or tensors are mixed with other values in one argument.
             ValueError: the arguments do not fit, or it returned something else than tensors.
         """
-        from popsr._program.create_graph import create_graph
-
         return create_graph(self, fn, args, kwargs)
 
     @transactional
@@ -215,14 +212,10 @@ class Ir(Handle):
 
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""
-        from popsr.streams import HostToDeviceStream
-
         return {s for s in self._streams_with_ops() if isinstance(s, HostToDeviceStream)}
 
     def get_all_d2h_streams(self) -> set[DeviceToHostStream]:
         """Device-to-host streams that an op stores."""
-        from popsr.streams import DeviceToHostStream
-
         return {s for s in self._streams_with_ops() if isinstance(s, DeviceToHostStream)}
 
     def _streams_with_ops(self) -> list[Any]:
@@ -394,8 +387,6 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
-        from popsr._program.launcher import total_replicas
-
         value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:

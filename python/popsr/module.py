@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from popsr.tensor import Tensor
 
 __all__ = ["Module"]
 

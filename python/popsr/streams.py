@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from popsr import dtypes
 from popsr._host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._host.float8 import FLOAT8
-from popsr._program.handles import Handle
+from popsr._program.handles import Handle, Program
 from popsr._program.location import current_location
+from popsr._program.tensor_spec import TensorSpec
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
-from popsr.tensor import TensorSpec
-
-if TYPE_CHECKING:
-    from popsr.ir import Ir
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
@@ -31,7 +28,7 @@ class Stream(Handle):
 
     __slots__ = ("_downcast", "_dtype", "_id", "_ir", "_mode", "_name", "_shape")
 
-    _ir: Ir
+    _ir: Program
     _id: int
     _name: str
     _dtype: dtypes.dtype

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations that users may have written
+from typing import Any, List, Tuple  # noqa: UP035 - annotations that users may have written
 
-from popsr._host.arguments import read_items
+from popsr import dtypes
+from popsr._host.arguments import read_dtype, read_flag, read_items, read_name, read_shape
+from popsr._program.handles import Program
+from popsr._program.tensor import Tensor, TensorByRef
+from popsr._program.tensor_spec import TensorSpec
+from popsr._program.transaction import transactional
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.context import _context
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.graph import Graph
 from popsr.module import Module
-from popsr.tensor import Tensor, TensorByRef, TensorSpec, graph_input, graph_output
 
-if TYPE_CHECKING:
-    from popsr.graph import Graph
-    from popsr.ir import Ir
+__all__ = ["create_graph", "graph_input", "graph_output"]
 
 _BY_REF_SEQUENCES = (
     List[TensorByRef],  # noqa: UP006
@@ -26,7 +30,7 @@ _BY_REF_SEQUENCES = (
 )
 
 
-def create_graph(ir: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+def create_graph(ir: Program, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """See :meth:`popsr.Ir.create_graph`."""
     call: Callable[..., Any]
     if isinstance(fn, Module):
@@ -41,12 +45,60 @@ def create_graph(ir: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     except TypeError as error:
         raise AttributeValueError(f"create_graph: arguments do not fit {stem}{signature}: {error}") from None
     bound.apply_defaults()
-    graph = ir._graph(ir._core.create_graph(stem.replace(".<locals>", "")))
+    graph: Graph = ir._graph(ir._core.create_graph(stem.replace(".<locals>", "")))
     with graph:
         for name, value in bound.arguments.items():
             bound.arguments[name] = _map_argument(signature.parameters[name], value)
         _add_outputs(stem, call(*bound.args, **bound.kwargs))
     return graph
+
+
+@transactional
+def graph_input(
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None = None,
+    by_ref: bool = False,
+    meta_shape: Iterable[int] | None = None,
+) -> Tensor:
+    """A new input of the current graph.
+
+    Args:
+        shape: shape on one replica.
+        dtype: element type.
+        name: its name. Default: "t".
+        by_ref: in-place writes in the graph also happen to the caller's tensor.
+        meta_shape: shape before sharding, if it is a shard.
+    """
+    graph = _context.graph_of("graph_input")
+    if graph._id == 0:
+        raise GraphError("graph_input: the main graph has no inputs, expected another graph")
+    id_ = graph.ir._core.add_input(
+        graph._id,
+        _context.scoped(read_name("graph_input", name)),
+        read_dtype("graph_input", dtype).name,
+        list(read_shape("graph_input", shape)),
+        list(() if meta_shape is None else read_shape("graph_input", meta_shape, "meta_shape")),
+        read_flag("graph_input: by_ref", by_ref),
+    )
+    return graph.ir._tensor(id_)
+
+
+def graph_output(t: Tensor) -> None:
+    """Make ``t`` the next output of the current graph.
+
+    Raises:
+        GraphError: it is of another graph.
+    """
+    graph = _context.graph_of("graph_output")
+    if not isinstance(t, Tensor):
+        raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {shown(t)}")
+    if t._ir is not graph.ir:
+        raise GraphError(
+            f"graph_output: tensor of another Ir, got '{t.id}' of {shown(t._graph)}, expected a tensor of "
+            f"{shown(graph)}"
+        )
+    graph.ir._core.add_output(graph._id, t._id)
 
 
 def _signature(call: Callable[..., Any]) -> inspect.Signature:

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from popsr import _core
 from popsr.errors import GraphError
 
-if TYPE_CHECKING:
-    from popsr.ir import Ir
+__all__ = ["GraphHandle", "Handle", "Program", "Undone", "is_retired", "refuse_undone", "retire"]
 
-__all__ = ["Handle", "Undone", "is_retired", "refuse_undone", "retire"]
+
+class Program(Protocol):
+    """An Ir, as far as the modules that it is made of need one."""
+
+    _core: _core.Ir
+    _locations: dict[tuple[str, int], int]
+    _modules: dict[str, str]
+    _remote_cache: dict[int, Any]
+    _residents: dict[tuple[int, int], Any]
+    _shard_over: dict[int, int]
+
+    @property
+    def id(self) -> int: ...
+
+    def _graph(self, id_: int, /) -> Any: ...
+
+    def _tensor(self, id_: int, /) -> Any: ...
+
+    def _on_undo(self, fn: Callable[..., object], /, *args: Any) -> None: ...
 
 
 class Handle:
@@ -21,7 +40,15 @@ class Handle:
     if TYPE_CHECKING:
 
         @property
-        def _ir(self) -> Ir: ...
+        def _ir(self) -> Any: ...
+
+
+class GraphHandle(Handle):
+    """A graph: contexts enter it, ops are appended to it."""
+
+    _ir: Any
+    _id: int
+    _op_hooks: Any
 
 
 def refuse_undone(text: str) -> NoReturn:

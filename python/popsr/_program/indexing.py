@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from popsr import dtypes, ops
+from popsr import dtypes
 from popsr._host.arguments import read_index, require_memory
+from popsr._program.append import append
+from popsr._program.constants import add_constant
+from popsr._program.tensor_handle import TensorHandle
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
-from popsr.tensor import Tensor, constant
 from popsr.utils import as_array
 
 _MAX_RANK = 64  # of arrays of NumPy
 
 
-def index(t: Tensor, key: Any) -> Tensor:
+def index(t: TensorHandle, key: Any) -> Any:
     """NumPy's basic indexing without Ellipsis and None, and its indexing of axis 0 by integers of any shape.
 
     A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools (a
@@ -30,13 +32,15 @@ def index(t: Tensor, key: Any) -> Tensor:
         IndexError: an integer is out of range; one of a tensor when the program runs.
         ValueError: too many indices, or an inverted range.
     """
-    if isinstance(key, Tensor) and key.dtype is dtypes.bool:
-        return ops.where(key, t, _zero(t))
+    if isinstance(key, TensorHandle) and key.dtype is dtypes.bool:
+        return append("where", {"condition": key, "lhs": t, "rhs": _zero(t)})
     mask = _mask(key)
     if mask is not None:
-        return ops.where(constant(mask), t, _zero(t))
-    if isinstance(key, (Tensor, list)) or (isinstance(key, np.ndarray) and key.ndim > 0):
-        return ops.gather(t, key if isinstance(key, Tensor) else _positions(t, key))
+        return append("where", {"condition": add_constant(mask), "lhs": t, "rhs": _zero(t)})
+    if isinstance(key, (TensorHandle, list)) or (isinstance(key, np.ndarray) and key.ndim > 0):
+        return append(
+            "gather", {"t": t, "indices": key if isinstance(key, TensorHandle) else _positions(t, key)}
+        )
     keys = key if isinstance(key, tuple) else (key,)
     masks = [_mask(each) for each in keys]
     if any(mask is not None for mask in masks):
@@ -60,14 +64,16 @@ def index(t: Tensor, key: Any) -> Tensor:
         steps.append(1 if step > 0 else -1)
         strides[axis] = abs(step)
         axes.append(axis)
-    result = ops.slice(t, starts, stops, steps, axes) if axes else t
+    result = t
+    if axes:
+        result = append("slice", {"t": t}, start=starts, stop=stops, step=steps, axis=axes)
     if any(stride != 1 for stride in strides):
-        result = ops.subsample(result, strides)
-    return ops.squeeze(result, squeezed) if squeezed else result
+        result = append("subsample", {"t": result}, strides=strides)
+    return append("squeeze", {"t": result}, axes=squeezed) if squeezed else result
 
 
-def _zero(t: Tensor) -> Tensor:
-    return constant(0.0 if t.dtype.is_floating_point else 0, t.dtype)
+def _zero(t: TensorHandle) -> Any:
+    return add_constant(0.0 if t.dtype.is_floating_point else 0, t.dtype)
 
 
 def _mask(key: Any) -> NDArray[np.bool_] | None:
@@ -91,7 +97,7 @@ def _starts_with_bool(key: Any) -> bool:
     return isinstance(key, (bool, np.bool_)) or (isinstance(key, np.ndarray) and key.dtype == np.bool_)
 
 
-def _taken(t: Tensor, keys: list[Any]) -> Tensor:
+def _taken(t: TensorHandle, keys: list[Any]) -> Any:
     """The elements that NumPy takes for integers, slices and masks that are known now."""
     axis = 0
     for each in keys:
@@ -108,11 +114,12 @@ def _taken(t: Tensor, keys: list[Any]) -> Tensor:
         axis += len(extents)
     require_memory("getitem", 16 * t.nelms)
     positions = np.arange(t.nelms).reshape(t.shape)[tuple(keys)]
-    flat = ops.gather(ops.flatten(t), constant(positions.reshape(-1), dtypes.int64))
-    return ops.reshape(flat, positions.shape)
+    indices = add_constant(positions.reshape(-1), dtypes.int64)
+    flat = append("gather", {"t": append("flatten", {"t": t}), "indices": indices})
+    return append("reshape", {"t": flat}, shape=positions.shape)
 
 
-def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
+def _bounds(t: TensorHandle, axis: int, key: Any) -> tuple[int, int, int]:
     extent = t.shape[axis]
     if isinstance(key, builtins.slice):
         try:
@@ -131,7 +138,7 @@ def _bounds(t: Tensor, axis: int, key: Any) -> tuple[int, int, int]:
     return position, position + 1, 1
 
 
-def _positions(t: Tensor, key: Any) -> Tensor:
+def _positions(t: TensorHandle, key: Any) -> Any:
     """Positions on axis 0 that are known now, as a constant."""
     if t.rank == 0:
         raise ShapeError(f"getitem: too many indices, got 1 for {shown(t)}, expected at most 0")
@@ -151,4 +158,4 @@ def _positions(t: Tensor, key: Any) -> Tensor:
             f"getitem: index out of range, got {outside.flat[0]} on axis 0 of {shown(t)}, "
             f"expected {-extent} <= index < {extent}"
         )
-    return constant(np.where(array < 0, array + extent, array), dtypes.int64)
+    return add_constant(np.where(array < 0, array + extent, array), dtypes.int64)

@@ -1,65 +1,26 @@
-"""Where in the user's program something is made: the first frame outside this package."""
+"""Lines of the user's program, in ops and in errors."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import sys
 import warnings
 from collections.abc import Callable
-from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
+from popsr._program.frames import frame_text, user_frame
+from popsr._program.handles import Program
 from popsr._text.one_line import one_line
 from popsr.context import _context
 from popsr.errors import Error
 
-if TYPE_CHECKING:
-    from popsr.ir import Ir
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
-_DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
-_inside: dict[str, bool] = {}
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _is_inside(filename: str) -> bool:
-    known = _inside.get(filename)
-    if known is None:
-        path = os.path.abspath(filename)
-        ours = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
-        known = _inside[filename] = ours or path == _DECORATORS
-    return known
-
-
-def user_frame() -> FrameType | None:
-    """The innermost frame of the user's program, or one that ``debug_context_frame_offset`` puts in its place."""
-    frame = _user_frame_from(sys._getframe(1))
-    return _outer_frame(frame, _context._frame_offset) if _context._frame_offset and frame else frame
-
-
-def _user_frame_from(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and _is_inside(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
-def _outer_frame(frame: FrameType, offset: int) -> FrameType:
-    """The frame so many frames of the program further out, or its outermost one."""
-    for _ in range(offset):
-        outer = _user_frame_from(frame.f_back)
-        if outer is None:
-            break
-        frame = outer
-    return frame
-
-
-def current_location(ir: Ir) -> int:
+def current_location(ir: Program) -> int:
     """Id of the user's file and line in ``ir``; 0 when there is none."""
-    frame = user_frame()
+    frame = user_frame(_context._frame_offset)
     if frame is None:
         return 0
     key = (frame.f_code.co_filename, frame.f_lineno)
@@ -72,13 +33,12 @@ def current_location(ir: Ir) -> int:
 
 def describe_location() -> str:
     """``file:line`` of the user's program, for messages."""
-    frame = user_frame()
-    return "<unknown>" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return frame_text(user_frame(_context._frame_offset))
 
 
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     """Python's warning at the user's line, however many functions of this package are between."""
-    frame = user_frame()
+    frame = user_frame(_context._frame_offset)
     if frame is None:
         warnings.warn(text, category, stacklevel=2)
         return

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popsr._host.arguments import read_int
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
-
-if TYPE_CHECKING:
-    from popsr.op import Op
 
 __all__ = ["OpHooks"]
 
@@ -20,10 +17,10 @@ __all__ = ["OpHooks"]
 class OpHooks:
     """The hooks of a graph or of the context, by handle; called in the order in which they were registered."""
 
-    hooks: Mapping[int, Callable[[Op], Any]] = field(default_factory=dict)
+    hooks: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     next: int = 0
 
-    def register(self, fn: Callable[[Op], Any]) -> tuple[OpHooks, int]:
+    def register(self, fn: Callable[[Any], Any]) -> tuple[OpHooks, int]:
         """With one more hook; and its handle.
 
         Raises:
@@ -44,7 +41,7 @@ class OpHooks:
             raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {shown(handle)}")
         return OpHooks({each: fn for each, fn in self.hooks.items() if each != handle}, self.next)
 
-    def run(self, op: Op) -> None:
+    def run(self, op: object) -> None:
         """Call the hooks."""
         for hook in self.hooks.values():
             hook(op)

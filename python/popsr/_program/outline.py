@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr._program.location import current_location
+from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
 from popsr.context import _context
 from popsr.graph import Graph
 from popsr.op import Op
-from popsr.tensor import Tensor
 
 __all__ = ["outline"]
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from popsr import dtypes
 from popsr._host.arguments import read_dtype, read_int, read_shape
+from popsr._program.tensor import Tensor, Variable
 from popsr._program.transaction import keep_item, transactional
 from popsr._program.variables import RetrievalMode, VariablePlan, plan_variable, read_groups
 from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError, ReplicaError, ShapeError
+from popsr.remote_buffer import RemoteBuffer
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable
 from popsr.utils import HostScalarTensor
-
-if TYPE_CHECKING:
-    from popsr.remote_buffer import RemoteBuffer
 
 __all__ = [
     "remote_replica_sharded_variable",
@@ -152,8 +149,6 @@ def replica_sharded_buffer(
         ReplicaError: ``shard_over`` does not divide the group size.
         AttributeValueError: ``entries`` is not a positive integer.
     """
-    from popsr.remote_buffer import RemoteBuffer
-
     where = "replica_sharded_buffer"
     grouping = read_groups(where, replica_grouping, None).grouping
     extents = read_shape(where, shape)
@@ -259,8 +254,6 @@ def _mismatch(where: str, plan: VariablePlan, buffer: RemoteBuffer, shape: tuple
 
 
 def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: int) -> None:
-    from popsr.remote_buffer import RemoteBuffer
-
     if not isinstance(buffer, RemoteBuffer):
         raise ArgumentTypeError(f"{where}: remote_buffer is not a RemoteBuffer, got {shown(buffer)}")
     if buffer._ir is not plan.ir:

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from popsr._core import transact
+from popsr._program.handles import Program
 from popsr.context import _context
-
-if TYPE_CHECKING:
-    from popsr.ir import Ir
 
 __all__ = ["current_ir", "keep_attribute", "keep_item", "on_undo", "run", "transactional"]
 
@@ -55,24 +53,24 @@ def run(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return transactional(fn)(*args, **kwargs)
 
 
-def current_ir() -> Ir | None:
+def current_ir() -> Program | None:
     """The Ir whose graph is entered, if any."""
     graphs = _context._graphs
     return graphs[-1].ir if graphs else None
 
 
-def on_undo(ir: Ir | None, fn: Callable[..., object], *args: Any) -> None:
+def on_undo(ir: Program | None, fn: Callable[..., object], *args: Any) -> None:
     """If the call that is running fails, call ``fn`` then; see ``Ir._on_undo``. Without an Ir nothing can fail."""
     if ir is not None:
         ir._on_undo(fn, *args)
 
 
-def keep_attribute(ir: Ir | None, owner: object, name: str) -> None:
+def keep_attribute(ir: Program | None, owner: object, name: str) -> None:
     """If the call that is running fails, let an attribute be what it is now."""
     on_undo(ir, setattr, owner, name, getattr(owner, name))
 
 
-def keep_item(ir: Ir | None, table: MutableMapping[Any, Any], key: object) -> None:
+def keep_item(ir: Program | None, table: MutableMapping[Any, Any], key: object) -> None:
     """If the call that is running fails, let a table have for a key what it has now, or nothing."""
     on_undo(ir, _put_back, table, key, table.get(key, _MISSING))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from popsr import dtypes, replicas
 from popsr._host.arguments import read_choice, read_name
 from popsr._host.group_data import group_data, is_mapped
 from popsr._program.location import current_location
+from popsr._program.tensor import Variable
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.context import _context
@@ -22,13 +23,8 @@ from popsr.errors import (
     ReplicaError,
     UnsupportedError,
 )
-from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Variable
+from popsr.replicas import ReplicaGrouping, VariableSettings
 from popsr.utils import HostScalarTensor
-
-if TYPE_CHECKING:
-    from popsr.ir import Ir
-    from popsr.replicas import VariableSettings
 
 __all__ = ["Groups", "RetrievalMode", "VariablePlan", "plan_variable", "read_groups", "variable"]
 
@@ -47,7 +43,7 @@ class Groups:
 class VariablePlan:
     """A variable that can be made: everything about it is checked."""
 
-    ir: Ir
+    ir: Any
     name: str
     data: np.ndarray[Any, Any]
     groups: Groups
@@ -111,7 +107,7 @@ def plan_variable(
     return VariablePlan(_main_graph_ir(where), name, array, groups)
 
 
-def _main_graph_ir(where: str) -> Ir:
+def _main_graph_ir(where: str) -> Any:
     graph = _context.graph_of(where)
     if graph._id != 0:
         raise GraphError(f"{where}: made in graph {shown(graph.id)}, expected the main graph")

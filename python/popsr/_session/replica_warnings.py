@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popsr._program.location import user_frame
+from popsr._program.frames import user_frame
 from popsr._text.one_line import MAX_TEXT, one_line
+from popsr.context import _context
 from popsr.errors import ReplicaWarning
-
-if TYPE_CHECKING:
-    from popsr.ir import Ir
+from popsr.ir import Ir
 
 __all__ = ["is_news", "warn"]
 
@@ -49,7 +48,7 @@ def _place(ir: Ir, location: str) -> tuple[str, int, str]:
     file, _, line = location.rpartition(":")
     if file:
         return file, int(line), ir._modules.get(file) or _UNKNOWN
-    frame = user_frame()
+    frame = user_frame(_context._frame_offset)
     if frame is None:
         return "popsr", 1, _UNKNOWN
     return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__") or _UNKNOWN

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._host.arguments import is_a, read_flag, read_index, read_int, read_items, read_mapping
+from popsr._program.constants import as_operand
 from popsr._program.emit import emit_op
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -14,7 +15,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
 from popsr.ops._sites import Site, require_modifiable
-from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.tensor import Tensor, TensorLike
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
@@ -294,7 +295,8 @@ def _bind_inputs(
 
 def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
     try:
-        return _as_operand(value, wanted.dtype)
+        operand: Tensor = as_operand(value, wanted.dtype)
+        return operand
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             f"{where}: no tensor for {shown(wanted)}, got {shown(value)}: {error}"

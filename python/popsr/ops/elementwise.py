@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 
 from popsr._host.arguments import is_a
+from popsr._program.constants import as_operand
 from popsr._program.emit import emit, number, tensor
 from popsr._program.transaction import transactional
 from popsr.errors import DTypeError
-from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.tensor import Tensor, TensorLike
 
 __all__ = [
     "abs",
@@ -124,7 +125,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     """
     if is_a(t, Tensor) and not isinstance(e, Tensor):
         with contextlib.suppress(DTypeError):  # emit() reports what is no number
-            e = _as_operand(e, t.dtype)
+            e = as_operand(e, t.dtype)
     return emit("pow", {"t": t, "e": e})
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
+from popsr._program.constants import as_operand
 from popsr._program.emit import emit, emit_op
 from popsr._program.transaction import transactional
-from popsr.tensor import Tensor, _as_operand
+from popsr.tensor import Tensor
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
 
@@ -72,7 +73,8 @@ def nll_loss_with_softmax_grad(
     """
     if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
         wide = probs.dtype == dtypes.float64
-        loss_grad = _as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
+        given: Tensor = as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
+        loss_grad = given
     loss, gradient = emit_op(
         "nll_loss_with_softmax_grad",
         {"probs": probs, "labels": labels, "loss_grad": loss_grad},
