@@ -98,7 +98,7 @@ def test_a_path_may_be_the_first_import(statement: str) -> None:
 def test_reloading_changes_nothing() -> None:
     module = sys.modules["popsr.ops.add"]
     assert importlib.reload(module) is module
-    popsr._module_paths.register()
+    popsr._module_paths.register("ops")
     assert sys.modules["popsr.ops.add"] is module
     assert inspect.isfunction(ops.add)
 

@@ -1,10 +1,12 @@
-"""Modules that are imported at the first use of one of their names."""
+"""Modules that are imported at the first use of one of their names, and modules that show public names only."""
 
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["LazyModule"]
+__all__ = ["LazyModule", "lazy_attributes", "names_only"]
 
 
 class LazyModule:
@@ -26,3 +28,33 @@ class LazyModule:
     def __getattr__(self, name: str) -> object:
         """A name of the module."""
         return getattr(importlib.import_module(self._module_name), name)
+
+
+def lazy_attributes(
+    package: str, modules: Iterable[str], homes: Mapping[str, str], otherwise: Callable[[str], object]
+) -> Callable[[str], object]:
+    """``__getattr__`` of a package: modules of it, and names of modules, that are imported when they are asked for.
+
+    Args:
+        package: name of the package.
+        modules: names of modules of the package.
+        homes: names of other things, and the modules that have them.
+        otherwise: answers for all other names.
+    """
+    known = frozenset(modules)
+
+    def get(name: str) -> object:
+        if name in known:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in homes:
+            return otherwise(name)
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get
+
+
+def names_only(names: list[str]) -> Callable[[], list[str]]:
+    """``__dir__`` of a module: these names."""
+    return lambda: list(names)

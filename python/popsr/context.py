@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._host.arguments import read_choice, read_int, read_ipu, read_text
+from popsr._lazy import names_only
 from popsr._program.frames import frame_text, user_frame
 from popsr._program.handles import GraphHandle
 from popsr._program.op_hooks import OpHooks
@@ -369,3 +370,6 @@ def _debugged(fn: Fn, name: str) -> Fn:
             restore()
 
     return call  # type: ignore[return-value]
+
+
+__dir__ = names_only(__all__)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import is_a
+from popsr._lazy import names_only
 from popsr._program.handles import GraphHandle
 from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
@@ -180,3 +181,6 @@ class Graph(GraphHandle):
 
     def __str__(self) -> str:
         return self._ir._core.print_graph(self._id)
+
+
+__dir__ = names_only(__all__)

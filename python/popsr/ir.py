@@ -12,6 +12,7 @@ import numpy as np
 
 from popsr import _core
 from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
+from popsr._lazy import names_only
 from popsr._program.create_graph import create_graph
 from popsr._program.handles import Handle, Undone, retire
 from popsr._program.launcher import total_replicas
@@ -395,3 +396,6 @@ def _read_replication(value: Any) -> int:
             f"expected 1 to {_core.MAX_REPLICAS}"
         )
     return replication
+
+
+__dir__ = names_only(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from popsr._lazy import names_only
 from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
@@ -24,3 +25,6 @@ class Module:
         """Make the ops of the module in the current graph and return its outputs."""
         del args, kwargs
         raise UnsupportedError(f"{type(self).__qualname__} does not define build()")
+
+
+__dir__ = names_only(__all__)

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from popsr._host.arguments import read_bool, read_choice, read_int
-from popsr._lazy import LazyModule
+from popsr._lazy import LazyModule, names_only
 from popsr._options.record import Record, Table
 from popsr._text.suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
@@ -188,3 +188,5 @@ _OWN_READERS: dict[str, Callable[[Any], Any]] = {
     "seed": partial(read_int, "options: seed", least=0, most=2**64 - 1),
 }
 _ACCUMULATION = {"enableGradientAccumulation": False, "accumulationFactor": 1}
+
+__dir__ = names_only(__all__)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from popsr import dtypes
 from popsr._host.arguments import read_dtype, read_int, read_shape
+from popsr._lazy import names_only
 from popsr._program.handles import Handle, Program
 from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
@@ -149,3 +150,6 @@ def _read_entries(value: int) -> int:
             f"remote_buffer: Entries must be a non-zero, positive integer, got {shown(value)}, expected 1 to "
             f"{_MAX_ENTRIES}"
         ) from None
+
+
+__dir__ = names_only(__all__)

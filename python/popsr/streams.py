@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 from popsr import dtypes
 from popsr._host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._host.float8 import FLOAT8
+from popsr._lazy import names_only
 from popsr._program.handles import Handle, Program
 from popsr._program.location import current_location
 from popsr._program.tensor_spec import TensorSpec
@@ -187,3 +188,6 @@ def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = Non
         name: its name. Default: "t".
     """
     return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name)
+
+
+__dir__ = names_only(__all__)

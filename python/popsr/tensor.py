@@ -1,6 +1,7 @@
 """Tensors, and the functions that make them other than ops."""
 
 from popsr._host.types import HostTensor, ScalarType, host_tensor_types
+from popsr._lazy import names_only
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.remote_variables import (
     remote_replica_sharded_variable,
@@ -33,3 +34,5 @@ __all__ = [
     "replica_sharded_variable",
     "variable",
 ]
+
+__dir__ = names_only(__all__)

@@ -21,8 +21,10 @@ __all__ = [
 class Attachable(Protocol):
     """A session, as far as programs attach and detach it by hand."""
 
-    _depth: int
     _popped: int
+
+    @property
+    def _depth(self) -> int: ...
 
     @property
     def is_attached(self) -> bool: ...

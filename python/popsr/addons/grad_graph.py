@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import popsr
 from popsr._host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
+from popsr._lazy import names_only
 from popsr._program.transaction import current_ir, keep_attribute, keep_item
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -274,3 +275,6 @@ def _check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
 
 def _short(tensor: Tensor) -> str:
     return tensor.name.rpartition("/")[2]
+
+
+__dir__ = names_only(__all__)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from popsr import ops
 from popsr._host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
+from popsr._lazy import names_only
 from popsr._program.transaction import keep_attribute, transactional
 from popsr._text.shown import shown, shown_items
 from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
@@ -280,3 +281,6 @@ class GraphWithNamedArgs:
 
     def __repr__(self) -> str:
         return f"GraphWithNamedArgs[{self.graph!r} args={self.args.keys_flat()}]"
+
+
+__dir__ = names_only(__all__)

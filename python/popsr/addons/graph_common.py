@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from popsr._host.arguments import read_mapping
+from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
@@ -39,3 +40,6 @@ def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, G
                 f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {shown(key)}: {shown(value)}"
             )
         yield graph, info
+
+
+__dir__ = names_only(__all__)

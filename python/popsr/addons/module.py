@@ -11,6 +11,7 @@ from typing import Any, Literal
 import popsr
 from popsr import dtypes
 from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
+from popsr._lazy import names_only
 from popsr._program.transaction import keep_attribute, keep_item, transactional
 from popsr._text.shown import shown
 from popsr.addons import grad_graph
@@ -559,3 +560,6 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
                 result.inputs.insert(name, state.inputs)
             result.grad_infos = {**state.grad_infos, **result.grad_infos}
         return result
+
+
+__dir__ = names_only(__all__)

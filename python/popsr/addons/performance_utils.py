@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from popsr._host.arguments import is_a, read_choice, read_number
+from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
@@ -305,3 +306,6 @@ def _check_op(where: str, op: Op, kinds: tuple[str, ...]) -> None:
         raise ArgumentTypeError(
             f"{where}: not such an op, got {shown(op)}, expected one of {', '.join(kinds)}"
         )
+
+
+__dir__ = names_only(__all__)

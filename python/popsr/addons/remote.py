@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_flag, read_int
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
@@ -257,3 +258,6 @@ def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_til
     stored = ops.io_tile_copy(tensor) if on_io_tiles else tensor
     with tiles(on_io_tiles):
         ops.remote_store(buffer, entry, stored)
+
+
+__dir__ = names_only(__all__)

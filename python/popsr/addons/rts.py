@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import popsr
 from popsr import ops
 from popsr._host.arguments import read_a, read_flag
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
@@ -178,3 +179,6 @@ def _inputs(tensors: NamedTensors) -> NamedTensors:
 
 def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
     return zip(*tensors.unpack(), strict=True)
+
+
+__dir__ = names_only(__all__)

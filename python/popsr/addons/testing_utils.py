@@ -9,6 +9,7 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._host.arguments import is_a, read_items, read_text
+from popsr._lazy import names_only
 from popsr._popart.identifiers import graph_of
 from popsr._popart.members import PopartOp
 from popsr._popart.op_classes import OpClass
@@ -172,3 +173,6 @@ def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
     if is_class:
         return [op for op in found if isinstance(op, op_type)]
     return [op for op in found if op_type in (op.kind, op.opType)]
+
+
+__dir__ = names_only(__all__)

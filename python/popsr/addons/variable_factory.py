@@ -15,6 +15,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
 from popsr._program.transaction import current_ir, on_undo, transactional
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
@@ -532,3 +533,6 @@ def _array(what: str, item: Any) -> Any:
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
         raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {shown(item)}")
     return item
+
+
+__dir__ = names_only(__all__)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from popsr._lazy import names_only
 from popsr._text.suggestions import unknown_attribute
 from popsr.analysis._drift import DriftingVariable
 from popsr.analysis._explanation import Explanation, ExplanationRoot, ExplanationStep, Lint
@@ -26,3 +27,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

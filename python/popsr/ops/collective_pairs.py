@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from popsr._host.arguments import is_a, read_items
+from popsr._lazy import names_only
 from popsr._program.emit import emit, emit_op
 from popsr._program.placement import find_place
 from popsr._program.transaction import transactional
@@ -159,3 +160,6 @@ def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:
             )
         ipus.append(place[0])
     return ipus
+
+
+__dir__ = names_only(__all__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from popsr._host.arguments import read_choice
 from popsr._host.choices import Choices
+from popsr._lazy import names_only
 from popsr._program.calls import explain_calls
 from popsr._program.emit import emit
 from popsr._text.suggestions import unknown_attribute
@@ -142,3 +143,5 @@ def replicated_reduce_scatter(
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     explain_calls(globals(), __all__)
+
+__dir__ = names_only(__all__)

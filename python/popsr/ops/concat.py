@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Iterable
 
 from popsr._host.arguments import is_a, read_items
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -54,3 +55,6 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         GraphError: there is no operand.
     """
     return emit("concat_", {"ts": read_tensors("concat_", ts)}, axis=axis)
+
+
+__dir__ = names_only(__all__)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr._host.arguments import is_a, read_flag, read_index, read_int, read_items, read_mapping
+from popsr._lazy import names_only
 from popsr._program.constants import as_operand
 from popsr._program.emit import emit_op
 from popsr._program.transaction import transactional
@@ -301,3 +302,6 @@ def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
         raise ArgumentTypeError(
             f"{where}: no tensor for {shown(wanted)}, got {shown(value)}: {error}"
         ) from None
+
+
+__dir__ = names_only(__all__)

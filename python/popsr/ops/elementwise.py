@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from popsr._host.arguments import is_a
+from popsr._lazy import names_only
 from popsr._program.constants import as_operand
 from popsr._program.emit import emit, number, tensor
 from popsr._program.transaction import transactional
@@ -254,3 +255,6 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         ShapeError: the shapes differ, or a factor has not one element.
     """
     return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
+
+
+__dir__ = names_only(__all__)

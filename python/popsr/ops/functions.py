@@ -7,6 +7,7 @@ argument and return an alias of it.
 from __future__ import annotations
 
 from popsr._host.arguments import read_name
+from popsr._lazy import names_only
 from popsr._program.emit import emit, emit_op
 from popsr.tensor import Tensor
 
@@ -219,3 +220,6 @@ def sin(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("sin", {"t": t})
+
+
+__dir__ = names_only(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
@@ -19,3 +20,6 @@ def lamb_square(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("lamb_square", {"t": t})
+
+
+__dir__ = names_only(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
+from popsr._lazy import names_only
 from popsr._program.constants import as_operand
 from popsr._program.emit import emit, emit_op
 from popsr._program.transaction import transactional
@@ -82,3 +83,6 @@ def nll_loss_with_softmax_grad(
         outputs=2,
     )[1]
     return loss, gradient
+
+
+__dir__ = names_only(__all__)

@@ -6,6 +6,7 @@ In the compute type: ``mean = sum(x) / n``, ``variance = sum((x - mean)**2) / n`
 
 from __future__ import annotations
 
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
@@ -83,3 +84,6 @@ def batch_norm_inference(
         epsilon=epsilon,
         momentum=momentum,
     )
+
+
+__dir__ = names_only(__all__)

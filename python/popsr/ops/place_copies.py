@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr._host.arguments import is_a
+from popsr._lazy import names_only
 from popsr._program.emit import emit, emit_op
 from popsr._program.placement import find_place, ipu_copy_attributes
 from popsr.context import _context
@@ -41,3 +42,6 @@ def io_tile_copy(t: Tensor) -> Tensor:
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found
     return emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1][0]
+
+
+__dir__ = names_only(__all__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from popsr import dtypes
 from popsr._host.arguments import read_dtype, read_shape
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
@@ -77,3 +78,6 @@ def random_normal(
         std=std,
         dtype=read_dtype("random_normal", dtype).name,
     )
+
+
+__dir__ = names_only(__all__)

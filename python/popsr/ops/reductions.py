@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from popsr._host.arguments import read_ints
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
@@ -209,3 +210,6 @@ def var(
         DTypeError: ``t`` is not floating.
     """
     return emit("var", {"t": t}, axis=_axes("var", axis), keepdims=keepdims, correction=correction)
+
+
+__dir__ = names_only(__all__)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from popsr._host.arguments import is_a, read_a, read_int, read_int64s, read_ints, read_items
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -358,3 +359,6 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     ends = builtins.list(itertools.accumulate(extents))
     starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
     return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]
+
+
+__dir__ = names_only(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
@@ -36,3 +37,6 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("log_softmax", {"t": t}, axis=axis)
+
+
+__dir__ = names_only(__all__)

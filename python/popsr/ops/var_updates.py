@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from popsr._lazy import names_only
 from popsr._program.calls import explain_calls
 from popsr._program.emit import emit, number, tensor
 from popsr._text.suggestions import unknown_attribute
@@ -158,3 +159,5 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     explain_calls(globals(), __all__)
+
+__dir__ = names_only(__all__)

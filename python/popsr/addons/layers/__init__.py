@@ -6,6 +6,7 @@ torch for its variables.
 
 from typing import TYPE_CHECKING
 
+from popsr._lazy import names_only
 from popsr._text.suggestions import unknown_attribute
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
@@ -29,3 +30,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

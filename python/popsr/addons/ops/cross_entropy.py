@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from popsr import ops
 from popsr._host.arguments import read_choice, read_int
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_labels, read_number
 from popsr.ops.losses import REDUCTION_TYPE
@@ -74,3 +75,6 @@ def _check(
     read_choice(where, "reduction", reduction, get_args(REDUCTION_TYPE))
     if ignore_index is not None:
         read_int(f"{where}: ignore_index", ignore_index, -(2**63))
+
+
+__dir__ = names_only(__all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from popsr import dtypes, ops
 from popsr._host.arguments import read_choice
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import (
     check_labels,
@@ -111,3 +112,6 @@ def _reduced(
             return ops.sum(losses) / ops.maximum(ops.sum(one - ignored), one)
     kinds = {"mean": ops.mean, "sum": ops.sum}
     return kinds[reduction](losses) if reduction in kinds else losses
+
+
+__dir__ = names_only(__all__)

@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr import dtypes, ops
 from popsr._host.arguments import is_a, read_ipu, read_items
+from popsr._lazy import names_only
 from popsr._program.placement import find_place
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -136,3 +137,6 @@ def _place_of(t: Tensor) -> int:
             f"handle_ipus: the IPU of a tensor is unknown, got {shown(t)} that no op makes or takes, expected ipus"
         )
     return place[0]
+
+
+__dir__ = names_only(__all__)

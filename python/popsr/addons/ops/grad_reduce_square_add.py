@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats, read_number, widened
 from popsr.ops.utils import cast_if_needed
@@ -33,3 +34,6 @@ def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Ten
     if isinstance(scale, Tensor):
         scale = ops.reshape(cast_if_needed(scale, wide.dtype), ())
     return cast_if_needed(ops.sumsquare(wide / scale), dtypes.float32)
+
+
+__dir__ = names_only(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_group, read_op, read_tensor
 from popsr.ops.collectives import (
@@ -40,3 +41,6 @@ def replicated_all_reduce(
     group = read_group(where, group)
     summed = replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
     return replicated_all_reduce_identical_inputs(summed, group=group)
+
+
+__dir__ = names_only(__all__)

@@ -9,6 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._host.arguments import read_dtype, read_int, read_number, require_memory
 from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
@@ -147,3 +148,6 @@ def _read_even(where: str, rotary_dim: int, most: int = 2**31) -> int:
     if number % 2:
         raise AttributeValueError(f"{where}: rotary_dim is odd, got {number}, expected an even number")
     return number
+
+
+__dir__ = names_only(__all__)

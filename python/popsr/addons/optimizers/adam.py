@@ -10,6 +10,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._host.arguments import read_dtype
+from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr.addons.module import Module
 from popsr.addons.ops._operands import check_floats, read_number, read_tensor, widened
@@ -173,3 +174,6 @@ def _shards(var: Tensor, group: ReplicaGrouping) -> int:
         f"{_WHERE}: var is no shard of its groups, got shape {var.shape} of {var.meta_shape}, expected a part of it "
         f"for a divisor of group size {size}"
     )
+
+
+__dir__ = names_only(__all__)

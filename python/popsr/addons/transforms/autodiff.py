@@ -11,6 +11,7 @@ import numpy as np
 import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_items
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import sanitise
@@ -206,3 +207,6 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
     return GradGraphInfo._of(
         forward_graph.ir, (forward_graph._id, backward_graph._id, moved(inputs), moved(outputs))
     )
+
+
+__dir__ = names_only(__all__)

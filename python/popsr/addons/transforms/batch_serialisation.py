@@ -10,6 +10,7 @@ from typing import Any, Literal
 import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -469,3 +470,6 @@ def _serialise(graph: GraphWithNamedArgs, plan: _Plan) -> BatchSerialResult:
     args = {key: remapped[t] for key, t in graph.args.to_dict().items() if t in remapped}
     named = GraphWithNamedArgs(outer, NamedTensors.from_dict(args))
     return BatchSerialResult(named, plan.buffers, remapped)
+
+
+__dir__ = names_only(__all__)

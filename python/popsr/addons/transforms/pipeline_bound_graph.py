@@ -7,6 +7,7 @@ from typing import Any
 
 import popsr
 from popsr._host.arguments import is_a, read_a, read_mapping, read_text
+from popsr._lazy import names_only
 from popsr._program.transaction import keep_item, transactional
 from popsr._text.shown import shown
 from popsr.addons.graph import BoundGraph
@@ -123,3 +124,6 @@ class PipelineBoundGraph(BoundGraph):
             return True
         id_ = value.id if isinstance(value, Tensor) else value
         return is_a(id_, str) and (id_ in self._inputs or id_ in self._outputs)
+
+
+__dir__ = names_only(__all__)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from popsr._host.arguments import is_a, read_a, read_int
+from popsr._lazy import names_only
 from popsr._program.outline import outline
 from popsr._program.transaction import keep_attribute, transactional
 from popsr._text.shown import shown
@@ -216,3 +217,6 @@ def _refuse(method: str) -> NoReturn:
     raise UnsupportedError(
         f"Pipelining: steps run one after the other here, got {method} of an overlapping schedule, expected apply"
     )
+
+
+__dir__ = names_only(__all__)

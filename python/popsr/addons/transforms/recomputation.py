@@ -5,6 +5,7 @@ from __future__ import annotations
 import popsr
 from popsr import ops
 from popsr._host.arguments import read_a
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -91,3 +92,6 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
 
 def _input(like: Tensor, by_ref: bool = False) -> Tensor:
     return popsr.graph_input(like.shape, like.dtype, like.name, by_ref, like.meta_shape)
+
+
+__dir__ = names_only(__all__)

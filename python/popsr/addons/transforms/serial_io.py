@@ -9,6 +9,7 @@ from typing import Any
 import popsr
 from popsr import ops
 from popsr._host.arguments import integer_of, is_a, read_a, read_int, read_mapping
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
@@ -211,3 +212,6 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     else:
         with tiles(place.use_io_tiles):
             ops.host_store(target, stored)
+
+
+__dir__ = names_only(__all__)

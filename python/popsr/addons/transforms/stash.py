@@ -9,6 +9,7 @@ import numpy as np
 import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_int
+from popsr._lazy import names_only
 from popsr.addons.module import Module
 from popsr.tensor import Tensor, TensorByRef
 
@@ -61,3 +62,6 @@ def _counter(module: Module) -> Tensor:
     return module.add_variable_input(
         "counter", partial(np.zeros, (1,), np.uint32), dtypes.uint32, by_ref=True
     )
+
+
+__dir__ = names_only(__all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from popsr import ops
 from popsr._host.arguments import is_a, read_flag
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -152,3 +153,6 @@ def _reduce(t: Tensor, op: CollectiveOps, group: ReplicaGrouping) -> Tensor:
         return collectives.replicated_all_reduce_identical_grad_inputs(t, group=group)
     total = collectives.replicated_all_reduce_identical_grad_inputs(widened(t), group=group)
     return cast_if_needed(total / group.group_size, t.dtype)
+
+
+__dir__ = names_only(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from popsr._lazy import names_only
 from popsr.addons.ops._operands import read_group, read_op, read_tensor
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
@@ -39,3 +40,6 @@ def replicated_reduce_scatter_strided(
     return collectives.replicated_reduce_scatter(
         read_tensor(where, "t", t), op, group, configure_output_for_replicated_tensor_sharding
     )
+
+
+__dir__ = names_only(__all__)

@@ -15,6 +15,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._host.arguments import read_int, read_number
+from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.ops._operands import read_floats, widened
@@ -105,3 +106,6 @@ def _gathered_product(lhs: Tensor, matrix: np.ndarray[Any, Any]) -> Tensor:
         terms, constant(columns, dtypes.int32), "sum", axis=0, axis_size=matrix.shape[1]
     )
     return cast_if_needed(ops.reshape(ops.transpose(sums), (*lhs.shape[:-1], matrix.shape[1])), lhs.dtype)
+
+
+__dir__ = names_only(__all__)
