@@ -12,10 +12,10 @@ from popsr import dtypes
 from popsr._host.arguments import read_dtype, read_flag, read_scale, require_memory
 from popsr._host.float8 import FLOAT8, encode, float8_of, has_values
 from popsr._host.float_environment import in_default_environment
+from popsr._host.tables import table_to_string
 from popsr._lazy import names_only
 from popsr._text.shown import shown, type_name
 from popsr._text.suggestions import unknown_attribute
-from popsr._text.tables import table_to_string
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from popsr._host.tables import markdown_table, table_to_string
 from popsr._options.kinds import class_of
 from popsr._options.table import ALIASES, OPTIONS, SETTINGS, Row
-from popsr._text.tables import markdown_table, table_to_string
 
 __all__ = ["main", "option_rows"]
 

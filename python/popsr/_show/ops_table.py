@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from popsr import _core, dtypes, ops
-from popsr._text.tables import markdown_table, table_to_string
+from popsr._host.tables import markdown_table, table_to_string
 from popsr.ops import collectives, var_updates
 
 __all__ = ["main", "op_rows"]

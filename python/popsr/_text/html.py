@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from popsr.replicas import Partition
+    from popsr._core import Partition
 
 __all__ = ["Colours", "Row", "describe", "describe_all", "page", "render", "table"]
 

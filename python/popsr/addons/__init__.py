@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from popsr import _module_paths as _paths
 from popsr import fp8_utils
-from popsr._lazy import names_only
+from popsr._lazy import lazy_attributes, names_only
 from popsr._text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
@@ -225,6 +225,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = unknown_attribute(__name__, __all__)
+    __getattr__ = lazy_attributes(
+        __name__, ("layers", "optimizers"), {}, unknown_attribute(__name__, __all__)
+    )
 
 __dir__ = names_only(__all__)

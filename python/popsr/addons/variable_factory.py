@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-import popsr
 from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._host.float_environment import in_default_environment
@@ -21,6 +20,7 @@ from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key
+from popsr.context import gir
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -30,8 +30,17 @@ from popsr.errors import (
     ShapeError,
     UnknownNameError,
 )
+from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import HostTensor, Tensor, Variable
+from popsr.tensor import (
+    HostTensor,
+    Tensor,
+    Variable,
+    graph_input,
+    remote_replica_sharded_variable,
+    remote_variable,
+)
+from popsr.tensor import variable as _variable
 from popsr.utils import as_array
 
 if TYPE_CHECKING:
@@ -146,7 +155,7 @@ class VariableFactory:
         return self._input(_prefixed(given, self.name or ""))
 
     def _input(self, name: str) -> Tensor:
-        return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
+        return graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
 
     @transactional
     def create_tensor(
@@ -187,18 +196,18 @@ class VariableFactory:
             memmap_dir: folder of a file that holds its data, see ``next_memmap``.
             read_only_if_exists: see ``next_memmap``.
         """
-        read_a("create_remote_tensor: buffer", buffer, popsr.RemoteBuffer)
+        read_a("create_remote_tensor: buffer", buffer, RemoteBuffer)
         name = self.name if name is None else read_text("create_remote_tensor: name", name)
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
         return self._remote_variable(data, buffer, entry, name)
 
     def _variable(self, data: HostTensor, name: str | None) -> Variable:
-        return popsr.variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
+        return _variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
 
     def _remote_variable(
         self, data: HostTensor, buffer: RemoteBuffer, entry: int, name: str | None
     ) -> Variable:
-        make = popsr.remote_replica_sharded_variable if buffer.meta_shape else popsr.remote_variable
+        make = remote_replica_sharded_variable if buffer.meta_shape else remote_variable
         return make(data, buffer, entry, self.dtype, name, replica_grouping=self.replica_grouping)
 
     # --- data -------------------------------------------------------------------------------------------------------
@@ -481,7 +490,7 @@ def add_replica_sharded_variable_input(
 
 
 def _grouping(what: str, given: Any) -> ReplicaGrouping:
-    ir = popsr.gir()
+    ir = gir()
     grouping = ir.replica_grouping() if given is None else given
     if not isinstance(grouping, ReplicaGrouping):
         raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")

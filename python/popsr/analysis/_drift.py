@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from popsr._host.tables import table_to_string
 from popsr._program.location import short_place
 from popsr._text.html import Row, render
 from popsr._text.one_line import one_line
-from popsr._text.tables import table_to_string
 from popsr.op import Op
 from popsr.tensor import Variable
 

@@ -7,7 +7,7 @@ members, the forward pass keeps it and the backward pass reduces; where partial 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from popsr._host.arguments import is_a, read_items
 from popsr._lazy import names_only
@@ -19,9 +19,6 @@ from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
-if TYPE_CHECKING:
-    from popsr.ops.collectives import CollectiveOps
-
 __all__ = [
     "all_reduce",
     "all_reduce_identical_grad_inputs",
@@ -29,6 +26,8 @@ __all__ = [
     "replicated_all_reduce_identical_grad_inputs",
     "replicated_all_reduce_identical_inputs",
 ]
+
+CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
 def replicated_all_reduce_identical_inputs(

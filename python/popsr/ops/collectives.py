@@ -16,6 +16,7 @@ from popsr._text.suggestions import unknown_attribute
 from popsr.ops import collective_moves, collective_pairs
 from popsr.ops.collective_moves import *
 from popsr.ops.collective_pairs import *
+from popsr.ops.collective_pairs import CollectiveOps
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -32,8 +33,6 @@ __all__ = [
     *collective_moves.__all__,
     *collective_pairs.__all__,
 ]
-
-CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
 class CollectiveOperator(Choices):

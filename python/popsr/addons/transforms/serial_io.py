@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import popsr
-from popsr import ops
+from popsr import dtypes, ops
 from popsr._host.arguments import integer_of, is_a, read_a, read_int, read_mapping
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
@@ -123,7 +122,7 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
     return handle
 
 
-def _check_like(where: str, t: Tensor, shape: Any, dtype: popsr.dtype, expected: tuple[int, ...]) -> None:
+def _check_like(where: str, t: Tensor, shape: Any, dtype: dtypes.dtype, expected: tuple[int, ...]) -> None:
     if dtype != t.dtype:
         raise DTypeError(
             f"{where}: the handle for {shown(t.id)} is of another dtype, got {dtype.name}, expected {t.dtype.name}"
