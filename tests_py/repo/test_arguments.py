@@ -16,6 +16,7 @@ from support.hostile_values import HOSTILE, Liar, Raises
 import popsr
 from popsr import errors
 from popsr._host import arguments
+from popsr._program import operands
 from popsr._text.one_line import MAX_TEXT, one_line
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
@@ -58,11 +59,10 @@ def test_readers_have_one_definition() -> None:
     homes: dict[str, set[str]] = {}
     for file, tree in SOURCES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.name in arguments.__all__:
+            if isinstance(node, ast.FunctionDef) and node.name in (*arguments.__all__, *operands.__all__):
                 homes.setdefault(node.name, set()).add(file)
-    # Ops of addons take numbers and tensors by the same name of a reader.
-    others = {name: files for name, files in homes.items() if files != {"_host/arguments.py"}}
-    assert others == {"read_number": {"_host/arguments.py", "addons/ops/_operands.py"}}
+    allowed = ({"_host/arguments.py"}, {"_program/operands.py"})
+    assert {name: files for name, files in homes.items() if files not in allowed} == {}
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from popsr import dtypes, replicas
 from popsr._host.arguments import read_choice, read_name
 from popsr._host.group_data import group_data, is_mapped
 from popsr._program.location import current_location
+from popsr._program.operands import read_group
 from popsr._program.tensor import Variable
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -20,7 +21,6 @@ from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     GraphError,
-    ReplicaError,
     UnsupportedError,
 )
 from popsr.replicas import ReplicaGrouping, VariableSettings
@@ -118,16 +118,9 @@ def read_groups(
     where: str, replica_grouping: ReplicaGrouping | None, retrieval_mode: RetrievalMode | None
 ) -> Groups:
     """The groups that PopXL's two arguments describe."""
-    ir = _main_graph_ir(where)
+    _main_graph_ir(where)
     read_choice(where, "retrieval_mode", retrieval_mode, (None, "one_per_group", "all_replicas"))
-    grouping = ir.replica_grouping() if replica_grouping is None else replica_grouping
-    if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"{where}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")
-    if grouping.num_replicas != ir.replication_factor:
-        raise ReplicaError(
-            f"{where}: grouping of another replica count, got {grouping.num_replicas}, "
-            f"expected {ir.replication_factor}"
-        )
+    grouping = read_group(where, replica_grouping, "replica_grouping")
     return Groups(grouping, retrieval_mode == "all_replicas")
 
 

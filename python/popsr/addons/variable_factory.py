@@ -15,12 +15,12 @@ from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
+from popsr._program.operands import read_group
 from popsr._program.transaction import current_ir, on_undo, transactional
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key
-from popsr.context import gir
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -100,8 +100,8 @@ class VariableFactory:
             )
         self.name = None if name is None else read_name("VariableFactory", name)
         self.by_ref = read_flag("VariableFactory: by_ref", by_ref)
-        self.replica_grouping = _grouping(
-            self._what, replica_group if replica_grouping is None else replica_grouping
+        self.replica_grouping = read_group(
+            self._what, replica_group if replica_grouping is None else replica_grouping, "replica_grouping"
         )
         kind = None if dtype is None else read_dtype(self._what, dtype)
         self.data_iter = _items(self._what, data_iter)
@@ -482,23 +482,11 @@ def add_replica_sharded_variable_input(
     """
     if shard_over is None:
         given = replica_group if replica_grouping is None else replica_grouping
-        shard_over = _grouping("add_replica_sharded_variable_input", given).group_size
+        shard_over = read_group("add_replica_sharded_variable_input", given, "replica_grouping").group_size
     factory = VariableFactory(
         data_iter, dtype, name, by_ref, replica_grouping, shard_over, replica_group=replica_group
     )
     return factory.create_input(), factory
-
-
-def _grouping(what: str, given: Any) -> ReplicaGrouping:
-    ir = gir()
-    grouping = ir.replica_grouping() if given is None else given
-    if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")
-    if grouping.num_replicas != ir.replication_factor:
-        raise ReplicaError(
-            f"{what}: grouping of another replica count, got {grouping.num_replicas}, expected {ir.replication_factor}"
-        )
-    return grouping
 
 
 def _prefixed(prefix: str | None, key: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._core import __version__
+from popsr import _core
 from popsr._host.arguments import read_path
 from popsr._host.files import shown_name
 from popsr._session.state import HostState
@@ -146,7 +146,7 @@ class _Model:
         self._head = onnx.ModelProto(
             ir_version=_IR_VERSION,
             producer_name=PRODUCER,
-            producer_version=__version__,
+            producer_version=_core.__version__,
             opset_import=[onnx.OperatorSetIdProto(domain="", version=_OPSET)],
             metadata_props=metadata(onnx, program_text(factor, program.step)),
         )

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from popsr._core import __version__
+from popsr import _core
 from popsr._host.arguments import read_path
 from popsr._host.files import shown_name
 from popsr._session.state import HostState
@@ -67,7 +67,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
     entries: dict[str, Any] = {
         METADATA: {
             "popsr.digest": "0" * Digest.LENGTH,
-            VERSION: __version__,
+            VERSION: _core.__version__,
             **program_text(program.replication, program.step),
             **{
                 f"{variable.id}/{key}": text

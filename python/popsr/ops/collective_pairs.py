@@ -12,6 +12,7 @@ from typing import Literal
 from popsr._host.arguments import is_a, read_items
 from popsr._lazy import names_only
 from popsr._program.emit import emit, emit_op
+from popsr._program.operands import read_tensor_list
 from popsr._program.placement import find_place
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
@@ -128,11 +129,7 @@ def all_reduce_identical_grad_inputs(
 def _of_tensors(
     name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
 ) -> list[Tensor]:
-    if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(
-            f"{name}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors"
-        )
-    tensors = list(read_items(name, "ts", ts, kind="Tensors"))
+    tensors = read_tensor_list(name, "ts", ts)
     if ipus is None:
         ipus = _places_of(name, tensors)
     elif not is_a(ipus, Iterable):

@@ -7,8 +7,9 @@ from typing import Any
 from popsr import dtypes, ops
 from popsr._host.arguments import is_a
 from popsr._host.float8 import FLOAT8, FLOAT8_NAMES
+from popsr._program.operands import read_floats
 from popsr._text.shown import shown
-from popsr.addons.ops._operands import read_floats, widened
+from popsr.addons.ops._operands import widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.fp8_utils import max_scaling_bias, min_scaling_bias
 from popsr.tensor import Tensor, constant

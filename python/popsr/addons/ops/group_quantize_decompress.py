@@ -10,8 +10,8 @@ from popsr import dtypes, ops
 from popsr._host.arguments import read_int
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
+from popsr._program.operands import read_axis, read_floats, read_tensor
 from popsr._program.transaction import transactional
-from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant

@@ -5,8 +5,8 @@ from __future__ import annotations
 from popsr import ops
 from popsr._host.arguments import read_int
 from popsr._lazy import names_only
+from popsr._program.operands import read_tensor
 from popsr._program.transaction import transactional
-from popsr.addons.ops._operands import read_tensor
 from popsr.tensor import Tensor
 
 __all__ = ["linear_layout"]

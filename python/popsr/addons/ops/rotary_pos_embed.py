@@ -10,8 +10,8 @@ from popsr import dtypes, ops
 from popsr._host.arguments import read_dtype, read_int, read_number, require_memory
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
+from popsr._program.operands import read_floats
 from popsr._program.transaction import transactional
-from popsr.addons.ops._operands import read_floats
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant
 

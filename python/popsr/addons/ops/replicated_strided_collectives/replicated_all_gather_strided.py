@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from popsr import ops
 from popsr._lazy import names_only
+from popsr._program.operands import read_group, read_tensor
 from popsr._program.transaction import transactional
-from popsr.addons.ops._operands import read_group, read_tensor
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
