@@ -169,7 +169,8 @@ def register(package: str, paths: Mapping[str, Mapping[str, str]] = MODULE_PATHS
         sys.modules[name] = module = _Path(name, holders)
         parent, _, child = name.rpartition(".")
         above = sys.modules[parent]
-        if not hasattr(above, "__path__"):
+        names = vars(above)  # not hasattr, which asks __getattr__ for the nearest name
+        if "__path__" not in names:
             above.__path__ = []  # to importlib a package, but without a folder
-        if not hasattr(above, child):  # functions keep their names
+        if child not in names:  # functions keep their names
             setattr(above, child, module)
