@@ -3,15 +3,17 @@
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """
 
-from popsr import _interpreter as _interpreter  # isort: split
+from popsr._host import interpreter as _interpreter  # noqa: F401
 
-import importlib
+# isort: split
 from typing import TYPE_CHECKING
 
-from popsr import _module_paths, analysis, dtypes, errors, fp8_utils, ops, replicas, sr, transforms
-from popsr._calls import explain_calls
+from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
-from popsr._suggestions import unknown_attribute
+from popsr._late_members import add_late_members
+from popsr._lazy import lazy_attributes, names_only
+from popsr._program.calls import explain_calls
+from popsr._text.suggestions import unknown_attribute
 from popsr.context import (
     gcg,
     get_current_graph,
@@ -58,9 +60,7 @@ from popsr.op import StochasticRoundingMethod
 from popsr.random_seed import create_seeds
 from popsr.remote_buffer import RemoteBuffer, remote_buffer
 from popsr.replicas import ReplicaGrouping
-from popsr.session import Session
 from popsr.settings import build_info, num_threads, set_num_threads
-from popsr.stochastic_adder import StochasticAdder
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import (
     Constant,
@@ -86,7 +86,9 @@ from popsr.tensorlocation import (
 )
 
 if TYPE_CHECKING:
-    from popsr import addons, compat, io
+    from popsr import addons, analysis, compat, fp8_utils, io, sr, transforms
+    from popsr.session import Session
+    from popsr.stochastic_adder import StochasticAdder
 
 __all__ = [
     "Constant",
@@ -175,16 +177,16 @@ __all__ = [
     "variable",
 ]
 
-_module_paths.register()
-
+add_late_members()
 
 if not TYPE_CHECKING:
-    _unknown = unknown_attribute(__name__, __all__)
-
-    def __getattr__(name: str) -> object:
-        """Packages that most programs do not need are imported at their first use."""
-        return (
-            importlib.import_module(f"popsr.{name}") if name in ("addons", "compat", "io") else _unknown(name)
-        )
+    # What most programs do not need, or need last, is imported at its first use.
+    __getattr__ = lazy_attributes(
+        __name__,
+        ("addons", "analysis", "compat", "fp8_utils", "io", "sr", "transforms"),
+        {"Session": "popsr.session", "StochasticAdder": "popsr.stochastic_adder"},
+        unknown_attribute(__name__, __all__),
+    )
+    __dir__ = names_only(__all__)
 
     explain_calls(globals(), __all__)

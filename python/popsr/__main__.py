@@ -20,8 +20,8 @@ commands:
 
 _LISTINGS = {
     "check": "popsr.compat._check",
-    "ops": "popsr._ops_table",
-    "options": "popsr._session_options.page",
+    "ops": "popsr._show.ops_table",
+    "options": "popsr._options.page",
 }
 
 
@@ -36,9 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in _LISTINGS:
         return _print_listing(_LISTINGS[command], args[1:])
     if command in ("version", "--version"):
-        from popsr import __version__
-
-        print(__version__)
+        print(importlib.import_module("popsr").__version__)
         return 0
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")

@@ -1,7 +1,7 @@
 """PopXL's module paths: ``from popsr.ops.add import add`` works although a file here holds a whole family of ops.
 
-A path is a module object in ``sys.modules`` that fetches its names from where they are. It cannot be a file or come
-from a finder: importing ``popsr.ops.add`` would then replace the function ``popsr.ops.add`` by a module.
+A path is a module object in ``sys.modules`` that fetches its names from where they are; the package above it puts it
+there. It cannot be a file: importing ``popsr.ops.add`` would then replace the function ``popsr.ops.add`` by a module.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._suggestions import unknown_attribute
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = ["MODULE_PATHS", "register"]
 
@@ -140,9 +139,7 @@ class _Path(ModuleType):
         super().__init__(
             name, f"PopXL's module; its names are in {' and '.join(dict.fromkeys(homes.values()))}."
         )
-        self.__spec__ = ModuleSpec(
-            name, _FINDER, origin=f"names of {', '.join(dict.fromkeys(homes.values()))}"
-        )
+        self.__spec__ = ModuleSpec(name, None, origin=f"names of {', '.join(dict.fromkeys(homes.values()))}")
         self.__package__ = self.__spec__.parent
         self.__all__ = sorted(homes)
         self._homes = homes
@@ -158,42 +155,22 @@ class _Path(ModuleType):
         return sorted({*super().__dir__(), *self.__all__})
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Answers ``importlib.util.find_spec`` and ``importlib.reload``; imports find the modules without it."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The spec of a path of the table."""
-        del path, target
-        module = sys.modules.get(name)
-        return module.__spec__ if isinstance(module, _Path) else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that is there."""
-        return sys.modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing: names are looked up when they are asked for."""
-
-
-_FINDER = _Finder()
-
-
-def register(paths: Mapping[str, Mapping[str, str]] = MODULE_PATHS) -> None:
-    """Make paths importable; what is a file already stays one.
+def register(package: str, paths: Mapping[str, Mapping[str, str]] = MODULE_PATHS) -> None:
+    """Make the paths below a package importable, when it is imported; what is a file already stays one.
 
     Args:
+        package: the package: ``"ops"``.
         paths: as ``MODULE_PATHS``.
     """
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.append(_FINDER)  # the last: it is asked for what nobody else knows
     for path, holders in paths.items():
         name = f"popsr.{path}"
-        if name in sys.modules:
+        if name in sys.modules or not path.startswith(f"{package}."):
             continue
         sys.modules[name] = module = _Path(name, holders)
         parent, _, child = name.rpartition(".")
         above = sys.modules[parent]
-        if not hasattr(above, "__path__"):
+        names = vars(above)  # not hasattr, which asks __getattr__ for the nearest name
+        if "__path__" not in names:
             above.__path__ = []  # to importlib a package, but without a folder
-        if not hasattr(above, child):  # functions keep their names
+        if child not in names:  # functions keep their names
             setattr(above, child, module)

@@ -11,10 +11,13 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from popsr._args import read_a, read_choice, read_int, read_ipu, read_text
-from popsr._op_hooks import OpHooks
-from popsr._popart_names import with_popart_names
-from popsr._shown import shown
+from popsr._host.arguments import read_choice, read_int, read_ipu, read_text
+from popsr._lazy import names_only
+from popsr._program.frames import frame_text, user_frame
+from popsr._program.handles import GraphHandle
+from popsr._program.op_hooks import OpHooks
+from popsr._program.popart_names import with_popart_names
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ class Context:
         self._graphs: tuple[Graph, ...] = ()
         self._name_scopes: tuple[str, ...] = ()
         self._sequence: tuple[int, ...] = (_PASS,)
-        self._sequenced: frozenset[Graph] = frozenset()
+        self._sequenced: frozenset[GraphHandle] = frozenset()
         self._stochastic: tuple[bool, ...] = (True,)
         self._ipu_id: int | None = None
         self._io_tile_set = False
@@ -100,9 +103,8 @@ class Context:
         Raises:
             StateError: a graph of another Ir is current.
         """
-        from popsr.graph import Graph
-
-        read_a("push_graph: g", g, Graph)
+        if not isinstance(g, GraphHandle):
+            raise ArgumentTypeError(f"push_graph: g is not a Graph, got {shown(g)}, expected a Graph")
         if self._graphs and self._graphs[-1].ir is not g.ir:
             raise StateError(
                 f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}"
@@ -131,10 +133,8 @@ class Context:
             StateError: no graph is entered.
         """
         if not self._graphs:
-            from popsr._location import describe_location
-
             error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
-            error.add_note(f"at {describe_location()}")
+            error.add_note(f"at {frame_text(user_frame(self._frame_offset))}")
             raise error
         return self._graphs[-1]
 
@@ -186,7 +186,7 @@ class Context:
     def clear_sequence(self) -> None:
         """Forget the recorded order of all graphs."""
         for graph in self._sequenced:
-            graph.ir._core.clear_sequence(graph._id)
+            graph._ir._core.clear_sequence(graph._id)
         self._sequenced = frozenset()
 
 
@@ -336,10 +336,8 @@ def get_source_location(offset: int) -> str:
         TypeError: ``offset`` is no int.
         ValueError: it is negative.
     """
-    from popsr._location import describe_location
-
     with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):
-        return describe_location()
+        return frame_text(user_frame(_context._frame_offset))
 
 
 @overload
@@ -372,3 +370,6 @@ def _debugged(fn: Fn, name: str) -> Fn:
             restore()
 
     return call  # type: ignore[return-value]
+
+
+__dir__ = names_only(__all__)

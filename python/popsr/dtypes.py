@@ -12,8 +12,9 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
-from popsr._shown import shown
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._text.shown import shown
+from popsr._text.suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
 
 __all__ = [
@@ -258,3 +259,5 @@ double = float64
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

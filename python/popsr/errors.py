@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import builtins
 
-from popsr._one_line import one_line
+from popsr._lazy import names_only
+from popsr._text.one_line import one_line
 
 __all__ = [
     "ArgumentTypeError",
@@ -158,3 +159,6 @@ class ReplicaWarning(UserWarning):
 
 class UndefinedValue(Error):
     """A property has no value yet."""
+
+
+__dir__ = names_only(__all__)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_scale, require_memory
-from popsr._float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
-from popsr._float_environment import in_default_environment
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_scale, require_memory
+from popsr._host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
+from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import DTypeError, ShapeError, StateError
 from popsr.utils import as_array
 
@@ -309,3 +310,6 @@ def _fits(array: Array, to: dtypes.dtype, scales: Array) -> Array:
 def host_fp8_mse_scale_pb(src: Array, dtype: dtypes.dtype | None = None) -> int:
     """The scale of :func:`host_fp8_mse_scale` alone."""
     return host_fp8_mse_scale(src, dtype)[1]
+
+
+__dir__ = names_only(__all__)

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from popsr._args import is_a
-from popsr._handles import Handle
-from popsr._op_hooks import OpHooks
-from popsr._popart_names import with_popart_names
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._program.handles import GraphHandle
+from popsr._program.op_hooks import OpHooks
+from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor import Constant, Tensor, Variable
+from popsr._program.transaction import transactional
+from popsr._program.variables import variable
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
+from popsr.replicas import VariableSettings
+from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from popsr.ir import Ir
-    from popsr.replicas import VariableSettings
-    from popsr.tensor import Constant, Tensor, Variable
-    from popsr.utils import HostScalarTensor
 
 __all__ = ["Graph"]
 
 
 @with_popart_names
-class Graph(Handle):
+class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
@@ -87,15 +89,11 @@ class Graph(Handle):
     @property
     def variables(self) -> tuple[Variable, ...]:
         """Variables among the tensors."""
-        from popsr.tensor import Variable
-
         return tuple(t for t in self.tensors if isinstance(t, Variable))
 
     @property
     def constants(self) -> tuple[Constant, ...]:
         """Constants among the tensors."""
-        from popsr.tensor import Constant
-
         return tuple(t for t in self.tensors if isinstance(t, Constant))
 
     @property
@@ -129,8 +127,6 @@ class Graph(Handle):
             data: initial value: with several groups, one row a group.
             settings: groups of replicas and retrieval mode. Default: one group of all, one per group.
         """
-        from popsr.tensor import variable
-
         with self:
             return variable(data, name=name, variable_settings=settings)
 
@@ -159,8 +155,6 @@ class Graph(Handle):
         self._op_hooks = hooks
 
     def __contains__(self, value: Tensor) -> bool:
-        from popsr.tensor import Tensor
-
         if not isinstance(value, Tensor):
             raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {shown(value)}")
         return value._ir is self._ir and value._graph_id == self._id
@@ -178,12 +172,6 @@ class Graph(Handle):
     def __exit__(self, *exc: object) -> None:
         _context.pop_graph()
 
-    def _repr_html_(self) -> str:
-        """The ops by name scope, coloured by which replicas agree; with a picture where fast-sugiyama is installed."""
-        from popsr._graph_html import graph_html
-
-        return graph_html(self)
-
     def _in_words(self) -> str:
         """In texts of errors."""
         return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
@@ -193,3 +181,6 @@ class Graph(Handle):
 
     def __str__(self) -> str:
         return self._ir._core.print_graph(self._id)
+
+
+__dir__ = names_only(__all__)

@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_any_int, read_int, read_int64s, read_name
-from popsr._handles import Handle, Undone, retire
-from popsr._popart_names import with_popart_names
-from popsr._popart_objects import PopartIr
-from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
+from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
+from popsr._lazy import names_only
+from popsr._program.create_graph import create_graph
+from popsr._program.handles import Handle, Undone, retire
+from popsr._program.launcher import total_replicas
+from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor import Tensor, Variable
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, ReplicaError, StateError
 from popsr.graph import Graph
+from popsr.module import Module
 from popsr.options import Options
-from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable
+from popsr.remote_buffer import RemoteBuffer
+from popsr.replicas import ReplicaGrouping, VariableSettings
+from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
-
-if TYPE_CHECKING:
-    from popsr.module import Module
-    from popsr.remote_buffer import RemoteBuffer
-    from popsr.replicas import VariableSettings
-    from popsr.streams import DeviceToHostStream, HostToDeviceStream
 
 __all__ = ["Ir"]
 
@@ -55,7 +54,7 @@ class Ir(Handle):
         self._stream_cache: dict[int, Any] = {}
         self._remote_cache: dict[int, RemoteBuffer] = {}
         self._undone = Undone()
-        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._transaction
+        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # see popsr._program.transaction
         self._core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
         self._locations: dict[tuple[str, int], int] = {}
         self._modules: dict[str, str] = {}  # by file of the locations
@@ -145,8 +144,6 @@ class Ir(Handle):
             TypeError: ``fn`` is no function, or tensors are mixed with other values in one argument.
             ValueError: the arguments do not fit, or it returned something else than tensors.
         """
-        from popsr._create_graph import create_graph
-
         return create_graph(self, fn, args, kwargs)
 
     @transactional
@@ -209,41 +206,21 @@ class Ir(Handle):
             )
         return ReplicaGrouping.from_assignment(list(groups))
 
-    def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
-        """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
+    if TYPE_CHECKING:  # a late member
 
-        The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
-        a program is what was written: ``check`` says what to call the point of your program that this is.
-
-        Args:
-            check: name of the file, without ``.dot``.
-            save_dir: its folder. Default: the current one.
-        Raises:
-            ValueError: ``check`` cannot be the name of a file.
-            OSError: the file cannot be written.
-        """
-        from popsr._dot import write_dot
-
-        write_dot(self, check, save_dir)
+        def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+            """See :func:`popsr._show.dot.dot_checkpoint`."""
 
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""
-        from popsr.streams import HostToDeviceStream
-
         return {s for s in self._streams_with_ops() if isinstance(s, HostToDeviceStream)}
 
     def get_all_d2h_streams(self) -> set[DeviceToHostStream]:
         """Device-to-host streams that an op stores."""
-        from popsr.streams import DeviceToHostStream
-
         return {s for s in self._streams_with_ops() if isinstance(s, DeviceToHostStream)}
 
     def _streams_with_ops(self) -> list[Any]:
         return [self._stream_cache[id_] for id_ in self._core.streams_with_ops()]
-
-    @property
-    def _pb_ir(self) -> PopartIr:
-        return PopartIr(self)
 
     def _graph(self, id_: int) -> Graph:
         graph = self._graph_cache.get(id_)
@@ -411,8 +388,6 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
-        from popsr._launcher import total_replicas
-
         value = total_replicas('Ir("popdist")')
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
@@ -421,3 +396,6 @@ def _read_replication(value: Any) -> int:
             f"expected 1 to {_core.MAX_REPLICAS}"
         )
     return replication
+
+
+__dir__ = names_only(__all__)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popsr._transaction import transactional
+from popsr._lazy import names_only
+from popsr._program.tensor import Tensor
+from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from popsr.tensor import Tensor
 
 __all__ = ["Module"]
 
@@ -26,3 +25,6 @@ class Module:
         """Make the ops of the module in the current graph and return its outputs."""
         del args, kwargs
         raise UnsupportedError(f"{type(self).__qualname__} does not define build()")
+
+
+__dir__ = names_only(__all__)

@@ -6,10 +6,11 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Literal
 
-from popsr._choices import Choices
-from popsr._handles import Handle, refuse_undone
-from popsr._popart_names import with_popart_names
-from popsr._shown import shown
+from popsr._host.choices import Choices
+from popsr._lazy import names_only
+from popsr._program.handles import Handle, refuse_undone
+from popsr._program.popart_names import with_popart_names
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -172,3 +173,6 @@ class Op(Handle):
 
     def __repr__(self) -> str:
         return f"Op[{self._id}]" if self._is_undone else self._ir._core.print_op(self._id)
+
+
+__dir__ = names_only(__all__)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from popsr._args import read_bool, read_choice, read_int
-from popsr._session_options.record import Record, Table
-from popsr._suggestions import unknown_name
+from popsr._host.arguments import read_bool, read_choice, read_int
+from popsr._lazy import LazyModule, names_only
+from popsr._options.record import Record, Table
+from popsr._text.suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
 
 if TYPE_CHECKING:
-    from popsr._session_options.table import Row
-    from popsr.ir import Ir
+    from popsr._options import settings
+    from popsr._options.table import Row
+else:
+    settings = LazyModule("popsr._options.settings")
 
 __all__ = ["Options"]
 
@@ -26,15 +29,16 @@ _OF_REPLICATION: dict[str, Callable[[int], Any]] = {
 }
 
 
+class _Replicated(Protocol):
+    """A program, as far as options depend on it."""
+
+    @property
+    def replication_factor(self) -> int: ...
+
+
 @cache
 def _options_table() -> Table:
-    from popsr._session_options.kinds import constants
-    from popsr._session_options.table import ALIASES, OPTIONS, OWN
-
-    rows = (*OPTIONS, *OWN)
-    names = {row.name: row for row in rows} | {row.key: row for row in rows}
-    names |= {alias: names[name] for alias, name in ALIASES.items()}
-    return Table(rows, names, constants(row for row in rows if row.name not in _OF_REPLICATION))
+    return settings.options_table(_OF_REPLICATION)
 
 
 class Options(Record):
@@ -66,7 +70,7 @@ class Options(Record):
     __slots__ = ("_ir", *_HOT)
 
     _where = "options"
-    _ir: Ir | None
+    _ir: _Replicated | None
 
     enable_stochastic_rounding: bool
     stochastic_rounding_mode: str
@@ -86,7 +90,7 @@ class Options(Record):
     def _table(cls) -> Table:
         return _options_table()
 
-    def _bind(self, ir: Ir) -> None:
+    def _bind(self, ir: _Replicated) -> None:
         """Be the options of a program, and answer with its replication."""
         object.__setattr__(self, "_ir", ir)
 
@@ -125,7 +129,7 @@ class Options(Record):
         were_set = set(self._set_rows())
         return [row for row in self._table().rows if row.is_used or row in were_set]
 
-    def _check_for(self, ir: Ir) -> None:
+    def _check_for(self, ir: _Replicated) -> None:
         """Check the options for a session of a program.
 
         Raises:
@@ -184,3 +188,5 @@ _OWN_READERS: dict[str, Callable[[Any], Any]] = {
     "seed": partial(read_int, "options: seed", least=0, most=2**64 - 1),
 }
 _ACCUMULATION = {"enableGradientAccumulation": False, "accumulationFactor": 1}
+
+__dir__ = names_only(__all__)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._args import read_int, require_memory
+from popsr._host.arguments import read_int, require_memory
+from popsr._lazy import names_only
 from popsr.errors import AttributeValueError
 
 __all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]
@@ -88,3 +89,6 @@ def two_uint32_to_uint64(a: int, b: int) -> int:
         read_int(f"two_uint32_to_uint64: {name}", word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
     )
     return high << 32 | low
+
+
+__dir__ = names_only(__all__)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_int, read_shape
-from popsr._handles import Handle
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_dtype, read_int, read_shape
+from popsr._lazy import names_only
+from popsr._program.handles import Handle, Program
+from popsr._program.tensor import Tensor
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
-from popsr.ir import Ir
-from popsr.tensor import Tensor
 
 __all__ = ["RemoteBuffer", "remote_buffer"]
 
@@ -34,9 +34,11 @@ class RemoteBuffer(Handle):
         AttributeValueError: ``entries`` is not a positive integer.
     """
 
+    _ir: Program
+
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
-        self._ir: Ir = _context.graph_of("remote_buffer").ir
+        self._ir = _context.graph_of("remote_buffer").ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
         self._id: int
@@ -148,3 +150,6 @@ def _read_entries(value: int) -> int:
             f"remote_buffer: Entries must be a non-zero, positive integer, got {shown(value)}, expected 1 to "
             f"{_MAX_ENTRIES}"
         ) from None
+
+
+__dir__ = names_only(__all__)

@@ -16,7 +16,8 @@ from popsr._core import (
     VariableRetrievalMode,
     VariableSettings,
 )
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = [
     "CommGroup",
@@ -29,3 +30,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from popsr import _core
-from popsr._args import is_a, read_choice, read_flag, read_int, read_mapping
-from popsr._host_copies import HostCopies
-from popsr._host_data import (
-    StreamPlan,
-    apart,
+from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping
+from popsr._lazy import LazyModule, names_only
+from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
+from popsr._program.location import add_place, noted
+from popsr._program.popart_names import with_popart_names
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._session.devices import DeviceInfo
+from popsr._session.host_data import (
     check_keys,
-    check_outputs,
-    input_array,
     output_array,
+    require_variable,
 )
-from popsr._host_rows import host_array
-from popsr._lints import GroupLint, check_lints, read_check, read_strict, report_break, stream_lints
-from popsr._location import add_place, noted
-from popsr._overlap import own_memory
-from popsr._popart_names import with_popart_names
-from popsr._printing import print_values
-from popsr._progress import progress_bar
-from popsr._session_variables import SessionVariables
-from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
-from popsr.errors import ArgumentTypeError, Error, StateError, StoppedError, UnsupportedError
+from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, stream_lints
+from popsr._session.option_effects import options_of_session
+from popsr._session.runner import Runner
+from popsr._session.state import HostState, SessionState
+from popsr._session.synthetic_data import SyntheticData
+from popsr._session.variables import VariableMirror
+from popsr._session.weights_io import PyWeightsIO
+from popsr._show.dot import write_dot_checks
+from popsr._text.shown import shown
+from popsr.analysis import Lint, PartitionAnalysis
+from popsr.errors import ArgumentTypeError, Error, StateError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.op import Op
+from popsr.replicas import Partition
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
+from popsr.tensor import Constant, Variable
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
-    from popsr._devices import DeviceInfo
-    from popsr._explanation import Lint
-    from popsr._session_options.synthetic_data import SyntheticData
-    from popsr.analysis import PartitionAnalysis
-    from popsr.replicas import Partition
+    from popsr.io import _reset
+else:
+    _reset = LazyModule("popsr.io._reset")
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -51,11 +51,9 @@ d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray[Any, Any]]  # noqa:
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N816 - PopXL's name
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
-_logger = logging.getLogger("popsr")
-
 
 @with_popart_names
-class Session(SessionVariables):
+class Session(HostState):
     """A compiled program with its host copy of the variables.
 
     The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
@@ -129,20 +127,10 @@ class Session(SessionVariables):
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
-        self._transfers = 0
-        self._depth = self._popped = 0  # `with` entered; of these left by `_was_attached_stack.pop`
-        self._stale = False
-        self._running = False
-        self._stops = 0  # calls of stop
-        self._lock = threading.RLock()  # for threads that share the session
-        self._variables = dict.fromkeys(ir.main_graph.variables)  # without those made later
-        self._copies = HostCopies(ir, self._core, self._variables)
-        self._errors = errors
-        self._seeds_at = ir._seeds_at
+        self._state = SessionState(ir, self._core)
+        self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in errors))
+        self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
         self._facts: PartitionAnalysis | None = None
-        self._group_lint = GroupLint(ir, drifts, "L3" in errors)
-        self._plan_streams()
-        self._synthetic = _options_of_session(ir, seed)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -187,10 +175,9 @@ class Session(SessionVariables):
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
         try:
-            self._require_attached("run")
-            self._plan_streams()
-            outputs = {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
-            self._run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
+            self._state.require_attached("run")
+            outputs = self._runner.empty_outputs()
+            self._runner.run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
         except Error as error:
             add_place(error, "running")
             raise
@@ -215,77 +202,16 @@ class Session(SessionVariables):
         Raises:
             SessionError: also if outputs overlap each other or themselves. Inputs that overlap outputs are copied.
         """
-        self._require_attached("run_with_outputs")
-        self._plan_streams()
+        self._state.require_attached("run_with_outputs")
+        self._runner.plan_streams()
+        plans = self._runner.outputs
         given = read_mapping("run_with_outputs", "outputs", outputs)
-        check_keys("run_with_outputs", "outputs", given, self._outputs)
-        buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in self._outputs}
-        self._run({} if inputs is None else inputs, buffers, downcast_inputs, progress, given)
+        check_keys("run_with_outputs", "outputs", given, plans)
+        buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in plans}
+        self._runner.run({} if inputs is None else inputs, buffers, downcast_inputs, progress, given)
         for stream, array in given.items():
             if buffers[stream] is not array:
                 array[...] = buffers[stream]
-
-    def _run(
-        self,
-        inputs: Mapping[Any, Any],
-        outputs: Mapping[Any, Any],
-        downcast: bool,
-        progress: bool | str,
-        given: Mapping[Any, Any] | None = None,
-    ) -> None:
-        """One run; the caller's arrays ``given``, which are or become the outputs, may share memory with inputs."""
-        stops = self._stops
-        if type(inputs) is not dict:
-            read_mapping("run", "inputs", inputs)
-        if self._synthetic is not None:
-            inputs = self._synthetic.with_room(inputs, self._inputs)
-        if len(inputs) != len(self._inputs):
-            check_keys("run", "inputs", inputs, self._inputs)
-        arrays = []
-        for plan in self._streams:
-            if not plan.to_device:
-                arrays.append(outputs[plan.stream])
-                continue
-            data = inputs.get(plan.stream)
-            if type(data) is not np.ndarray or data.dtype is not plan.numpy or data.shape != plan.shape:
-                check_keys("run", "inputs", inputs, self._inputs)
-                data = input_array(plan, data, downcast)
-            elif not data.flags.c_contiguous:
-                data = np.array(data, order="C")
-            arrays.append(data)
-        if given is not None and not (own_memory(given.values()) and own_memory(arrays)):
-            check_outputs(given)
-            arrays = apart(self._streams, arrays)
-        bar = None if progress is False else progress_bar("run", progress, self._core.iterations)
-        with self._lock:
-            self._require_idle("run")
-            self._core.forget_stop()
-            self._running = True
-            try:
-                if self._stops != stops:  # while inputs were converted, or another thread was running
-                    raise StoppedError(
-                        "run: stopped by Session.stop() before its first op, the variables are unchanged"
-                    )
-                if self._synthetic is not None:
-                    self._synthetic.fill(self._streams, arrays, self._core.step)
-                self._set_stale(True)
-                if not self._copies.kept:
-                    self._copies.keep()
-                self._run_core(arrays, bar)
-            finally:
-                self._running = False
-
-    def _run_core(self, arrays: list[Any], bar: Any) -> None:
-        self._ir._restore_seeds(self._seeds_at)
-        try:
-            if bar is None:
-                self._core.run(arrays, self._transfers, self._print, None, self._stray, self._news)
-            else:
-                with bar as advance:
-                    self._core.run(arrays, self._transfers, self._print, advance, self._stray, self._news)
-        except Error as error:
-            self._note_op(error)
-            raise
 
     def stop(self) -> None:
         """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.
@@ -294,49 +220,7 @@ class Session(SessionVariables):
         that completed, and the next run starts anew. A run that still converts its inputs, or waits for that of another
         thread, ends too. When no run is in progress nothing happens, also not later.
         """
-        self._stops += 1
-        if self._running:
-            self._core.stop()
-
-    def _note_op(self, error: Error) -> None:
-        """Note in an error which op the program was at."""
-        id_ = self._core.failed_op
-        if id_ is None:
-            return
-        op = Op(self._ir, id_)
-        names = ", ".join("None" if t is None else shown(t.name) for t in op.inputs[:3])
-        more = ", …" if len(op.inputs) > 3 else ""
-        error.add_note(f"while running {op.kind}({names}{more}) at {op.location or '?'}")
-
-    def _print(
-        self, op: int, shown: list[tuple[int, int]], dtype: str, shape: tuple[int, ...], values: list[Any]
-    ) -> None:
-        print_values(self._ir, op, shown, [host_array(data, dtype, shape) for data in values])
-
-    def _stray(self, op: int, text: str) -> None:
-        _logger.warning(
-            "%s at %s: %s and counts as none of them; an error with Session(strict={'labels'})",
-            *(Op(self._ir, op).kind, Op(self._ir, op).location or "?", text),
-        )
-
-    def _news(self, broken: list[tuple[int, int, int, str]]) -> None:
-        """Report what a run takes for granted for the first time, before it starts; see ``_core.Session.run``."""
-        before = self._group_lint.drifts
-        known = {variable._id for variable in self._variables} if broken else before
-        drifts = check_lints(self._ir, self._core.facts, self._errors, known=known)
-        report_break(self._ir, broken, before, drifts)
-        self._group_lint = GroupLint(self._ir, drifts, "L3" in self._errors)
-
-    def _plan_streams(self) -> None:
-        """Shapes of host data: programs for PopXL set ``session.ir.num_host_transfers`` when they have the session."""
-        ir = self._ir
-        if self._transfers == ir._num_host_transfers:
-            return
-        self._transfers = ir._num_host_transfers
-        plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._core.used_streams()]
-        self._streams = plans
-        self._inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]
-        self._outputs = [plan for plan in plans if isinstance(plan.stream, DeviceToHostStream)]
+        self._runner.stop()
 
     def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
         """Shape of the data of one run for a stream of that shape; programs for PopXL call it."""
@@ -345,14 +229,13 @@ class Session(SessionVariables):
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
         """The streams that ``run`` needs data for; none when ``syntheticDataMode`` makes it."""
-        if self._synthetic is not None:
+        if self._runner.synthetic is not None:
             return set()
-        return {plan.stream for plan in self._inputs if isinstance(plan.stream, HostToDeviceStream)}
+        return {plan.stream for plan in self._runner.inputs if isinstance(plan.stream, HostToDeviceStream)}
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Arrays for ``run_with_outputs``."""
-        self._plan_streams()
-        return {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self._outputs}
+        return self._runner.empty_outputs()
 
     def reset_host_weights(self, path: str | os.PathLike[str], *, ignore_missing: bool = False) -> None:
         """Set all variables, and ``step`` if the file has it, from a checkpoint; see ``popsr.io``.
@@ -363,9 +246,140 @@ class Session(SessionVariables):
             path: a safetensors file when it ends in ``.safetensors``, else an ONNX model.
             ignore_missing: leave variables that the file lacks as they are.
         """
-        from popsr.io._reset import reset_host_weights
+        _reset.reset_host_weights(self, path, ignore_missing=ignore_missing)
 
-        reset_host_weights(self, path, ignore_missing=ignore_missing)
+    # --- variables --------------------------------------------------------------------------------------------------
+
+    @noted("reading variables")
+    def weights_to_host(self) -> None:
+        """Download all variables: the host copies become what the device holds, at no cost where that is possible.
+
+        Writable memory-mapped data is written through and flushed.
+
+        Raises:
+            SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
+            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: one does, without.
+        """
+        self._mirror.weights_to_host()
+
+    @noted("writing variables")
+    def weights_from_host(self) -> None:
+        """Upload all variables; those that the device holds already cost nothing."""
+        self._mirror.weights_from_host()
+
+    def get_tensor_data(
+        self, tensor: Variable | Constant, *, replicas: Literal["group", "all"] = "group"
+    ) -> np.ndarray[Any, Any]:
+        """A copy of the data of a variable or constant; downloads first when the device has newer data.
+
+        Of a variable with memory-mapped data the result is the mapped array itself, unless ``replicas`` is "all".
+
+        Args:
+            tensor: the variable or constant.
+            replicas: "group": one value per group, or what the variable's retrieval mode says. "all": the value that
+                each replica's device holds now, attached or not, however the variable was made; the host copy stays
+                as it is.
+        Returns:
+            ``shape_on_host``; for "all" ``(replicas, *shape)``, of a sharded variable the whole that each replica's
+            shards make.
+        Raises:
+            ValueError: ``replicas`` is another word.
+            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
+        Warns:
+            ReplicaWarning: it does, without.
+        """
+        return self.get_tensors_data([tensor], replicas=replicas)[tensor]
+
+    @noted("reading variables")
+    def get_tensors_data(
+        self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
+    ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
+        """Copies of the data of several variables and constants.
+
+        Args:
+            tensors: the variables and constants.
+            replicas: as for ``get_tensor_data``.
+        Raises:
+            TypeError: something else than a variable or constant.
+            ValueError: ``replicas`` is another word.
+            ReplicaError: as for ``get_tensor_data``.
+        """
+        return self._mirror.get_tensors_data(tensors, replicas=replicas)
+
+    def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
+        """Set a variable on the host, and on the device when attached; other variables keep their values."""
+        require_variable("write_variable_data", tensor)
+        self.write_variables_data({tensor: data})
+
+    @noted("writing variables")
+    def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
+        """Set several variables; nothing is written when one of them does not fit.
+
+        Raises:
+            TypeError: not a variable, or data of another dtype.
+            ValueError: data of another shape than ``shape_on_host``.
+            NotImplementedError: a variable that keeps all replicas.
+        """
+        self._mirror.write_variables_data(tensors)
+
+    @noted("reading variables")
+    def read_weights(self, io: PyWeightsIO) -> None:
+        """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
+
+        Downloads first when the device has newer data. All buffers are checked before the first is written to.
+
+        Raises:
+            UnknownNameError: no variable has that name.
+            TypeError: a buffer is no array, or of another dtype.
+            ShapeError: a buffer of another shape.
+            SessionError: a buffer is read-only, or a variable is of another Ir.
+            ReplicaError: as for ``get_tensor_data``.
+        """
+        self._mirror.read_weights(io)
+
+    @noted("writing variables")
+    def write_weights(self, io: PyWeightsIO) -> None:
+        """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
+
+        All buffers are checked before the first variable is written to.
+
+        Raises:
+            UnknownNameError, TypeError, ShapeError, SessionError: as for ``read_weights``.
+            ReplicaError: rows of replicas of one group are not bitwise the same.
+        """
+        self._mirror.write_weights(io)
+
+    def storage(self, tensor: Variable) -> Partition:
+        """Replicas that share one stored copy of a variable."""
+        return self._mirror.storage(tensor)
+
+    @property
+    def _variables(self) -> Mapping[Variable, None]:  # type: ignore[override] # read-only
+        """The variables, in the order in which they were made."""
+        return self._state.variables
+
+    @contextlib.contextmanager
+    def _held(self, where: str) -> Iterator[None]:
+        with self._state.lock:
+            self._state.require_idle(where)
+            yield
+
+    def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
+        return self._mirror.current_rows(variable)
+
+    def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
+        return self._mirror.current_parts(variable)
+
+    def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
+        self._mirror.set_rows(arrays)
+
+    def _restore(self, rows: Mapping[Variable, np.ndarray[Any, Any]], step: int | None) -> None:
+        with self._state.lock:
+            self._mirror.set_rows(rows)
+            if step is not None:
+                self.step = step
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -377,7 +391,7 @@ class Session(SessionVariables):
     @property
     def is_attached(self) -> bool:
         """Inside ``with session:``?"""
-        return self._depth > 0
+        return self._state.depth > 0
 
     @property
     def step(self) -> int:
@@ -387,8 +401,8 @@ class Session(SessionVariables):
     @step.setter
     def step(self, value: int) -> None:
         value = read_int("Session.step", value, 0, 2**64 - 1)
-        with self._lock:
-            self._require_idle("step")
+        with self._state.lock:
+            self._state.require_idle("step")
             self._core.step = value
 
     @property
@@ -398,8 +412,6 @@ class Session(SessionVariables):
         Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
         the replicas really hold of each variable. ``warnings`` has lint L13 too.
         """
-        from popsr.analysis import PartitionAnalysis
-
         core = self._core.facts
         if self._facts is None or self._facts._core is not core:
             self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
@@ -446,45 +458,84 @@ class Session(SessionVariables):
         )
 
     def __enter__(self) -> Session:
-        with self._lock:
-            self._depth += 1
-            if self._depth == 1:
+        with self._state.lock:
+            self._state.depth += 1
+            if self._state.depth == 1:
                 try:
                     self.weights_from_host()
                 except BaseException:
-                    self._depth = 0
+                    self._state.depth = 0
                     raise
         return self
 
     def __exit__(self, exc_type: object, exc_value: object, exc_tb: object) -> None:
-        with self._lock:
-            self._require_attached("exit")
-            if self._depth == 1:
-                self._require_idle("exit")
+        with self._state.lock:
+            self._state.require_attached("exit")
+            if self._state.depth == 1:
+                self._state.require_idle("exit")
             try:
-                if self._depth == 1 and exc_type is None and self._to_host_on_exit:
-                    if self._copies.read_only is None:
-                        self._download("exit", may_raise=False)
-                    self._copies.trim()
+                if self._state.depth == 1 and exc_type is None and self._to_host_on_exit:
+                    if self._mirror.copies.read_only is None:
+                        self._mirror.download("exit", may_raise=False)
+                    self._mirror.copies.trim()
             finally:
-                self._depth -= 1
+                self._state.depth -= 1
+
+    # --- attached by hand, as programs for PopXL do it ---------------------------------------------------------------
+
+    @property
+    def _device(self) -> SessionDevice:
+        return SessionDevice(self)
+
+    @property
+    def _pb_session(self) -> PopartSession:
+        return PopartSession(self)
+
+    @property
+    def _was_attached_stack(self) -> AttachStack:
+        return AttachStack(self)
+
+    def _set_device(self, device: Any) -> None:
+        read_device(device)
+
+    @property
+    def _depth(self) -> int:
+        return self._state.depth
+
+    @property
+    def _popped(self) -> int:
+        return self._state.popped
+
+    @_popped.setter
+    def _popped(self, value: int) -> None:
+        self._state.popped = value
+
+    def _attach(self) -> None:
+        with self._state.lock:
+            if not self._state.depth:
+                self.__enter__()
+                self._state.popped = 1
+
+    def _detach(self) -> None:
+        with self._state.lock:
+            self._state.require_idle("detach")
+            self._state.depth = self._state.popped = 0
+            self._mirror.copies.trim()
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
-    """The effects of the options that were set, see ``popsr._session_options.effects``."""
+    """The effects of the options that were set, see ``popsr._session.option_effects``."""
     if not ir.options._values:
         return None
-    from popsr._session_options.effects import options_of_session
-
+    write_dot_checks(ir)
     return options_of_session(ir, seed)
 
 
 def _is_device(value: object) -> bool:
-    if isinstance(value, str):
-        return False
-    from popsr._devices import DeviceInfo
-
     return isinstance(value, DeviceInfo)
+
+
+__dir__ = names_only(__all__)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr._args import read_int
+from popsr._host.arguments import read_int
+from popsr._lazy import names_only
 
 __all__ = ["build_info", "num_threads", "set_num_threads"]
 
@@ -27,3 +28,6 @@ def set_num_threads(threads: int) -> None:
         ValueError: it is no int in that range.
     """
     _core.set_num_threads(read_int("set_num_threads: threads", threads, 1, 4096))
+
+
+__dir__ = names_only(__all__)

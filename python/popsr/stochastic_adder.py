@@ -6,8 +6,9 @@ import secrets
 from typing import Any
 
 from popsr import _core
-from popsr._args import read_choice, read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_choice, read_int
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import StateError
 from popsr.settings import num_threads
 from popsr.sr._call import Key, lay_out, read_options, run, spread
@@ -124,3 +125,6 @@ class StochasticAdder:
     def __repr__(self) -> str:
         state = f", calls={self._calls}" if self._rng == "counter" else ""
         return f"StochasticAdder({self._name!r}, seed={self._seed}, rng={self._rng!r}{state})"
+
+
+__dir__ = names_only(__all__)

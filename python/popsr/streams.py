@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from popsr import dtypes
-from popsr._args import is_a, read_choice, read_dtype, read_name, read_shape
-from popsr._float8 import FLOAT8
-from popsr._handles import Handle
-from popsr._location import current_location
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
+from popsr._host.float8 import FLOAT8
+from popsr._lazy import names_only
+from popsr._program.handles import Handle, Program
+from popsr._program.location import current_location
+from popsr._program.tensor_spec import TensorSpec
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
-from popsr.tensor import TensorSpec
-
-if TYPE_CHECKING:
-    from popsr.ir import Ir
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
@@ -31,7 +29,7 @@ class Stream(Handle):
 
     __slots__ = ("_downcast", "_dtype", "_id", "_ir", "_mode", "_name", "_shape")
 
-    _ir: Ir
+    _ir: Program
     _id: int
     _name: str
     _dtype: dtypes.dtype
@@ -190,3 +188,6 @@ def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = Non
         name: its name. Default: "t".
     """
     return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name)
+
+
+__dir__ = names_only(__all__)

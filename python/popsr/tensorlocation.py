@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a
-from popsr._choices import Choices
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._host.choices import Choices
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["ExecutionContext", "ReplicatedTensorSharding", "TensorLocation", "TensorStorage", "TileSet"]
@@ -95,3 +96,6 @@ class TensorLocation:
         return (
             f"TensorLocation(storage={self._storage.name}, replicated_tensor_sharding={self._sharding.name})"
         )
+
+
+__dir__ = names_only(__all__)

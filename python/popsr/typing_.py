@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar, cast
 
-from popsr._args import read_text
-from popsr._shown import shown
+from popsr._host.arguments import read_text
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["NewAliasAnnotation", "T"]
@@ -26,3 +27,6 @@ def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
     if not isinstance(tp, type) and not hasattr(type(tp), "__origin__"):
         raise ArgumentTypeError(f"NewAliasAnnotation: tp is not a type, got {shown(tp)}, expected a type")
     return cast(T, Annotated[cast(Any, tp), name])
+
+
+__dir__ = names_only(__all__)

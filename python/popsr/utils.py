@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_flag, read_scale, require_memory
-from popsr._float8 import FLOAT8, encode, float8_of, has_values
-from popsr._float_environment import in_default_environment
-from popsr._shown import shown, type_name
-from popsr._suggestions import unknown_attribute
-from popsr._text_table import table_to_string
+from popsr._host.arguments import read_dtype, read_flag, read_scale, require_memory
+from popsr._host.float8 import FLOAT8, encode, float8_of, has_values
+from popsr._host.float_environment import in_default_environment
+from popsr._host.tables import table_to_string
+from popsr._lazy import names_only
+from popsr._text.shown import shown, type_name
+from popsr._text.suggestions import unknown_attribute
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -264,3 +265,6 @@ def _from_torch(torch: Any, x: Any) -> Array:
         return array.view(kind.as_numpy())
     plain: Array = x.numpy()
     return plain
+
+
+__dir__ = names_only(__all__)

@@ -65,7 +65,7 @@ def test_files_of_a_later_major_version_are_refused(
     """The digests are right: another popsr would have written them."""
     session = small_program().session()
     with monkeypatch.context() as patch:
-        patch.setattr(popsr, "__version__", version)
+        patch.setattr(popsr._core, "__version__", version)
         path = saved(tmp_path, format, session)
     if match is None:
         session.reset_host_weights(path)

@@ -118,9 +118,9 @@ def test_no_other_thread_can_run_the_session_meanwhile(
     real, was_free = session._current_parts, []
 
     def try_lock() -> None:
-        was_free.append(session._lock.acquire(blocking=False))
+        was_free.append(session._state.lock.acquire(blocking=False))
         if was_free[-1]:
-            session._lock.release()
+            session._state.lock.release()
 
     def parts(variable: Any) -> Any:
         thread = threading.Thread(target=try_lock)

@@ -34,9 +34,9 @@ from tests_py.compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries of a test are its own."""
-    from popsr._popart_objects import _custom_ops
+    from popsr._popart import custom_ops
 
-    monkeypatch.setattr(_custom_ops, "_entries", dict(_custom_ops._entries))
+    monkeypatch.setattr(custom_ops, "_entries", dict(custom_ops._entries))
 
 
 SCALE = _ir.OperatorIdentifier("test.ops", "ScaleAndShift", 1)

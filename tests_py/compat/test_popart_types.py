@@ -9,7 +9,7 @@ import pytest
 
 import popsr
 from popsr import errors
-from popsr.compat.popart._types import DataType, TensorInfo
+from popsr._popart.types import DataType, TensorInfo
 
 _NOT_IN_POPART = ("float8_e4m3fn", "float8_e5m2")
 

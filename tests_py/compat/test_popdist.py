@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import _launcher, errors, ops
+from popsr import errors, ops
+from popsr._program import launcher
 from popsr.compat import popart, popdist
 from popsr.compat.popdist import popart as popdist_popart
 from popsr.replicas import ReplicaGrouping
 
 VARIABLES = [
-    *_launcher._INSTANCES,
+    *launcher._INSTANCES,
     "POPDIST_NUM_TOTAL_REPLICAS",
     "POPDIST_NUM_LOCAL_REPLICAS",
     "POPDIST_NUM_IPUS_PER_REPLICA",
@@ -73,7 +74,7 @@ def test_replication(total: str | None, expected: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("name", [*_launcher._INSTANCES, "POPDIST_NUM_TOTAL_REPLICAS"])
+@pytest.mark.parametrize("name", [*launcher._INSTANCES, "POPDIST_NUM_TOTAL_REPLICAS"])
 def test_several_instances_are_refused(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "4")
     if name == "POPDIST_NUM_TOTAL_REPLICAS":
@@ -99,7 +100,7 @@ def test_variables_that_are_not_numbers(name: str, text: str, monkeypatch: pytes
 
 
 def test_launchers_of_one_instance_are_no_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in _launcher._INSTANCES:
+    for name in launcher._INSTANCES:
         monkeypatch.setenv(name, "1")
     assert not popdist.isPopdistEnvSet()
     assert popdist.getNumInstances() == 1

@@ -12,7 +12,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr.compat.popart import _types
+from popsr._popart import types
 from popsr.compat.popart._internal import ir as _ir
 from popsr.context import get_current_context
 from popsr.errors import (
@@ -149,7 +149,7 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
     "info.nelms": (lambda w: w.a._pb_tensor.info.nelms(), lambda w: 6),
     "info.dataType": (
         lambda w: w.a._pb_tensor.info.dataType(),
-        lambda w: _types.TensorInfo("FLOAT16", [1]).dataType(),
+        lambda w: types.TensorInfo("FLOAT16", [1]).dataType(),
     ),
     "Tensor.id": (lambda w: (w.a._pb_tensor.id, str(w.a._pb_tensor)), lambda w: ("a", "a")),
     "isAliased": (

@@ -133,9 +133,9 @@ def test_they_learn(name: str, config: str) -> None:
 
 
 def test_an_operator_without_an_entry_is_named_with_the_lines_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    from popsr._popart_objects import _custom_ops
+    from popsr._popart import custom_ops
 
-    monkeypatch.setattr(_custom_ops, "_entries", {})
+    monkeypatch.setattr(custom_ops, "_entries", {})
     with pytest.raises(errors.UnknownNameError, match=r"llama\.ops.*Rope.*@popsr\.compat\.custom_op"):
         start("llama", "whole")
 

@@ -14,9 +14,9 @@ import pytest
 import popsr
 from popsr import __main__ as command
 from popsr import errors, ops
-from popsr._session_options.kinds import class_of
-from popsr._session_options.page import option_rows
-from popsr._session_options.table import ALIASES, OPTIONS, SETTINGS
+from popsr._options.kinds import class_of
+from popsr._options.page import option_rows
+from popsr._options.table import ALIASES, OPTIONS, SETTINGS
 from popsr.compat import popart
 from popsr.options import Options
 from tests_py import ROOT
@@ -219,7 +219,7 @@ def test_copies_have_settings_of_their_own() -> None:
 
 
 def test_importing_popsr_does_not_read_the_table() -> None:
-    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._session_options.table' not in sys.modules")
+    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._options.table' not in sys.modules")
 
 
 # --- when a session is made -----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import numpy as np
 
 import popsr
 from popsr import _core, ops
-from popsr._host_rows import keeps_all_replicas
+from popsr._session.rows import keeps_all_replicas
 from tests_py.golden.sources import ARRAYS, EXAMPLES, IRS, RANDOM, of_random, stand_ins
 from tests_py.support.helpers import FLOAT8, FLOATS, Array, bits, np_dtype, plain
 from tests_py.support.programs.bit_judge import kernels, quiet

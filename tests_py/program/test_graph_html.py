@@ -15,7 +15,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._graph_picture import _places
+from popsr._show.graph_picture import _places
 from popsr.analysis import analyze
 from popsr.ops import collectives
 

@@ -10,7 +10,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops, transforms
-from popsr._places import check_tensor_ipu_and_tile_set
+from popsr._program.placement import check_tensor_ipu_and_tile_set
 from popsr.ops import collectives
 from popsr.ops.code_copy import CODE_LOCATION, code_copy
 from tests_py.support.helpers import SCHEMAS

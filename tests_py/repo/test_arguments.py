@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import _args, errors
-from popsr._one_line import MAX_TEXT, one_line
-from popsr._shown import shown
+from popsr import errors
+from popsr._host import arguments
+from popsr._program import operands
+from popsr._text.one_line import MAX_TEXT, one_line
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
 from tests_py.support.hostile.values import HOSTILE, Liar, Raises
 
@@ -50,18 +52,17 @@ def test_integers_are_read_in_one_place() -> None:
         and isinstance(node.value, ast.Name)
         and (node.value.id == "operator" or node.attr == "__index__")
     }
-    assert asking == {"_args.py"}
+    assert asking == {"_host/arguments.py"}
 
 
 def test_readers_have_one_definition() -> None:
     homes: dict[str, set[str]] = {}
     for file, tree in SOURCES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.name in _args.__all__:
+            if isinstance(node, ast.FunctionDef) and node.name in (*arguments.__all__, *operands.__all__):
                 homes.setdefault(node.name, set()).add(file)
-    # Ops of addons take numbers and tensors by the same name of a reader.
-    others = {name: files for name, files in homes.items() if files != {"_args.py"}}
-    assert others == {"read_number": {"_args.py", "addons/ops/_operands.py"}}
+    allowed = ({"_host/arguments.py"}, {"_program/operands.py"})
+    assert {name: files for name, files in homes.items() if files not in allowed} == {}
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -133,152 +134,152 @@ def test_short_texts_stay() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "int of float": (
-        lambda: _args.read_int("f: n", 1.0),
+        lambda: arguments.read_int("f: n", 1.0),
         Type,
         "f: n is not an int, got 1.0, expected an int",
     ),
     "int of bool": (
-        lambda: _args.read_int("f: n", True),
+        lambda: arguments.read_int("f: n", True),
         Type,
         "f: n is not an int, got True, expected an int",
     ),
     "int of text": (
-        lambda: _args.read_int("f: n", "1"),
+        lambda: arguments.read_int("f: n", "1"),
         Type,
         "f: n is not an int, got '1', expected an int",
     ),
     "int of array": (
-        lambda: _args.read_int("f: n", np.array([1, 2])),
+        lambda: arguments.read_int("f: n", np.array([1, 2])),
         Type,
         "f: n is not an int, got array([1, 2]), expected an int",
     ),
     "int that raises": (
-        lambda: _args.read_int("f: n", Raises()),
+        lambda: arguments.read_int("f: n", Raises()),
         Type,
         "f: n is not an int, got <Raises object>, expected an int",
     ),
     "int that lies": (
-        lambda: _args.read_int("f: n", Liar()),
+        lambda: arguments.read_int("f: n", Liar()),
         Type,
         "f: n is not an int, got <Liar object>, expected an int",
     ),
-    "low": (lambda: _args.read_int("f: n", 0, 1), Value, "f: n: got 0, expected an int from 1"),
-    "high": (lambda: _args.read_int("f: n", 5, 1, 4), Value, "f: n: got 5, expected an int from 1 to 4"),
+    "low": (lambda: arguments.read_int("f: n", 0, 1), Value, "f: n: got 0, expected an int from 1"),
+    "high": (lambda: arguments.read_int("f: n", 5, 1, 4), Value, "f: n: got 5, expected an int from 1 to 4"),
     "64 bits": (
-        lambda: _args.read_int("f: n", 2**63),
+        lambda: arguments.read_int("f: n", 2**63),
         Value,
         "f: n: got 9223372036854775808, expected an int from -9223372036854775808 to 9223372036854775807",
     ),
     "index": (
-        lambda: _args.read_index("f: index", 3, 3),
+        lambda: arguments.read_index("f: index", 3, 3),
         OutOfRangeError,
         "f: index out of range, got 3, expected 0 <= index < 3",
     ),
     "number of text": (
-        lambda: _args.read_number("f: p", "1"),
+        lambda: arguments.read_number("f: p", "1"),
         Type,
         "f: p is not a number, got str '1', expected a float",
     ),
     "number too large": (
-        lambda: _args.read_number("f: p", 2**9000),
+        lambda: arguments.read_number("f: p", 2**9000),
         Type,
         "f: p is not a number, got <int of 9001 bits>, expected a float",
     ),
     "bool of int": (
-        lambda: _args.read_bool("f: b", 1),
+        lambda: arguments.read_bool("f: b", 1),
         Type,
         "f: b is not a bool, got 1, expected True or False",
     ),
     "flag of array": (
-        lambda: _args.read_flag("f: b", np.ones(2)),
+        lambda: arguments.read_flag("f: b", np.ones(2)),
         Type,
         "f: b is not a bool, got array([1., 1.]), expected True or False",
     ),
-    "name": (lambda: _args.read_name("f", 3), Type, "f: name is not a str, got 3, expected a str"),
+    "name": (lambda: arguments.read_name("f", 3), Type, "f: name is not a str, got 3, expected a str"),
     "surrogate": (
-        lambda: _args.read_name("f", "a\ud800"),
+        lambda: arguments.read_name("f", "a\ud800"),
         Value,
         r"f: name is not a text, got 'a\ud800', expected Unicode",
     ),
     "choice": (
-        lambda: _args.read_choice("f", "mode", "c", ("a", "b")),
+        lambda: arguments.read_choice("f", "mode", "c", ("a", "b")),
         Value,
         "f: unknown mode, got 'c', expected one of 'a', 'b'",
     ),
     "choice of array": (
-        lambda: _args.read_choice("f", "mode", np.array(["a", "b"]), ("a", "b")),
+        lambda: arguments.read_choice("f", "mode", np.array(["a", "b"]), ("a", "b")),
         Value,
         "f: unknown mode, got <U1[2] array, expected one of 'a', 'b'",
     ),
     "choice of bools": (
-        lambda: _args.read_choice("f", "mode", 1, (True, False)),
+        lambda: arguments.read_choice("f", "mode", 1, (True, False)),
         Value,
         "f: unknown mode, got 1, expected one of True, False",
     ),
     "path": (
-        lambda: _args.read_path("f", 3),
+        lambda: arguments.read_path("f", 3),
         Type,
         "f: not the path of a file, got 3, expected a str or os.PathLike",
     ),
     "items of text": (
-        lambda: _args.read_items("f", "ts", "abc", kind="tensors"),
+        lambda: arguments.read_items("f", "ts", "abc", kind="tensors"),
         Type,
         "f: ts is not a sequence of tensors, got 'abc'",
     ),
     "long items": (
-        lambda: _args.read_items("f", "ts", range(10**12)),
+        lambda: arguments.read_items("f", "ts", range(10**12)),
         Value,
         "f: ts has too many items, got 1000000000000, expected at most 4194304",
     ),
     "endless items": (
-        lambda: _args.read_items("f", "ts", itertools.count(), most=10),
+        lambda: arguments.read_items("f", "ts", itertools.count(), most=10),
         Value,
         "f: ts has too many items, got no end of them, expected at most 10",
     ),
     "items that raise": (
-        lambda: _args.read_items("f", "ts", Raises()),
+        lambda: arguments.read_items("f", "ts", Raises()),
         Type,
         r"f: ts is not a sequence of values, got <Raises object> that raises ZeroDivisionError: asked\nin vain",
     ),
     "ints": (
-        lambda: _args.read_int64s("f", "axes", [0, "1"]),
+        lambda: arguments.read_int64s("f", "axes", [0, "1"]),
         Type,
         "f: axes is not an int, got '1', expected an int",
     ),
-    "shape of int": (lambda: _args.read_shape("f", 3), Type, "f: shape is not a sequence of ints, got 3"),
+    "shape of int": (lambda: arguments.read_shape("f", 3), Type, "f: shape is not a sequence of ints, got 3"),
     "shape of floats": (
-        lambda: _args.read_shape("f", (1.0,)),
+        lambda: arguments.read_shape("f", (1.0,)),
         Type,
         "f: shape is not a sequence of ints, got (1.0,)",
     ),
     "long shape": (
-        lambda: _args.read_shape("f", range(10**12)),
+        lambda: arguments.read_shape("f", range(10**12)),
         ShapeError,
         "f: shape has too many dimensions, got 1000000000000, expected at most 64",
     ),
     "negative extent": (
-        lambda: _args.read_shape("f", (2, -1)),
+        lambda: arguments.read_shape("f", (2, -1)),
         ShapeError,
         "f: negative extent, got (2, -1), expected 0 or more",
     ),
     "huge extent": (
-        lambda: _args.read_shape("f", (2**63,)),
+        lambda: arguments.read_shape("f", (2**63,)),
         ShapeError,
         "f: extent is too large, got (9223372036854775808,), expected at most 9223372036854775807",
     ),
-    "mapping": (lambda: _args.read_mapping("f", "args", [1]), Type, "f: args is not a mapping, got [1]"),
+    "mapping": (lambda: arguments.read_mapping("f", "args", [1]), Type, "f: args is not a mapping, got [1]"),
     "complex": (
-        lambda: _args.read_dtype("f", popsr.complex64),
+        lambda: arguments.read_dtype("f", popsr.complex64),
         DTypeError,
         f"f: tensors are not complex, got complex64, expected one of {', '.join(popsr.dtypes.dtype._all)}",
     ),
     "class": (
-        lambda: _args.read_a("f: graph", 3, popsr.Graph),
+        lambda: arguments.read_a("f: graph", 3, popsr.Graph),
         Type,
         "f: graph is not a Graph, got int 3, expected a Graph",
     ),
     "classes": (
-        lambda: _args.read_a("f: x", None, (int, str)),
+        lambda: arguments.read_a("f: x", None, (int, str)),
         Type,
         "f: x is not a int or str, got None, expected a int or str",
     ),
@@ -298,16 +299,16 @@ def test_refused(name: str) -> None:
 def test_readers_take_anything(name: str) -> None:
     """They return plain values or raise errors of popsr."""
     readers: list[tuple[Callable[[Any], Any], type | tuple[type, ...]]] = [
-        (lambda v: _args.read_int("f: n", v), int),
-        (lambda v: _args.read_number("f: n", v), float),
-        (lambda v: _args.read_flag("f: n", v), bool),
-        (lambda v: _args.read_text("f: n", v), str),
-        (lambda v: _args.read_shape("f", v), tuple),
-        (lambda v: _args.read_int64s("f", "n", v), tuple),
-        (lambda v: _args.read_items("f", "n", v), tuple),
-        (lambda v: _args.read_path("f", v), Path),
-        (lambda v: _args.read_dtype("f", v), popsr.dtype),
-        (lambda v: _args.read_choice("f", "n", v, ("sum", 1, None)), (str, int, type(None))),
+        (lambda v: arguments.read_int("f: n", v), int),
+        (lambda v: arguments.read_number("f: n", v), float),
+        (lambda v: arguments.read_flag("f: n", v), bool),
+        (lambda v: arguments.read_text("f: n", v), str),
+        (lambda v: arguments.read_shape("f", v), tuple),
+        (lambda v: arguments.read_int64s("f", "n", v), tuple),
+        (lambda v: arguments.read_items("f", "n", v), tuple),
+        (lambda v: arguments.read_path("f", v), Path),
+        (lambda v: arguments.read_dtype("f", v), popsr.dtype),
+        (lambda v: arguments.read_choice("f", "n", v, ("sum", 1, None)), (str, int, type(None))),
     ]
     for read, result in readers:
         with contextlib.suppress(errors.Error):
@@ -315,12 +316,14 @@ def test_readers_take_anything(name: str) -> None:
 
 
 def test_integers_of_other_packages_are_read() -> None:
-    assert [_args.read_int("f: n", each) for each in (3, np.int8(3), np.uint64(3), np.array(3))] == [3] * 4
-    assert type(_args.read_int("f: n", np.int8(3))) is int
-    assert _args.read_shape("f", np.array([2, 3])) == (2, 3)
-    assert _args.read_shape("f", (each for each in (2, 3))) == (2, 3)
-    assert _args.read_number("f: n", np.float32(0.5)) == 0.5
-    assert _args.read_choice("f", "n", np.int64(1), (0, 1)) == 1
+    assert [arguments.read_int("f: n", each) for each in (3, np.int8(3), np.uint64(3), np.array(3))] == [
+        3
+    ] * 4
+    assert type(arguments.read_int("f: n", np.int8(3))) is int
+    assert arguments.read_shape("f", np.array([2, 3])) == (2, 3)
+    assert arguments.read_shape("f", (each for each in (2, 3))) == (2, 3)
+    assert arguments.read_number("f: n", np.float32(0.5)) == 0.5
+    assert arguments.read_choice("f", "n", np.int64(1), (0, 1)) == 1
 
 
 def test_data_larger_than_the_memory_is_refused_before_it_is_made() -> None:

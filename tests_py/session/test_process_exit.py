@@ -167,7 +167,7 @@ def test_run_that_the_exit_stops_lets_go_of_the_session() -> None:
             ops.repeat(ir.create_graph(body, w), 10**12, w)
         session = popsr.Session(ir).__enter__()
         threading.Thread(target=session.run, daemon=True).start()
-        while not session._running:
+        while not session._state.running:
             time.sleep(0.001)
         """
     )

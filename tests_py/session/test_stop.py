@@ -236,8 +236,8 @@ def test_a_run_that_fails_before_its_first_op_leaves_the_session_idle(
 
     with popsr.Session(ir) as session:
         with monkeypatch.context() as patch:
-            patch.setattr(session._copies, "keep", fail)
-            patch.setattr(session._copies, "kept", False)
+            patch.setattr(session._mirror.copies, "keep", fail)
+            patch.setattr(session._mirror.copies, "kept", False)
             with pytest.raises(MemoryError, match="no room"):
                 session.run()
         session.run()

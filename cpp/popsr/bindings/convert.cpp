@@ -28,18 +28,18 @@ void raise_as(const char* error, const std::string& text) {
 
 namespace {
 
-py::object args_module() { return py::module_::import("popsr._args"); }
+py::object args_module() { return py::module_::import("popsr._host.arguments"); }
 
 std::string named(const char* where, const char* name) { return fmt::format("{}: {}", where, name); }
 
 }  // namespace
 
 std::string shown(py::handle value) {
-  return py::module_::import("popsr._shown").attr("shown")(value).cast<std::string>();
+  return py::module_::import("popsr._text.shown").attr("shown")(value).cast<std::string>();
 }
 
 std::string type_name(py::handle value) {
-  return py::module_::import("popsr._shown").attr("type_name")(value).cast<std::string>();
+  return py::module_::import("popsr._text.shown").attr("type_name")(value).cast<std::string>();
 }
 
 std::int64_t read_int(const char* where, const char* name, py::handle value) {

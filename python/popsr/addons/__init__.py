@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from popsr import _module_paths as _paths
 from popsr import fp8_utils
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import lazy_attributes, names_only
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
     debugging,
@@ -116,7 +117,7 @@ from popsr.addons.variable_factory import (
     add_variable_input,
 )
 
-_paths.register(_MODULE_PATHS)
+_paths.register("addons", _MODULE_PATHS)
 
 GIT_COMMIT = None
 """PopXL's programs may log it; popsr says what it is by ``popsr.__version__``."""
@@ -224,4 +225,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = unknown_attribute(__name__, __all__)
+    __getattr__ = lazy_attributes(
+        __name__, ("layers", "optimizers"), {}, unknown_attribute(__name__, __all__)
+    )
+
+__dir__ = names_only(__all__)

@@ -21,10 +21,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from popsr._args import read_path
-from popsr._shown import shown
+from popsr._host.arguments import read_path
+from popsr._host.files import bytes_of, file_errors
+from popsr._text.shown import shown
 from popsr.errors import CheckpointError, DTypeError, FileError, ShapeError, UnsupportedError
-from popsr.io._files import bytes_of, file_errors
 from popsr.tensor import Variable
 
 __all__ = [

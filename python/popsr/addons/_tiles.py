@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from popsr._args import read_flag
+from popsr._host.arguments import read_flag
 from popsr.context import io_tiles
 
 __all__ = ["tiles"]

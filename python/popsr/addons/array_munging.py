@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._args import read_choice, read_int, read_items, read_shape
-from popsr._shown import shown
+from popsr._host.arguments import read_choice, read_int, read_items, read_shape
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.utils import as_array
 
@@ -424,3 +425,6 @@ def _samples_at_once(where: str, tp: int, rf: int) -> int:
             f"{where}: tp does not divide rf, got {sharing} and {replicas}, expected a divisor"
         )
     return replicas // sharing
+
+
+__dir__ = names_only(__all__)

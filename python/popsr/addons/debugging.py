@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from popsr import ops
-from popsr._args import is_a, read_choice
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_choice
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor, constant
 
@@ -78,3 +79,6 @@ def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG
         return
     nothing = constant(np.zeros(0, np.float32), name="nothing")
     ops.print_tensor(nothing, title=text, open_bracket=" ", close_bracket=" ")
+
+
+__dir__ = names_only(__all__)

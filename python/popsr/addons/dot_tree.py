@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from popsr._args import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
@@ -378,3 +379,6 @@ class DotTree(Generic[L]):
         return UnknownNameError(
             f"{type(self).__name__}: no such key, got {shown(key)}, expected one of {shown(self.keys_flat())}"
         )
+
+
+__dir__ = names_only(__all__)

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import popsr
-from popsr._args import is_a, read_a, read_flag, read_items, read_mapping, read_text
-from popsr._shown import shown
-from popsr._transaction import current_ir, keep_attribute, keep_item
+from popsr._host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
+from popsr._lazy import names_only
+from popsr._program.transaction import current_ir, keep_attribute, keep_item
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
 from popsr.context import gir
@@ -24,7 +24,7 @@ from popsr.errors import (
 )
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, graph_input, graph_output
 from popsr.transforms import GradGraphInfo
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Aux:
             return value
         if value not in self._inputs:
             name = value.name.rpartition("/")[2]
-            made = popsr.graph_input(value.shape, value.dtype, name, False, value.meta_shape)
+            made = graph_input(value.shape, value.dtype, name, False, value.meta_shape)
             keep_item(current_ir(), self._inputs, value)
             self._inputs[value] = made
         return self._inputs[value]
@@ -178,8 +178,7 @@ def create(
     state.var_grad = VarGrad(fwd_graph.args.to_dict())
     with graph:
         given = [
-            popsr.graph_input(t.shape, t.dtype, f"Gradient___{_short(t)}", False, t.meta_shape)
-            for t in provided
+            graph_input(t.shape, t.dtype, f"Gradient___{_short(t)}", False, t.meta_shape) for t in provided
         ]
         returned = list(_tensors(module.build_grad(*given)))
         plain = [t for t in required if t not in variables]
@@ -192,7 +191,7 @@ def create(
         of_variables = [t for t in required if t in variables]
         outputs = [*returned, *(state.var_grad[variables[t]] for t in of_variables)]
         for tensor in outputs:
-            popsr.graph_output(tensor)
+            graph_output(tensor)
     taken = state.aux._inputs
     keep_attribute(current_ir(), kept, "_exposed")
     kept._exposed = [*kept._exposed, *_expose(forward, taken)]
@@ -211,7 +210,7 @@ def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:
         )
     with forward:
         for tensor in hidden:
-            popsr.graph_output(tensor)
+            graph_output(tensor)
     return hidden
 
 
@@ -274,3 +273,6 @@ def _check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
 
 def _short(tensor: Tensor) -> str:
     return tensor.name.rpartition("/")[2]
+
+
+__dir__ = names_only(__all__)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from popsr import ops
-from popsr._args import read_a, read_choice, read_flag, read_items, read_mapping
-from popsr._shown import shown, shown_items
-from popsr._transaction import keep_attribute, transactional
-from popsr.addons.graph_common import CalledGraphsGradInfoLike, read_grad_infos
+from popsr._host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
+from popsr._lazy import names_only
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._text.shown import shown, shown_items
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, GraphError, StateError
@@ -17,12 +17,21 @@ from popsr.graph import Graph
 from popsr.ops.control import CallSiteInfo, _bind_inputs
 from popsr.tensor import Tensor, TensorLike
 from popsr.transforms import GradGraphInfo
+from popsr.transforms import autodiff as _autodiff
 
 if TYPE_CHECKING:
     from popsr.addons.grad_graph import Aux
     from popsr.addons.module import Module
 
-__all__ = ["BoundGraph", "GraphWithNamedArgs"]
+__all__ = [
+    "BoundGraph",
+    "CalledGraphsGradInfoLike",
+    "GradGraphInfoLike",
+    "GraphLike",
+    "GraphWithNamedArgs",
+    "differentiate",
+    "read_grad_infos",
+]
 
 
 class BoundGraph:
@@ -248,8 +257,6 @@ class GraphWithNamedArgs:
             ValueError: unknown ``method``, or "build_grad" without a module that has one.
             RuntimeError: it was differentiated before.
         """
-        from popsr.addons.transforms.autodiff import autodiff
-
         read_choice("autodiff", "method", method, ("auto", "build_grad", "autodiff"))
         if self._differentiated and not read_flag("autodiff: force", force):
             raise StateError(
@@ -265,7 +272,7 @@ class GraphWithNamedArgs:
             assert module is not None
             result = module.create_grad_graph(self, grads_provided, grads_required)
         else:
-            result = autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+            result = differentiate(self, grads_provided, grads_required, called_graphs_grad_info)
         keep_attribute(self.graph.ir, self, "_differentiated")
         self._differentiated = True
         return result
@@ -280,3 +287,45 @@ class GraphWithNamedArgs:
 
     def __repr__(self) -> str:
         return f"GraphWithNamedArgs[{self.graph!r} args={self.args.keys_flat()}]"
+
+
+GraphLike = Union[Graph, "GraphWithNamedArgs"]
+GradGraphInfoLike = Union[GradGraphInfo, "GraphWithNamedArgs"]
+CalledGraphsGradInfoLike = (
+    Mapping[GraphLike, GradGraphInfoLike] | Mapping[Graph, GradGraphInfo] | Mapping[Graph, GradGraphInfoLike]
+)
+
+
+def read_grad_infos(where: str, infos: Any) -> dict[Graph, GradGraphInfo]:
+    """Gradient infos by graph, from a mapping whose keys and values may be graphs with names."""
+    return dict(_grad_infos(where, read_mapping(where, "called_graphs_grad_info", infos)))
+
+
+def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, GradGraphInfo]]:
+    for key, value in infos.items():
+        graph = key.graph if isinstance(key, GraphWithNamedArgs) else key
+        info = value.grad_graph_info if isinstance(value, GraphWithNamedArgs) else value
+        if not isinstance(graph, Graph) or not isinstance(info, GradGraphInfo):
+            raise ArgumentTypeError(
+                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {shown(key)}: {shown(value)}"
+            )
+        yield graph, info
+
+
+@transactional
+def differentiate(
+    graph: GraphLike,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
+) -> GraphWithNamedArgs:
+    """See :func:`popsr.addons.transforms.autodiff`."""
+    known = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
+    forward = graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
+    called = {**known, **read_grad_infos("autodiff", called_graphs_grad_info)}
+    if grads_required is None and isinstance(forward, Graph):
+        grads_required = [t for t in forward.inputs if t.dtype.is_floating_point]
+    return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
+
+
+__dir__ = names_only(__all__)

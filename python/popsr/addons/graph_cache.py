@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from popsr import ops
-from popsr._args import read_a
-from popsr._shown import shown
-from popsr._transaction import keep_item, transactional
+from popsr._host.arguments import read_a
+from popsr._lazy import names_only
+from popsr._program.transaction import keep_item, transactional
+from popsr._text.shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError
@@ -236,3 +237,6 @@ def tensor_arguments(bound: inspect.BoundArguments) -> Iterator[Tensor]:
         elif isinstance(value, (list, tuple)):
             items = value
         yield from (item for item in items if isinstance(item, Tensor))
+
+
+__dir__ = names_only(__all__)

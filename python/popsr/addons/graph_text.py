@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_a
+from popsr._host.arguments import read_a
+from popsr._lazy import names_only
 from popsr.addons.named_tensors import NamedTensors
 from popsr.graph import Graph
 from popsr.op import Op
@@ -59,3 +60,6 @@ def _name(op: Op) -> str:
 
 def _called(op: Op) -> str:
     return "".join(f" ({graph.id})" for graph in op.called_graphs)
+
+
+__dir__ = names_only(__all__)

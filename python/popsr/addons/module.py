@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-import popsr
 from popsr import dtypes
-from popsr._args import read_a, read_choice, read_flag, read_int, read_items, read_text
-from popsr._shown import shown
-from popsr._transaction import keep_attribute, keep_item, transactional
+from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
+from popsr._lazy import names_only
+from popsr._program.transaction import keep_attribute, keep_item, transactional
+from popsr._text.shown import shown
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
@@ -27,7 +27,7 @@ from popsr.addons.variable_factory import (
     add_replica_sharded_variable_input,
     add_variable_input,
 )
-from popsr.context import gir
+from popsr.context import gir, name_scope
 from popsr.errors import (
     ArgumentTypeError,
     AttributeAccessError,
@@ -35,6 +35,7 @@ from popsr.errors import (
     GraphError,
     UnsupportedError,
 )
+from popsr.module import Module as BaseModule
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -63,7 +64,7 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
             return build(self, *args, **kwargs)
         self.__dict__["_is_scoped"] = True
         try:
-            with popsr.name_scope(name):
+            with name_scope(name):
                 return build(self, *args, **kwargs)
         finally:
             self.__dict__["_is_scoped"] = False
@@ -89,7 +90,7 @@ def _watch_state() -> Iterator[list[Module]]:
         _stateful.pop()
 
 
-class Module(popsr.Module, metaclass=NameScopeMeta):
+class Module(BaseModule, metaclass=NameScopeMeta):
     """A graph with state: subclasses write ``build`` and declare in it what variables the graph needs.
 
     Modules that are assigned to attributes are parts: calling one in ``build`` puts its ops into this graph, and its
@@ -559,3 +560,6 @@ class Module(popsr.Module, metaclass=NameScopeMeta):
                 result.inputs.insert(name, state.inputs)
             result.grad_infos = {**state.grad_infos, **result.grad_infos}
         return result
+
+
+__dir__ = names_only(__all__)

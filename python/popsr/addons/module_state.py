@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+from popsr._lazy import names_only
 from popsr.addons.grad_graph import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories
@@ -29,3 +30,6 @@ class State:
         return dataclasses.replace(
             self, factories=self.factories.copy(), inputs=self.inputs.copy(), grad_infos=dict(self.grad_infos)
         )
+
+
+__dir__ = names_only(__all__)

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-from popsr._args import read_a, read_items
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_items
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree, read_key
 from popsr.context import gir
 from popsr.errors import AttributeValueError, ReplicaError
@@ -136,3 +137,6 @@ def _inside(replica_grouping: ReplicaGrouping | None, size: int, what: str) -> R
             f"replica_grouping: stride exceeds the {what}, got {stride}, expected at most {size}"
         )
     return gir().replica_grouping(stride=stride, group_size=size // stride)
+
+
+__dir__ = names_only(__all__)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
-from popsr._args import read_a, read_mapping
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a, read_mapping
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.errors import UnknownNameError
 from popsr.tensor import Tensor
@@ -96,3 +97,6 @@ def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     read_a("print_named_tensors: named_tensors", named_tensors, NamedTensors)
     printed = {key: ops.print_tensor(tensor, title=key) for key, tensor in named_tensors.to_dict().items()}
     return NamedTensors.from_dict(printed)
+
+
+__dir__ = names_only(__all__)

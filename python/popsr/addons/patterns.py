@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from popsr._args import is_a, read_choice
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 
@@ -27,3 +28,6 @@ def apply_pre_alias_patterns(
     if not is_a(ir, Ir):
         raise ArgumentTypeError(f"apply_pre_alias_patterns: ir is not an Ir, got {shown(ir)}")
     read_choice("apply_pre_alias_patterns", "level", level, ("no_patterns", "minimal", "default", "all"))
+
+
+__dir__ = names_only(__all__)

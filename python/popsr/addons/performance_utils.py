@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from popsr import _core
-from popsr._args import is_a, read_choice, read_number
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice, read_number
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -258,3 +259,6 @@ def format_flops_scientific(val: int | float, format: Format = "nearest3") -> st
             return f"{val} FLOPs"
         unit = next((name for name, e in _EXPONENTS.items() if round(val / 10**e, 3) < 1000), "T")
     return f"{val / 10 ** _EXPONENTS[unit]:.3f} {unit}FLOPs"
+
+
+__dir__ = names_only(__all__)

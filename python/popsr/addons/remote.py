@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_flag, read_int
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a, read_flag, read_int
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories
-from popsr.context import gir
+from popsr.context import gir, in_sequence
 from popsr.errors import ArgumentTypeError, ReplicaError, ShapeError
 from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import Tensor, TensorSpec
+from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output, replica_sharded_buffer
 
 __all__ = [
     "NamedRemoteBuffers",
@@ -60,7 +60,7 @@ def create_remote_buffer(
     where = "create_remote_buffer"
     read_a(f"{where}: spec", spec, (Tensor, TensorSpec))
     if spec.meta_shape:
-        buffer = popsr.remote_buffer(spec.shape, spec.dtype, entries)
+        buffer = RemoteBuffer(spec.shape, spec.dtype, entries)
         buffer.meta_shape = spec.meta_shape
         return buffer
     group = gir().replica_grouping() if replica_group is None else replica_group
@@ -72,14 +72,14 @@ def create_remote_buffer(
             f"{group.group_size}"
         )
     if shards == 1:
-        return popsr.remote_buffer(spec.shape, spec.dtype, entries)
+        return RemoteBuffer(spec.shape, spec.dtype, entries)
     if math.prod(spec.shape) % shards != 0:
         raise ShapeError(
             f"{where}: parts of different lengths, got shape {spec.shape} over {shards} replicas, "
             "expected a multiple of them in elements"
         )
     rows = (group.num_groups,) if group.num_groups > 1 else ()
-    return popsr.replica_sharded_buffer((*rows, *spec.shape), spec.dtype, group, shards, entries)
+    return replica_sharded_buffer((*rows, *spec.shape), spec.dtype, group, shards, entries)
 
 
 @transactional
@@ -160,10 +160,10 @@ def load_remote_graph(
     """
     _grow("load_remote_graph", buffers, entries)
     names = sorted(buffers.keys_flat())
-    with gir().create_empty_graph("load_remote") as graph, popsr.in_sequence():
-        entry = popsr.graph_input((), dtypes.int32, "entry")
+    with gir().create_empty_graph("load_remote") as graph, in_sequence():
+        entry = graph_input((), dtypes.int32, "entry")
         for name in names:
-            popsr.graph_output(_load(buffers[name], entry, name, use_io_tiles))
+            graph_output(_load(buffers[name], entry, name, use_io_tiles))
     return GraphWithNamedArgs(graph), names
 
 
@@ -205,12 +205,10 @@ def store_remote_graph(
     """
     _grow("store_remote_graph", buffers, entries)
     args = NamedTensors()
-    with gir().create_empty_graph("store_remote") as graph, popsr.in_sequence():
-        entry = popsr.graph_input((), dtypes.int32, "entry")
+    with gir().create_empty_graph("store_remote") as graph, in_sequence():
+        entry = graph_input((), dtypes.int32, "entry")
         for name, buffer in zip(*buffers.unpack(), strict=True):
-            tensor = popsr.graph_input(
-                buffer.tensor_shape, buffer.tensor_dtype, name, False, buffer.meta_shape
-            )
+            tensor = graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, False, buffer.meta_shape)
             args.insert(name, tensor, overwrite=True)
             _store(buffer, entry, tensor, use_io_tiles)
     return GraphWithNamedArgs(graph, args)
@@ -257,3 +255,6 @@ def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_til
     stored = ops.io_tile_copy(tensor) if on_io_tiles else tensor
     with tiles(on_io_tiles):
         ops.remote_store(buffer, entry, stored)
+
+
+__dir__ = names_only(__all__)

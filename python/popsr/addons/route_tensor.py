@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from popsr._args import is_a, read_a, read_items, read_text
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_a, read_items, read_text
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
@@ -340,3 +341,6 @@ def _connect_op(
         known = {**input_tensors, tensor.scope: tensor}
         _add_input(called, _sites(op._ir)[called], tensor, known, _is_modified(modified))
         input_tensors[called.id] = known[called.id]
+
+
+__dir__ = names_only(__all__)

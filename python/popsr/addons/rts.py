@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import popsr
 from popsr import ops
-from popsr._args import read_a, read_flag
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a, read_flag
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
 from popsr.addons.named_tensors import NamedTensors
-from popsr.context import gir
+from popsr.context import gir, in_sequence
 from popsr.ops.collectives import CollectiveOps
 from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import Tensor, TensorSpec
+from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output
 
 __all__ = [
     "all_gather_replica_sharded_graph",
@@ -87,13 +87,13 @@ def all_gather_replica_sharded_graph(
     """
     read_a("all_gather_replica_sharded_graph: tensors", tensors, NamedTensors)
     use_io_tiles = read_flag("all_gather_replica_sharded_graph: use_io_tiles", use_io_tiles)
-    with gir().create_empty_graph("all_gather") as graph, popsr.in_sequence():
+    with gir().create_empty_graph("all_gather") as graph, in_sequence():
         args = _inputs(tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
             group = group_of(replica_groups, name)
             group = None if group is None else group.const_rg
-            popsr.graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group))
+            graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group))
     return GraphWithNamedArgs(graph, args), list(names)
 
 
@@ -151,7 +151,7 @@ def reduce_replica_sharded_graph(
     """
     read_a("reduce_replica_sharded_graph: tensors", tensors, NamedTensors)
     use_io_tiles = read_flag("reduce_replica_sharded_graph: use_io_tiles", use_io_tiles)
-    with gir().create_empty_graph("reduce") as graph, popsr.in_sequence():
+    with gir().create_empty_graph("reduce") as graph, in_sequence():
         args = _inputs(tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
@@ -162,7 +162,7 @@ def reduce_replica_sharded_graph(
                     replica_group,
                     group_of(shard_groups, name),
                 )
-            popsr.graph_output(ops.io_tile_copy(reduced) if use_io_tiles else reduced)
+            graph_output(ops.io_tile_copy(reduced) if use_io_tiles else reduced)
     return GraphWithNamedArgs(graph, args), list(names)
 
 
@@ -172,9 +172,12 @@ def _can_shard(t: Tensor | TensorSpec, group: ReplicaGrouping) -> bool:
 
 def _inputs(tensors: NamedTensors) -> NamedTensors:
     """Inputs of the current graph, in the order of sorted keys."""
-    inputs = (popsr.graph_input(t.shape, t.dtype, key, False, t.meta_shape) for key, t in _sorted(tensors))
+    inputs = (graph_input(t.shape, t.dtype, key, False, t.meta_shape) for key, t in _sorted(tensors))
     return NamedTensors.pack((key for key, _ in _sorted(tensors)), inputs)
 
 
 def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
     return zip(*tensors.unpack(), strict=True)
+
+
+__dir__ = names_only(__all__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import is_a
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
 from popsr.context import _context
 from popsr.random_seed import create_seeds
 from popsr.replicas import ReplicaGrouping
@@ -35,3 +36,6 @@ def seed_variable(seed: int, replica_grouping: ReplicaGrouping | None = None) ->
         create_seeds(seed, replicas=groups), dtypes.uint32, name="seed", replica_grouping=grouping
     )
     return tensor, tensor
+
+
+__dir__ = names_only(__all__)

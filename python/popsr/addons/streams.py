@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from popsr._args import integer_of, is_a, read_dtype, read_ints, read_shape
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.utils import OrderedDict
 from popsr.errors import (
     ArgumentTypeError,
@@ -150,3 +151,6 @@ class OutputStreams(_StreamsBase[DeviceToHostStream]):
 
     _cls = DeviceToHostStream
     _new = staticmethod(d2h_stream)
+
+
+__dir__ = names_only(__all__)

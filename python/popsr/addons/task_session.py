@@ -12,9 +12,11 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from popsr._args import is_a, read_choice, read_int, read_mapping
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_choice, read_int, read_mapping
+from popsr._host.files import file_errors
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams
@@ -26,7 +28,6 @@ from popsr.errors import (
     SessionError,
     UnsupportedError,
 )
-from popsr.io._files import file_errors
 from popsr.session import Session, h2dStreamBufferMaps
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
@@ -230,7 +231,7 @@ class TaskSession(Session):
                 raise ArgumentTypeError(
                     f"TaskSession: state {shown(name)} is not a Variable, got {shown(tensor)}"
                 )
-            self._require_own("TaskSession", tensor)
+            self._mirror.require_own("TaskSession", tensor)
             result[name] = tensor
         return result
 
@@ -252,9 +253,9 @@ class TaskSession(Session):
         where = "save_checkpoint"
         folder = files.read_folder(where, checkpoint_dir)
         info = {**self.session_state, _STEP: self.step}
-        with self._lock, files.new_folder(where, folder, info) as new:
+        with self._state.lock, files.new_folder(where, folder, info) as new:
             for name, variable in self._state_variables().items():
-                mapped = self._copies.mapped(variable) is not None
+                mapped = self._mirror.copies.mapped(variable) is not None
                 files.write_array(new, name, self._current_rows(variable), raw=mapped)
             if self._dataloader is not None:
                 self._dataloader.save(str(new / files.DATALOADER))
@@ -286,7 +287,9 @@ class TaskSession(Session):
         where = "load_checkpoint"
         folder = files.read_folder(where, checkpoint_dir)
         ours, stored = self._state_variables(), set(files.names_in(where, folder))
-        skipped = {name for name, v in ours.items() if skip_memmap and self._copies.mapped(v) is not None}
+        skipped = {
+            name for name, v in ours.items() if skip_memmap and self._mirror.copies.mapped(v) is not None
+        }
         ours = {name: variable for name, variable in ours.items() if name not in skipped}
         common = _common(where, "the checkpoint", ours, stored - skipped, report_missing, CheckpointError)
         info = files.read_info(where, folder)
@@ -344,3 +347,6 @@ def _common(
             raise error(text)
         warnings.warn(text, stacklevel=3)
     return [name for name in ours if name in theirs]
+
+
+__dir__ = names_only(__all__)

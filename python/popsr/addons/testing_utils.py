@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_items, read_text
-from popsr._popart_objects import PopartOp
-from popsr._popart_objects._graph import graph_of
-from popsr._popart_objects._op_classes import OpClass
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_items, read_text
+from popsr._lazy import names_only
+from popsr._popart.identifiers import graph_of
+from popsr._popart.members import PopartOp
+from popsr._popart.op_classes import OpClass
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -172,3 +173,6 @@ def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
     if is_class:
         return [op for op in found if isinstance(op, op_type)]
     return [op for op in found if op_type in (op.kind, op.opType)]
+
+
+__dir__ = names_only(__all__)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._args import is_a, read_int, read_items, read_name, read_text
-from popsr._shown import shown, shown_items
+from popsr._host.arguments import is_a, read_int, read_items, read_name, read_text
+from popsr._lazy import names_only
+from popsr._text.shown import shown, shown_items
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -231,3 +232,6 @@ def duplicate_items(iterable: Iterable[E]) -> list[E]:
             f"duplicate_items: an item is not hashable, got {shown(items)}: {error}"
         ) from None
     return [item for item, times in counts.items() if times > 1]
+
+
+__dir__ = names_only(__all__)

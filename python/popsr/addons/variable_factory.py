@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
-from popsr._float_environment import in_default_environment
-from popsr._shown import shown
-from popsr._transaction import current_ir, on_undo, transactional
+from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
+from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
+from popsr._program.operands import read_group
+from popsr._program.transaction import current_ir, on_undo, transactional
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, keep_key
@@ -29,8 +30,17 @@ from popsr.errors import (
     ShapeError,
     UnknownNameError,
 )
+from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import HostTensor, Tensor, Variable
+from popsr.tensor import (
+    HostTensor,
+    Tensor,
+    Variable,
+    graph_input,
+    remote_replica_sharded_variable,
+    remote_variable,
+)
+from popsr.tensor import variable as _variable
 from popsr.utils import as_array
 
 if TYPE_CHECKING:
@@ -90,8 +100,8 @@ class VariableFactory:
             )
         self.name = None if name is None else read_name("VariableFactory", name)
         self.by_ref = read_flag("VariableFactory: by_ref", by_ref)
-        self.replica_grouping = _grouping(
-            self._what, replica_group if replica_grouping is None else replica_grouping
+        self.replica_grouping = read_group(
+            self._what, replica_group if replica_grouping is None else replica_grouping, "replica_grouping"
         )
         kind = None if dtype is None else read_dtype(self._what, dtype)
         self.data_iter = _items(self._what, data_iter)
@@ -145,7 +155,7 @@ class VariableFactory:
         return self._input(_prefixed(given, self.name or ""))
 
     def _input(self, name: str) -> Tensor:
-        return popsr.graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
+        return graph_input(self.shape, self.dtype, name or None, self.by_ref, self.meta_shape)
 
     @transactional
     def create_tensor(
@@ -186,18 +196,18 @@ class VariableFactory:
             memmap_dir: folder of a file that holds its data, see ``next_memmap``.
             read_only_if_exists: see ``next_memmap``.
         """
-        read_a("create_remote_tensor: buffer", buffer, popsr.RemoteBuffer)
+        read_a("create_remote_tensor: buffer", buffer, RemoteBuffer)
         name = self.name if name is None else read_text("create_remote_tensor: name", name)
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
         return self._remote_variable(data, buffer, entry, name)
 
     def _variable(self, data: HostTensor, name: str | None) -> Variable:
-        return popsr.variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
+        return _variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
 
     def _remote_variable(
         self, data: HostTensor, buffer: RemoteBuffer, entry: int, name: str | None
     ) -> Variable:
-        make = popsr.remote_replica_sharded_variable if buffer.meta_shape else popsr.remote_variable
+        make = remote_replica_sharded_variable if buffer.meta_shape else remote_variable
         return make(data, buffer, entry, self.dtype, name, replica_grouping=self.replica_grouping)
 
     # --- data -------------------------------------------------------------------------------------------------------
@@ -472,23 +482,11 @@ def add_replica_sharded_variable_input(
     """
     if shard_over is None:
         given = replica_group if replica_grouping is None else replica_grouping
-        shard_over = _grouping("add_replica_sharded_variable_input", given).group_size
+        shard_over = read_group("add_replica_sharded_variable_input", given, "replica_grouping").group_size
     factory = VariableFactory(
         data_iter, dtype, name, by_ref, replica_grouping, shard_over, replica_group=replica_group
     )
     return factory.create_input(), factory
-
-
-def _grouping(what: str, given: Any) -> ReplicaGrouping:
-    ir = popsr.gir()
-    grouping = ir.replica_grouping() if given is None else given
-    if not isinstance(grouping, ReplicaGrouping):
-        raise ArgumentTypeError(f"{what}: replica_grouping is not a ReplicaGrouping, got {shown(grouping)}")
-    if grouping.num_replicas != ir.replication_factor:
-        raise ReplicaError(
-            f"{what}: grouping of another replica count, got {grouping.num_replicas}, expected {ir.replication_factor}"
-        )
-    return grouping
 
 
 def _prefixed(prefix: str | None, key: str) -> str:
@@ -532,3 +530,6 @@ def _array(what: str, item: Any) -> Any:
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
         raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {shown(item)}")
     return item
+
+
+__dir__ = names_only(__all__)

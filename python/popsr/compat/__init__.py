@@ -7,7 +7,7 @@ the script uses and popsr lacks. :func:`custom_op` registers a function of popsr
 in C++.
 """
 
-from popsr._popart_objects._custom_ops import custom_op
+from popsr._popart.members import custom_op
 from popsr.compat._finder import install, uninstall
 
 __all__ = ["custom_op", "install", "uninstall"]

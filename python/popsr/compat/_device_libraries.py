@@ -13,8 +13,8 @@ import os
 import re
 from typing import Any
 
-from popsr._args import read_path
-from popsr._shown import shown
+from popsr._host.arguments import read_path
+from popsr._text.shown import shown
 from popsr.errors import AttributeAccessError, FileError
 
 __all__ = ["DeviceLibrary", "expect", "load_library", "start", "stop"]

@@ -13,7 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.compat import _dataclass_defaults, _device_libraries
 from popsr.errors import StateError
 

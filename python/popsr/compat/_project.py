@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.compat import _values
 from popsr.compat._binder import Binder
 from popsr.compat._own import Index

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from popsr import ops
-from popsr._transaction import transactional
+from popsr._program.transaction import transactional
 from popsr.addons.ops import rotary_pos_embed as rotary
 from popsr.tensor import Tensor
 

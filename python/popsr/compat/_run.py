@@ -10,7 +10,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.compat._finder import install
 from popsr.errors import Error, FileError
 

@@ -13,8 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from popsr._lazy import LazyModule
+
 if TYPE_CHECKING:
+    from popsr.demo import data, model, report, train
     from popsr.demo.data import Dataset
+else:  # they need packages that are not always installed
+    data, model, report, train = (
+        LazyModule(f"popsr.demo.{name}") for name in ("data", "model", "report", "train")
+    )
 
 Number = TypeVar("Number", int, float)
 
@@ -65,8 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if missing:
         print(f"the demo needs {', '.join(missing)}: pip install 'popsr[examples]'", file=sys.stderr)
         return 2
-    from popsr.demo import data
-
     try:
         images = data.idx_folder(options.data, options.limit) if options.data else data.digits()
     except (OSError, ValueError) as error:
@@ -78,8 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(images: "Dataset", options: argparse.Namespace) -> int:
     """Trains, then reports."""
     from tqdm import tqdm
-
-    from popsr.demo import model, report, train
 
     start = time.perf_counter()
     steps = train.steps_per_epoch(images)

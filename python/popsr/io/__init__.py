@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._session.weights_io import PyWeightsIO
+from popsr._text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_read import load_onnx
 from popsr.io._onnx_write import save_onnx
 from popsr.io._reset import reset_host_weights
 from popsr.io._safetensors_read import load_safetensors
 from popsr.io._safetensors_write import save_safetensors
-from popsr.io._weights_io import PyWeightsIO
 
 __all__ = [
     "Checkpoint",
@@ -23,3 +24,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from popsr._host.files import shown_path
 from popsr.errors import FileError
-from popsr.io._files import shown_path
 
 __all__ = ["Attributes"]
 

@@ -7,8 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 
+from popsr._host.files import shown_name, shown_shape
 from popsr.errors import CheckpointError
-from popsr.io._files import shown_name, shown_shape
 
 __all__ = ["Budget"]
 

@@ -6,11 +6,11 @@ import difflib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from popsr._args import is_a, read_a
-from popsr._host_rows import Array
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_a
+from popsr._host.files import shown_name, shown_path
+from popsr._session.rows import Array
+from popsr._text.shown import shown
 from popsr.errors import UnknownNameError
-from popsr.io._files import shown_name, shown_path
 from popsr.io._settings import StoredSettings
 from popsr.io._stored import StoredFile
 from popsr.replicas import VariableSettings

@@ -6,8 +6,8 @@ import hashlib
 import sys
 from typing import NamedTuple
 
+from popsr._host.files import shown_name, shown_path
 from popsr.io._budget import Budget
-from popsr.io._files import shown_name, shown_path
 from popsr.io._open_file import OpenFile, open_beneath
 from popsr.io._stored import Make, Seal, StoredTensor, read_tensors
 

@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from popsr._host.files import file_errors, shown_path
 from popsr.io._attributes import Attributes
 from popsr.io._digest import Digest
-from popsr.io._files import file_errors, shown_path
 
 __all__ = ["NewFile", "leftovers", "remove_leftovers", "sibling_name"]
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr._args import read_path
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_path
 from popsr.errors import UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
 from popsr.io._external import DataFile, ExternalData
-from popsr.io._files import shown_path
 from popsr.io._onnx_format import (
     DATA_BYTES,
     DATA_DIGEST,

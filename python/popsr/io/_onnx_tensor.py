@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData
-from popsr.io._files import shown_name
 from popsr.io._onnx_format import ONNX_TYPES, field_names, type_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader

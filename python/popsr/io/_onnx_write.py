@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import popsr
-from popsr._args import read_path
+from popsr import _core
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
+from popsr._session.state import HostState
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,
@@ -32,6 +33,7 @@ from popsr.io._onnx_format import (
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._settings import program_text
 from popsr.io._wire import delimited
+from popsr.ir import Ir
 from popsr.tensor import Variable
 
 __all__ = ["save_onnx"]
@@ -42,7 +44,7 @@ _ALIGNMENT = 4096  # of tensors in a data file, so that readers may map them
 _IR_VERSION, _OPSET = 10, 21  # the first with metadata of tensors
 
 
-def save_onnx(source: popsr.Session | popsr.Ir, path: str | os.PathLike[str]) -> None:
+def save_onnx(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
     """Save all variables as initializers of an ONNX model, one row a group.
 
     A variable of one group has its shape on a replica, others have a leading dimension of ``num_groups`` (their
@@ -144,7 +146,7 @@ class _Model:
         self._head = onnx.ModelProto(
             ir_version=_IR_VERSION,
             producer_name=PRODUCER,
-            producer_version=popsr.__version__,
+            producer_version=_core.__version__,
             opset_import=[onnx.OperatorSetIdProto(domain="", version=_OPSET)],
             metadata_props=metadata(onnx, program_text(factor, program.step)),
         )

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from popsr._host.files import file_errors, shown_name, shown_path
 from popsr.errors import CheckpointError, FileError
-from popsr.io._files import file_errors, shown_name, shown_path
 
 __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]
 

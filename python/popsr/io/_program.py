@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from popsr._host_rows import Array
-from popsr._shown import shown
+from popsr._host.files import bytes_of, shown_path
+from popsr._session.rows import Array
+from popsr._session.state import HostState
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
-from popsr.io._files import bytes_of, shown_path
 from popsr.io._new_file import NewFile
 from popsr.io._settings import settings_text
 from popsr.ir import Ir
-from popsr.session import Session
 from popsr.tensor import Variable
 
 __all__ = ["Program", "budget_of_save", "saved_program"]
@@ -106,10 +106,9 @@ def saved_program(where: str, source: Any) -> Iterator[Program]:
         TypeError: it is neither.
         SessionError: the session is running, and this is a call from what ``print_tensor`` writes to.
     """
-    if isinstance(source, Session):
-        with source._lock:
-            source._require_idle(where)
-            ir = source._ir
+    if isinstance(source, HostState):
+        with source._held(where):
+            ir = source.ir
             known = list(source._variables)
             yield Program(
                 known, source._current_parts, ir.replication_factor, ir._embeds_replication, source.step

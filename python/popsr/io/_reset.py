@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from popsr._args import read_path
-from popsr._shown import shown
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name, shown_path, shown_shape
+from popsr._session.state import HostState
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
-from popsr.io._files import shown_name, shown_path, shown_shape
 from popsr.io._onnx_read import open_onnx
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._stored import StoredFile, StoredTensor
-from popsr.session import Session
 from popsr.tensor import Variable
 
 __all__ = ["reset_host_weights"]
@@ -21,7 +21,7 @@ _WHERE = "reset_host_weights"
 
 
 def reset_host_weights(
-    session: Session, path: str | os.PathLike[str], *, ignore_missing: bool = False
+    session: HostState, path: str | os.PathLike[str], *, ignore_missing: bool = False
 ) -> None:
     """Set the variables of a session, and its step if the file has one, from a checkpoint.
 
@@ -45,29 +45,28 @@ def reset_host_weights(
         SessionError: the session is running.
         OSError: it cannot be read.
     """
-    if not isinstance(session, Session):
+    if not isinstance(session, HostState):
         raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
     target = read_path(_WHERE, path)
-    with session._lock:
-        session._require_idle(_WHERE)
+    with session._held(_WHERE):
+        pass  # a running one is refused before the file is read
+    variables = list(session._variables)
     is_safetensors = target.suffix == ".safetensors"
     with (open_safetensors if is_safetensors else open_onnx)(_WHERE, target) as stored:
-        found = {variable: variable.id for variable in session._variables if variable.id in stored.tensors}
-        if len(found) < len(session._variables) and not ignore_missing:
+        found = {variable: variable.id for variable in variables if variable.id in stored.tensors}
+        if len(found) < len(variables) and not ignore_missing:
             _refuse_missing(session, stored)
         for variable, name in found.items():
             _refuse_misfit(variable, stored, stored.tensors[name])
         arrays = stored.arrays(found.values())
     # The file is closed and its digests were right: nothing of it can fail any more.
-    with session._lock:
-        session._set_rows(
-            {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()}
-        )
-        if stored.step is not None:
-            session.step = stored.step
+    session._restore(
+        {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()},
+        stored.step,
+    )
 
 
-def _refuse_missing(session: Session, stored: StoredFile) -> None:
+def _refuse_missing(session: HostState, stored: StoredFile) -> None:
     missing = [variable.id for variable in session._variables if variable.id not in stored.tensors]
     close = close_names(missing[0], stored.tensors)
     hint = f", did you mean {', '.join(close)}" if close else ""
@@ -75,7 +74,7 @@ def _refuse_missing(session: Session, stored: StoredFile) -> None:
     raise UnknownNameError(
         f"{_WHERE}: {shown_path(stored.file.path)} lacks variables, got no {shown_name(missing[0])}{more}{hint}, "
         f"expected "
-        f"all {len(session._variables)} (or ignore_missing=True)"
+        f"all {len(list(session._variables))} (or ignore_missing=True)"
     )
 
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from popsr._args import read_path
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import (

@@ -6,21 +6,23 @@ import json
 import os
 from typing import Any
 
-import popsr
-from popsr._args import read_path
+from popsr import _core
+from popsr._host.arguments import read_path
+from popsr._host.files import shown_name
+from popsr._session.state import HostState
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
-from popsr.io._files import shown_name
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import VERSION, program_text
+from popsr.ir import Ir
 from popsr.tensor import Variable
 
 __all__ = ["save_safetensors"]
 
 
-def save_safetensors(source: popsr.Session | popsr.Ir, path: str | os.PathLike[str]) -> None:
+def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
     """Save all variables as a safetensors file, one row a group.
 
     As :func:`popsr.io.save_onnx`, but the replication factor, groups and retrieval modes are always in the metadata:
@@ -65,7 +67,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
     entries: dict[str, Any] = {
         METADATA: {
             "popsr.digest": "0" * Digest.LENGTH,
-            VERSION: popsr.__version__,
+            VERSION: _core.__version__,
             **program_text(program.replication, program.step),
             **{
                 f"{variable.id}/{key}": text

@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-import popsr
+from popsr import _core
 from popsr._core import MAX_REPLICAS
+from popsr._host.files import shown_name, shown_shape
 from popsr.errors import ReplicaError
 from popsr.io._budget import Budget
-from popsr.io._files import shown_name, shown_shape
 from popsr.io._open_file import OpenFile
 from popsr.replicas import (
     CommGroup,
@@ -98,9 +98,9 @@ def refuse_later(file: OpenFile, text: str) -> None:
     Raises:
         CheckpointError: its major version is greater than this one's.
     """
-    if (_version(text) or 0) > (_version(popsr.__version__) or 0):
+    if (_version(text) or 0) > (_version(_core.__version__) or 0):
         raise file.bad(
-            f"was written by a later popsr, got version {text}, expected one that popsr {popsr.__version__} can read"
+            f"was written by a later popsr, got version {text}, expected one that popsr {_core.__version__} can read"
         )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._host_rows import Array
-from popsr.io._files import shown_name
+from popsr._host.files import shown_name
+from popsr._session.rows import Array
 from popsr.io._open_file import OpenFile
 
 __all__ = ["Varints"]

@@ -6,7 +6,9 @@ A family's ``__all__`` lists its functions; this package exports them all.
 import typing
 from types import ModuleType as _ModuleType
 
-from popsr import _calls, _suggestions
+from popsr import _lazy, _module_paths
+from popsr._program import calls as _calls
+from popsr._text import suggestions as _suggestions
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import *
@@ -49,4 +51,6 @@ __all__ += sorted(
 
 if not typing.TYPE_CHECKING:
     __getattr__ = _suggestions.unknown_attribute(__name__, __all__)
+    __dir__ = _lazy.names_only(__all__)
+    _module_paths.register("ops")
     _calls.explain_calls(globals(), __all__)

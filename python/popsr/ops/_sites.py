@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from popsr._args import read_index
-from popsr._handles import Handle
-from popsr._shown import shown
+from popsr._host.arguments import read_index
+from popsr._program.handles import Handle
+from popsr._text.shown import shown
 from popsr.errors import GraphError
 from popsr.ir import Ir
 from popsr.op import Op

@@ -5,7 +5,8 @@ Names that end in ``_`` write the result into their argument and return an alias
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -154,3 +155,6 @@ def gelu_(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not of a fitting dtype.
     """
     return emit("gelu_", {"t": t})
+
+
+__dir__ = names_only(__all__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import read_dtype
-from popsr._emit import emit
+from popsr._host.arguments import read_dtype
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
@@ -69,3 +70,6 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
     """
     name = "pow2scale_cast_from_fp8"
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
+
+
+__dir__ = names_only(__all__)

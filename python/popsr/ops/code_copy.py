@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from popsr._args import is_a, read_choice
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
 from popsr.graph import Graph
@@ -60,3 +61,6 @@ def _check(where: str, graph: Graph, destination: CODE_LOCATION) -> None:
         raise UnsupportedError(
             f"{where}: destination is not supported, got {shown(destination)}, expected 'executable'"
         )
+
+
+__dir__ = names_only(__all__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import read_int, read_items
-from popsr._emit import emit
-from popsr._shown import shown
+from popsr._host.arguments import read_int, read_items
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
@@ -156,3 +157,6 @@ def _not_replicas(value: object) -> ArgumentTypeError:
     return ArgumentTypeError(
         f"replicated_permute: mapping is no destinations, got {shown(value)}, expected replicas or pairs of replicas"
     )
+
+
+__dir__ = names_only(__all__)

@@ -7,19 +7,18 @@ members, the forward pass keeps it and the backward pass reduces; where partial 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from popsr._args import is_a, read_items
-from popsr._emit import emit, emit_op
-from popsr._places import find_place
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_items
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
+from popsr._program.operands import read_tensor_list
+from popsr._program.placement import find_place
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-
-if TYPE_CHECKING:
-    from popsr.ops.collectives import CollectiveOps
 
 __all__ = [
     "all_reduce",
@@ -28,6 +27,8 @@ __all__ = [
     "replicated_all_reduce_identical_grad_inputs",
     "replicated_all_reduce_identical_inputs",
 ]
+
+CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
 def replicated_all_reduce_identical_inputs(
@@ -128,11 +129,7 @@ def all_reduce_identical_grad_inputs(
 def _of_tensors(
     name: str, ts: Iterable[Tensor], ipus: Sequence[int] | None, op: CollectiveOps
 ) -> list[Tensor]:
-    if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(
-            f"{name}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors"
-        )
-    tensors = list(read_items(name, "ts", ts, kind="Tensors"))
+    tensors = read_tensor_list(name, "ts", ts)
     if ipus is None:
         ipus = _places_of(name, tensors)
     elif not is_a(ipus, Iterable):
@@ -159,3 +156,6 @@ def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:
             )
         ipus.append(place[0])
     return ipus
+
+
+__dir__ = names_only(__all__)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from popsr._args import read_choice
-from popsr._calls import explain_calls
-from popsr._choices import Choices
-from popsr._emit import emit
-from popsr._suggestions import unknown_attribute
+from popsr._host.arguments import read_choice
+from popsr._host.choices import Choices
+from popsr._lazy import names_only
+from popsr._program.calls import explain_calls
+from popsr._program.emit import emit
+from popsr._text.suggestions import unknown_attribute
 from popsr.ops import collective_moves, collective_pairs
 from popsr.ops.collective_moves import *
 from popsr.ops.collective_pairs import *
+from popsr.ops.collective_pairs import CollectiveOps
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -31,8 +33,6 @@ __all__ = [
     *collective_moves.__all__,
     *collective_pairs.__all__,
 ]
-
-CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
 class CollectiveOperator(Choices):
@@ -142,3 +142,5 @@ def replicated_reduce_scatter(
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     explain_calls(globals(), __all__)
+
+__dir__ = names_only(__all__)

@@ -5,7 +5,8 @@ Operands broadcast as NumPy does. All but ``where`` give bool.
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -143,3 +144,6 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
         DTypeError: ``lhs`` and ``rhs`` differ in dtype.
     """
     return emit("where", {"condition": condition, "lhs": lhs, "rhs": rhs})
+
+
+__dir__ = names_only(__all__)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable
 
-from popsr._args import is_a, read_items
-from popsr._emit import emit
-from popsr._shown import shown
-from popsr._transaction import transactional
-from popsr.errors import ArgumentTypeError
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._program.operands import read_tensor_list
+from popsr._program.transaction import transactional
 from popsr.tensor import Tensor
 
 __all__ = ["concat", "concat_"]
@@ -29,14 +27,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         DTypeError: the dtypes differ.
         GraphError: there is no operand.
     """
-    return emit("concat", {"ts": read_tensors("concat", ts)}, axis=axis)
-
-
-def read_tensors(op: str, ts: Iterable[Tensor]) -> list[Tensor]:
-    """The operands of an op that takes a list of tensors."""
-    if is_a(ts, Tensor) or not is_a(ts, Iterable):
-        raise ArgumentTypeError(f"{op}: ts is not a Tensor list, got {shown(ts)}, expected a list of Tensors")
-    return builtins.list(read_items(op, "ts", ts, kind="Tensors"))
+    return emit("concat", {"ts": read_tensor_list("concat", "ts", ts)}, axis=axis)
 
 
 @transactional
@@ -53,4 +44,7 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         DTypeError: the dtypes differ.
         GraphError: there is no operand.
     """
-    return emit("concat_", {"ts": read_tensors("concat_", ts)}, axis=axis)
+    return emit("concat_", {"ts": read_tensor_list("concat_", "ts", ts)}, axis=axis)
+
+
+__dir__ = names_only(__all__)

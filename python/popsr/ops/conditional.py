@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import is_a, read_a, read_flag, read_index, read_items, read_mapping
-from popsr._emit import emit_op
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_a, read_flag, read_index, read_items, read_mapping
+from popsr._lazy import names_only
+from popsr._program.emit import emit_op
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -232,3 +233,6 @@ def conditional_with_info(
     for i in modified:
         ir._core.mark_modified(op, i)
     return ConditionalSiteInfo(ir, op, (then_branch, else_branch))
+
+
+__dir__ = names_only(__all__)

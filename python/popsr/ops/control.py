@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._args import is_a, read_flag, read_index, read_int, read_items, read_mapping
-from popsr._emit import emit_op
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_flag, read_index, read_int, read_items, read_mapping
+from popsr._lazy import names_only
+from popsr._program.constants import as_operand
+from popsr._program.emit import emit_op
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
 from popsr.op import Op
 from popsr.ops._sites import Site, require_modifiable
-from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.tensor import Tensor, TensorLike
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
@@ -294,8 +296,12 @@ def _bind_inputs(
 
 def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
     try:
-        return _as_operand(value, wanted.dtype)
+        operand: Tensor = as_operand(value, wanted.dtype)
+        return operand
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             f"{where}: no tensor for {shown(wanted)}, got {shown(value)}: {error}"
         ) from None
+
+
+__dir__ = names_only(__all__)

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._args import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
-from popsr._emit import emit
-from popsr._shown import shown
+from popsr._host.arguments import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 
@@ -306,3 +307,6 @@ def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tu
         return None
     read = read_ints(where, name, values)
     return None if tuple(integer_of(each) for each in read) == default else read
+
+
+__dir__ = names_only(__all__)

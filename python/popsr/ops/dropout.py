@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_shape
-from popsr._emit import emit
+from popsr._host.arguments import read_shape
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["dropout", "shaped_dropout"]
@@ -49,3 +50,6 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
     """
     mask = read_shape("shaped_dropout", shape)
     return emit("shaped_dropout", {"t": t, "seed_tensor": seed_tensor}, shape=mask, ratio=ratio)
+
+
+__dir__ = names_only(__all__)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from popsr._args import read_int, read_ints
-from popsr._emit import emit
+from popsr._host.arguments import read_int, read_ints
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
@@ -124,3 +125,6 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     """
     steps: Any = strides if isinstance(strides, Iterable) else [read_int("subsample: strides", strides)]
     return emit("subsample", {"t": t}, strides=read_ints("subsample", "strides", steps))
+
+
+__dir__ = names_only(__all__)

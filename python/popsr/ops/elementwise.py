@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 
-from popsr._args import is_a
-from popsr._emit import emit, number, tensor
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._program.constants import as_operand
+from popsr._program.emit import emit, number, tensor
+from popsr._program.transaction import transactional
 from popsr.errors import DTypeError
-from popsr.tensor import Tensor, TensorLike, _as_operand
+from popsr.tensor import Tensor, TensorLike
 
 __all__ = [
     "abs",
@@ -124,7 +126,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     """
     if is_a(t, Tensor) and not isinstance(e, Tensor):
         with contextlib.suppress(DTypeError):  # emit() reports what is no number
-            e = _as_operand(e, t.dtype)
+            e = as_operand(e, t.dtype)
     return emit("pow", {"t": t, "e": e})
 
 
@@ -253,3 +255,6 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         ShapeError: the shapes differ, or a factor has not one element.
     """
     return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
+
+
+__dir__ = names_only(__all__)

@@ -6,8 +6,9 @@ argument and return an alias of it.
 
 from __future__ import annotations
 
-from popsr._args import read_name
-from popsr._emit import emit, emit_op
+from popsr._host.arguments import read_name
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -219,3 +220,6 @@ def sin(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("sin", {"t": t})
+
+
+__dir__ = names_only(__all__)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from popsr import dtypes
-from popsr._args import is_a, read_dtype, read_name, read_shape
-from popsr._emit import emit, emit_op
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_dtype, read_name, read_shape
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
@@ -154,3 +155,6 @@ def init(
         "meta_shape": () if meta_shape is None else read_shape("init", meta_shape, "meta_shape"),
     }
     return emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]
+
+
+__dir__ = names_only(__all__)

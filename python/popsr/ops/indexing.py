@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from popsr._args import is_a, read_choice, read_flag
-from popsr._choices import Choices
-from popsr._emit import emit, tensor
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice, read_flag
+from popsr._host.choices import Choices
+from popsr._lazy import names_only
+from popsr._program.emit import emit, tensor
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 
@@ -273,3 +274,6 @@ def grouped_scatter_reduce(
         enable_index_broadcast=read_flag(f"{where}: enable_index_broadcast", enable_index_broadcast),
         available_memory_proportion=available_memory_proportion,
     )
+
+
+__dir__ = names_only(__all__)

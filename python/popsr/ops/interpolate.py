@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from popsr._args import is_a, read_choice, read_ints
-from popsr._emit import emit
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_choice, read_ints
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 
@@ -86,3 +87,6 @@ def interpolate(
         nearest_mode=nearest_mode,
         coordinate_transformation_mode=coordinate_transformation_mode,
     )
+
+
+__dir__ = names_only(__all__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["lamb_square"]
@@ -19,3 +20,6 @@ def lamb_square(t: Tensor) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("lamb_square", {"t": t})
+
+
+__dir__ = names_only(__all__)

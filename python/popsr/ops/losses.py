@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
-from popsr._emit import emit, emit_op
-from popsr._transaction import transactional
-from popsr.tensor import Tensor, _as_operand
+from popsr._lazy import names_only
+from popsr._program.constants import as_operand
+from popsr._program.emit import emit, emit_op
+from popsr._program.transaction import transactional
+from popsr.tensor import Tensor
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
 
@@ -72,7 +74,8 @@ def nll_loss_with_softmax_grad(
     """
     if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
         wide = probs.dtype == dtypes.float64
-        loss_grad = _as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
+        given: Tensor = as_operand(loss_grad, dtypes.float64 if wide else dtypes.float32)
+        loss_grad = given
     loss, gradient = emit_op(
         "nll_loss_with_softmax_grad",
         {"probs": probs, "labels": labels, "loss_grad": loss_grad},
@@ -80,3 +83,6 @@ def nll_loss_with_softmax_grad(
         outputs=2,
     )[1]
     return loss, gradient
+
+
+__dir__ = names_only(__all__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import read_dtype
-from popsr._emit import emit
+from popsr._host.arguments import read_dtype
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["matmul", "matmul_pow2scaled"]
@@ -69,3 +70,6 @@ def matmul_pow2scaled(
         {"lhs": lhs, "rhs": rhs, "log2_scale": log2_scale},
         available_memory_proportion=available_memory_proportion,
     )
+
+
+__dir__ = names_only(__all__)

@@ -6,7 +6,8 @@ In the compute type: ``mean = sum(x) / n``, ``variance = sum((x - mean)**2) / n`
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["batch_norm_inference", "group_norm", "layer_norm"]
@@ -83,3 +84,6 @@ def batch_norm_inference(
         epsilon=epsilon,
         momentum=momentum,
     )
+
+
+__dir__ = names_only(__all__)

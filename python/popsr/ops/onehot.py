@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 
 from popsr import dtypes
-from popsr._args import is_a, read_ints, read_items, read_number
-from popsr._emit import emit
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_ints, read_items, read_number
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor, constant
 
@@ -76,3 +77,6 @@ def check_increment(levels: Sequence[float]) -> None:
     ]
     if not all(a <= b for a, b in itertools.pairwise((*numbers, math.inf))):
         raise AttributeValueError(f"histogram: levels do not ascend, got {shown(numbers)}")
+
+
+__dir__ = names_only(__all__)

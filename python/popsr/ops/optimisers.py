@@ -10,9 +10,10 @@ import dataclasses
 from collections.abc import MutableMapping
 from typing import Any, Literal
 
-from popsr._args import read_a, read_choice, read_int, read_number
-from popsr._emit import Inputs, emit, emit_op, number, tensor
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_choice, read_int, read_number
+from popsr._lazy import names_only
+from popsr._program.emit import Inputs, emit, emit_op, number, tensor
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.tensor import Tensor
 
@@ -300,3 +301,6 @@ def _optional(op: str, name: str, value: Tensor | None) -> Any:
 def _first_of(op: str, inputs: Inputs, attrs: dict[str, Any], outputs: int) -> Tensor:
     """Append an op; its first output."""
     return emit_op(op, inputs, attrs, outputs=outputs)[1][0]
+
+
+__dir__ = names_only(__all__)

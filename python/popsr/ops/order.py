@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_flag
-from popsr._emit import emit, emit_op
-from popsr._location import warn_user
-from popsr._transaction import transactional
+from popsr._host.arguments import read_flag
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
+from popsr._program.location import warn_user
+from popsr._program.transaction import transactional
 from popsr.ops.reductions import _axes
 from popsr.tensor import Tensor
 
@@ -106,3 +107,6 @@ def topk(
     }
     values, indices = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
     return values, indices
+
+
+__dir__ = names_only(__all__)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a, read_ipu
-from popsr._emit import emit, emit_op
-from popsr._places import find_place
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
+from popsr._program.placement import find_place, ipu_copy_attributes
 from popsr.context import _context
-from popsr.errors import GraphError
 from popsr.tensor import Tensor
 
 __all__ = ["io_tile_copy", "ipu_copy"]
@@ -26,17 +25,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         TypeError: ``destination`` or ``source`` is no int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
     """
-    destination = read_ipu("ipu_copy", "destination", destination)
-    if source is not None:
-        source = read_ipu("ipu_copy", "source", source)
-    elif is_a(t, Tensor):
-        place = find_place(t)
-        if place is None:
-            raise GraphError(
-                f"ipu_copy: the IPU of the tensor is unknown, got {shown(t)} that no op makes or takes, expected source"
-            )
-        source = place[0]
-    return emit("ipu_copy", {"t": t}, destination=destination, source=source)
+    return emit("ipu_copy", {"t": t}, **ipu_copy_attributes(t, destination, source))
 
 
 def io_tile_copy(t: Tensor) -> Tensor:
@@ -53,3 +42,6 @@ def io_tile_copy(t: Tensor) -> Tensor:
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found
     return emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1][0]
+
+
+__dir__ = names_only(__all__)

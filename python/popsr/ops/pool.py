@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from popsr._args import read_choice, read_flag, read_ints
-from popsr._emit import emit
+from popsr._host.arguments import read_choice, read_flag, read_ints
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.ops.conv import PadType
 from popsr.tensor import Tensor
 
@@ -175,3 +176,6 @@ def max_pool(
     kernel = read_ints("max_pool", "kernel_size", kernel_size)
     read_choice("max_pool", "storage_order", storage_order, ("row", "column"))
     return emit("max_pool", {"t": t}, kernel_size=kernel, storage_order=storage_order, **given._as_attrs())
+
+
+__dir__ = names_only(__all__)

@@ -8,8 +8,9 @@ stochastic rounding is on.
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import read_dtype, read_shape
-from popsr._emit import emit
+from popsr._host.arguments import read_dtype, read_shape
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["random_normal", "random_uniform"]
@@ -77,3 +78,6 @@ def random_normal(
         std=std,
         dtype=read_dtype("random_normal", dtype).name,
     )
+
+
+__dir__ = names_only(__all__)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._args import integer_of, is_a
-from popsr._emit import emit, emit_op
-from popsr._transaction import transactional
+from popsr._host.arguments import integer_of, is_a
+from popsr._lazy import names_only
+from popsr._program.emit import emit, emit_op
+from popsr._program.transaction import transactional
 from popsr.errors import DTypeError
 from popsr.tensor import Tensor
 
@@ -62,3 +63,6 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     number = integer_of(n) or 0
     count = number if 0 < number <= _MAX_SEEDS else 1  # the core checks it
     return tuple(emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1])
+
+
+__dir__ = names_only(__all__)

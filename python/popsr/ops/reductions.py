@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_ints
-from popsr._emit import emit
+from popsr._host.arguments import read_ints
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]
@@ -209,3 +210,6 @@ def var(
         DTypeError: ``t`` is not floating.
     """
     return emit("var", {"t": t}, axis=_axes("var", axis), keepdims=keepdims, correction=correction)
+
+
+__dir__ = names_only(__all__)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from popsr._args import read_int, read_int64s, read_name
-from popsr._emit import emit_op, tensor
-from popsr._shown import shown
+from popsr._host.arguments import read_int, read_int64s, read_name
+from popsr._lazy import names_only
+from popsr._program.emit import emit_op, tensor
+from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 from popsr.remote_buffer import RemoteBuffer
@@ -98,3 +99,6 @@ def multiply_tuple(tup: Iterable[int]) -> int:
     """The product of the extents of a shape; 1 for a scalar's."""
     tup = read_int64s("multiply_tuple", "tup", tup)
     return math.prod(tup)
+
+
+__dir__ = names_only(__all__)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import dtypes
-from popsr._args import read_dtype
-from popsr._emit import emit
+from popsr._host.arguments import read_dtype
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
@@ -33,3 +34,6 @@ def replica_index(
         ReplicaError: the group is of another number of replicas.
     """
     return emit("replica_index", {}, group=group, what=what, dtype=read_dtype("replica_index", dtype).name)
+
+
+__dir__ = names_only(__all__)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._args import read_ints
-from popsr._emit import emit
+from popsr._host.arguments import read_ints
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["roi_align"]
@@ -52,3 +53,6 @@ def roi_align(
         spatial_scale=spatial_scale,
         sampling_ratio=sampling_ratio,
     )
+
+
+__dir__ = names_only(__all__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["cumsum"]
@@ -21,3 +22,6 @@ def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
         DTypeError: ``t`` is bool.
     """
     return emit("cumsum", {"t": t}, dim=dim)
+
+
+__dir__ = names_only(__all__)

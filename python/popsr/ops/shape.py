@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from popsr._args import is_a, read_a, read_int, read_int64s, read_ints, read_items
-from popsr._emit import emit
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_a, read_int, read_int64s, read_ints, read_items
+from popsr._lazy import names_only
+from popsr._program.emit import emit
+from popsr._program.operands import read_axis
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 
@@ -182,19 +184,6 @@ def _split_extents(t: Tensor, splits: int | Sequence[int], axis: int) -> list[in
     return extents
 
 
-def read_axis(where: str, t: Tensor, axis: Any) -> int:
-    """An axis of a tensor, counted from the front.
-
-    Raises:
-        ArgumentTypeError: it is not an int.
-        AttributeValueError: the tensor has no such axis.
-    """
-    number = read_int(f"{where}: axis", axis)
-    if not -t.rank <= number < t.rank:
-        raise AttributeValueError(f"{where}: axis is out of range, got {number}, expected one of {shown(t)}")
-    return number % t.rank
-
-
 def process_args(
     start: int | Sequence[int | None] | None = None,
     stop: int | Sequence[int | None] | None = None,
@@ -353,8 +342,11 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
         AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
     """
     read_a("split: t", t, Tensor)
-    axis = read_axis("split", t, axis)
+    axis = read_axis("split", axis, t.shape)
     extents = _split_extents(t, splits, axis)
     ends = builtins.list(itertools.accumulate(extents))
     starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
     return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]
+
+
+__dir__ = names_only(__all__)

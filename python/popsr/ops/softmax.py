@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from popsr._emit import emit
+from popsr._lazy import names_only
+from popsr._program.emit import emit
 from popsr.tensor import Tensor
 
 __all__ = ["log_softmax", "softmax"]
@@ -36,3 +37,6 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
         DTypeError: ``t`` is not floating.
     """
     return emit("log_softmax", {"t": t}, axis=axis)
+
+
+__dir__ = names_only(__all__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from popsr._emit import emit, number, tensor
-from popsr._shown import shown
+from popsr._lazy import names_only
+from popsr._program.emit import emit, number, tensor
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.tensor import Tensor
 
@@ -46,3 +47,6 @@ def sparse_accumulate_(
         )
     inputs = {"t": t, "X": X, "indices": indices, "f": tensor(f), "W": tensor(W)}
     return emit("sparse_accumulate_", inputs, axis=axis, f=number(f))
+
+
+__dir__ = names_only(__all__)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr import dtypes
-from popsr._args import is_a, read_dtype, read_int, read_int64s, read_number
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_dtype, read_int, read_int64s, read_number
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
 from popsr.graph import Graph
 from popsr.ops.cast import cast
@@ -152,3 +153,6 @@ def _place(t: Tensor, what: str) -> object:
     except UndefinedValue:
         return None
     return place
+
+
+__dir__ = names_only(__all__)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._calls import explain_calls
-from popsr._emit import emit, number, tensor
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._program.calls import explain_calls
+from popsr._program.emit import emit, number, tensor
+from popsr._text.suggestions import unknown_attribute
 from popsr.ops import optimisers, sparse_accumulate
 from popsr.ops.optimisers import *
 from popsr.ops.sparse_accumulate import *
@@ -158,3 +159,5 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     explain_calls(globals(), __all__)
+
+__dir__ = names_only(__all__)

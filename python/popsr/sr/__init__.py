@@ -7,7 +7,8 @@ be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import lazy_attributes, names_only
+from popsr._text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
 from popsr.sr._bracket import bracket
@@ -43,4 +44,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = unknown_attribute(__name__, __all__)
+    __getattr__ = lazy_attributes(__name__, ("torch",), {}, unknown_attribute(__name__, __all__))
+
+__dir__ = names_only(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr._args import read_int
+from popsr._host.arguments import read_int
 from popsr.sr._call import REQUIRED, Key, read_key
 from popsr.sr._kinds import Array
 

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from popsr._float_environment import in_default_environment
+from popsr._host.float_environment import in_default_environment
 from popsr.sr._call import Key, Source, broadcast, check_format, read_options, read_source, run, spread
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import _core
-from popsr._args import read_int, require_memory
-from popsr._shown import shown
+from popsr._host.arguments import read_int, require_memory
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array, Kind, kind_of

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError
 
 __all__ = ["FORMATS", "Format", "format_of", "read_format"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._shown import shown, type_name
+from popsr._text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.sr._formats import FORMATS, Format, format_of
 

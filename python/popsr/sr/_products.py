@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._args import read_number
+from popsr._host.arguments import read_number
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options
 
 __all__ = ["addcdiv", "addcdiv_", "addcmul", "addcmul_", "fma", "fma_", "mul", "mul_"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import _core
-from popsr._args import read_number
+from popsr._host.arguments import read_number
 from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_options
 
 __all__ = ["add", "add_", "axpy", "axpy_", "lerp", "lerp_", "sub", "sub_"]

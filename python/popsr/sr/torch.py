@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from popsr._lazy import names_only
 from popsr.sr._adamw import adamw_
 from popsr.sr._call import Key
 
@@ -78,3 +79,6 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any 
         for i, p in zip(saved, own, strict=True):
             for name in _MOMENTS if i in state_dict["state"] else ():
                 self.state[p][name] = state_dict["state"][i][name].clone()
+
+
+__dir__ = names_only(__all__)

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._calls import explain_calls
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._module_paths import register
+from popsr._program.calls import explain_calls
+from popsr._text.suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,
@@ -28,4 +30,6 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+    __dir__ = names_only(__all__)
+    register("transforms")
     explain_calls(globals(), __all__)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._args import is_a, read_flag, read_items, read_mapping
-from popsr._choices import Choices
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_flag, read_items, read_mapping
+from popsr._host.choices import Choices
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -296,3 +297,6 @@ def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int]
             )
         ids.append(t._id)
     return ids
+
+
+__dir__ = names_only(__all__)

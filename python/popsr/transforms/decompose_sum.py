@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 
@@ -26,3 +27,6 @@ def decompose_sum(graph: Graph) -> Graph:
     if not is_a(graph, Graph):
         raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {shown(graph)}")
     return graph
+
+
+__dir__ = names_only(__all__)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import overload
 
 from popsr import _core
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.context import _context, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError, StateError
 from popsr.graph import Graph
@@ -102,3 +103,6 @@ def _merged_block() -> Iterator[None]:
 def _check_ir(where: str, ir: Ir) -> None:
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")
+
+
+__dir__ = names_only(__all__)

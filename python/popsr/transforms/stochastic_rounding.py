@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import _core
-from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
+from popsr._lazy import names_only
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ir import Ir
 from popsr.options import read_mode
@@ -43,3 +44,6 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
     ir.options.stochastic_rounding_mode = mode_name
     keep_attribute(ir, ir, "_seeds_explicit")
     ir._seeds_explicit = True
+
+
+__dir__ = names_only(__all__)

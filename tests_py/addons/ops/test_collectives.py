@@ -311,7 +311,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[T], Any]]] = {
     ),
     "group": (
         errors.ReplicaError,
-        "replicated_all_gather_strided: group is of another number of replicas, got 2, expected 1",
+        "replicated_all_gather_strided: grouping of another replica count, got 2, expected 1",
         lambda t: strided.replicated_all_gather_strided(t, popsr.Ir(2).replica_grouping()),
     ),
     "no tensor": (
@@ -357,7 +357,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[T], Any]]] = {
     ),
     "scalar": (
         errors.AttributeValueError,
-        "layer_norm_distributed: t: the axis is out of range, got -1",
+        "layer_norm_distributed: t: axis is out of range, got -1",
         lambda t: layer_norm_distributed(popsr.graph_input((), popsr.float32), t, t),
     ),
     "integers": (

@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[..., Any]]] = {
     ),
     "indices of floats": (
         errors.DTypeError,
-        "cross_entropy_sharded_loss: indices are no integers, got float32",
+        "cross_entropy_sharded_loss: indices are not integers, got float32",
         lambda x, i: cross_entropy_sharded_loss(x, x),
     ),
     "logits of integers": (
@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[..., Any]]] = {
     ),
     "grouping": (
         errors.ReplicaError,
-        "group is of another number of replicas, got 2, expected 1",
+        "grouping of another replica count, got 2, expected 1",
         lambda x, i: cross_entropy_sharded_loss(x, i, None, popsr.Ir(2).replica_grouping()),
     ),
     "no grouping": (

@@ -89,7 +89,7 @@ REFUSED: dict[str, Row] = {
     ),
     "square, scale of several": (
         errors.ShapeError,
-        r"loss_scaling is no scalar, got shape \(2,\)",
+        r"loss_scaling is not a scalar, got shape \(2,\)",
         lambda: grad_reduce_square_add(of(3), of(2)),
     ),
     "square, another graph": (
@@ -189,12 +189,12 @@ REFUSED: dict[str, Row] = {
     ),
     "four bits, axis": (
         errors.AttributeValueError,
-        "group_quantize_decompress: the axis is out of range, got 2",
+        "group_quantize_decompress: axis is out of range, got 2",
         lambda: group_quantize_decompress(words(2, 2), of(2, 2), of(2, 2), 2),
     ),
     "four bits, no axis": (
         errors.ArgumentTypeError,
-        "group_quantize_decompress: the axis is not an int, got None",
+        "group_quantize_decompress: axis is not an int, got None",
         lambda: group_quantize_decompress(words(2, 2), of(2, 2), of(2, 2), ANY),
     ),
     "four bits, host words": (

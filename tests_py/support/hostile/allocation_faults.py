@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 import popsr
-from popsr import _transaction, addons, errors, ops, transforms
+from popsr import addons, errors, ops, transforms
+from popsr._program import transaction
 from popsr.addons.transforms.repeat_graph import repeat_graph
 from popsr.ops import collectives, var_updates
 from tests_py.support.unchanged import assert_unchanged, everything, forget
@@ -88,7 +89,7 @@ def _accumulation(w: World) -> None:
 
 def _pipeline(w: World) -> None:
     """A block is not one call, so here a function around it is."""
-    _transaction.run(_pipeline_block, w)
+    transaction.run(_pipeline_block, w)
 
 
 def _pipeline_block(w: World) -> None:

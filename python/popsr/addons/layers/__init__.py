@@ -6,7 +6,8 @@ torch for its variables.
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
 from popsr.addons.layers.group_norm import GroupNorm
@@ -29,3 +30,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._args import is_a, read_a
-from popsr._float_environment import in_default_environment
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_a
+from popsr._host.float_environment import in_default_environment
+from popsr._text.shown import shown
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import AttributeValueError, ShapeError

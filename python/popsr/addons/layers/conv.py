@@ -8,8 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_a, read_choice, read_int
-from popsr._shown import shown
+from popsr._host.arguments import read_a, read_choice, read_int
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -151,3 +152,6 @@ def _read_kernel(kernel_size: Any) -> tuple[int, int]:
         )
     height, width = (read_int("Conv2D: kernel_size", extent, 1) for extent in extents)
     return height, width
+
+
+__dir__ = names_only(__all__)

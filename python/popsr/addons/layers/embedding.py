@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_choice, read_dtype, read_int
+from popsr._host.arguments import read_choice, read_dtype, read_int
+from popsr._lazy import names_only
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
 from popsr.context import gir
@@ -117,3 +118,6 @@ class Embedding(Module):
             "weight", draw, self.dtype, replica_grouping=self.replica_grouping
         )
         return ops.gather(self.weight, indices, axis=0, zero_OOR=True)
+
+
+__dir__ = names_only(__all__)

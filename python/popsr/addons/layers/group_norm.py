@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int
+from popsr._host.arguments import read_int
+from popsr._lazy import names_only
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -83,3 +84,6 @@ class GroupNorm(Module):
         weight = torch_data("GroupNorm", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("GroupNorm", variables, "weight"): weight})
         return map_bias("GroupNorm", weights, variables, nn_layer, dtype)
+
+
+__dir__ = names_only(__all__)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_a
+from popsr._host.arguments import read_a
+from popsr._lazy import names_only
 from popsr.addons.layers._common import map_bias, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -62,3 +63,6 @@ class LayerNorm(Module):
         weight = torch_data("LayerNorm", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("LayerNorm", variables, "weight"): weight})
         return map_bias("LayerNorm", weights, variables, nn_layer, dtype)
+
+
+__dir__ = names_only(__all__)

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from popsr._lazy import names_only
 from popsr.addons.layers._common import read_operand
 from popsr.addons.module import Module
 from popsr.addons.ops.layer_norm_distributed import layer_norm_distributed
@@ -50,3 +51,6 @@ class LayerNormDistributed(Module):
         zeros = functools.partial(np.zeros, columns, np.float32)
         bias = self.add_variable_input("bias", zeros, x.dtype, replica_grouping=same)
         return layer_norm_distributed(x, weight, bias, eps, group)
+
+
+__dir__ = names_only(__all__)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int
+from popsr._host.arguments import read_int
+from popsr._lazy import names_only
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -88,3 +89,6 @@ class Linear(Module):
         weight = torch_data("Linear", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("Linear", variables, "weight"): np.ascontiguousarray(weight.T)})
         return map_bias("Linear", weights, variables, nn_layer, dtype)
+
+
+__dir__ = names_only(__all__)

@@ -7,7 +7,8 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_choice, read_int
+from popsr._host.arguments import read_choice, read_int
+from popsr._lazy import names_only
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module
@@ -115,3 +116,6 @@ def _product(lhs: Tensor, rhs: Tensor, lhs_scale: Tensor, rhs_scale: Tensor, kin
     """The product of scaled operands without their scales."""
     undone = ops.negate(lhs_scale + rhs_scale)
     return cast_if_needed(ops.matmul_pow2scaled(lhs, rhs, undone), kind)
+
+
+__dir__ = names_only(__all__)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_choice, read_int
+from popsr._host.arguments import read_choice, read_int
+from popsr._lazy import names_only
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -123,3 +124,6 @@ class LinearGQ(Module):
 def _nth(triples: Iterator[Triple], i: int) -> Iterator[Array]:
     """One of three of each."""
     return (triple[i] for triple in triples)
+
+
+__dir__ = names_only(__all__)

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.ops import replicated_strided_collectives
 from popsr.addons.ops.cross_entropy import cross_entropy, cross_entropy_with_grad
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
@@ -68,3 +69,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._args import is_a
-from popsr._float8 import FLOAT8, FLOAT8_NAMES
-from popsr._shown import shown
-from popsr.addons.ops._operands import read_floats, widened
+from popsr._host.arguments import is_a
+from popsr._host.float8 import FLOAT8, FLOAT8_NAMES
+from popsr._program.operands import read_floats
+from popsr._text.shown import shown
+from popsr.addons.ops._operands import widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.fp8_utils import max_scaling_bias, min_scaling_bias
 from popsr.tensor import Tensor, constant

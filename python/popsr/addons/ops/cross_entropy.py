@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from popsr import ops
-from popsr._args import read_choice, read_int
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats, read_labels, read_number
+from popsr._host.arguments import read_choice, read_int
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats, read_labels, read_scalar
+from popsr._program.transaction import transactional
 from popsr.ops.losses import REDUCTION_TYPE
 from popsr.tensor import Tensor
 
@@ -59,7 +60,7 @@ def cross_entropy_with_grad(
         DTypeError: ``x`` is not floating or ``labels`` not integer.
     """
     _check("cross_entropy_with_grad", x, labels, ignore_index, reduction, any_shape=True)
-    loss_scaling = read_number("cross_entropy_with_grad", "loss_scaling", loss_scaling)
+    loss_scaling = read_scalar("cross_entropy_with_grad", "loss_scaling", loss_scaling)
     return ops.nll_loss_with_softmax_grad(
         ops.softmax(x, axis=-1), labels, loss_scaling, ignore_index, reduction
     )
@@ -74,3 +75,6 @@ def _check(
     read_choice(where, "reduction", reduction, get_args(REDUCTION_TYPE))
     if ignore_index is not None:
         read_int(f"{where}: ignore_index", ignore_index, -(2**63))
+
+
+__dir__ = names_only(__all__)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._args import read_choice
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import (
-    check_labels,
-    read_floats,
-    read_group,
-    read_labels,
-    read_tensor,
-    widened,
-)
+from popsr._host.arguments import read_choice
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats, read_group, read_labels, read_tensor
+from popsr._program.transaction import transactional
+from popsr.addons.ops._operands import check_labels, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
 from popsr.ops.losses import REDUCTION_TYPE
@@ -111,3 +106,6 @@ def _reduced(
             return ops.sum(losses) / ops.maximum(ops.sum(one - ignored), one)
     kinds = {"mean": ops.mean, "sum": ops.sum}
     return kinds[reduction](losses) if reduction in kinds else losses
+
+
+__dir__ = names_only(__all__)

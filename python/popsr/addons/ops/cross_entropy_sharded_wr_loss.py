@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Any
 
 from popsr import dtypes, ops
-from popsr._args import is_a, read_ipu, read_items
-from popsr._places import find_place
-from popsr._shown import shown
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import check_labels, read_floats, read_labels, widened
+from popsr._host.arguments import is_a, read_ipu, read_items
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats, read_labels, read_tensor_list
+from popsr._program.placement import find_place
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
+from popsr.addons.ops._operands import check_labels, widened
 from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
 from popsr.ops import collectives
@@ -35,7 +36,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
         TypeError: ``ts`` are no tensors or ``ipus`` no ints.
         ValueError: another number of IPUs, or none and it is unknown where a tensor is.
     """
-    tensors = _read_list("handle_ipus", "ts", ts)
+    tensors = read_tensor_list("handle_ipus", "ts", ts)
     if ipus is None:
         return [_place_of(t) for t in tensors]
     if not is_a(ipus, Iterable):
@@ -72,7 +73,7 @@ def cross_entropy_sharded_wr_loss(
         ValueError: no or another number of tensors, shapes that do not fit, another number of ``ipus``, or a tensor of
             another graph.
     """
-    shards, labels = _read_list(_WHERE, "logits", logits), _read_list(_WHERE, "indices", indices)
+    shards, labels = read_tensor_list(_WHERE, "logits", logits), read_tensor_list(_WHERE, "indices", indices)
     _check(shards, labels)
     places = handle_ipus(shards, ipus)
     starts = [0, *accumulate(t.shape[1] for t in shards)]
@@ -99,14 +100,6 @@ def _part(t: Tensor, label: Tensor, peak: Tensor, start: int) -> Tensor:
     index = ops.reshape(ops.cast(label, dtypes.int32) - constant(start, dtypes.int32), (-1, 1))
     own = ops.groupedgather(below, index, 1, t.shape[0], zero_OOR=True)
     return ops.concat([ops.sum(ops.exp(below), 1), ops.flatten(own)])
-
-
-def _read_list(where: str, name: str, value: Any) -> list[Tensor]:
-    if is_a(value, Tensor) or not is_a(value, Iterable):
-        raise ArgumentTypeError(
-            f"{where}: {name} is not a Tensor list, got {shown(value)}, expected a list of Tensors"
-        )
-    return list(read_items(where, name, value, kind="Tensors"))
 
 
 def _check(shards: list[Tensor], labels: list[Tensor]) -> None:
@@ -136,3 +129,6 @@ def _place_of(t: Tensor) -> int:
             f"handle_ipus: the IPU of a tensor is unknown, got {shown(t)} that no op makes or takes, expected ipus"
         )
     return place[0]
+
+
+__dir__ = names_only(__all__)

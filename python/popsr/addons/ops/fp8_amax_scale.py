@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._float8 import FLOAT8
-from popsr._transaction import transactional
+from popsr._host.float8 import FLOAT8
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.tensor import Tensor, constant
 
@@ -34,3 +35,6 @@ def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tens
     exponent = ops.clip(exponent, MIN_SCALE, MAX_SCALE)
     zero = constant(0, wide)
     return ops.cast(ops.where(ops.greater(greatest, zero), exponent, zero), dtypes.int32)
+
+
+__dir__ = names_only(__all__)

@@ -7,9 +7,10 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._float8 import FLOAT8
-from popsr._float_environment import in_default_environment
-from popsr._transaction import transactional
+from popsr._host.float8 import FLOAT8
+from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
     _DEFS,
@@ -90,3 +91,6 @@ def _error_of_overflow() -> object:
 
 def _constant(data: object) -> Tensor:
     return constant(data, dtypes.float64, "fp8_mse_scale")
+
+
+__dir__ = names_only(__all__)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats, read_number, widened
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats, read_scalar
+from popsr._program.transaction import transactional
+from popsr.addons.ops._operands import widened
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor
 
@@ -28,8 +30,11 @@ def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Ten
         ValueError: a tensor is of another graph, or ``loss_scaling`` has several elements.
     """
     where = "grad_reduce_square_add"
-    scale = read_number(where, "loss_scaling", loss_scaling)
+    scale = read_scalar(where, "loss_scaling", loss_scaling)
     wide = widened(read_floats(where, "t", t))
     if isinstance(scale, Tensor):
         scale = ops.reshape(cast_if_needed(scale, wide.dtype), ())
     return cast_if_needed(ops.sumsquare(wide / scale), dtypes.float32)
+
+
+__dir__ = names_only(__all__)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int
-from popsr._float_environment import in_default_environment
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_axis, read_floats, read_tensor
+from popsr._host.arguments import read_int
+from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
+from popsr._program.operands import read_axis, read_floats, read_tensor
+from popsr._program.transaction import transactional
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant
@@ -166,3 +167,6 @@ def _check_shapes(
             f"{where}: group_scale has another shape, got {scale}, expected that of {shape} with a number of groups "
             f"that divides {whole[axis]} at axis {axis}"
         )
+
+
+__dir__ = names_only(__all__)

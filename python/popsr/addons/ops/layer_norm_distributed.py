@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_axis, read_floats, read_group, read_shape_of, widened
+from popsr._lazy import names_only
+from popsr._program.operands import read_axis, read_floats, read_group, read_shape_of
+from popsr._program.transaction import transactional
+from popsr.addons.ops._operands import widened
 from popsr.addons.ops.replicated_all_reduce_TP import replicated_all_reduce
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
@@ -50,3 +52,6 @@ def layer_norm_distributed(
     normed = centred * ops.rsqrt(variance + epsilon)
     result = normed * cast_if_needed(w, wide.dtype) + cast_if_needed(b, wide.dtype)
     return cast_if_needed(result, t.dtype)
+
+
+__dir__ = names_only(__all__)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._args import read_int
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_tensor
+from popsr._host.arguments import read_int
+from popsr._lazy import names_only
+from popsr._program.operands import read_tensor
+from popsr._program.transaction import transactional
 from popsr.tensor import Tensor
 
 __all__ = ["linear_layout"]
@@ -26,3 +27,6 @@ def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     """
     read_int("linear_layout: bs", bs, 1)
     return ops.identity(read_tensor("linear_layout", "t", t))
+
+
+__dir__ = names_only(__all__)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_group, read_op, read_tensor
+from popsr._host.arguments import read_choice
+from popsr._lazy import names_only
+from popsr._program.operands import read_group, read_tensor
+from popsr._program.transaction import transactional
 from popsr.ops.collectives import (
     CollectiveOps,
     replicated_all_reduce_identical_grad_inputs,
@@ -36,7 +38,10 @@ def replicated_all_reduce(
         ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
     """
     where = "replicated_all_reduce"
-    read_op(where, op, ("add",))
+    read_choice(where, "op", op, ("add",))
     group = read_group(where, group)
     summed = replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
     return replicated_all_reduce_identical_inputs(summed, group=group)
+
+
+__dir__ = names_only(__all__)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_dtype, read_int, read_number, require_memory
-from popsr._float_environment import in_default_environment
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats
+from popsr._host.arguments import read_dtype, read_int, read_number, require_memory
+from popsr._host.float_environment import in_default_environment
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats
+from popsr._program.transaction import transactional
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Constant, Tensor, constant
 
@@ -147,3 +148,6 @@ def _read_even(where: str, rotary_dim: int, most: int = 2**31) -> int:
     if number % 2:
         raise AttributeValueError(f"{where}: rotary_dim is odd, got {number}, expected an even number")
     return number
+
+
+__dir__ = names_only(__all__)

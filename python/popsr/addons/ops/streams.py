@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import is_a, read_dtype
-from popsr._host_types import HostTensor
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_dtype
+from popsr._host.types import HostTensor
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
@@ -58,3 +59,6 @@ def host_store(t: Tensor) -> DeviceToHostStream:
     stream = d2h_stream(t.shape, t.dtype, f"{t.name}_stream")
     ops.host_store(stream, t)
     return stream
+
+
+__dir__ = names_only(__all__)

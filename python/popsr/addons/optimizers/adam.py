@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_dtype
-from popsr._shown import shown
+from popsr._host.arguments import read_dtype
+from popsr._lazy import names_only
+from popsr._program.operands import check_floats, read_scalar, read_tensor
+from popsr._text.shown import shown
 from popsr.addons.module import Module
-from popsr.addons.ops._operands import check_floats, read_number, read_tensor, widened
+from popsr.addons.ops._operands import widened
 from popsr.context import gir, in_sequence
 from popsr.errors import AttributeValueError, ReplicaError, ShapeError
 from popsr.ops import var_updates
@@ -127,7 +129,7 @@ def _check(var: Tensor, grad: Tensor, *scalars: float | Tensor) -> None:
         raise ShapeError(f"{_WHERE}: grad has another shape, got {grad.shape}, expected {var.shape}")
     names = ("lr", "beta1", "beta2", "eps", "weight_decay", "loss_scaling")
     for name, scalar in zip(names, scalars, strict=True):
-        read_number(_WHERE, name, scalar)
+        read_scalar(_WHERE, name, scalar)
 
 
 def _scaled(
@@ -143,8 +145,8 @@ def _scaled(
             f"{shown(global_norm_max)}"
         )
     if global_norm is not None:
-        read_number(_WHERE, "global_norm", global_norm)
-        read_number(_WHERE, "global_norm_max", global_norm_max)
+        read_scalar(_WHERE, "global_norm", global_norm)
+        read_scalar(_WHERE, "global_norm_max", global_norm_max)
     is_scaled = isinstance(loss_scaling, Tensor) or loss_scaling != 1
     if not is_scaled and global_norm is None:
         return grad
@@ -173,3 +175,6 @@ def _shards(var: Tensor, group: ReplicaGrouping) -> int:
         f"{_WHERE}: var is no shard of its groups, got shape {var.shape} of {var.meta_shape}, expected a part of it "
         f"for a divisor of group size {size}"
     )
+
+
+__dir__ = names_only(__all__)

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
+from popsr._lazy import names_only
+from popsr._text.suggestions import unknown_attribute
 from popsr.addons.transforms import (
     available_memory_proportion,
     batch_serialisation,
@@ -30,3 +31,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

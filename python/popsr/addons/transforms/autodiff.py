@@ -8,22 +8,26 @@ from functools import partial
 
 import numpy as np
 
-import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_items
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a, read_items
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.dot_tree import sanitise
-from popsr.addons.graph import GraphWithNamedArgs
-from popsr.addons.graph_common import CalledGraphsGradInfoLike, GraphLike, read_grad_infos
+from popsr.addons.graph import (
+    CalledGraphsGradInfoLike,
+    GraphLike,
+    GraphWithNamedArgs,
+    differentiate,
+)
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, group_of
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
+from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.graph import Graph
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 from popsr.transforms import GradGraphInfo
-from popsr.transforms import autodiff as _autodiff
 
 __all__ = ["autodiff", "autodiff_with_accumulation", "remap_grad_info"]
 
@@ -50,12 +54,7 @@ def autodiff(
     Raises:
         ValueError: a gradient does not exist, or tensors are not of the graph.
     """
-    known = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
-    forward = graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
-    called = {**known, **read_grad_infos("autodiff", called_graphs_grad_info)}
-    if grads_required is None and isinstance(forward, Graph):
-        grads_required = [t for t in forward.inputs if t.dtype.is_floating_point]
-    return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
+    return differentiate(graph, grads_provided, grads_required, called_graphs_grad_info)
 
 
 @transactional
@@ -98,7 +97,7 @@ def autodiff_with_accumulation(
     outputs = dict(zip(expected, gradients.graph.outputs, strict=True))
     factories: dict[str, VariableFactory] = {}
     args: dict[str, Tensor] = {}
-    with gradients.graph, popsr.in_sequence(True):
+    with gradients.graph, in_sequence(True):
         counter, factories["mean_accum_counter"] = add_variable_input(
             "mean_accum_counter", partial(np.zeros, (), np.float32), dtypes.float32, by_ref=True
         )
@@ -107,7 +106,7 @@ def autodiff_with_accumulation(
             key = f"accum.{keys[tensor]}"
             args[key], factories[key] = _accumulator(tensor, keys[tensor], replica_groupings)
             ops.var_updates.accumulate_mean_(args[key], outputs[tensor], counter)
-        ops.add_(counter, popsr.constant(1, dtypes.float32))
+        ops.add_(counter, constant(1, dtypes.float32))
     info = _without_outputs(gradients.grad_graph_info, set(accumulated))
     named = GraphWithNamedArgs.from_grad_graph(info, NamedTensors.from_dict(args))
     return NamedVariableFactories.from_dict(factories), named
@@ -206,3 +205,6 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
     return GradGraphInfo._of(
         forward_graph.ir, (forward_graph._id, backward_graph._id, moved(inputs), moved(outputs))
     )
+
+
+__dir__ = names_only(__all__)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from numbers import Real
 
-from popsr._args import is_a, read_ints
-from popsr._shown import shown
+from popsr._host.arguments import is_a, read_ints
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -54,3 +55,6 @@ def _check(where: str, proportions: Iterable[float]) -> None:
             raise AttributeValueError(
                 f"{where}: a proportion is out of range, got {shown(each)}, expected 0 to 1"
             )
+
+
+__dir__ = names_only(__all__)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import popsr
 from popsr import dtypes, ops
-from popsr._args import is_a, read_a, read_choice, read_flag, read_int, read_mapping
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (
@@ -27,11 +27,12 @@ from popsr.addons.transforms.serial_io import (
     store,
 )
 from popsr.addons.utils import null_context, suffix_graph_name
+from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.graph import Graph
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, graph_input, graph_output
 from popsr.transforms import ExpectedConnectionType
 
 __all__ = [
@@ -427,13 +428,13 @@ def _check_members(where: str, name: str, tensors: Iterable[Tensor], known: tupl
 
 
 def _input(t: Tensor) -> Tensor:
-    return popsr.graph_input(t.shape, t.dtype, t.name, t.ir._core.tensor(t._id)[6], t.meta_shape)
+    return graph_input(t.shape, t.dtype, t.name, t.ir._core.tensor(t._id)[6], t.meta_shape)
 
 
 def _step_graph(graph: Graph, kept: Iterable[Tensor], plan: _Plan) -> Graph:
     """One step: takes the step, the row, and what is the same in each step; returns the next step."""
-    with graph.ir.create_empty_graph(suffix_graph_name(graph.name, "step")) as body, popsr.in_sequence(True):
-        step, row = (popsr.graph_input((), dtypes.int32, name) for name in ("step", "row"))
+    with graph.ir.create_empty_graph(suffix_graph_name(graph.name, "step")) as body, in_sequence(True):
+        step, row = (graph_input((), dtypes.int32, name) for name in ("step", "row"))
         place = StepPlace(row, step, plan.steps, plan.use_io_tiles)
         values = {t: _input(t) for t in kept}
         if plan.seed is not None:
@@ -447,7 +448,7 @@ def _step_graph(graph: Graph, kept: Iterable[Tensor], plan: _Plan) -> Graph:
             store(values[t], stream, place)
         for t, handle in plan.buffers.items():
             store(values[t], handle, place)
-        popsr.graph_output(step + 1)
+        graph_output(step + 1)
     return body
 
 
@@ -462,10 +463,13 @@ def _serialise(graph: GraphWithNamedArgs, plan: _Plan) -> BatchSerialResult:
         kept.insert(0, plan.seed)
     body = _step_graph(inner, kept, plan)
     with inner.ir.create_empty_graph(suffix_graph_name(inner.name, "batch_serial")) as outer:
-        row = popsr.graph_input((), dtypes.int32, "row_offset")
+        row = graph_input((), dtypes.int32, "row_offset")
         remapped = {t: _input(t) for t in kept}
-        with popsr.in_sequence(True):
+        with in_sequence(True):
             ops.repeat(body, plan.steps, 0, row, *remapped.values())
     args = {key: remapped[t] for key, t in graph.args.to_dict().items() if t in remapped}
     named = GraphWithNamedArgs(outer, NamedTensors.from_dict(args))
     return BatchSerialResult(named, plan.buffers, remapped)
+
+
+__dir__ = names_only(__all__)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import popsr
-from popsr._args import is_a, read_a, read_mapping, read_text
-from popsr._shown import shown
-from popsr._transaction import keep_item, transactional
+from popsr._host.arguments import is_a, read_a, read_mapping, read_text
+from popsr._lazy import names_only
+from popsr._program.transaction import keep_item, transactional
+from popsr._text.shown import shown
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, graph_input, graph_output
 
 __all__ = ["PipelineBoundGraph"]
 
@@ -67,7 +67,7 @@ class PipelineBoundGraph(BoundGraph):
         read_a("add_variable_input: tensor", tensor, Tensor)
         if tensor.id not in self._inputs:
             with self.graph:
-                made = popsr.graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
+                made = graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
             keep_item(tensor.ir, self._inputs, tensor.id)
             self._inputs[tensor.id] = made
             keep_item(tensor.ir, self.args, made)
@@ -91,7 +91,7 @@ class PipelineBoundGraph(BoundGraph):
                 f"add_output_tensor: there is an output for {shown(original_id)}, got {shown(tensor)}"
             )
         with self.graph:
-            popsr.graph_output(tensor)
+            graph_output(tensor)
         keep_item(tensor.ir, self._outputs, original_id)
         self._outputs[original_id] = tensor
 
@@ -123,3 +123,6 @@ class PipelineBoundGraph(BoundGraph):
             return True
         id_ = value.id if isinstance(value, Tensor) else value
         return is_a(id_, str) and (id_ in self._inputs or id_ in self._outputs)
+
+
+__dir__ = names_only(__all__)

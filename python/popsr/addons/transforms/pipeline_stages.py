@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._args import read_a, read_int, read_items, read_mapping
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a, read_int, read_items, read_mapping
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.op import Op
 from popsr.ops.control import CallSiteInfo
@@ -165,3 +166,6 @@ class StageContext:
     def _stage_of(self, t: Tensor) -> int | None:
         producer = t.ir._core.tensor(t._id)[8]
         return None if producer is None else self._stages.get(Op(t.ir, producer))
+
+
+__dir__ = names_only(__all__)

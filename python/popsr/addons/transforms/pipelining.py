@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from popsr._args import is_a, read_a, read_int
-from popsr._outline import outline
-from popsr._shown import shown
-from popsr._transaction import keep_attribute, transactional
+from popsr._host.arguments import is_a, read_a, read_int
+from popsr._lazy import names_only
+from popsr._program.outline import outline
+from popsr._program.transaction import keep_attribute, transactional
+from popsr._text.shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import (
     StageContext,
@@ -216,3 +217,6 @@ def _refuse(method: str) -> NoReturn:
     raise UnsupportedError(
         f"Pipelining: steps run one after the other here, got {method} of an overlapping schedule, expected apply"
     )
+
+
+__dir__ = names_only(__all__)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import popsr
 from popsr import ops
-from popsr._args import read_a
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import read_a
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name
-from popsr.context import gir
+from popsr.context import gir, in_sequence
 from popsr.errors import ArgumentTypeError
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, graph_input, graph_output
 from popsr.transforms import ExpectedConnectionType, GradGraphInfo
 
 __all__ = ["add_recompute_inputs", "recompute_graph"]
@@ -72,7 +72,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
         raise ArgumentTypeError(f"recompute_graph: not a GraphWithNamedArgs, got {shown(grad_graph)}")
     info = grad_graph.grad_graph_info
     expected = len(info.expected_inputs)
-    with gir().create_empty_graph(suffix_graph_name(info.graph.name, "recomp")) as graph, popsr.in_sequence():
+    with gir().create_empty_graph(suffix_graph_name(info.graph.name, "recomp")) as graph, in_sequence():
         connections, of_forward, of_gradient = add_recompute_inputs(info)
         for extra in sorted(info.graph.inputs[expected:], key=lambda t: t.name):
             of_gradient[extra] = _input(extra, by_ref=graph.ir._core.tensor(extra._id)[6])
@@ -81,7 +81,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
             theirs: ours for theirs, ours in info.inputs_dict(forward).items() if theirs not in of_gradient
         }
         for gradient in ops.call(info.graph, inputs_dict={**values, **of_gradient}):
-            popsr.graph_output(gradient)
+            graph_output(gradient)
     _, _, _, outputs = info._to_tuple()
     inputs = [(is_gradient, tensor._id) for is_gradient, tensor in connections]
     recomputed = GradGraphInfo._of(graph.ir, (info.forward_graph._id, graph._id, inputs, outputs))
@@ -90,4 +90,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
 
 
 def _input(like: Tensor, by_ref: bool = False) -> Tensor:
-    return popsr.graph_input(like.shape, like.dtype, like.name, by_ref, like.meta_shape)
+    return graph_input(like.shape, like.dtype, like.name, by_ref, like.meta_shape)
+
+
+__dir__ = names_only(__all__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a, read_int
-from popsr._outline import outline
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_int
+from popsr._lazy import names_only
+from popsr._program.outline import outline
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
 
@@ -39,3 +40,6 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     if count <= 1 or not graph.ir._core.graph_ops(graph._id):
         return graph
     return outline(graph, 0, count, "repeat", carries=bool(graph.outputs))[0]
+
+
+__dir__ = names_only(__all__)

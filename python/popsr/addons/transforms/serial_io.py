@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import popsr
-from popsr import ops
-from popsr._args import integer_of, is_a, read_a, read_int, read_mapping
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr import dtypes, ops
+from popsr._host.arguments import integer_of, is_a, read_a, read_int, read_mapping
+from popsr._lazy import names_only
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec
@@ -122,7 +122,7 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
     return handle
 
 
-def _check_like(where: str, t: Tensor, shape: Any, dtype: popsr.dtype, expected: tuple[int, ...]) -> None:
+def _check_like(where: str, t: Tensor, shape: Any, dtype: dtypes.dtype, expected: tuple[int, ...]) -> None:
     if dtype != t.dtype:
         raise DTypeError(
             f"{where}: the handle for {shown(t.id)} is of another dtype, got {dtype.name}, expected {t.dtype.name}"
@@ -211,3 +211,6 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     else:
         with tiles(place.use_io_tiles):
             ops.host_store(target, stored)
+
+
+__dir__ = names_only(__all__)

@@ -6,10 +6,11 @@ from functools import partial
 
 import numpy as np
 
-import popsr
 from popsr import dtypes, ops
-from popsr._args import read_a, read_int
+from popsr._host.arguments import read_a, read_int
+from popsr._lazy import names_only
 from popsr.addons.module import Module
+from popsr.context import in_sequence
 from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["Restore", "Stash"]
@@ -33,7 +34,7 @@ class Stash(Module):
             "stash", partial(np.zeros, (size, *t.shape), t.dtype.as_numpy()), t.dtype, by_ref=True
         )
         counter = _counter(self)
-        with popsr.in_sequence(True):
+        with in_sequence(True):
             ops.dynamic_update_(stash, counter, t.reshape((1, *t.shape)), [0], [1], True)
             ops.increment_mod_(counter, 1, size)
 
@@ -51,7 +52,7 @@ class Restore(Module):
         """
         read_a("Restore: stash", stash, Tensor)
         counter = _counter(self)
-        with popsr.in_sequence(True):
+        with in_sequence(True):
             value = ops.dynamic_slice(stash, counter, [0], [1], True)
             ops.increment_mod_(counter, 1, stash.shape[0])
         return value.reshape(stash.shape[1:])
@@ -61,3 +62,6 @@ def _counter(module: Module) -> Tensor:
     return module.add_variable_input(
         "counter", partial(np.zeros, (1,), np.uint32), dtypes.uint32, by_ref=True
     )
+
+
+__dir__ = names_only(__all__)

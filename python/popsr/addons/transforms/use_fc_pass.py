@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from popsr._args import is_a
-from popsr._shown import shown
+from popsr._host.arguments import is_a
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 
@@ -35,3 +36,6 @@ def enable_fc_pass(ir: Ir) -> None:
 def _check(where: str, ir: Ir) -> None:
     if not is_a(ir, Ir):
         raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")
+
+
+__dir__ = names_only(__all__)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from popsr._popart_objects._custom_ops import create
-from popsr._popart_objects._graph import graph_of
-from popsr._popart_objects._identifiers import OperatorIdentifier
-from popsr._popart_objects._op import CustomOp
-from popsr._shown import shown
-from popsr._suggestions import unknown_attribute, unknown_name
+from popsr._popart.custom_ops import create
+from popsr._popart.identifiers import OperatorIdentifier, graph_of
+from popsr._popart.op import CustomOp
+from popsr._text.shown import shown
+from popsr._text.suggestions import unknown_attribute, unknown_name
 from popsr.errors import ArgumentTypeError, FileError, UnknownNameError
 
 __all__ = ["Binding", "read_binding"]

@@ -10,7 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._shown import shown
+from popsr._text.shown import shown
 from popsr.compat.cppimport._bindings import Binding, read_binding
 from popsr.errors import MissingPackageError
 

@@ -2,15 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._devices import (
-    DeviceConnectionType,
-    DeviceInfo,
-    DeviceManager,
-    DeviceSelectionCriterion,
-    DeviceType,
-    SyncPattern,
-)
-from popsr._session_options.enums import (
+from popsr._options.enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -28,7 +20,7 @@ from popsr._session_options.enums import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
-from popsr._session_options.settings import (
+from popsr._options.settings import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,
@@ -38,15 +30,24 @@ from popsr._session_options.settings import (
     ReplicatedCollectivesSettings,
     TensorLocationSettings,
 )
-from popsr._suggestions import unknown_attribute
-from popsr.compat._device_libraries import load_library
-from popsr.compat.popart._data_flow import (
+from popsr._popart.data_flow import (
     AnchorReturnType,
     AnchorReturnTypeId,
     DataFlow,
     Patterns,
     PatternsLevel,
 )
+from popsr._popart.types import DataType, TensorInfo
+from popsr._session.devices import (
+    DeviceConnectionType,
+    DeviceInfo,
+    DeviceManager,
+    DeviceSelectionCriterion,
+    DeviceType,
+    SyncPattern,
+)
+from popsr._text.suggestions import unknown_attribute
+from popsr.compat._device_libraries import load_library
 from popsr.compat.popart._errors import (
     popart_exception,
     popart_internal_exception,
@@ -58,7 +59,6 @@ from popsr.compat.popart._errors import (
 )
 from popsr.compat.popart._logging import Logger, getLogger
 from popsr.compat.popart._sessions import InferenceSession, PyStepIO, TrainingSession
-from popsr.compat.popart._types import DataType, TensorInfo
 from popsr.compat.popart._version import versionString
 from popsr.graph import Graph
 from popsr.io import PyWeightsIO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from popsr._args import read_choice, read_text
+from popsr._host.arguments import read_choice, read_text
 
 __all__ = ["Logger", "getLogger"]
 

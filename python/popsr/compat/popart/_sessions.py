@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._args import is_a, read_a, read_bool, read_mapping
-from popsr._devices import DeviceInfo
-from popsr._shown import shown
-from popsr.compat.popart._data_flow import DataFlow
+from popsr._host.arguments import is_a, read_a, read_bool, read_mapping
+from popsr._popart.data_flow import DataFlow
+from popsr._session.devices import DeviceInfo
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError, UnsupportedError
 from popsr.io import PyWeightsIO, save_onnx
 from popsr.ir import Ir
@@ -37,8 +37,8 @@ class PyStepIO:
         Raises:
             ArgumentTypeError: not mappings.
         """
-        self._inputs = dict(read_mapping("PyStepIO", "inputs", inputs))
-        self._outputs = dict(read_mapping("PyStepIO", "outputs", outputs))
+        self.inputs = dict(read_mapping("PyStepIO", "inputs", inputs))
+        self.outputs = dict(read_mapping("PyStepIO", "outputs", outputs))
 
     def enableRuntimeAsserts(self, on: bool) -> None:  # noqa: N802
         """Accepted: arrays are always checked."""
@@ -84,7 +84,8 @@ class _Session:
         session = object.__new__(cls)
         session._session = Session(program)
         session._by_name = {
-            plan.name: plan.stream for plan in (*session._session._inputs, *session._session._outputs)
+            plan.name: plan.stream
+            for plan in (*session._session._runner.inputs, *session._session._runner.outputs)
         }
         return session
 
@@ -142,8 +143,8 @@ class _Session:
         del debugName
         read_a("run: stepio", stepio, PyStepIO)
         self._require_prepared("run")
-        inputs = {self._stream(name): data for name, data in stepio._inputs.items()}
-        outputs = {self._stream(name): array for name, array in stepio._outputs.items()}
+        inputs = {self._stream(name): data for name, data in stepio.inputs.items()}
+        outputs = {self._stream(name): array for name, array in stepio.outputs.items()}
         self._session.run_with_outputs(inputs, outputs)
 
     def weightsFromHost(self) -> None:  # noqa: N802
@@ -228,4 +229,5 @@ class TrainingSession(_Session):
 def _program_of(private: Any) -> Ir | None:
     """The Ir whose ``_pb_ir`` it is."""
     options = private.getSessionOptions() if hasattr(private, "getSessionOptions") else None
-    return options._ir if isinstance(options, Options) else None
+    program = options._ir if isinstance(options, Options) else None
+    return program if isinstance(program, Ir) else None

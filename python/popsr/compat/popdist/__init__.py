@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from popsr import _launcher
-from popsr._args import read_call, read_int, read_items
-from popsr._suggestions import unknown_attribute
+from popsr._host.arguments import read_call, read_int, read_items
+from popsr._program import launcher
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = [
     "execute_on_instances",
@@ -24,7 +24,7 @@ __all__ = [
 
 R = TypeVar("R")
 
-# Every function raises UnsupportedError under a launcher of several instances, see popsr._launcher.
+# Every function raises UnsupportedError under a launcher of several instances, see popsr._program.launcher.
 
 
 def init() -> None:
@@ -33,7 +33,7 @@ def init() -> None:
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    _launcher.is_popdist("popdist.init")
+    launcher.is_popdist("popdist.init")
 
 
 def isPopdistEnvSet() -> bool:  # noqa: N802
@@ -42,7 +42,7 @@ def isPopdistEnvSet() -> bool:  # noqa: N802
     Raises:
         UnsupportedError: it started more than one instance.
     """
-    return _launcher.is_popdist("popdist.isPopdistEnvSet")
+    return launcher.is_popdist("popdist.isPopdistEnvSet")
 
 
 def getInstanceIndex() -> int:  # noqa: N802
@@ -51,7 +51,7 @@ def getInstanceIndex() -> int:  # noqa: N802
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    _launcher.is_popdist("popdist.getInstanceIndex")
+    launcher.is_popdist("popdist.getInstanceIndex")
     return 0
 
 
@@ -61,7 +61,7 @@ def getNumInstances() -> int:  # noqa: N802
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    _launcher.is_popdist("popdist.getNumInstances")
+    launcher.is_popdist("popdist.getNumInstances")
     return 1
 
 
@@ -71,7 +71,7 @@ def getNumTotalReplicas() -> int:  # noqa: N802
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    return _launcher.total_replicas("popdist.getNumTotalReplicas")
+    return launcher.total_replicas("popdist.getNumTotalReplicas")
 
 
 def getNumLocalReplicas() -> int:  # noqa: N802
@@ -80,7 +80,7 @@ def getNumLocalReplicas() -> int:  # noqa: N802
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    return _launcher.local_replicas("popdist.getNumLocalReplicas")
+    return launcher.local_replicas("popdist.getNumLocalReplicas")
 
 
 def getReplicaIndexOffset() -> int:  # noqa: N802
@@ -98,7 +98,7 @@ def getNumIpusPerReplica() -> int:  # noqa: N802
     Raises:
         UnsupportedError: a launcher started more than one instance.
     """
-    return _launcher.ipus_per_replica("popdist.getNumIpusPerReplica")
+    return launcher.ipus_per_replica("popdist.getNumIpusPerReplica")
 
 
 def execute_on_instances(

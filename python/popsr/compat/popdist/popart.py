@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._args import read_a
-from popsr._devices import DeviceConnectionType, DeviceInfo, DeviceManager
-from popsr._suggestions import unknown_attribute
+from popsr._host.arguments import read_a
+from popsr._session.devices import DeviceConnectionType, DeviceInfo, DeviceManager
+from popsr._text.suggestions import unknown_attribute
 from popsr.compat import popdist
 from popsr.options import Options
 

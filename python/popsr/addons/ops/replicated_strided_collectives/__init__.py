@@ -3,6 +3,7 @@
 Groups of every kind are accepted, those of a stride as well as those of any assignment such as a transpose.
 """
 
+from popsr._lazy import names_only
 from popsr.addons.ops.replicated_strided_collectives.replicated_all_gather_strided import (
     replicated_all_gather_strided,
 )
@@ -24,3 +25,5 @@ __all__ = [
     "replicated_all_reduce_strided_identical_inputs",
     "replicated_reduce_scatter_strided",
 ]
+
+__dir__ = names_only(__all__)

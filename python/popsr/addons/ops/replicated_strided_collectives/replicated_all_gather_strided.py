@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_group, read_tensor
+from popsr._lazy import names_only
+from popsr._program.operands import read_group, read_tensor
+from popsr._program.transaction import transactional
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -33,3 +34,6 @@ def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = Non
     if read_tensor(where, "t", t).meta_shape:
         return collectives.replicated_all_gather(t, 0, group, "meta_shape")
     return collectives.replicated_all_gather(ops.flatten(t), 0, group, "concat")
+
+
+__dir__ = names_only(__all__)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._args import is_a, read_flag
-from popsr._shown import shown
-from popsr._transaction import transactional
+from popsr._host.arguments import is_a, read_choice, read_flag
+from popsr._lazy import names_only
+from popsr._program.operands import check_floats, read_group, read_tensor
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
-from popsr.addons.ops._operands import check_floats, read_group, read_op, read_tensor, widened
+from popsr.addons.ops._operands import widened
 from popsr.context import gir, in_sequence, io_tiles
 from popsr.errors import ArgumentTypeError
 from popsr.ops import collectives
@@ -118,7 +120,7 @@ def replicated_all_reduce_strided_graph(
         raise ArgumentTypeError(f"{where}: tensors are no NamedTensors, got {shown(tensors)}")
     names, found = tensors.unpack()
     keys, leaves = list(names), list(found)
-    read_op(where, op, ("add", "mean"))
+    read_choice(where, "op", op, ("add", "mean"))
     group = read_group(where, group)
     on_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     for key, t in zip(keys, leaves, strict=True):
@@ -139,7 +141,7 @@ def replicated_all_reduce_strided_graph(
 
 
 def _check(where: str, t: Tensor, op: CollectiveOps, group: ReplicaGrouping | None) -> ReplicaGrouping:
-    read_op(where, op, ("add", "mean"))
+    read_choice(where, "op", op, ("add", "mean"))
     read_tensor(where, "t", t)
     if op == "mean":
         check_floats(where, "t", t.dtype)
@@ -152,3 +154,6 @@ def _reduce(t: Tensor, op: CollectiveOps, group: ReplicaGrouping) -> Tensor:
         return collectives.replicated_all_reduce_identical_grad_inputs(t, group=group)
     total = collectives.replicated_all_reduce_identical_grad_inputs(widened(t), group=group)
     return cast_if_needed(total / group.group_size, t.dtype)
+
+
+__dir__ = names_only(__all__)

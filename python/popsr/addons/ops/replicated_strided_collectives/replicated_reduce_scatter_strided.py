@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from popsr.addons.ops._operands import read_group, read_op, read_tensor
+from popsr._host.arguments import read_choice
+from popsr._lazy import names_only
+from popsr._program.operands import read_group, read_tensor
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
 from popsr.replicas import ReplicaGrouping
@@ -34,8 +36,11 @@ def replicated_reduce_scatter_strided(
         ValueError: another ``op``, ``t`` is of another graph, or the group is of another number of replicas.
     """
     where = "replicated_reduce_scatter_strided"
-    read_op(where, op, ("add", "mean"))
+    read_choice(where, "op", op, ("add", "mean"))
     group = read_group(where, group)
     return collectives.replicated_reduce_scatter(
         read_tensor(where, "t", t), op, group, configure_output_for_replicated_tensor_sharding
     )
+
+
+__dir__ = names_only(__all__)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._args import read_int, read_number
-from popsr._shown import shown
-from popsr._transaction import transactional
-from popsr.addons.ops._operands import read_floats, widened
+from popsr._host.arguments import read_int, read_number
+from popsr._lazy import names_only
+from popsr._program.operands import read_floats
+from popsr._program.transaction import transactional
+from popsr._text.shown import shown
+from popsr.addons.ops._operands import widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.tensor import Tensor, constant
@@ -105,3 +107,6 @@ def _gathered_product(lhs: Tensor, matrix: np.ndarray[Any, Any]) -> Tensor:
         terms, constant(columns, dtypes.int32), "sum", axis=0, axis_size=matrix.shape[1]
     )
     return cast_if_needed(ops.reshape(ops.transpose(sums), (*lhs.shape[:-1], matrix.shape[1])), lhs.dtype)
+
+
+__dir__ = names_only(__all__)

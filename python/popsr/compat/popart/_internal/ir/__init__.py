@@ -6,17 +6,17 @@ Ops are told by class: ``isinstance(op, _ir.op.AddOp)`` holds for ops of ``graph
 
 from typing import TYPE_CHECKING
 
-from popsr._popart_objects import PopartGraph as Graph
-from popsr._popart_objects import PopartIr as Ir
-from popsr._popart_objects import PopartTensor as Tensor
-from popsr._popart_objects._identifiers import DebugContext, DebugInfo, GraphId, OperatorIdentifier
-from popsr._popart_objects._identifiers import OpSettings as Settings
-from popsr._popart_objects._op_classes import Op
-from popsr._popart_objects._tensor import TensorLocationInfo, TensorType
-from popsr._suggestions import unknown_attribute
-from popsr.compat.popart._data_flow import DataFlow
+from popsr._popart.data_flow import DataFlow
+from popsr._popart.identifiers import DebugContext, DebugInfo, GraphId, OperatorIdentifier
+from popsr._popart.identifiers import OpSettings as Settings
+from popsr._popart.members import PopartGraph as Graph
+from popsr._popart.members import PopartIr as Ir
+from popsr._popart.members import PopartTensor as Tensor
+from popsr._popart.op_classes import Op
+from popsr._popart.tensor import TensorLocationInfo, TensorType
+from popsr._popart.types import DataType, TensorInfo
+from popsr._text.suggestions import unknown_attribute
 from popsr.compat.popart._internal.ir import op, patterns, transforms
-from popsr.compat.popart._types import DataType, TensorInfo
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
 from popsr.tensorlocation import (

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._suggestions import unknown_attribute
-from popsr.compat.popart._data_flow import Patterns, PatternsLevel
+from popsr._popart.data_flow import Patterns, PatternsLevel
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = ["Patterns", "PatternsLevel"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from popsr import _core
-from popsr._args import read_a
-from popsr._popart_objects import PopartGraph
-from popsr._suggestions import unknown_attribute
-from popsr._transaction import run
+from popsr._host.arguments import read_a
+from popsr._popart.members import PopartGraph
+from popsr._program.transaction import run
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = ["MergeExchange", "Prune", "Transform"]
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._popart_objects._op_classes import classes
-from popsr._suggestions import unknown_attribute
+from popsr._popart.op_classes import classes
+from popsr._text.suggestions import unknown_attribute
 
 __all__ = [*classes("exchange")]
 

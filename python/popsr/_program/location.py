@@ -1,0 +1,81 @@
+"""Lines of the user's program, in ops and in errors."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from popsr._program.frames import frame_text, user_frame
+from popsr._program.handles import Program
+from popsr._text.one_line import one_line
+from popsr.context import _context
+from popsr.errors import Error
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def current_location(ir: Program) -> int:
+    """Id of the user's file and line in ``ir``; 0 when there is none."""
+    frame = user_frame(_context._frame_offset)
+    if frame is None:
+        return 0
+    key = (frame.f_code.co_filename, frame.f_lineno)
+    location = ir._locations.get(key)
+    if location is None:
+        location = ir._locations[key] = ir._core.intern_location(*key)
+        ir._modules[key[0]] = str(frame.f_globals.get("__name__"))
+    return location
+
+
+def describe_location() -> str:
+    """``file:line`` of the user's program, for messages."""
+    return frame_text(user_frame(_context._frame_offset))
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Python's warning at the user's line, however many functions of this package are between."""
+    frame = user_frame(_context._frame_offset)
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    warnings.warn_explicit(
+        text,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__") or "<unknown>",
+        registry=names.setdefault("__warningregistry__", {}),
+    )
+
+
+def short_place(location: str) -> str:
+    """``file:line`` without the folder; a question mark where it is unknown."""
+    return one_line(os.path.basename(location)) or "?"
+
+
+def add_place(error: Error, doing: str) -> None:
+    """Note in an error what the user's program was doing and where, unless a note says so already."""
+    if not any(note.startswith("while ") for note in getattr(error, "__notes__", ())):
+        error.add_note(f"while {doing} at {describe_location()}")
+
+
+def noted(doing: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorator: errors of popsr have a note of what was going on, and of the line of the user's program."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except Error as error:
+                add_place(error, doing)
+                raise
+
+        return call
+
+    return decorate

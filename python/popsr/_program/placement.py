@@ -1,0 +1,83 @@
+"""Where tensors are: on which device of a replica, on which of its tiles, on the chip or behind it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from popsr._host.arguments import is_a, read_ipu
+from popsr._program.tensor_handle import TensorHandle
+from popsr._text.shown import shown
+from popsr.errors import GraphError, UndefinedValue
+from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
+
+__all__ = ["check_tensor_ipu_and_tile_set", "find_place", "ipu_copy_attributes", "location_of", "place_of"]
+
+_SHARD, _REMOTE = 4, 5  # values of the core's TensorKind
+
+
+def find_place(tensor: TensorHandle) -> tuple[int, Literal["compute", "io"]] | None:
+    """Device and tile set of a tensor; None where no op makes or takes it."""
+    place = tensor._ir._core.place_of(tensor._id)
+    if place is None:
+        return None
+    return place[0], "io" if place[1] == "io" else "compute"
+
+
+def place_of(where: str, tensor: TensorHandle) -> tuple[int, Literal["compute", "io"]]:
+    """Device and tile set of a tensor.
+
+    Raises:
+        UndefinedValue: no op makes or takes it, and no call passes anything for it.
+    """
+    place = find_place(tensor)
+    if place is None:
+        raise UndefinedValue(
+            f"{where}: the tensor is nowhere yet, got {shown(tensor)}, expected a tensor that an op makes or takes"
+        )
+    return place
+
+
+def check_tensor_ipu_and_tile_set(*args: Any, **tensors: TensorHandle) -> None:
+    """Check that tensors of one program, as far as their places are known, are in one place.
+
+    Args:
+        *args: tensors; other values are not looked at.
+        **tensors: more of them.
+    Raises:
+        ValueError: two of them are on different IPUs or different tile sets.
+    """
+    given = [tensor for tensor in (*args, *tensors.values()) if is_a(tensor, TensorHandle)]
+    if given:
+        given[0]._ir._core.check_places("check_tensor_ipu_and_tile_set", [tensor._id for tensor in given])
+
+
+def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[str, int]:
+    """Where a copy of a tensor goes, and where it comes from: by default where the tensor is.
+
+    Raises:
+        TypeError: they are not ints.
+        ValueError: no source is given and ``t`` is nowhere yet; a negative number.
+    """
+    attributes = {"destination": read_ipu("ipu_copy", "destination", destination)}
+    if source is not None:
+        attributes["source"] = read_ipu("ipu_copy", "source", source)
+    elif isinstance(t, TensorHandle):
+        place = find_place(t)
+        if place is None:
+            raise GraphError(
+                f"ipu_copy: the IPU of the tensor is unknown, got {shown(t)} that no op makes or takes, expected source"
+            )
+        attributes["source"] = place[0]
+    return attributes
+
+
+def location_of(tensor: TensorHandle) -> TensorLocation:
+    """Where the value of a tensor is kept, and whether in parts on several replicas."""
+    core = tensor._ir._core
+    home, shards = core.home(tensor._id) or (tensor._id, 1)
+    kind = core.tensor(home)[5]
+    sharded = kind == _SHARD or shards > 1 or bool(tensor._meta_shape)
+    return TensorLocation(
+        TensorStorage.OffChip if kind == _REMOTE else TensorStorage.OnChip,
+        ReplicatedTensorSharding.On if sharded else ReplicatedTensorSharding.Off,
+    )

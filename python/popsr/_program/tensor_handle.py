@@ -1,0 +1,67 @@
+"""Tensors without what ops do with them: numbers in the core, names, types."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from popsr._program.handles import Handle
+from popsr.dtypes import dtype
+
+__all__ = ["TensorHandle"]
+
+
+class TensorHandle(Handle):
+    """Base of ``popsr.Tensor``: what the modules that ``Tensor`` needs know of it."""
+
+    __slots__ = ()
+
+    _ir: Any
+    _id: int
+    _graph_id: int
+    _name: str
+    _dtype: dtype
+    _shape: tuple[int, ...]
+    _meta_shape: tuple[int, ...]
+
+    _result_type: ClassVar[type[Any]]
+    """Class of results of ops: ``popsr.Tensor``."""
+
+    @property
+    def _graph(self) -> Any:
+        return self._ir._graph(self._graph_id)
+
+    @property
+    def id(self) -> str:
+        """Full name, unique in the Ir: graph, name scopes, name."""
+        return self._name
+
+    @property
+    def dtype(self) -> dtype:
+        """Element type."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape on one replica."""
+        return self._shape
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Shape before sharding; empty when it is not a shard."""
+        return self._meta_shape
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def nelms(self) -> int:
+        """Number of elements on one replica."""
+        count = 1
+        for extent in self._shape:
+            count *= extent
+        return count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"

@@ -1,0 +1,1 @@
+"""Running of programs: streams, variables, checks and reports of a session."""

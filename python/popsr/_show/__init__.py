@@ -1,0 +1,1 @@
+"""Programs as HTML, as pictures, as files of Graphviz, and the table of ops."""

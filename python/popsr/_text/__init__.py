@@ -1,0 +1,1 @@
+"""Texts of errors and reports: one line, bounded, with the nearest known names."""

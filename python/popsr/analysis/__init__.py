@@ -1,0 +1,31 @@
+"""Which replicas agree on a tensor, proved for all inputs."""
+
+from typing import TYPE_CHECKING
+
+from popsr._lazy import names_only
+from popsr._text.suggestions import unknown_attribute
+from popsr.analysis._drift import DriftingVariable
+from popsr.analysis._explanation import Explanation, ExplanationRoot, ExplanationStep, Lint
+from popsr.analysis._partition import (
+    CallContext,
+    PartitionAnalysis,
+    analyze,
+)
+from popsr.analysis._popart_mode import PopartAnalysis
+
+__all__ = [
+    "CallContext",
+    "DriftingVariable",
+    "Explanation",
+    "ExplanationRoot",
+    "ExplanationStep",
+    "Lint",
+    "PartitionAnalysis",
+    "PopartAnalysis",
+    "analyze",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = unknown_attribute(__name__, __all__)
+
+__dir__ = names_only(__all__)

@@ -1,0 +1,197 @@
+"""What the analysis says in words: why replicas are not proved equal, and what is suspicious in a program."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from popsr import _core
+from popsr._text.html import Row, render
+from popsr.errors import ArgumentTypeError
+from popsr.op import Op
+
+if TYPE_CHECKING:
+    from popsr.ir import Ir
+    from popsr.replicas import Partition
+    from popsr.tensor import Tensor
+
+__all__ = ["Explanation", "ExplanationRoot", "ExplanationStep", "Lint", "RootKind", "StepKind"]
+
+StepKind = Literal["op", "write", "store", "call", "argument", "iteration", "run", "start"]
+RootKind = Literal[
+    "stream",
+    "variable",
+    "uninitialised",
+    "own_value",
+    "part",
+    "zeros",
+    "seeds",
+    "divergence",
+    "position",
+    "undeclared",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationStep:
+    """A value in which two replicas differ: because they, or two others, differ in that of the next step.
+
+    Attributes:
+        kind: an "op" computes it; it is in memory that an op writes ("write", or "store" to remote memory); a "call"
+            returns it or leaves it by reference; it is an "argument" of a call; what the "iteration" or the "run"
+            before left; or what a program can "start" with.
+        tensor: the tensor, or the variable whose memory it is in.
+        op: what computes, writes or passes it; None for variables between runs.
+        location: ``file:line`` in the user's program.
+        replicas: the two that differ here.
+        partition: replicas that are proved to agree on it.
+        text: the step in words.
+    """
+
+    kind: StepKind
+    tensor: Tensor
+    op: Op | None
+    location: str
+    replicas: tuple[int, int]
+    partition: Partition
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationRoot:
+    """What tells two replicas apart in the first place.
+
+    Attributes:
+        kind: a "stream" with data for each replica; a "variable" of several groups; "uninitialised" memory; an op that
+            gives each replica its "own_value"; a collective that gives each member its "part", or "zeros" to those
+            that nobody sends to; "seeds" of stochastic rounding; "divergence", a conditional that may send them into
+            different branches, or their "position" in a stream that such branches load; an op that is "undeclared",
+            without a partition rule.
+        location: ``file:line`` in the user's program.
+        text: the cause in words.
+    """
+
+    kind: RootKind
+    location: str
+    text: str
+
+
+class Explanation:
+    """Why two replicas are not proved equal, or why they are; made by ``PartitionAnalysis.explain``.
+
+    ``str()`` is the whole answer, a line a step; long paths lack their middle.
+    """
+
+    def __init__(self, ir: Ir, tensor: Tensor, replicas: tuple[int, int], found: _core.Explanation) -> None:
+        """Of what the core found."""
+        if not isinstance(found, _core.Explanation):
+            raise ArgumentTypeError("Explanation: cannot be constructed, expected facts.explain(t, r, s)")
+        self._ir, self._tensor, self._replicas, self._found = ir, tensor, replicas, found
+        self._text = found.text()
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that was asked about."""
+        return self._tensor
+
+    @property
+    def replicas(self) -> tuple[int, int]:
+        """The two replicas."""
+        return self._replicas
+
+    @property
+    def equal(self) -> bool:
+        """Are they proved equal?"""
+        return self._found.root is None
+
+    @property
+    def partition(self) -> Partition:
+        """Replicas that are proved to agree on it."""
+        return self._found.partition
+
+    @functools.cached_property
+    def steps(self) -> tuple[ExplanationStep, ...]:
+        """From the tensor to the root, a step an op; of equal replicas one step, which says why they are."""
+        return tuple(
+            ExplanationStep(kind, self._ir._tensor(id_), _op(self._ir, op), location, (r, s), partition, text)
+            for kind, id_, op, location, r, s, partition, text in self._found.steps()
+        )
+
+    @property
+    def root(self) -> ExplanationRoot | None:
+        """Where the difference comes from; None when they are equal."""
+        found = self._found
+        return None if self.equal else ExplanationRoot(found.root, found.root_location, found.root_text)
+
+    @property
+    def suggestion(self) -> str:
+        """What would make them equal; empty when they are."""
+        return self._found.suggestion
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        r, s = self._replicas
+        return (
+            f"Explanation[{self._tensor!r} on replicas {r} and {s}: {'equal' if self.equal else 'not equal'}]"
+        )
+
+    def to_html(self) -> str:
+        """The path as an HTML table, a row a step."""
+        rows = [
+            Row(
+                step.location,
+                step.text,
+                step.partition,
+                "" if self.equal else f"({step.replicas[0]} and {step.replicas[1]} differ)",
+            )
+            for step in self.steps
+        ]
+        title, *_ = self._text.split("\n", 1)
+        if self.root is None:
+            return render(title, rows)
+        notes = [f"root: {self.root.location}: {self.root.text}", f"suggestion: {self.suggestion}"]
+        return render(title, rows, notes)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """Something suspicious; programs run all the same, see ``PartitionAnalysis.warnings``.
+
+    Attributes:
+        code: "L1" to "L9", "L12" or "L13".
+        op: the op that it is about, if any.
+        tensor: the tensor that it is about, if any.
+        location: ``file:line`` in the user's program.
+        cost: what it costs, in ``unit``.
+        unit: "groups", "bytes", "replicas", "values", "seeds", "times", "pairs" or "variables".
+        text: what is wrong and what to do about it.
+    """
+
+    code: str
+    op: Op | None
+    tensor: Tensor | None
+    location: str
+    cost: int
+    unit: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.location}: {self.text}"
+
+
+def lint_of(ir: Ir, found: tuple[int, int | None, int | None, str, int, str, str]) -> Lint:
+    """From what the core says."""
+    code, op, tensor, location, cost, unit, text = found
+    return Lint(
+        f"L{code}", _op(ir, op), None if tensor is None else ir._tensor(tensor), location, cost, unit, text
+    )
+
+
+def _op(ir: Ir, id_: int | None) -> Op | None:
+    return None if id_ is None else Op(ir, id_)

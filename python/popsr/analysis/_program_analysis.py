@@ -1,0 +1,59 @@
+"""What the analyses of a program have in common: whose it is, and which questions they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popsr._host.arguments import read_a
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.tensor import Tensor
+
+__all__ = ["ProgramAnalysis"]
+
+
+class ProgramAnalysis:
+    """Of one Ir: tensors and ops of others are refused."""
+
+    def __init__(self, ir: Ir) -> None:
+        """Of that program."""
+        self._ir = read_a(f"{type(self).__name__}: ir", ir, Ir)
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    def _tensor(self, where: str, t: Tensor) -> int:
+        if not isinstance(t, Tensor):
+            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}")
+        self._require_own(where, "tensor", t, t._ir)
+        return t._id
+
+    def _op(self, where: str, op: Op, name: str = "op") -> int:
+        if not isinstance(op, Op):
+            raise ArgumentTypeError(
+                f"{where}: {name} is not an op, got {shown(op)}, expected one of Graph.ops"
+            )
+        self._require_own(where, "op", op, op._ir)
+        return op._id
+
+    def _require_own(self, where: str, what: str, value: Any, ir: Ir) -> None:
+        if ir is not self._ir:
+            raise GraphError(
+                f"{where}: {what} of another Ir, got {shown(value)} of {shown(ir)}, expected {shown(self._ir)}"
+            )
+
+    def _at_op(self, where: str, before: Op | None, after: Op | None, time: int | None) -> int | None:
+        """The op before or after which a value is asked for; none where a time is, or the last value."""
+        given = {"before": before, "after": after, "time": time}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) > 1:
+            raise AttributeValueError(f"{where}: more than one time, got {' and '.join(names)}, expected one")
+        op = before if before is not None else after
+        return None if op is None else self._op(where, op, names[0])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{self._ir!r}]"

@@ -1,0 +1,232 @@
+"""Rooms of python/popsr: who may import whom, also for annotations; no cycles; imports at the head of a file."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import popsr
+
+PACKAGE = Path(popsr.__file__).parent
+
+# Room: the other rooms that its modules may import. The package itself stands above all of them.
+MAY_IMPORT = {
+    "_text": "",
+    "_host": "_text",
+    "sr": "_text _host",
+    "_options": "_text _host",
+    "_program": "_text _host _options",
+    "ops": "_text _host _program",
+    "transforms": "_text _host _options _program ops",
+    "analysis": "_text _host _program",
+    "_popart": "_text _host _options _program ops",
+    "_session": "_text _host sr _options _program analysis",
+    "io": "_text _host _program _session",
+    "_show": "_text _host _program ops analysis",
+    "session": "_text _host _options _program analysis _popart _session io _show",
+    "addons": "_text _host _program ops transforms _popart session",
+    "testing": "_text _host",
+    "demo": "_text ops package",
+    "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session addons package",
+}
+# Modules of the package that are PopXL's paths, and the rooms that they belong to.
+ROOM_OF_MODULE = {
+    "_text": "_lazy _module_paths errors",
+    "_host": "dtypes fp8_utils random_seed replica_grouping replicas settings tensorlocation typing_ utils",
+    "sr": "stochastic_adder",
+    "_options": "options",
+    "_program": "context graph ir module op remote_buffer streams tensor",
+    "package": "__main__ _late_members",
+}
+HOMES = {name: room for room, names in ROOM_OF_MODULE.items() for name in names.split()}
+
+# Annotations of a program's classes name each other: an Ir has Graphs, a Graph has Ops and Tensors, and each of these
+# its Ir; so do a Module and its graphs in addons, and scopes and their values in compat. No others go round, and none
+# between rooms.
+MUTUAL = ({"_program"}, {"addons"}, {"compat"})
+
+
+class Import(NamedTuple):
+    """An import statement: what it imports, its line, and where it stands: "head", "annotations" or "function"."""
+
+    target: str
+    line: int
+    place: str
+
+
+def module_name(file: Path) -> str:
+    parts = ("popsr", *file.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(file): file for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def imports(module: str) -> tuple[Import, ...]:
+    return tuple(_imports(module, ast.parse(FILES[module].read_text()), "head"))
+
+
+def _imports(module: str, node: ast.AST, place: str) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, place)
+        elif isinstance(child, ast.ImportFrom):
+            for alias in child.names:
+                name = f"{child.module}.{alias.name}"
+                known = name in FILES or name == "popsr._core"
+                yield Import(name if known else str(child.module), child.lineno, place)
+        elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from _imports(module, child, "function")
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _imports(module, child, "annotations")
+        else:
+            yield from _imports(module, child, place)
+
+
+def room(module: str) -> str:
+    name = module.split(".")[1] if "." in module else "package"
+    return HOMES.get(name, name)
+
+
+def own(each: Import) -> bool:
+    return each.target.split(".")[0] == "popsr" and each.target != "popsr._core"
+
+
+def test_every_module_has_a_room() -> None:
+    assert {room(module) for module in FILES} == {*MAY_IMPORT, "package"}
+
+
+def test_rooms_import_only_what_lies_below() -> None:
+    for module in FILES:
+        here = room(module)
+        for each in filter(own, imports(module)):
+            there = room(each.target)
+            if here not in (there, "package"):
+                assert there in MAY_IMPORT[here].split(), (
+                    f"{FILES[module]}:{each.line}: {here} imports {there}"
+                )
+
+
+def test_rooms_have_an_order() -> None:
+    known: set[str] = set()
+    for name, below in MAY_IMPORT.items():
+        assert set(below.split()) <= known | {"package"}, name
+        known.add(name)
+
+
+def cycles(places: set[str]) -> list[set[str]]:
+    """Groups of modules that import each other; the package imports all, and is left out."""
+    graph = {
+        module: {each.target for each in imports(module) if own(each) and each.place in places}
+        - {module, "popsr"}
+        for module in FILES
+        if module != "popsr"
+    }
+    reached = {module: _reachable(graph, module) for module in graph}
+    groups = [{other for other in reached[module] if module in reached[other]} for module in graph]
+    return [group for i, group in enumerate(groups) if group and group not in groups[:i]]
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        new = graph.get(todo.pop(), set()) - found
+        found |= new
+        todo += new
+    return found
+
+
+def test_no_module_imports_itself_in_the_end() -> None:
+    assert cycles({"head", "function"}) == []
+
+
+def test_annotations_go_round_in_one_room_only() -> None:
+    assert [
+        group for group in cycles({"head", "annotations"}) if {room(m) for m in group} not in MUTUAL
+    ] == []
+
+
+# Packages that are installed or not, and parts of Python that cost time to import.
+OPTIONAL = {
+    "ctypes",
+    "fast_sugiyama",
+    "IPython",
+    "jax",
+    "matplotlib",
+    "onnx",
+    "safetensors",
+    "sklearn",
+    "torch",
+    "tqdm",
+}
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_functions_import_optional_packages_only(module: str) -> None:
+    inside = [each for each in imports(module) if each.place == "function"]
+    assert [each for each in inside if each.target.split(".")[0] not in OPTIONAL] == []
+
+
+def test_imports_stand_at_the_head_of_files() -> None:
+    for file in FILES.values():
+        assert not re.search(r"noqa: .*E402", file.read_text()), file
+
+
+def test_a_facade_is_short() -> None:
+    for name in ("tensor", "replica_grouping"):
+        body = ast.parse((PACKAGE / f"{name}.py").read_text()).body
+        assert not [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))], name
+
+
+def public_modules() -> list[str]:
+    found = [each.name for each in pkgutil.walk_packages(popsr.__path__, "popsr.")]
+    hidden = re.compile(r"\._|\.popsr_kernels|^popsr\.(compat|demo)\b")
+    return ["popsr", *(name for name in found if not hidden.search(name) and name in FILES)]
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_dir_shows_public_names_only(name: str) -> None:
+    if name == "popsr.sr.torch":
+        pytest.importorskip("torch")
+    module = importlib.import_module(name)
+    assert [each for each in dir(module) if each.startswith("_") and each != "__version__"] == []
+    assert set(dir(module)) == set(module.__all__)
+    for each in dir(module):
+        getattr(module, each)
+
+
+def test_packages_resolve_by_attribute() -> None:
+    from helpers import run_python
+
+    run_python(
+        "import sys, popsr\n"
+        "lazy = ('addons', 'analysis', 'compat', 'io', 'sr', 'transforms', 'fp8_utils', 'session')\n"
+        "assert not {f'popsr.{name}' for name in lazy} & set(sys.modules)\n"
+        "popsr.io.save_onnx, popsr.addons.Module, popsr.addons.layers.Linear, popsr.addons.optimizers\n"
+        "popsr.sr.cast, popsr.analysis.analyze, popsr.transforms.autodiff, popsr.Session, popsr.fp8_utils\n"
+    )
+
+
+def test_importing_popsr_installs_no_hook() -> None:
+    from helpers import run_python
+
+    run_python(
+        "import sys\n"
+        "def hooks():\n"
+        "    return [*sys.meta_path], [*sys.path_hooks]\n"
+        "import numpy, ml_dtypes\n"
+        "before = hooks()\n"
+        "import popsr, popsr.ops.add, popsr.addons, popsr.transforms.merge_exchange\n"
+        "assert hooks() == before\n"
+    )
