@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests_py import ROOT
-from tests_py.repo.test_codebase import MAY_INCLUDE
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -55,8 +54,3 @@ def test_nox_sessions_exist():
 def test_files_and_folders_exist():
     for name in set(re.findall(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`", README)):
         assert (ROOT / name).exists(), name
-
-
-def test_map_of_folders_has_the_arrows_that_are_tested():
-    rows = dict(re.findall(r"^(\w+)/ +.*<- ([\w ]+|-)$", README, re.MULTILINE))
-    assert {layer: below.strip("- ") for layer, below in rows.items() if layer != "bindings"} == MAY_INCLUDE

@@ -17,8 +17,8 @@ from test_ops import check_signature
 import popsr
 from popsr import __main__ as command
 from popsr import _core, ops
-from popsr._show.ops_table import op_rows
 from popsr._popart_objects import _op_classes
+from popsr._show.ops_table import op_rows
 from popsr.addons import performance_utils
 from popsr.errors import ArgumentTypeError
 from tests_py.ops.rows.table import OPS

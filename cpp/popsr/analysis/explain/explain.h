@@ -1,6 +1,6 @@
 // Why two replicas are not proved equal: a shortest path from a value back to what tells them apart.
 //
-// Rules are pullbacks (spec/replica_partitions.md §2), so the pair moves exactly: out(r) and out(s) are made
+// Rules are pullbacks (docs/replica_partitions.md), so the pair moves exactly: out(r) and out(s) are made
 // of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself tells r and s apart, which
 // ends the path. Every edge is real dataflow and every path is a proof that nothing better can be claimed.
 // Cycles (loops, variables across runs) need no care: a fact falls only because of a path that ends, or of
