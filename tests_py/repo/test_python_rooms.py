@@ -207,7 +207,7 @@ def test_dir_shows_public_names_only(name: str) -> None:
 
 
 def test_packages_resolve_by_attribute() -> None:
-    from helpers import run_python
+    from tests_py.support.helpers import run_python
 
     run_python(
         "import sys, popsr\n"
@@ -219,7 +219,7 @@ def test_packages_resolve_by_attribute() -> None:
 
 
 def test_importing_popsr_installs_no_hook() -> None:
-    from helpers import run_python
+    from tests_py.support.helpers import run_python
 
     run_python(
         "import sys\n"

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gradient_table import EVERY, ZEROS, gradient_table
-from test_ops import check_signature
 
 import popsr
 from popsr import __main__ as command
 from popsr import _core, ops
-from popsr._popart_objects import _op_classes
+from popsr._popart import op_classes
 from popsr._show.ops_table import op_rows
 from popsr.addons import performance_utils
 from popsr.errors import ArgumentTypeError
 from tests_py.ops.rows.table import OPS
+from tests_py.ops.test_gradient_table import EVERY, ZEROS, gradient_table
+from tests_py.ops.test_ops import check_signature
 from tests_py.support.helpers import PUBLIC, SCHEMAS, elementwise, over_axes, python_op
 
 FOLDER = Path(__file__).resolve().parents[2] / "cpp" / "popsr" / "ops"
@@ -80,8 +80,8 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     longer = [*_core.op_schemas(), *(_renamed(like, name) for like, name in added)]
     monkeypatch.setattr(_core, "op_schemas", lambda: longer)
     for name in ("_stems", "_made"):
-        cached = getattr(_op_classes, name)
-        monkeypatch.setattr(_op_classes, name, functools.cache(cached.__wrapped__))
+        cached = getattr(op_classes, name)
+        monkeypatch.setattr(op_classes, name, functools.cache(cached.__wrapped__))
     return longer
 
 
@@ -115,8 +115,8 @@ def test_flop_counts_know_the_ops(schemas: list[dict[str, Any]]) -> None:
 
 
 def test_classes_of_popart_have_the_ops(schemas: list[dict[str, Any]]) -> None:
-    assert _op_classes.names_of("erfc") == ("ErfcOp",)
-    assert _op_classes.class_of("erfc").kinds == {"erfc"}
+    assert op_classes.names_of("erfc") == ("ErfcOp",)
+    assert op_classes.class_of("erfc").kinds == {"erfc"}
 
 
 def test_signature_is_checked_by_the_schema(schemas: list[dict[str, Any]]) -> None:
