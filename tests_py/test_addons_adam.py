@@ -301,7 +301,7 @@ REFUSED: dict[str, tuple[type[Exception], str, list[popsr.TensorSpec], dict[str,
     ),
     "scalar of several": (
         errors.ShapeError,
-        r"AdamOptimizerStep: beta2 is no scalar, got shape \(2,\)",
+        r"AdamOptimizerStep: beta2 is not a scalar, got shape \(2,\)",
         [_input(3), _input(3)],
         {"beta2": _input(2)},
     ),

@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "floating labels": (
         lambda f: f(constant((5, 4)), constant((5,))),
         errors.DTypeError,
-        "labels are no integers, got float32",
+        "labels are not integers, got float32",
     ),
     "integer scores": (
         lambda f: f(constant((5, 4), "int32"), constant((5,), "int32")),

@@ -533,7 +533,7 @@ def test_run_in_another_thread_is_stopped_and_leaves_signals_to_the_main_thread(
         sessions = []
         thread = threading.Thread(target=run)
         thread.start()
-        while not sessions or not sessions[0]._running:
+        while not sessions or not sessions[0]._state.running:
             time.sleep(0.001)
         time.sleep(0.05)
         sessions[0].stop()
