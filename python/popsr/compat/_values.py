@@ -298,7 +298,11 @@ def suggestion(owner: Value, name: str) -> str:
     if isinstance(owner, Instance) and owner.cls is Options:
         return _suggested_option(name)
     if isinstance(owner, Known):
-        names = {*dir(owner.object), *getattr(owner.object, "__all__", ())}
+        names = {
+            *dir(owner.object),
+            *getattr(owner.object, "__dict__", ()),
+            *getattr(owner.object, "__all__", ()),
+        }
     elif isinstance(owner, Instance):
         names = {*dir(owner.cls), *_classes.fields(owner.cls)}
     else:

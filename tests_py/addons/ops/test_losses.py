@@ -230,7 +230,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[..., Any]]] = {
     ),
     "ignore_index of a vector": (
         errors.ShapeError,
-        r"ignore_index is no scalar, got shape \(4,\)",
+        r"ignore_index is not a scalar, got shape \(4,\)",
         lambda x, i: cross_entropy_sharded_loss(x, i, i),
     ),
     "ignore_index of another dtype": (

@@ -67,7 +67,7 @@ def _read_ignore_index(ignore_index: Tensor, indices: Tensor) -> None:
     read_tensor(_WHERE, "ignore_index", ignore_index)
     if ignore_index.nelms != 1:
         raise ShapeError(
-            f"{_WHERE}: ignore_index is no scalar, got shape {ignore_index.shape}, expected one element"
+            f"{_WHERE}: ignore_index is not a scalar, got shape {ignore_index.shape}, expected one element"
         )
     if ignore_index.dtype != indices.dtype:
         raise DTypeError(
