@@ -31,6 +31,12 @@ class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
+
+    if TYPE_CHECKING:  # a late member
+
+        def _repr_html_(self) -> str:
+            """See :func:`popsr._show.graph_html.graph_html`."""
+
     _id: int
     _op_hooks: OpHooks
     _is_recursively_differentiable: bool = (

@@ -206,7 +206,8 @@ class Ir(Handle):
             )
         return ReplicaGrouping.from_assignment(list(groups))
 
-    if TYPE_CHECKING:  # a late member
+    if TYPE_CHECKING:  # late members
+        _pb_ir: Any
 
         def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
             """See :func:`popsr._show.dot.dot_checkpoint`."""

@@ -67,9 +67,9 @@ def context_state() -> list[str]:
     """All that is current."""
     context = _context
     return [
-        f"graphs {[f'{graph.ir.id} {graph._id}' for graph in context._graphs]}",
+        f"graphs {[f'{graph._ir.id} {graph._id}' for graph in context._graphs]}",
         f"scopes {context._name_scopes}, places {context._ipu_id} {context._io_tile_set}",
-        f"sequence {context._sequence} of {sorted(f'{g.ir.id} {g._id}' for g in context._sequenced)}",
+        f"sequence {context._sequence} of {sorted(f'{g._ir.id} {g._id}' for g in context._sequenced)}",
         f"rounding {context._stochastic}, debug names {context._debug_names} {context._frame_offset}",
         f"hooks {list(context._op_hooks.hooks)}, next {context._op_hooks.next}",
         f"modules that are built {[[type(each).__name__ for each in level] for level in module._stateful]}",
