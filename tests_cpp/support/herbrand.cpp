@@ -196,6 +196,14 @@ void Herbrand::set_groups(Step& step) {
   step.kind = alone ? Kind::kSelf : Kind::kMembers;
   step.own_index = name == "replicated_reduce_scatter" || name == "replicated_all_to_all" ||
                    (alone && name != "replicated_all_reduce_identical_inputs");
+  if (name == "replicated_scan") {
+    const bool reverse = op.get(Attr<bool>{"reverse"});
+    for (std::size_t r = 0; r < replicas_; ++r) {
+      const Mask up_to_r = bit(r) | (bit(r) - 1);
+      step.number.push_back(step.groups[r] & (reverse ? ~(bit(r) - 1) : up_to_r));
+    }
+    return;
+  }
   if (!name.starts_with("replicated_broadcast")) return;
   step.kind = name == "replicated_broadcast" ? Kind::kRoot : Kind::kRootAlone;
   step.root = unsign(op.get(Attr<std::int64_t>{"root"}));
@@ -322,7 +330,8 @@ Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
   const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
   switch (step.kind) {
     case Kind::kMembers:
-      each(step.groups[r], [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
+      each(step.number.empty() ? step.groups[r] : step.number[r],
+           [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
       break;
     case Kind::kRootAlone:
       if (index() != step.root) return term;

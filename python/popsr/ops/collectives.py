@@ -29,6 +29,7 @@ __all__ = [
     "replicated_all_reduce",
     "replicated_all_reduce_",
     "replicated_reduce_scatter",
+    "replicated_scan",
     "to_collective_op",
     *collective_moves.__all__,
     *collective_pairs.__all__,
@@ -137,6 +138,27 @@ def replicated_reduce_scatter(
         group=group,
         configure_output_for_replicated_tensor_sharding=configure_output_for_replicated_tensor_sharding,
     )
+
+
+def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+    """Reduce over the replicas of each group up to each member: member k receives that of members 0 to k.
+
+    With "add" the running sum over replicas, MPI's ``MPI_Scan``: the number of samples on the replicas before this
+    one is ``replicated_scan(n) - n``. The gradient of "add" is the scan from the last member down; other reductions
+    have none: autodiff refuses.
+
+    Args:
+        t: the operand.
+        op: "add", "mul", "min", "max", "square_add", or "and" and "or" of bool and integers.
+        group: the groups. Default: one of all replicas.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        AttributeValueError: "mean", or unknown ``op``.
+        DTypeError: ``op`` does not take the dtype.
+        ReplicaError: the group is of another number of replicas.
+    """
+    return emit("replicated_scan", {"t": t}, op=op, group=group)
 
 
 if not TYPE_CHECKING:

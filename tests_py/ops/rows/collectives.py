@@ -230,6 +230,10 @@ def _replica_index() -> Row:
     return Row(tuple(cases), "nothing", gives=("int32", "uint32"), defaults={"dtype": popsr.uint32})
 
 
+def _scanned(t: Array, members: Members, op: str = "add") -> Array:
+    return _by_replica(t, members, lambda group, k: oracles.fold(t[group[: k + 1]], op))
+
+
 def _reduced_and_gathered() -> dict[str, Row]:
     reduced = [
         case
@@ -250,7 +254,24 @@ def _reduced_and_gathered() -> dict[str, Row]:
         *groups(oracles.reduce_scatter, (2, 4), {"op": "max"}, "max", NUMBERS),
         *groups(oracles.reduce_scatter, (1,), {"op": "mean"}, "mean", NUMBERS),
     ]
+    scanned = [
+        case
+        for op in oracles.STEPS
+        if op != "mean"
+        for case in groups(
+            _scanned, (30,), {"op": op}, op, (*INTS, "bool") if op in ("and", "or") else NUMBERS
+        )
+    ]
     return {
+        "replicated_scan": Row(
+            (
+                *scanned,
+                *groups(_scanned, (2, 3), {}, "smooth", ("float64",), smooth=True),
+                *groups(_scanned, (), {}, "scalar", NUMBERS),
+                *groups(_scanned, (0, 3), {}, "empty", ("float32",)),
+            ),
+            "finite",
+        ),
         "replicated_all_reduce": Row(tuple(reduced), "stops"),
         "replicated_all_reduce_": Row(tuple(reduced), "modifies", inplace_of="replicated_all_reduce"),
         "replicated_all_gather": Row(tuple(gathered), "own part"),

@@ -1,6 +1,8 @@
 // Collectives between replicas. Members of a group take part in ascending replica order, so results are the
 // same bits on every member and in every run.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/exec/exchange_kernel.h"
@@ -127,6 +129,61 @@ std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
 
 ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kChunk); }
 
+// ---- scan: member k receives the reduction of members 0 to k
+
+constexpr Attr<bool> kReverse{"reverse"};  ///< From the last member down to k.
+
+std::vector<OutputDef> infer_scan(const InferContext& context) {
+  checked_group_size(context);
+  check_reduction(context);
+  if (context.get(kReduction) == CollectiveOp::kMean) {
+    raise<AttributeValueError>(
+        "{}: members would have means of different numbers of values, got 'mean', "
+        "expected 'add' or another reduction",
+        context.name());
+  }
+  return same_as_input(context);
+}
+
+ExchangeKernel scan(const ExchangeSpec& spec) {
+  return fold_kernel(spec, spec.op.get(kReverse) ? Receive::kSuffix : Receive::kPrefix);
+}
+
+GradValue scan_grad(Grad& g) {
+  return g.call("replicated_scan", {g.dy()}, {g.same(kGroup), kReverse(!g.get(kReverse))});
+}
+
+bool is_not_a_sum(const Op& op) { return op.get(kReduction) != CollectiveOp::kAdd; }
+
+/// key(r) = labels of the members from the first, or the last, to r: a number for each such sequence.
+std::vector<std::uint64_t> scan_keys(const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                                     std::int64_t reverse) {
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> longer;
+  std::vector<std::uint64_t> last(at(group.num_groups())), keys(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::size_t r = reverse != 0 ? labels.size() - 1 - i : i;
+    std::uint64_t& sequence = last[at(group.assignment()[r])];
+    sequence = longer.try_emplace({sequence, labels[r]}, longer.size() + 1).first->second;
+    keys[r] = sequence;
+  }
+  return keys;
+}
+
+PartitionId scan_rule(const RuleContext& context, std::size_t) {
+  return of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
+}
+
+/// Members at the same place; the op tells replicas at different places of their groups apart.
+std::vector<Witness> scan_witness(const Ir& ir, const Op& op, std::size_t output, Replica r, Replica s) {
+  const ReplicaGrouping group = group_of(ir, op);
+  const auto takes_part = [&](Replica member, Replica replica) {
+    return op.get(kReverse) ? member >= replica : member <= replica;
+  };
+  std::vector<Witness> pairs = members_witness(ir, op, output, r, s);
+  std::erase_if(pairs, [&](const Witness& pair) { return !takes_part(pair.r, r) || !takes_part(pair.s, s); });
+  return pairs;
+}
+
 OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
   return {.name = name,
           .inputs = {{"t", kNumbersAndBool}},
@@ -167,6 +224,18 @@ std::vector<OpDef> collectives_ops() {
        .kernel = {.exchange = reduce_scatter},
        .grad = {.missing = NoGrad::kThrows},
        .replicas = kReduceScatter,
+       .numerics = kRoundsOnce},
+      {.name = "replicated_scan",
+       .inputs = {{"t", kNumbersAndBool}},
+       .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup), internal(kReverse, false)},
+       .infer = infer_scan,
+       .kernel = {.exchange = scan},
+       .grad = {.inputs = {scan_grad}, .missing = NoGrad::kThrows, .refuses = is_not_a_sum},
+       .replicas = {.partition = scan_rule,
+                    .says = "the values of the members up to this one, in order",
+                    .witness = scan_witness,
+                    .popart = popart_scatter,
+                    .peers = Peers::kGroup},
        .numerics = kRoundsOnce},
   };
 }

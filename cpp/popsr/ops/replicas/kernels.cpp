@@ -85,6 +85,7 @@ struct Fold {
   IntegerMean integers;
   std::int64_t chunk = 0;                 ///< 0: every member receives all.
   std::optional<std::int64_t> root = {};  ///< The only member that receives.
+  Receive receive = Receive::kAll;
   Sources sources = {};
 
   bool is_bitwise() const { return op == CollectiveOp::kAnd || op == CollectiveOp::kOr; }
@@ -148,6 +149,13 @@ bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std:
   return residual;
 }
 
+/// How many members the value of a block is made of.
+std::size_t members_of(const Fold& fold, std::size_t block) {
+  const std::size_t all = fold.sources.lists[fold.sources.list[block]].size();
+  if (fold.receive == Receive::kPrefix) return at(fold.sources.index[block]) + 1;
+  return fold.receive == Receive::kSuffix ? all - at(fold.sources.index[block]) : all;
+}
+
 /// Output elements [begin, begin+n) of one block.
 void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std::int64_t begin,
                 std::int64_t n, TileBuffers& tile) {
@@ -158,8 +166,11 @@ void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std
   const std::int64_t present = receives ? std::clamp<std::int64_t>(fold.in_elements - first, 0, n) : 0;
   if (present > 0) {
     const auto& members = fold.sources.lists[fold.sources.list[block]];
-    const auto source = [&](std::size_t m) { return in_block(run, 0, members[m]) + first * size; };
-    const bool has_lo = fold_tile(fold, source, members.size(), present, tile);
+    const bool descends = fold.receive == Receive::kSuffix;
+    const auto source = [&](std::size_t m) {
+      return in_block(run, 0, members[descends ? members.size() - 1 - m : m]) + first * size;
+    };
+    const bool has_lo = fold_tile(fold, source, members_of(fold, block), present, tile);
     const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
     store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
                present, key, run.first + static_cast<std::uint64_t>(begin));
@@ -207,6 +218,7 @@ ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
   Fold fold = fold_of(spec, group_size_of(spec.ir, spec.op));
   if (receive == Receive::kChunk) fold.chunk = fold.out_elements;
   if (receive == Receive::kRoot) fold.root = spec.op.get(kRoot);
+  fold.receive = receive;
   fold.sources = sources_of(spec);
   return [fold = std::move(fold)](const ExchangeRun& run) {
     if (fold.out_elements == 0) return;

@@ -12,15 +12,16 @@ namespace popsr {
 inline constexpr Attr<std::int64_t> kRoot{"root"};
 
 /// Who receives a reduction: all members; member k its k-th chunk; the member kRoot, while the others get
-/// zeros.
-enum class Receive : std::uint8_t { kAll, kChunk, kRoot };
+/// zeros; member k that of members 0 to k alone, or of the last member down to k.
+enum class Receive : std::uint8_t { kAll, kChunk, kRoot, kPrefix, kSuffix };
 
 /// Output element i of a replica = fold of the elements offset + i of all members, where offset is 0, or,
 /// for kChunk, chunk times the replica's index in its group; 0 past the end of the input.
 ///
-/// Members fold in ascending replica order in the compute type: acc = first, acc = acc op next. The remainder
-/// of the last addition goes to the rounding. mean = sum / group size. Integers wrap; their mean is the exact
-/// quotient, towards zero. and / or: logical for bool, bitwise for integers.
+/// Members fold in ascending replica order, of a suffix in descending order, in the compute type: acc =
+/// first, acc = acc op next. The remainder of the last addition goes to the rounding. mean = sum / group
+/// size. Integers wrap; their mean is the exact quotient, towards zero. and / or: logical for bool, bitwise
+/// for integers.
 ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
 inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
 
