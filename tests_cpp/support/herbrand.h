@@ -108,7 +108,7 @@ class Herbrand {
     std::vector<std::uint32_t> entries;  ///< Cells of remote entries, in the main graph.
     bool exchanges = false, own_index = false, dynamic = false;
     std::vector<Mask> groups = {};           ///< Of each replica.
-    std::vector<std::uint64_t> number = {};  ///< Of a group, or the source of a permute plus one.
+    std::vector<std::uint64_t> number = {};  ///< Of a group, of a source plus one, or members of a scan.
     std::uint64_t root = 0;
     StreamId stream = {};
     std::int64_t count = 0;

@@ -164,6 +164,7 @@ def test_collectives_by_an_independent_model(n: int) -> None:
                 classes = [tuple(source.assignment[s] for s in members[r]) for r in range(n)]
                 index = [members[r].index(r) for r in range(n)]
                 scattered = list(zip(classes, index, strict=True))
+                scanned = [tuple(c[: i + 1]) for c, i in scattered]
                 own = list(zip(source.assignment, index, strict=True))
                 root = int(rng.integers(group.group_size))
                 permuted = [int(to) if rng.random() < 0.7 else None for to in rng.permutation(n)]
@@ -173,6 +174,7 @@ def test_collectives_by_an_independent_model(n: int) -> None:
                     (collectives.replicated_all_gather(x, 0, group), classes),
                     (collectives.replicated_reduce_scatter(x, "max", group), scattered),
                     (collectives.replicated_all_to_all(x, 0, group), scattered),
+                    (collectives.replicated_scan(x, "max", group), scanned),
                     (collectives.replicated_slice(x, 0, group), own),
                     (collectives.replica_sharded_slice(x, group), own),
                     (collectives.replicated_broadcast(x, root, group), [each[root] for each in classes]),

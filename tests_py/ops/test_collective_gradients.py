@@ -60,6 +60,7 @@ LINEAR: dict[str, Callable[[popsr.Tensor, popsr.ReplicaGrouping, np.random.Gener
         t, int(rng.integers(group.group_size)), group
     ),
     "all_to_all": lambda t, group, _: collectives.replicated_all_to_all(t, 1, group),
+    "scan": lambda t, group, _: collectives.replicated_scan(t, "add", group),
     "permute": lambda t, group, rng: collectives.replicated_permute(t, _destinations(t, rng)),
 }
 
@@ -293,9 +294,15 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[popsr.Tensor, popsr.Ir],
         "all_reduce: not one of ipus for each tensor, got 1, expected 2",
         lambda t, ir: collectives.all_reduce([t, t], ipus=[0]),
     ),
+    "mean of a scan": (
+        errors.AttributeValueError,
+        "replicated_scan: members would have means of different numbers of values, got 'mean', expected 'add'",
+        lambda t, ir: collectives.replicated_scan(t, "mean"),
+    ),
 }
 OTHER_REPLICAS: dict[str, Callable[[popsr.Tensor, popsr.ReplicaGrouping], Any]] = {
     "replicated_broadcast": lambda t, group: collectives.replicated_broadcast(t, 0, group),
+    "replicated_scan": lambda t, group: collectives.replicated_scan(t, group=group),
     "replicated_all_to_all": lambda t, group: collectives.replicated_all_to_all(t, 0, group),
     "replicated_slice": lambda t, group: collectives.replicated_slice(t, 0, group),
     "replica_sharded_slice": collectives.replica_sharded_slice,

@@ -1,7 +1,7 @@
 """Files that an addition touches, counted in the history: ``python tests_py/repo/touched_files.py``.
 
 A commit that adds one op, reduction, collective or dtype and nothing else says so in a trailer, such as
-``Example: element-wise op``. For a kind without such a commit, ``DRY`` names the files by hand.
+``Example: element-wise op``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,6 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 GOALS = {"element-wise op": 5, "reduction": 5, "collective": 6, "dtype": 12}
-
-# PopXL's collectives exist, so none has been added. The files that one such as replicated_all_to_all needs:
-DRY = {
-    "collective": (
-        "cpp/popsr/ops/replicas/collective_moves.cpp",  # OpDef: shapes, gradient, partition rule and witness
-        "cpp/popsr/ops/replicas/kernels.cpp",  # which bytes of which member go where
-        "cpp/popsr/ops/replicas/kernels.h",
-        "python/popsr/ops/collective_moves.py",
-        "tests_py/ops/rows/collectives.py",  # the row of the table of ops
-        "tests_cpp/support/herbrand.cpp",  # a second opinion about its facts, independent on purpose
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -48,14 +36,14 @@ def git(*arguments: str) -> str:
 
 
 def additions() -> list[Addition]:
-    """Of the history, latest first, then of the dry lists."""
+    """Of the history, latest first."""
     found = []
     listed = git("log", "--grep", "^Example: ", "--format=%H%x09%s%x09%(trailers:key=Example,valueonly)")
     for line in filter(None, listed.splitlines()):
         commit, subject, kind = line.split("\t")
         files = git("show", "--format=", "--name-only", commit).split()
         found.append(Addition(kind, subject, tuple(files)))
-    return [*found, *(Addition(kind, "(listed by hand)", files) for kind, files in DRY.items())]
+    return found
 
 
 def main() -> None:

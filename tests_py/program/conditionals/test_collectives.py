@@ -45,6 +45,10 @@ def _exchange(m: Machine) -> Callable[..., Any]:
     return graph_of(lambda x: collectives.replicated_all_to_all(x, 0, m.pairs))
 
 
+def _scan(m: Machine) -> Callable[..., Any]:
+    return graph_of(lambda x: collectives.replicated_scan(x, "add", m.pairs))
+
+
 def _permute(m: Machine) -> Callable[..., Any]:
     """Replicas 1 and 2 swap, the others keep out of it: still everybody is needed."""
     return graph_of(lambda x: collectives.replicated_permute(x, [(1, 2), (2, 1)]))
@@ -82,6 +86,7 @@ PARTED: dict[str, tuple[Any, str]] = {
     "scatter": (_scatter, r"replicated_reduce_scatter: .* got \{0\} of group \{0,1\}"),
     "broadcast": (_broadcast, r"replicated_broadcast: .* got \{0\} of group \{0,1\}"),
     "all-to-all": (_exchange, r"replicated_all_to_all: .* got \{0\} of group \{0,1\}"),
+    "scan": (_scan, r"replicated_scan: .* got \{0\} of group \{0,1\}"),
     "permute": (_permute, r"replicated_permute: .* got \{0,3\} of group \{0,1,2,3\}"),
     "paired": (_paired, r"replicated_all_reduce_identical_grad_inputs: .* got \{0\} of group \{0,1\}"),
     "nested": (_inner, r"replicated_all_reduce: .* got \{0,3\} of group \{0,1,2,3\}"),
