@@ -135,7 +135,9 @@ def asan(session: nox.Session) -> None:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "PYTHONMALLOC": "malloc",
     }
-    session.run("pytest", "-q", "-m", "not slow", *(session.posargs or SANITIZED), env=env)
+    # Reports go to the file descriptor, and the process ends: pytest must not keep them.
+    tests = session.posargs or SANITIZED
+    session.run("pytest", "-q", "-n", "auto", "--capture=sys", "-m", "not slow", *tests, env=env)
 
 
 @nox.session(venv_backend="none")
