@@ -48,7 +48,7 @@ bool same(T a, T b) {
 /// A problem with its own operands. `odd` shifts every pointer off any vector alignment.
 template <class T>
 struct Problem {
-  std::int64_t m, n, k, folds = 1;
+  std::int64_t m, n, k, terms = 1;
   bool transposed_a = false, transposed_b = false;
   Epilogue epilogue = Epilogue::kStore;
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
@@ -73,7 +73,7 @@ struct Problem {
       for (T& value : values) value = normal(random);
       return values;
     };
-    for (std::int64_t p = 0; p < folds; ++p) {
+    for (std::int64_t p = 0; p < terms; ++p) {
       a.push_back(vector_of(m * k));
       b.push_back(vector_of(k * n));
     }
@@ -105,8 +105,8 @@ T chain(Problem<T>& problem, std::int64_t p, std::int64_t i, std::int64_t j, boo
 
 template <class T>
 T expected(Problem<T>& problem, std::int64_t i, std::int64_t j, bool fma) {
-  T x = problem.folds > 0 ? chain(problem, 0, i, j, fma) : T{0};
-  for (std::int64_t p = 1; p < problem.folds; ++p) x = x + chain(problem, p, i, j, fma);
+  T x = problem.terms > 0 ? chain(problem, 0, i, j, fma) : T{0};
+  for (std::int64_t p = 1; p < problem.terms; ++p) x = x + chain(problem, p, i, j, fma);
   if (problem.epilogue == Epilogue::kReduce && problem.divisor != 1.0)
     x = x / static_cast<T>(problem.divisor);
   if (problem.epilogue == Epilogue::kScaledAdd) {
@@ -136,7 +136,7 @@ std::vector<T> run(const KernelTable& table, const Problem<T>& problem, int part
   args.b_col = problem.transposed_b ? problem.k : 1;
   args.c = c.data() + problem.odd;
   args.c_row = problem.n + kGuard;
-  args.folds = problem.folds;
+  args.terms = problem.terms;
   args.epilogue = problem.epilogue;
   args.divisor = problem.divisor;
   args.alpha = problem.alpha;
@@ -171,7 +171,7 @@ void check(Problem<T>& problem) {
   CAPTURE(problem.m);
   CAPTURE(problem.n);
   CAPTURE(problem.k);
-  CAPTURE(problem.folds);
+  CAPTURE(problem.terms);
   CAPTURE(problem.transposed_a);
   CAPTURE(problem.transposed_b);
   CAPTURE(static_cast<int>(problem.epilogue));
@@ -253,7 +253,7 @@ TEST_CASE_TEMPLATE("matmul cuts chains above 4096 into blocks of 1024", T, float
       problem.transposed_a = transposed_a;
       problem.transposed_b = transposed_b;
       set_epilogue(problem, variant++ % kVariants);
-      if (problem.epilogue == Epilogue::kReduce) problem.folds = 2;
+      if (problem.epilogue == Epilogue::kReduce) problem.terms = 2;
       problem.fill(random);
       check(problem);
     });
@@ -269,24 +269,24 @@ TEST_CASE_TEMPLATE("matmul pauses long chains without a change", T, float, doubl
       problem.transposed_a = transposed_a;
       problem.transposed_b = transposed_b;
       set_epilogue(problem, variant++ % kVariants);
-      if (problem.epilogue == Epilogue::kReduce) problem.folds = 2;
+      if (problem.epilogue == Epilogue::kReduce) problem.terms = 2;
       problem.fill(random);
       check(problem);
     });
   }
 }
 
-TEST_CASE_TEMPLATE("matmul folds in ascending order", T, float, double) {
+TEST_CASE_TEMPLATE("matmul terms in ascending order", T, float, double) {
   std::mt19937 random(10);
-  for (const std::int64_t folds : {0, 1, 2, 3, 8, 300}) {
+  for (const std::int64_t terms : {0, 1, 2, 3, 8, 300}) {
     for (const std::int64_t k : {0, 1, 2, 8, 9, 40}) {
-      if (folds == 300 && k > 8) continue;
+      if (terms == 300 && k > 8) continue;
       each_layout([&](bool transposed_a, bool transposed_b) {
-        Problem<T> problem{folds == 300 ? 7 : 21, folds == 300 ? 35 : 43, k, folds};
+        Problem<T> problem{terms == 300 ? 7 : 21, terms == 300 ? 35 : 43, k, terms};
         problem.transposed_a = transposed_a;
         problem.transposed_b = transposed_b;
         problem.epilogue = Epilogue::kReduce;
-        problem.divisor = k % 2 ? 1.0 : static_cast<double>(folds);
+        problem.divisor = k % 2 ? 1.0 : static_cast<double>(terms);
         problem.fill(random);
         check(problem);
       });
@@ -294,7 +294,7 @@ TEST_CASE_TEMPLATE("matmul folds in ascending order", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("matmul packs long folds in steps and many rows in blocks", T, float, double) {
+TEST_CASE_TEMPLATE("matmul packs long sums in steps and many rows in blocks", T, float, double) {
   std::mt19937 random(11);
   Problem<T> problem{90, 9, 8, 280};
   problem.transposed_a = true;
@@ -307,8 +307,8 @@ TEST_CASE_TEMPLATE("matmul packs long folds in steps and many rows in blocks", T
 TEST_CASE_TEMPLATE("matmul of no rows or no columns touches nothing", T, float, double) {
   std::mt19937 random(12);
   for (const auto& [m, n] : {std::pair{0, 5}, std::pair{5, 0}, std::pair{0, 0}}) {
-    for (const std::int64_t folds : {0, 1, 3}) {
-      Problem<T> problem{m, n, 4, folds};
+    for (const std::int64_t terms : {0, 1, 3}) {
+      Problem<T> problem{m, n, 4, terms};
       problem.epilogue = Epilogue::kReduce;
       problem.fill(random);
       check(problem);
@@ -341,7 +341,7 @@ template <class T>
 void poison(Problem<T>& problem) {
   using Limits = std::numeric_limits<T>;
   const T special[] = {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), T{-0.0}, -Limits::min()};
-  for (std::int64_t p = 0; p < problem.folds; ++p) {
+  for (std::int64_t p = 0; p < problem.terms; ++p) {
     for (std::int64_t x = 0; x < 5; ++x) {
       for (std::int64_t kk = 0; kk < problem.k; ++kk) {
         if (x >= 3 || kk == p % problem.k) problem.a_at(p, 2 * x, kk) = special[x];
@@ -355,16 +355,16 @@ TEST_CASE_TEMPLATE("matmul keeps NaN, infinities and signed zeros as the chain g
                    double) {
   std::mt19937 random(14);
   each_layout([&](bool transposed_a, bool transposed_b) {
-    for (const std::int64_t folds : {1, 3}) {
+    for (const std::int64_t terms : {1, 3}) {
       for (const std::int64_t k : {1, 2, 20}) {
-        Problem<T> problem{11, 21, k, folds};
+        Problem<T> problem{11, 21, k, terms};
         problem.transposed_a = transposed_a;
         problem.transposed_b = transposed_b;
         problem.epilogue = Epilogue::kReduce;
         problem.fill(random);
         poison(problem);
         check(problem);
-        if (folds > 1) continue;
+        if (terms > 1) continue;
         problem.epilogue = Epilogue::kScaledAdd;
         problem.alpha = -1.0;
         for (T& c : problem.c) c = 0;

@@ -1,4 +1,4 @@
-// Products accumulated step by step and summed over folds, against a scalar reference, bit for bit.
+// Products accumulated step by step and summed over terms, against a scalar reference, bit for bit.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace {
 
-using popsr::FoldFactors;
+using popsr::kernels::AccumulationFactors;
 using popsr::kernels::available_levels;
 using popsr::kernels::kernel_table;
 using popsr::kernels::KernelTable;
@@ -27,12 +27,12 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 template <class T>
 struct Problem {
-  std::int64_t m, n, k, folds, steps;
+  std::int64_t m, n, k, terms, steps;
   bool transposed_a = false, transposed_b = false;
   double divisor = 1.0;
-  bool in_place = false;  ///< C is the start of the last fold.
+  bool in_place = false;  ///< C is the start of the last term.
   std::vector<std::vector<T>> a = {}, b = {}, start = {};
-  std::vector<FoldFactors> factors = {};
+  std::vector<AccumulationFactors> factors = {};
 
   void fill(std::mt19937& random) {
     std::normal_distribution<T> normal;
@@ -41,13 +41,13 @@ struct Problem {
       for (T& value : values) value = normal(random);
       return values;
     };
-    for (std::int64_t p = 0; p < folds * steps; ++p) {
+    for (std::int64_t p = 0; p < terms * steps; ++p) {
       a.push_back(vector_of(m * k));
       b.push_back(vector_of(k * n));
       const auto factor = [&] { return static_cast<double>(static_cast<float>(normal(random))); };
       factors.push_back({.alpha = factor(), .beta = factor(), .overwrites = random() % 4 == 0});
     }
-    for (std::int64_t p = 0; p < folds; ++p) {
+    for (std::int64_t p = 0; p < terms; ++p) {
       start.push_back(vector_of(m * (n + kGuard)));
       if (factors[at(p * steps)].overwrites) start.back()[0] = std::numeric_limits<T>::quiet_NaN();
     }
@@ -70,14 +70,14 @@ struct Problem {
 
   T expected(std::int64_t i, std::int64_t j, bool fused) const {
     T sum = 0;
-    for (std::int64_t fold = 0; fold < folds; ++fold) {
-      T t = start[at(fold)][at(i * (n + kGuard) + j)];
-      for (std::int64_t p = fold * steps; p < (fold + 1) * steps; ++p) {
-        const FoldFactors& f = factors[at(p)];
+    for (std::int64_t term = 0; term < terms; ++term) {
+      T t = start[at(term)][at(i * (n + kGuard) + j)];
+      for (std::int64_t p = term * steps; p < (term + 1) * steps; ++p) {
+        const AccumulationFactors& f = factors[at(p)];
         const T x = chain(p, i, j, fused);
         t = f.overwrites ? x : static_cast<T>(f.alpha) * t + static_cast<T>(f.beta) * x;
       }
-      sum = fold == 0 ? t : sum + t;
+      sum = term == 0 ? t : sum + t;
     }
     return divisor == 1.0 ? sum : sum / static_cast<T>(divisor);
   }
@@ -103,7 +103,7 @@ std::vector<T> run(const KernelTable& table, const Problem<T>& problem, int part
   args.b_col = problem.transposed_b ? problem.k : 1;
   args.c = c.data();
   args.c_row = problem.n + kGuard;
-  args.folds = problem.folds;
+  args.terms = problem.terms;
   args.steps = problem.steps;
   args.start = start.data();
   args.factors = problem.factors.data();
@@ -141,7 +141,7 @@ void check(const Problem<T>& problem) {
   CAPTURE(problem.m);
   CAPTURE(problem.n);
   CAPTURE(problem.k);
-  CAPTURE(problem.folds);
+  CAPTURE(problem.terms);
   CAPTURE(problem.steps);
   CAPTURE(problem.transposed_a);
   CAPTURE(problem.transposed_b);
@@ -154,13 +154,13 @@ void check(const Problem<T>& problem) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("matmul takes the steps of each fold, then sums the folds in ascending order", T, float,
+TEST_CASE_TEMPLATE("matmul takes the steps of each term, then sums the terms in ascending order", T, float,
                    double) {
   std::mt19937 random(20);
   for (const std::int64_t k : {0, 1, 8, 45}) {
-    for (const auto& [folds, steps] : {std::pair{1, 1}, std::pair{1, 3}, std::pair{3, 1}, std::pair{3, 4}}) {
+    for (const auto& [terms, steps] : {std::pair{1, 1}, std::pair{1, 3}, std::pair{3, 1}, std::pair{3, 4}}) {
       for (const int layout : {0, 1, 2, 3}) {
-        Problem<T> problem{21, 43, k, folds, steps};
+        Problem<T> problem{21, 43, k, terms, steps};
         problem.transposed_a = layout % 2 == 1;
         problem.transposed_b = layout / 2 == 1;
         problem.divisor = k % 2 == 1 ? 1.0 : 3.0;

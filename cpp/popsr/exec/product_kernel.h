@@ -1,5 +1,5 @@
-// Kernels of matrix products that are not stored in full: their consumer accumulates or reduces them tile by
-// tile.
+// Products that are computed inside their only consumer, tile by tile or some rows at a time, and never
+// stored in full.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,29 @@
 #include <functional>
 #include <optional>
 
-#include "popsr/base/fold_factors.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/kernels/contract/accumulation.h"
+#include "popsr/replica/replica_grouping.h"
 
 namespace popsr {
 
-/// A product whose only consumer folds it: out = fold of products, tile by tile, never stored in full.
+/// A sum of products, or a product that is accumulated: out = (sum of terms) / divisor, where each term is a
+/// product; or out = alpha * out + beta * product.
 struct ProductRun {
-  const void* const* lhs;  ///< `folds` pointers.
+  const void* const* lhs;  ///< `terms` pointers.
   const void* const* rhs;
-  std::int64_t folds;
+  std::int64_t terms;
   void* out;
-  /// Of the accumulation into out (folds == 1); null: out = (sum of products) / divisor.
-  const FoldFactors* factors;
+  /// Of the accumulation into out (terms == 1); null: out is the sum.
+  const kernels::AccumulationFactors* factors;
   double divisor;
   ThreadPool& pool;
-  /// With `start`, each fold starts as that and takes `steps` products, one after another, each by its own
-  /// `factors`; lhs and rhs hold the pointers of all of them, then out = (sum of folds) / divisor.
+  /// With `start`, each term starts as that and takes `steps` products, one after another, each by its own
+  /// `factors`; lhs and rhs hold the pointers of all of them.
   std::int64_t steps = 1;
   const void* const* start = nullptr;
 };
+
 using ProductKernel = std::function<void(const ProductRun&)>;
 
 /// Rows begin..end-1 of one block's product, rounded as the whole product would be.
@@ -37,21 +40,24 @@ struct RowsRun {
   std::int64_t begin, end;
   const kernels::NoiseKey* noise;  ///< Of the block; null when rounded to nearest.
 };
+
 using RowsKernel = std::function<void(const RowsRun&)>;
 
-/// How a consumer folds a product; set on ops that can. Output and product have the same shape, and an
-/// element of the output depends on the same element of the products alone: they may meet slice by slice.
-struct FoldSink {
+/// How a consumer accumulates or reduces a product that is fused into it. Output and product have the same
+/// shape, and an element of the output depends on the same element of the products alone: they may meet slice
+/// by slice.
+struct ProductFusion {
   std::size_t product_input = 0;  ///< Which input may be a product.
   std::optional<std::size_t> target =
       {};  ///< The input that is accumulated into; none = reduction over a group.
   /// Reduction: the groups; none = all replicas.
   std::optional<ReplicaGrouping> group = {};
-  /// May be folded in registers, by the numbers below? Else slice by slice, by the op's own kernel.
+  /// True if ProductRun computes it, in registers, by the numbers below; else slice by slice, by the op's own
+  /// kernel.
   bool in_registers = false;
   double divisor = 1.0;
   /// Reads them from the op's inputs in the block at hand.
-  std::function<FoldFactors(const std::byte* const* in)> factors = {};
+  std::function<kernels::AccumulationFactors(const std::byte* const* in)> factors = {};
 };
 
 }  // namespace popsr

@@ -33,7 +33,7 @@ struct ExchangeSpec;
 struct ExchangeRun;
 struct ProductRun;
 struct RowsRun;
-struct FoldSink;
+struct ProductFusion;
 
 struct InputDef {
   std::string_view name;
@@ -164,12 +164,12 @@ enum class Remote : std::uint8_t { kNone, kLoads, kStores };
 
 using EvalFn = std::function<void(const BlockRun&)> (*)(const EvalSpec&);
 using ExchangeFn = std::function<void(const ExchangeRun&)> (*)(const ExchangeSpec&);
-/// Null when the op's types have no folded form in registers.
+/// Null when the op's types have no such kernel.
 using ProductFn = std::function<void(const ProductRun&)> (*)(const EvalSpec&);
 /// Null when the product is not a matrix.
 using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
-/// nullopt when this op does not fold.
-using SinkFn = std::optional<FoldSink> (*)(const EvalSpec&);
+/// nullopt when this op does not fuse a product.
+using FusionFn = std::optional<ProductFusion> (*)(const EvalSpec&);
 
 /// Floating point operations: `each` for each of `elements`.
 struct FlopTerm {
@@ -186,7 +186,7 @@ struct KernelAspect {
   ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
   ProductFn product = nullptr;    ///< Matrix product that a consumer may fuse.
   RowsFn rows = nullptr;          ///< The same, some rows at a time.
-  SinkFn sink = nullptr;          ///< Consumer that can fuse a product.
+  FusionFn fusion = nullptr;      ///< Consumer that can fuse a product.
   /// Element-wise kernel that the op is, or counts as: its operations for each element of output 0.
   std::optional<kernels::ElementwiseOp> elementwise = {};
   FlopsFn flops = nullptr;

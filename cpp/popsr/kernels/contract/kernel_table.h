@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "popsr/base/fold_factors.h"
+#include "popsr/kernels/contract/accumulation.h"
 #include "popsr/kernels/contract/elementwise.h"
 #include "popsr/kernels/contract/noise_key.h"
 #include "popsr/kernels/contract/round.h"
@@ -48,33 +48,33 @@ struct NormKernels {
                      std::int64_t n);
 };
 
-/// One product (or a fold of products) of float or double matrices.
+/// One product, or a sum of products, of float or double matrices.
 ///   chain_p(i, j) = fma-chain over k = 0..K-1, from +0, of A_p(i, k) * B_p(k, j)
 ///   (K > 4096: chains over constant blocks of 1024, the partial results added in ascending order)
 /// A_p(i,k) = a[p][i*a_row + k*a_col], B_p(k,j) = b[p][k*b_row + j*b_col] with one of each pair of strides 1,
 /// C(i,j) = c[i*c_row + j].
 struct MatmulArgs {
   enum class Epilogue : int {
-    kStore,      ///< C = chain_0                                  (folds == 1)
+    kStore,      ///< C = chain_0                                  (terms == 1)
     kReduce,     ///< C = (chain_0 + chain_1 + ... ) / divisor      ascending, no division when divisor == 1
-    kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (folds == 1)
+    kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (terms == 1)
     /// C = (t_0 + t_1 + ...) / divisor, ascending, where t_p starts as start_p, which is laid out as C, and
     /// takes `steps` chains, each by its factors. A start may be C.
     kSteps,
   };
   std::int64_t m = 0, n = 0, k = 0;
   const void* const* a =
-      nullptr;  ///< `folds` pointers; kSteps: `steps` for each fold, one fold after another.
+      nullptr;  ///< `terms` pointers; kSteps: `steps` for each term, one term after another.
   const void* const* b = nullptr;
   std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
   void* c = nullptr;
   std::int64_t c_row = 0;
-  std::int64_t folds = 1;
+  std::int64_t terms = 1;
   Epilogue epilogue = Epilogue::kStore;
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
   std::int64_t steps = 1;
-  const void* const* start = nullptr;    ///< `folds` pointers.
-  const FoldFactors* factors = nullptr;  ///< Of each chain, in the place of alpha and beta.
+  const void* const* start = nullptr;            ///< `terms` pointers.
+  const AccumulationFactors* factors = nullptr;  ///< Of each chain, in the place of alpha and beta.
 };
 /// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
 /// and has at least matmul_scratch(args) bytes, one per thread.

@@ -59,7 +59,7 @@ struct Matmul {
     (compute == Compute::kF64 ? table.matmul_f64 : table.matmul_f32)(args, part, parts, scratch);
   }
   int parts(const MatmulArgs& args, int threads) const {
-    const std::int64_t work = args.m * args.n * args.k * args.folds * args.steps;
+    const std::int64_t work = args.m * args.n * args.k * args.terms * args.steps;
     return static_cast<int>(threads_for(kProductWork, work, threads, threads));
   }
   /// One product on as many threads as it is worth; part 0, on this thread, uses `own` as its scratch.
@@ -323,7 +323,7 @@ ProductKernel matmul_product(const EvalSpec& spec) {
   return [op = std::move(op)](const ProductRun& run) {
     if (op.g.m * op.g.n == 0) return;
     MatmulArgs args = op.args(op.g.m, run.lhs, run.rhs, run.out);
-    args.folds = run.folds;
+    args.terms = run.terms;
     args.divisor = run.divisor;
     if (run.start != nullptr) {
       args.epilogue = MatmulArgs::Epilogue::kSteps;
@@ -335,7 +335,7 @@ ProductKernel matmul_product(const EvalSpec& spec) {
       args.alpha = run.factors->alpha;
       args.beta = run.factors->beta;
     } else {
-      const bool is_alone = run.folds == 1 && run.divisor == 1.0;  // a group of one: nothing to fold
+      const bool is_alone = run.terms == 1 && run.divisor == 1.0;  // a group of one: no sum
       args.epilogue = is_alone ? MatmulArgs::Epilogue::kStore : MatmulArgs::Epilogue::kReduce;
     }
     op.product(args, run.pool, thread_scratch(op.scratch(args)));

@@ -1,4 +1,4 @@
-// Kernels of matmul: one block or stacked blocks, wide or narrow types, and folded products.
+// Kernels of matmul: one block or stacked blocks, wide or narrow types, and fused products.
 #pragma once
 
 #include "popsr/exec/block_kernel.h"

@@ -149,7 +149,7 @@ std::vector<OpDef> collective_pairs_ops() {
   OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", all_reduced_grad);
   identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);
-  reduction.kernel = {.exchange = all_reduce, .sink = all_reduce_sink};
+  reduction.kernel = {.exchange = all_reduce, .fusion = all_reduce_fusion};
   reduction.replicas = all_members(Collective::kReduce);
   reduction.numerics = kRoundsOnce;
   return {

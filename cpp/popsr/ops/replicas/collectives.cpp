@@ -189,7 +189,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .inputs = {{"t", kNumbersAndBool}},
           .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
           .infer = infer_all_reduce,
-          .kernel = {.exchange = all_reduce, .sink = all_reduce_sink},
+          .kernel = {.exchange = all_reduce, .fusion = all_reduce_fusion},
           .replicas = all_members(Collective::kReduce, kMultiAllReduce),
           .memory = {.effects = std::move(effects)},
           .numerics = kRoundsOnce};

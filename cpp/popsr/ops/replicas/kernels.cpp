@@ -248,15 +248,15 @@ BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
   };
 }
 
-std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec) {
+std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec) {
   const DType dtype = spec.outputs[0].dtype;
   const CollectiveOp op = spec.op.get(kReduction);
   const bool adds = op == CollectiveOp::kAdd || op == CollectiveOp::kMean;
   const double size = static_cast<double>(group_size_of(spec.ir, spec.op));
-  return FoldSink{.product_input = 0,
-                  .group = spec.op.find(kGroup),
-                  .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
-                  .divisor = op == CollectiveOp::kMean ? size : 1.0};
+  return ProductFusion{.product_input = 0,
+                       .group = spec.op.find(kGroup),
+                       .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
+                       .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }
 
 ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {

@@ -29,7 +29,7 @@ inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(
 /// of output 0.
 BlockKernel fold_tensors_kernel(const EvalSpec& spec);
 /// How an all-reduce folds the product that it reduces.
-std::optional<FoldSink> all_reduce_sink(const EvalSpec& spec);
+std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec);
 
 /// How a gathered value is made of the members' values: `outer` pieces of each member, `inner` elements each,
 /// members side by side.

@@ -92,29 +92,29 @@ ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
 }
 
 /// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
-std::optional<FoldSink> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
-                                        bool zero_overwrites = false) {
+std::optional<ProductFusion> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
+                                             bool zero_overwrites = false) {
   const TensorType& type = spec.outputs[0];
   const bool wide = is_float(type.dtype) && !is_narrow_float(type.dtype);
   const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
-  return FoldSink{.product_input = 1,
-                  .target = 0,
-                  .in_registers = wide && spec.inputs[1] == type,
-                  .factors = [&table = spec.kernels, beta, factor_dtype, prepare,
-                              zero_overwrites](const std::byte* const* in) {
-                    double p[2] = {1.0, beta.value};
-                    if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
-                    if (prepare != nullptr) prepare(p);
-                    return FoldFactors{
-                        .alpha = p[0], .beta = p[1], .overwrites = zero_overwrites && p[0] == 0};
-                  }};
+  return ProductFusion{.product_input = 1,
+                       .target = 0,
+                       .in_registers = wide && spec.inputs[1] == type,
+                       .factors = [&table = spec.kernels, beta, factor_dtype, prepare,
+                                   zero_overwrites](const std::byte* const* in) {
+                         double p[2] = {1.0, beta.value};
+                         if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
+                         if (prepare != nullptr) prepare(p);
+                         return kernels::AccumulationFactors{
+                             .alpha = p[0], .beta = p[1], .overwrites = zero_overwrites && p[0] == 0};
+                       }};
 }
 
-std::optional<FoldSink> accumulate_sink(const EvalSpec& spec) {
+std::optional<ProductFusion> accumulate_fusion(const EvalSpec& spec) {
   if (is_zero(spec.op, kF)) return std::nullopt;
   return accumulate_into(spec, scalar_param(spec, kF, 1.0), nullptr);
 }
-std::optional<FoldSink> accumulate_mean_sink(const EvalSpec& spec) {
+std::optional<ProductFusion> accumulate_mean_fusion(const EvalSpec& spec) {
   return accumulate_into(spec, scalar_param(spec, kStep, 0.0), mean_factors(spec.outputs[0].dtype), true);
 }
 
@@ -167,7 +167,7 @@ BlockKernel moving_average(const EvalSpec& spec) {
                              .prepare = average_factors(spec.outputs[0].dtype)});
 }
 
-std::optional<FoldSink> moving_average_sink(const EvalSpec& spec) {
+std::optional<ProductFusion> moving_average_fusion(const EvalSpec& spec) {
   return accumulate_into(spec, scalar_param(spec, kF, 0.0), average_factors(spec.outputs[0].dtype));
 }
 
@@ -242,7 +242,7 @@ std::vector<OpDef> var_updates_ops() {
        .inputs = {target(), source(), scalar_input(kF)},
        .attrs = {scalar_attr(kF)},
        .infer = infer_accumulate,
-       .kernel = {.eval = accumulate, .sink = accumulate_sink, .elementwise = ElementwiseOp::kAdd},
+       .kernel = {.eval = accumulate, .fusion = accumulate_fusion, .elementwise = ElementwiseOp::kAdd},
        .replicas = {.partition = accumulate_partition,
                     .says = "meet of inputs; with a constant factor 0 that of t"},
        .memory = {.effects = modifies_t()},
@@ -260,7 +260,7 @@ std::vector<OpDef> var_updates_ops() {
        .inputs = {target(kFloating), source(), scalar_input(kF)},
        .attrs = {scalar_attr(kF)},
        .infer = infer_moving_average,
-       .kernel = {.eval = moving_average, .sink = moving_average_sink},
+       .kernel = {.eval = moving_average, .fusion = moving_average_fusion},
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_moving_average_square_",
@@ -274,7 +274,7 @@ std::vector<OpDef> var_updates_ops() {
        .inputs = {target(kFloating), source(), scalar_input(kStep)},
        .attrs = {scalar_attr(kStep)},
        .infer = infer_accumulate_mean,
-       .kernel = {.eval = accumulate_mean, .sink = accumulate_mean_sink},
+       .kernel = {.eval = accumulate_mean, .fusion = accumulate_mean_fusion},
        .memory = {.effects = modifies_t(), .zeros = mean_zeros},
        .numerics = kRoundsOnce},
       {.name = "accumulator_scale_",

@@ -13,7 +13,7 @@ namespace {
 /// Nodes of a path that stand for calls and loops, outermost first.
 std::vector<PathId> calls_on(const Plan& plan, PathId path) {
   std::vector<PathId> calls;
-  for (PathId at = path; at != 0; at = plan.program().paths[at].parent) calls.push_back(at);
+  for (PathId at = path; at != kRootPath; at = plan.program().paths[at].parent) calls.push_back(at);
   std::ranges::reverse(calls);
   return calls;
 }
@@ -30,7 +30,7 @@ const Op& call_of_index(const Dataflow& flow, FrameId frame, std::uint64_t index
 }  // namespace
 
 std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
-                                         const std::vector<std::uint64_t>& iterations) {
+                                         const IdVector<PathId, std::uint64_t>& iterations) {
   FrameId frame = {};
   const Op* conditional = nullptr;  // the next node says which branch it is
   std::string text;

@@ -12,8 +12,8 @@
 namespace popsr {
 
 /// The frame that a path leads to, and words for it: " in call of graph 'f' at m.py:3, iteration 2".
-/// `iterations`: by PathId, those that are running.
+/// `iterations`: those that are running.
 std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
-                                         const std::vector<std::uint64_t>& iterations);
+                                         const IdVector<PathId, std::uint64_t>& iterations);
 
 }  // namespace popsr

@@ -33,7 +33,7 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
 
 [[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
                                    const Instruction& instruction, const Claim& claim,
-                                   const std::vector<std::uint64_t>& iterations, Replica r, Replica s,
+                                   const IdVector<PathId, std::uint64_t>& iterations, Replica r, Replica s,
                                    std::int64_t element) {
   const Ir& ir = facts.ir();
   const Buffer& buffer = plan.program().buffers[claim.buffer];
@@ -79,7 +79,7 @@ bool Sampler::next() {
 }
 
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active) {
   const PartitionTable& table = facts.ir().partitions();
   for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];

@@ -31,6 +31,6 @@ class Sampler {
 /// op, the tensor, the call path and iterations, two replicas, the element and both values, and says what the
 /// claim was derived from.
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active);
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active);
 
 }  // namespace popsr

@@ -179,7 +179,7 @@ std::optional<FiniteCheck::Found> FiniteCheck::find(ActiveReplicas active) const
 }
 
 void check_finite(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active) {
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active) {
   const FiniteCheck& check = *instruction.checks.finite;
   const std::optional<FiniteCheck::Found> found = check.find(active);
   if (!found) return;

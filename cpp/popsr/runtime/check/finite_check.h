@@ -62,6 +62,6 @@ class FiniteCheck {
 
 /// Throws FloatingPointError when a result of the instruction is not finite although its operands were.
 void check_finite(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const std::vector<std::uint64_t>& iterations, ActiveReplicas active);
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active);
 
 }  // namespace popsr

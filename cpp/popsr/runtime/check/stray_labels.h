@@ -7,6 +7,10 @@
 
 namespace popsr {
 
+class Ir;
+struct Op;
+struct StrayLabel;
+
 /// "label 7 in row 3 on replica 2 is outside the 3 classes"
 std::string stray_text(const Ir& ir, const Op& op, const StrayLabel& stray);
 

@@ -8,6 +8,9 @@
 
 namespace popsr {
 
+class Ir;
+struct Op;
+
 /// A branch that is running and that some replica around it does not take.
 struct ExecutionMask {
   const Op* conditional = nullptr;

@@ -47,8 +47,9 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   timer_ = {};
   iterated_ = 0;
   mask_ = nullptr;  // the last run may have ended in an error
-  path_keys_[0] = kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
-  derive_paths(1, static_cast<PathId>(path_keys_.size()));
+  path_keys_[kRootPath] =
+      kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
+  derive_paths(PathId(1), path_keys_.next());
   run(plan_.instructions());
 }
 
@@ -124,8 +125,8 @@ void Executor::start_iteration(PathId path, PathId end, std::uint64_t i) {
 
 void Executor::derive_paths(PathId begin, PathId end) {
   if (!plan_.stochastic()) return;
-  const std::vector<PathNode>& paths = plan_.program().paths;
-  for (PathId id = begin; id < end; ++id) {  // parents come before children
+  const auto& paths = plan_.program().paths;
+  for (PathId id = begin; id < end; ++id.value) {  // parents come before children
     const bool iteration = paths[id].kind == PathNode::Kind::kIteration;
     path_keys_[id] = kernels::fold(kernels_, path_keys_[paths[id].parent], domain_of(paths[id].kind),
                                    iteration ? iterations_[id] : paths[id].component);

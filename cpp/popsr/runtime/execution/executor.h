@@ -84,8 +84,8 @@ class Executor {
   ThreadPool serial_{1};
   const kernels::KernelTable& kernels_;
   Sampler check_;
-  std::vector<kernels::NoiseKey> path_keys_;  ///< By PathId.
-  std::vector<std::uint64_t> iterations_;     ///< By PathId of iteration nodes.
+  IdVector<PathId, kernels::NoiseKey> path_keys_;
+  IdVector<PathId, std::uint64_t> iterations_;  ///< Of iteration nodes.
   // Of this run.
   const ExecutionMask* mask_ = nullptr;  ///< Null while all replicas take part.
   HostIo* io_ = nullptr;

@@ -10,6 +10,8 @@
 
 namespace popsr {
 
+class Ir;
+class ThreadPool;
 class Executor;
 class PlanBuilder;
 struct Instruction;

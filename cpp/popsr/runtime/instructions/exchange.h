@@ -13,6 +13,7 @@ namespace popsr {
 
 class Executor;
 class PlanBuilder;
+class ThreadPool;
 struct Instruction;
 struct LoweredOp;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
@@ -34,15 +35,15 @@ void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,
   FusedAccumulation& work = instruction.work.emplace<FusedAccumulation>();
   const Op& product = *fused.steps.back().product.product;
   work.kernel = product.def->kernel.product(builder.spec(product));
-  work.divisor = fused.sink.divisor;
-  work.ends_in_step = fused.sink.target.has_value();
+  work.divisor = fused.fusion.divisor;
+  work.ends_in_step = fused.fusion.target.has_value();
   instruction.blocks = builder.table().num_blocks(exec);
   for (const lowered::AccumulationStep& step : fused.steps) {
-    work.steps.push_back({step.op, step.product.product, step.product.sink});
+    work.steps.push_back({step.op, step.product.product, step.product.fusion});
   }
-  const ReplicaGrouping group = group_of(builder.ir(), fused.sink);
+  const ReplicaGrouping group = group_of(builder.ir(), fused.fusion);
   for (const Replica& replica : builder.table().representatives(exec)) {
-    const auto members = fused.sink.target ? std::span(&replica, 1) : group.members(replica);
+    const auto members = fused.fusion.target ? std::span(&replica, 1) : group.members(replica);
     work.blocks.push_back(bind_block(builder, op, fused, replica, members));
   }
   work.factors.resize(work.blocks.front().in.size());
@@ -54,12 +55,12 @@ void execute(FusedAccumulation& work, const Instruction&, Executor& executor) {
   for (const BoundSteps& bound : work.blocks) {
     for (std::size_t p = 0; p < bound.in.size(); ++p) {
       const bool as_member_before = p >= steps && bound.in[p] == bound.in[p - steps];
-      work.factors[p] =
-          as_member_before ? work.factors[p - steps] : work.steps[p % steps].sink.factors(bound.in[p].data());
+      work.factors[p] = as_member_before ? work.factors[p - steps]
+                                         : work.steps[p % steps].fusion.factors(bound.in[p].data());
     }
     work.kernel({.lhs = bound.lhs.data(),
                  .rhs = bound.rhs.data(),
-                 .folds = static_cast<std::int64_t>(bound.start.size()),
+                 .terms = static_cast<std::int64_t>(bound.start.size()),
                  .out = bound.out,
                  .factors = work.factors.data(),
                  .divisor = work.divisor,

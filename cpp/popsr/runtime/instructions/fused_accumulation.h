@@ -19,7 +19,7 @@ struct Instruction;
 struct BoundStep {
   const Op* op = nullptr;
   const Op* product = nullptr;
-  FoldSink sink = {};
+  ProductFusion fusion = {};
 };
 
 /// One output block. Products stand member by member of its group, step by step.
@@ -36,7 +36,7 @@ struct FusedAccumulation {
   ProductKernel kernel = {};
   std::vector<BoundStep> steps = {};
   std::vector<BoundSteps> blocks = {};
-  std::vector<FoldFactors> factors = {};  ///< Of each product of the block that is computed.
+  std::vector<kernels::AccumulationFactors> factors = {};  ///< Of each product of the block that is computed.
 };
 
 void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,

@@ -36,9 +36,9 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
   const PartitionId exec = builder.execution(op);
   FusedProduct& work = instruction.work.emplace<FusedProduct>();
   work.product = fused.product;
-  work.sink = fused.sink;
+  work.fusion = fused.fusion;
   work.product_path = fused.path;
-  if (fused.sink.in_registers && fused.product->def->kernel.product) {
+  if (fused.fusion.in_registers && fused.product->def->kernel.product) {
     work.kernel = fused.product->def->kernel.product(builder.spec(*fused.product));
   }
   if (!work.kernel) {
@@ -51,9 +51,9 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
   if (op.exec) work.leaders = builder.leaders(*op.op);
   const bool noisy = fused.product->noise.seeds && work.tiles;
   if (noisy) builder.note_noise();
-  const ReplicaGrouping group = group_of(builder.ir(), fused.sink);
+  const ReplicaGrouping group = group_of(builder.ir(), fused.fusion);
   for (const Replica& replica : builder.table().representatives(exec)) {
-    const auto members = fused.sink.target ? std::span(&replica, 1) : group.members(replica);
+    const auto members = fused.fusion.target ? std::span(&replica, 1) : group.members(replica);
     work.blocks.push_back(bind_block(builder, op, fused, replica, members, noisy));
   }
   builder.fill_storage(op, op.out[0], exec, instruction.copies);
@@ -70,7 +70,7 @@ void prepare(FusedProduct& work, const Instruction& instruction, Executor& execu
 }
 
 void execute(const FusedProduct& work, const Instruction&, Executor& executor) {
-  const FoldSink& sink = work.sink;
+  const ProductFusion& fusion = work.fusion;
   const ActiveReplicas active = executor.active();
   for (std::size_t b = 0; b < work.blocks.size(); ++b) {
     const BoundProduct& bound = work.blocks[b];
@@ -80,13 +80,14 @@ void execute(const FusedProduct& work, const Instruction&, Executor& executor) {
       work.tiles->run(bound, key, executor.io(), executor.pool());
       continue;
     }
-    const FoldFactors factors = sink.factors ? sink.factors(bound.in.data()) : FoldFactors{};
+    const kernels::AccumulationFactors factors =
+        fusion.factors ? fusion.factors(bound.in.data()) : kernels::AccumulationFactors{};
     work.kernel({.lhs = bound.lhs.data(),
                  .rhs = bound.rhs.data(),
-                 .folds = static_cast<std::int64_t>(bound.lhs.size()),
+                 .terms = static_cast<std::int64_t>(bound.lhs.size()),
                  .out = bound.out,
-                 .factors = sink.target ? &factors : nullptr,
-                 .divisor = sink.divisor,
+                 .factors = fusion.target ? &factors : nullptr,
+                 .divisor = fusion.divisor,
                  .pool = executor.pool()});
   }
 }

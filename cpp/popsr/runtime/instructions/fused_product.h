@@ -19,9 +19,9 @@ class PlanBuilder;
 struct Instruction;
 
 struct FusedProduct {
-  FoldSink sink = {};
+  ProductFusion fusion = {};
   const Op* product = nullptr;
-  PathId product_path = 0;
+  PathId product_path = {};
   ProductKernel kernel = {};               ///< In registers; without it `tiles`.
   std::unique_ptr<TileFusion> tiles = {};  ///< With noise: `noise` is of the consumer.
   std::vector<BoundProduct> blocks = {};

@@ -39,7 +39,7 @@ struct Claim {
 
 /// Comparisons after an instruction.
 struct Checks {
-  std::unique_ptr<StrayLabels> stray = {};   ///< Of ops with OpDef::labels.
+  std::unique_ptr<StrayLabels> stray = {};   ///< Of ops with NumericAspect::labels.
   std::unique_ptr<FiniteCheck> finite = {};  ///< With PlanOptions::check_floats.
   std::vector<Claim> claims = {};
 };
@@ -54,7 +54,7 @@ struct Instruction {
                             Conditional>;
 
   const Op* op = nullptr;  ///< Null for copies.
-  PathId path = 0;
+  PathId path = {};
   bool heavy = false;       ///< As in LookTimer.
   std::int64_t blocks = 0;  ///< Computed by one execution.
   /// Iterations of the program that one pass of a loop, or one execution of another instruction, finishes.

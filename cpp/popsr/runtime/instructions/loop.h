@@ -16,7 +16,7 @@ struct Instruction;
 struct Loop {
   std::vector<Instruction> body;  ///< One iteration.
   std::int64_t count = 0;
-  PathId path_end = 0;  ///< Paths Instruction::path..path_end-1 lie inside.
+  PathId path_end = {};  ///< Paths Instruction::path..path_end-1 lie inside.
 };
 
 void build_loop(PlanBuilder& builder, const lowered::Loop& loop, Instruction& instruction);

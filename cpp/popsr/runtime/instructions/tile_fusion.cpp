@@ -22,7 +22,7 @@ constexpr std::size_t kMaxInputs = 8;
 
 TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
                        const lowered::FusedProduct& fused, int threads)
-    : sink_(fused.sink),
+    : fusion_(fused.fusion),
       rows_kernel_(fused.product->def->kernel.rows(eval_spec(ir, *fused.product, kernels))) {
   POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
   const TensorType& product = ir.tensor(fused.product->outputs[0]).type;
@@ -30,7 +30,7 @@ TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const 
   rows_ = columns_ == 0 ? 0 : num_elements(product.shape) / columns_;
   in_size_ = static_cast<std::ptrdiff_t>(size_of(product.dtype));
   out_size_ = static_cast<std::ptrdiff_t>(size_of(ir.tensor(op.op->outputs[0]).type.dtype));
-  const std::int64_t members = sink_.target ? 1 : group_of(ir, sink_).group_size();
+  const std::int64_t members = fusion_.target ? 1 : group_of(ir, fusion_).group_size();
   const std::int64_t row_bytes = std::max<std::int64_t>(members * columns_ * in_size_, 1);
   step_ = std::clamp<std::int64_t>(kStagingBytes / row_bytes, 1, std::max<std::int64_t>(rows_, 1));
   full_ = consumer_of(ir, kernels, op, step_);
@@ -43,13 +43,13 @@ TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::Kernel
   EvalSpec spec = eval_spec(ir, *op.op, kernels);
   const Shape shape = {rows * columns_};
   spec.outputs[0].shape = shape;
-  spec.inputs[sink_.product_input]->shape = shape;
-  if (sink_.target) {
-    spec.inputs[*sink_.target]->shape = shape;
+  spec.inputs[fusion_.product_input]->shape = shape;
+  if (fusion_.target) {
+    spec.inputs[*fusion_.target]->shape = shape;
     return {op.op->def->kernel.eval(spec), nullptr};
   }
   // Member m of every group stands at index m of the staging.
-  const ReplicaGrouping group = group_of(ir, sink_);
+  const ReplicaGrouping group = group_of(ir, fusion_);
   std::vector<std::uint32_t> labels;
   for (Replica r = 0; r < static_cast<Replica>(ir.replication()); ++r) {
     labels.push_back(static_cast<std::uint32_t>(group.index_in_group(r)));
@@ -92,14 +92,14 @@ void TileFusion::run_tile(const BoundProduct& bound, std::int64_t begin, std::by
   const std::byte* in[kMaxInputs] = {};
   std::ptrdiff_t strides[kMaxInputs] = {};
   std::copy(bound.in.begin(), bound.in.end(), in);
-  in[sink_.product_input] = staging;
+  in[fusion_.product_input] = staging;
   const std::ptrdiff_t no_stride = 0;
-  if (sink_.target) {
-    in[*sink_.target] = out;
+  if (fusion_.target) {
+    in[*fusion_.target] = out;
     consumer.local({in, strides, &out, &no_stride, 1, &key, serial_, first});
     return;
   }
-  strides[sink_.product_input] = member_bytes;
+  strides[fusion_.product_input] = member_bytes;
   consumer.exchange({in, strides, &out, &no_stride, &key, io, serial_, first});
 }
 

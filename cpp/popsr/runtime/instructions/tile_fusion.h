@@ -16,6 +16,8 @@
 
 namespace popsr {
 
+class HostIo;
+
 /// One output block of a fused product.
 struct BoundProduct {
   std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
@@ -49,7 +51,7 @@ class TileFusion {
   void run_tile(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
                 const kernels::NoiseKey* key, HostIo& io) const;
 
-  FoldSink sink_;
+  ProductFusion fusion_;
   RowsKernel rows_kernel_;
   std::int64_t rows_ = 0, columns_ = 0, step_ = 1;
   std::ptrdiff_t in_size_ = 0, out_size_ = 0;

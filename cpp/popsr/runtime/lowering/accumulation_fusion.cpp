@@ -59,10 +59,10 @@ class AccumulationFuser {
   /// True for a product that is fused into an accumulator, in registers, on all replicas.
   bool is_step(const LoweredOp& op) const {
     const auto* const fused = op.as<lowered::FusedProduct>();
-    if (fused == nullptr || !fused->sink.target || !fused->sink.in_registers) return false;
+    if (fused == nullptr || !fused->fusion.target || !fused->fusion.in_registers) return false;
     if (op.exec || op.out.size() != 1) return false;
     const BufferId target = op.out[0];
-    if (op.in[*fused->sink.target] != target || std::ranges::count(op.in, target) != 1) return false;
+    if (op.in[*fused->fusion.target] != target || std::ranges::count(op.in, target) != 1) return false;
     if (fused->lhs == target || fused->rhs == target) return false;
     const Op& product = *fused->product;
     return product.def->kernel.product && product.def->kernel.product(eval_spec(ir_, product, kernels_));
@@ -74,12 +74,12 @@ class AccumulationFuser {
     const LoweredOp& op = ops_[i];
     if (!op.is<lowered::Plain>() || op.exec || op.in.size() != 1 || op.out.size() != 1) return false;
     const auto chain = chains_.find(op.in[0]);
-    if (chain == chains_.end() || !op.op->def->kernel.sink) return false;
-    const std::optional<FoldSink> sink = op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
-    if (!sink || sink->target || !sink->in_registers) return false;
+    if (chain == chains_.end() || !op.op->def->kernel.fusion) return false;
+    const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
+    if (!fusion || fusion->target || !fusion->in_registers) return false;
     const auto users = users_.find(op.out[0]);
     if (users != users_.end() && users->second.contains(op.in[0])) return false;
-    const std::int64_t group = sink->group ? sink->group->group_size() : ir_.replication();
+    const std::int64_t group = fusion->group ? fusion->group->group_size() : ir_.replication();
     return blocks(op) * group <= blocks(ops_[chain->second.at.back()]) &&
            (op.out == op.in || is_overwritten(op.in[0], i));
   }
@@ -168,7 +168,7 @@ class AccumulationFuser {
     std::vector<lowered::AccumulationStep> steps;
     for (const std::size_t i : chains_.at(target).at) {
       lowered::AccumulationStep step{ops_[i].op, ops_[i].in, product_of(ops_[i])};
-      step.in[*step.product.sink.target] = kNone;
+      step.in[*step.product.fusion.target] = kNone;
       for (BufferId& id : step.in) id = id == kNone ? kNone : held(id, i, last);
       steps.push_back(std::move(step));
       dead_[i] = i != last;
@@ -176,9 +176,9 @@ class AccumulationFuser {
     forget(target);
     LoweredOp& op = ops_[last];
     const auto* const own = op.as<lowered::FusedProduct>();
-    FoldSink sink = own ? own->sink : *op.op->def->kernel.sink(eval_spec(ir_, *op.op, kernels_));
+    ProductFusion fusion = own ? own->fusion : *op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
     op.in = {target};
-    op.form = lowered::FusedAccumulation{std::move(sink), std::move(steps)};
+    op.form = lowered::FusedAccumulation{std::move(fusion), std::move(steps)};
   }
 
   /// A factor as op i would read it: a copy where it is written before `last`.
@@ -189,7 +189,7 @@ class AccumulationFuser {
     if (next == found->second.end() || *next >= last) return id;
     const auto [copy, fresh] = copies_.try_emplace({id, *next}, kNone);
     if (fresh) {
-      copy->second = static_cast<BufferId>(program_.buffers.size());
+      copy->second = program_.buffers.next();
       const PartitionId storage = program_.buffers[id].storage;
       program_.buffers.push_back({.tensor = program_.buffers[id].tensor, .type = program_.buffers[id].type});
       inserted_[*next].push_back({.in = {id},

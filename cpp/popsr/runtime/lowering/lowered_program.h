@@ -13,8 +13,13 @@
 
 namespace popsr {
 
-using BufferId = std::uint32_t;
-using PathId = std::uint32_t;
+struct PathTag {
+  static constexpr std::uint32_t kDefault = 0;  ///< The root.
+};
+using BufferId = Id<struct BufferTag>;
+using PathId = Id<PathTag>;
+
+inline constexpr PathId kRootPath{0};
 
 enum class BufferKind : std::uint8_t {
   kVariable,  ///< State between runs: variables, shards, entries of remote buffers.
@@ -38,7 +43,7 @@ struct PathNode {
     kLoop,
     kIteration
   };
-  PathId parent = 0;
+  PathId parent;
   Kind kind = Kind::kRoot;
   std::uint64_t component = 0;  ///< OpCall::index; the iteration is known only while running.
 };
@@ -56,12 +61,12 @@ struct Copy {};
 /// Copies the elements that were written to the view that `op` made back to the tensors that it views.
 struct WriteBack {};
 
-/// A product fused into `op`, its only consumer: `lhs` and `rhs` replace in[sink.product_input].
+/// A product fused into `op`, its only consumer: `lhs` and `rhs` replace in[fusion.product_input].
 struct FusedProduct {
-  FoldSink sink = {};
+  ProductFusion fusion = {};
   const Op* product = nullptr;
   PartitionId seeds = {};  ///< Of the product.
-  PathId path = 0;         ///< Of the product.
+  PathId path = {};        ///< Of the product.
   BufferId lhs = kNone, rhs = kNone;
 };
 
@@ -75,14 +80,14 @@ struct AccumulationStep {
 /// Products that are accumulated one after another into in[0], by `op`, which is the last step, or which then
 /// reduces the target over a group. Only out[0] is written: in[0] or another buffer.
 struct FusedAccumulation {
-  FoldSink sink = {};  ///< Of `op`.
+  ProductFusion fusion = {};  ///< Of `op`.
   std::vector<AccumulationStep> steps = {};
 };
 
 struct Loop {
   std::vector<LoweredOp> body;  ///< One iteration.
   std::int64_t count = 0;
-  PathId path_end = 0;  ///< Paths LoweredOp::path..path_end-1 lie inside: their keys change each iteration.
+  PathId path_end = {};  ///< Paths LoweredOp::path..path_end-1 lie inside: their keys change each iteration.
 };
 
 /// Ops that run at once.
@@ -105,7 +110,7 @@ struct LoweredOp {
   std::vector<BufferId> out = {};
   std::vector<PartitionId> facts = {};  ///< Of each output, right after the op.
   PartitionId seeds = {};
-  PathId path = 0;
+  PathId path = {};
   std::optional<PartitionId> exec = {};  ///< In conditionals: replicas that certainly run it together.
   lowered::Form form = {};
 
@@ -128,8 +133,8 @@ struct LoweredOp {
 };
 
 struct LoweredProgram {
-  std::vector<Buffer> buffers;
-  std::vector<PathNode> paths;
+  IdVector<BufferId, Buffer> buffers;
+  IdVector<PathId, PathNode> paths;
   std::vector<LoweredOp> ops;
 };
 

@@ -48,19 +48,21 @@ class Lowering {
         frame[tensor.index] = new_buffer(id, BufferKind::kVariable);
       }
     }
-    walk(facts_.main(), frame, 0, program_.ops);
+    walk(facts_.main(), frame, kRootPath, program_.ops);
     return std::move(program_);
   }
 
  private:
   BufferId new_buffer(TensorId tensor, BufferKind kind = BufferKind::kActivation) {
+    const BufferId id = program_.buffers.next();
     program_.buffers.push_back({.tensor = tensor, .type = ir_.tensor(tensor).type, .kind = kind});
-    return static_cast<BufferId>(program_.buffers.size() - 1);
+    return id;
   }
 
   PathId new_path(PathId parent, PathNode::Kind kind, std::uint64_t component) {
+    const PathId id = program_.paths.next();
     program_.paths.push_back({parent, kind, component});
-    return static_cast<PathId>(program_.paths.size() - 1);
+    return id;
   }
 
   /// The buffer that holds `tensor`; constants get theirs at the first use and share it between inlined
@@ -261,7 +263,7 @@ class Lowering {
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       bind_input(op, callee, i, argument(op, callee, i, frame, path, ops), inner, path, ops);
     }
-    const auto first_local = static_cast<BufferId>(program_.buffers.size());
+    const BufferId first_local = program_.buffers.next();
     walk(callee, inner, inner_path, ops);
     std::set<BufferId> taken;
     for (std::size_t k = 0; k < op.outputs.size(); ++k) {
@@ -293,7 +295,7 @@ class Lowering {
     lowered::Loop loop;
     loop.count = count;
     loop.body = lower_body(op, facts_.context(facts.callee), frame, path, iteration, ops);
-    loop.path_end = static_cast<PathId>(program_.paths.size());
+    loop.path_end = program_.paths.next();
     ops.push_back({.op = &op, .path = iteration, .form = std::move(loop)});
     for (const std::uint32_t i : op.call.modified) {
       if (i >= carried) continue;

@@ -17,8 +17,8 @@ struct Accesses {
 };
 
 /// How often each buffer is read and written in the program's text.
-std::vector<Accesses> count_accesses(const LoweredProgram& program) {
-  std::vector<Accesses> counts(program.buffers.size());
+IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program) {
+  IdVector<BufferId, Accesses> counts(program.buffers.size());
   for_each_op(program.ops, [&counts](const LoweredOp& op) {
     for_each_operand(op, [&counts](BufferId id, bool is_written) {
       ++(is_written ? counts[id].writes : counts[id].reads);
@@ -27,7 +27,7 @@ std::vector<Accesses> count_accesses(const LoweredProgram& program) {
   return counts;
 }
 
-void replace_buffers(std::vector<LoweredOp>& ops, const std::vector<BufferId>& now) {
+void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now) {
   for_each_op(ops,
               [&now](LoweredOp& op) { for_each_operand(op, [&now](BufferId& id, bool) { id = now[id]; }); });
 }
@@ -99,17 +99,17 @@ class ProductFuser {
     }
     if (next == ops.size()) return false;
     LoweredOp* const reader = reader_in(ops[next], value);
-    if (reader == nullptr || !reader->op->def->kernel.sink) return false;
+    if (reader == nullptr || !reader->op->def->kernel.fusion) return false;
     LoweredOp& consumer = *reader;
-    const std::optional<FoldSink> sink =
-        consumer.op->def->kernel.sink(eval_spec(ir_, *consumer.op, kernels_));
-    if (!sink || consumer.in[sink->product_input] != value || !reads_only(consumer, value)) return false;
-    if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *sink)) return false;
+    const std::optional<ProductFusion> fusion =
+        consumer.op->def->kernel.fusion(eval_spec(ir_, *consumer.op, kernels_));
+    if (!fusion || consumer.in[fusion->product_input] != value || !reads_only(consumer, value)) return false;
+    if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *fusion)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;
-    consumer.in[sink->product_input] = kNone;
-    consumer.form = lowered::FusedProduct{.sink = *sink,
+    consumer.in[fusion->product_input] = kNone;
+    consumer.form = lowered::FusedProduct{.fusion = *fusion,
                                           .product = ops[product].op,
                                           .seeds = ops[product].seeds,
                                           .path = ops[product].path,
@@ -119,12 +119,12 @@ class ProductFuser {
   }
 
   /// True if fusion would compute more products than storing them does.
-  bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const FoldSink& sink) const {
+  bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const ProductFusion& fusion) const {
     const auto blocks = [this](const LoweredOp& op) {
       return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
     };
-    const std::int64_t group = sink.group ? sink.group->group_size() : ir_.replication();
-    return blocks(consumer) * (sink.target ? 1 : group) > blocks(product);
+    const std::int64_t group = fusion.group ? fusion.group->group_size() : ir_.replication();
+    return blocks(consumer) * (fusion.target ? 1 : group) > blocks(product);
   }
 
   static bool reads_only(const LoweredOp& op, BufferId value) {
@@ -134,7 +134,7 @@ class ProductFuser {
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
   bool dedup_;
-  std::vector<Accesses> counts_;
+  IdVector<BufferId, Accesses> counts_;
 };
 
 }  // namespace
@@ -155,14 +155,14 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
   return spec;
 }
 
-ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink) {
-  return sink.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
+ReplicaGrouping group_of(const Ir& ir, const ProductFusion& fusion) {
+  return fusion.group.value_or(ReplicaGrouping::from_stride(ir.replication()));
 }
 
 void share_buffers(LoweredProgram& program) {
-  std::vector<Accesses> counts = count_accesses(program);
-  std::vector<BufferId> now(program.buffers.size());
-  for (BufferId id = 0; id < now.size(); ++id) now[id] = id;
+  IdVector<BufferId, Accesses> counts = count_accesses(program);
+  IdVector<BufferId, BufferId> now(program.buffers.size());
+  for (const BufferId id : now.ids()) now[id] = id;
   const auto shareable = [&](const LoweredOp& op) {
     if (!op.is<lowered::Plain>() || !op.op->def->memory.same_bytes || op.op->def->program.observable)
       return false;

@@ -30,6 +30,6 @@ void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, Lower
 EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels);
 
 /// The groups whose members' products a consumer reduces.
-ReplicaGrouping group_of(const Ir& ir, const FoldSink& sink);
+ReplicaGrouping group_of(const Ir& ir, const ProductFusion& fusion);
 
 }  // namespace popsr

@@ -14,8 +14,8 @@ constexpr std::int64_t kMaxIterations = 64;
 constexpr std::size_t kMaxInstructions = 8192;  ///< Of a loop that is written out.
 
 /// How many instructions of the whole program touch each buffer.
-std::vector<std::size_t> count_uses(const LoweredProgram& program) {
-  std::vector<std::size_t> uses(program.buffers.size());
+IdVector<BufferId, std::size_t> count_uses(const LoweredProgram& program) {
+  IdVector<BufferId, std::size_t> uses(program.buffers.size());
   for_each_op(program.ops, [&uses](const LoweredOp& op) {
     for_each_operand(op, [&uses](BufferId id, bool) { ++uses[id]; });
   });
@@ -57,7 +57,7 @@ class Unroller {
     };
     const auto accumulates = [this](const LoweredOp& op) {
       const auto* const fused = op.as<lowered::FusedProduct>();
-      return fused != nullptr && fused->sink.target && fused->sink.in_registers &&
+      return fused != nullptr && fused->fusion.target && fused->fusion.in_registers &&
              2 * (nbytes(fused->lhs) + nbytes(fused->rhs)) <= nbytes(op.out[0]);
     };
     const std::size_t size = loop.body.size() * static_cast<std::size_t>(loop.count);
@@ -93,7 +93,7 @@ class Unroller {
     for (std::int64_t i = 0; i < loop.count; ++i) {
       std::map<BufferId, BufferId> now;
       for (const BufferId id : i == 0 ? std::vector<BufferId>() : own) {
-        now[id] = static_cast<BufferId>(program_.buffers.size());
+        now[id] = program_.buffers.next();
         const Buffer& first = program_.buffers[id];
         program_.buffers.push_back({.tensor = first.tensor, .type = first.type});
         uses_.push_back(uses_[id]);
@@ -109,7 +109,7 @@ class Unroller {
   }
 
   LoweredProgram& program_;
-  std::vector<std::size_t> uses_;
+  IdVector<BufferId, std::size_t> uses_;
   std::size_t left_ = kMaxInlinedOps;  ///< That the plan may still grow by.
 };
 

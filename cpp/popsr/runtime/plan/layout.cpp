@@ -42,7 +42,7 @@ class Liveness {
  public:
   explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
 
-  std::vector<Lifetime> lifetimes;
+  IdVector<BufferId, Lifetime> lifetimes;
 
  private:
   void touch(BufferId id) {
@@ -191,13 +191,13 @@ Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::strin
 void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
   const Liveness liveness(program);
   std::vector<BufferId> order;
-  for (BufferId id = 0; id < program.buffers.size(); ++id) {
+  for (const BufferId id : program.buffers.ids()) {
     if (program.buffers[id].kind == BufferKind::kActivation && liveness.lifetimes[id].used())
       order.push_back(id);
   }
   std::ranges::stable_sort(order, {}, [&liveness](BufferId id) { return liveness.lifetimes[id].first; });
   Arena arena;
-  std::vector<std::size_t> offsets(program.buffers.size(), 0);
+  IdVector<BufferId, std::size_t> offsets(program.buffers.size(), 0);
   for (const BufferId id : order) {
     offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(ir, program.buffers[id])));
   }
@@ -237,7 +237,7 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
 Memory lay_out(const Ir& ir, const LoweredProgram& program) {
   Memory memory;
   memory.placements.resize(program.buffers.size());
-  for (BufferId id = 0; id < program.buffers.size(); ++id) {
+  for (const BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     Placement& placement = memory.placements[id];
     placement.nbytes = bytes_of(buffer.type);

@@ -32,7 +32,7 @@ struct Placement {
 };
 
 struct Memory {
-  std::vector<Placement> placements;  ///< By BufferId.
+  IdVector<BufferId, Placement> placements;
   std::vector<Slab> slabs;
   std::size_t variables = 0, constants = 0, activations = 0;
 };

@@ -111,11 +111,11 @@ void Plan::count_iterations() {
 BufferId Plan::variable(TensorId id) const {
   if (ir_->tensor(id).state.home != kNone) id = ir_->tensor(id).state.home;
   // Lowering makes the buffers of variables first, in the order of their tensors.
-  const std::vector<Buffer>& all = program_.buffers;
+  const auto& all = program_.buffers;
   const auto is_variable = [](const Buffer& buffer) { return buffer.kind == BufferKind::kVariable; };
   const auto end = std::ranges::partition_point(all, is_variable);
   const auto it = std::ranges::lower_bound(all.begin(), end, id, {}, &Buffer::tensor);
-  if (it != end && it->tensor == id) return static_cast<BufferId>(it - all.begin());
+  if (it != end && it->tensor == id) return BufferId(it - all.begin());
   raise<InternalError>("session: no buffer for variable '{}'", ir_->tensor(id).name);
 }
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "popsr/base/overloaded.h"
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/run_watch.h"
 
 namespace popsr {
+
+EvalSpec PlanBuilder::spec(const Op& op) const { return eval_spec(ir_, op, kernels_); }
 
 std::vector<Instruction> PlanBuilder::build(const std::vector<LoweredOp>& ops) {
   std::vector<Instruction> instructions;

@@ -21,7 +21,7 @@ class PlanBuilder {
   const kernels::KernelTable& kernels() const { return kernels_; }
   const PlanOptions& options() const { return options_; }
   PartitionTable& table() const { return table_; }
-  EvalSpec spec(const Op& op) const { return eval_spec(ir_, op, kernels_); }
+  EvalSpec spec(const Op& op) const;
 
   /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
   /// conditionals also with the replicas that run it together.

@@ -20,7 +20,6 @@
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/execution/run_watch.h"
-#include "popsr/runtime/execution/stream_io.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/session/assumptions.h"
 #include "popsr/runtime/session/equal_rows.h"
@@ -41,6 +40,9 @@ struct SessionMemory {
 };
 
 struct CompiledPlan;
+struct PrintRequest;
+struct StrayLabel;
+struct StreamBuffer;
 
 class Session {
  public:

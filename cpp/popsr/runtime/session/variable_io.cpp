@@ -126,8 +126,9 @@ bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
 }
 
 void move_variables(const Ir& ir, const Plan& from, const Plan& to) {
-  const std::vector<Buffer>& buffers = to.program().buffers;
-  for (BufferId id = 0; id < buffers.size() && buffers[id].kind == BufferKind::kVariable; ++id) {
+  const auto& buffers = to.program().buffers;
+  for (const BufferId id : buffers.ids()) {
+    if (buffers[id].kind != BufferKind::kVariable) break;  // the variables come first
     const BufferId old = from.variable(buffers[id].tensor);
     for (const Replica replica : ir.partitions().representatives(buffers[id].storage)) {
       const std::size_t bytes = to.memory().placements[id].nbytes;

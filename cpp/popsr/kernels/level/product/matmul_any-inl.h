@@ -26,7 +26,7 @@ template <class X>
 void matmul(const MatmulArgs& args, int part, int parts, void* scratch) {
   if (args.m <= 0 || args.n <= 0) return;
   const Plan plan = make_plan<X>(args);
-  if (plan.folds <= 0) return empty_fold<typename X::T>(args, part, parts);
+  if (plan.terms <= 0) return empty_fold<typename X::T>(args, part, parts);
   Range rows, cols;
   split<X>(plan, part, parts, rows, cols);
   if (args.epilogue == MatmulArgs::Epilogue::kSteps) {

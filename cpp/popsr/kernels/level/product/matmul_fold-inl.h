@@ -1,7 +1,7 @@
 // Folds of products with short chains: the gradients of many replicas with small micro batches.
 //
 // Storing every product to memory would cost far more than computing it. A tile keeps its sum in registers
-// beside the chain of one fold; the operands, which are small, are packed as [fold][k][lane].
+// beside the chain of one term; the operands, which are small, are packed as [term][k][lane].
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_product-inl.h"
@@ -11,9 +11,9 @@ namespace {
 
 template <class T>
 struct FoldTile {
-  const T* row;  ///< [fold][k][Rows]
-  const T* vec;  ///< [fold][k][Vecs * lanes], zero beyond the last column
-  std::int64_t k, folds;
+  const T* row;  ///< [term][k][Rows]
+  const T* vec;  ///< [term][k][Vecs * lanes], zero beyond the last column
+  std::int64_t k, terms;
   bool first;  ///< Starts a sum; otherwise the sum so far is in C.
   T* c;
   std::int64_t c_row;
@@ -42,7 +42,7 @@ void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>
   load_tile<X, Rows, Vecs, Partial>(sum, tile);
   const auto* row = tile.row;
   const auto* vec = tile.vec;
-  for (std::int64_t fold = tile.folds; fold > 0; --fold) {
+  for (std::int64_t term = tile.terms; term > 0; --term) {
     V acc[Rows][Vecs] = {};
     for (std::int64_t k = OneK ? 1 : tile.k; k > 0; --k) {
       V v[Vecs];
@@ -111,8 +111,8 @@ class FoldedProduct {
         row_block_(vec_panel_ + plan.vec_bytes / static_cast<std::int64_t>(sizeof(T))) {}
 
   void run(Range rows, Range cols) {
-    for (std::int64_t fold = 0; fold < plan_.folds; fold += plan_.fold_step) {
-      folds_ = {fold, at_most(plan_.folds, fold + plan_.fold_step)};
+    for (std::int64_t term = 0; term < plan_.terms; term += plan_.term_step) {
+      terms_ = {term, at_most(plan_.terms, term + plan_.term_step)};
       for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
         const Range block = {r, at_most(rows.end, r + plan_.block_row)};
         pack_rows(block);
@@ -127,7 +127,7 @@ class FoldedProduct {
 
  private:
   static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kFoldRows); }
-  std::int64_t chains() const { return (folds_.end - folds_.begin) * args_.k; }
+  std::int64_t chains() const { return (terms_.end - terms_.begin) * args_.k; }
 
   void pack_rows(Range block) {
     const Side& row = plan_.row;
@@ -135,8 +135,8 @@ class FoldedProduct {
     for (std::int64_t q = 0; q < tiles_of(block); ++q) {
       const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
       const std::int64_t x = block.begin + r.begin, rows = r.end - r.begin;
-      for (std::int64_t fold = folds_.begin; fold < folds_.end; ++fold) {
-        const T* src = static_cast<const T*>(row.ptr[fold]) + x * row.x_stride;
+      for (std::int64_t term = terms_.begin; term < terms_.end; ++term) {
+        const T* src = static_cast<const T*>(row.ptr[term]) + x * row.x_stride;
         for (std::int64_t k = 0; k < args_.k; ++k)
           for (std::int64_t i = 0; i < rows; ++i) *dst++ = src[k * row.k_stride + i * row.x_stride];
       }
@@ -146,18 +146,18 @@ class FoldedProduct {
   void panel(Range block, std::int64_t x, int cols) {
     const Side& vec = plan_.vec;
     const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;
-    for (std::int64_t fold = folds_.begin; fold < folds_.end; ++fold)
-      pack_panel<X>(vec_panel_ + (fold - folds_.begin) * args_.k * width, width,
-                    static_cast<const T*>(vec.ptr[fold]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
+    for (std::int64_t term = terms_.begin; term < terms_.end; ++term)
+      pack_panel<X>(vec_panel_ + (term - terms_.begin) * args_.k * width, width,
+                    static_cast<const T*>(vec.ptr[term]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
                     args_.k, cols);
     FoldTile<T> tile;
     tile.vec = vec_panel_;
     tile.k = args_.k;
-    tile.folds = folds_.end - folds_.begin;
-    tile.first = folds_.begin == 0;
+    tile.terms = terms_.end - terms_.begin;
+    tile.first = terms_.begin == 0;
     tile.c_row = args_.c_row;
     tile.cols = cols;
-    const Finish<T> finish = finish_of<T>(args_, true, folds_.end == plan_.folds);
+    const Finish<T> finish = finish_of<T>(args_, true, terms_.end == plan_.terms);
     const FoldFn<X>* table = args_.k == 1 ? fold_kernels<X, true>(cols) : fold_kernels<X, false>(cols);
     for (std::int64_t q = 0; q < tiles_of(block); ++q) {
       const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
@@ -170,7 +170,7 @@ class FoldedProduct {
   const MatmulArgs& args_;
   const Plan& plan_;
   T *vec_panel_, *row_block_;
-  Range folds_ = {0, 0};
+  Range terms_ = {0, 0};
 };
 
 }  // namespace

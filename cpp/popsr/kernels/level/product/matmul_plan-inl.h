@@ -39,7 +39,7 @@ inline Range piece(std::int64_t extent, std::int64_t unit, std::int64_t index, s
           at_most(extent, units * (index + 1) / pieces * unit)};
 }
 
-/// An operand as a tile sees it: element (k, x) at ptr[fold][k*k_stride + x*x_stride], `extent` values of x.
+/// An operand as a tile sees it: element (k, x) at ptr[term][k*k_stride + x*x_stride], `extent` values of x.
 struct Side {
   const void* const* ptr;
   std::int64_t k_stride, x_stride, extent;
@@ -52,10 +52,10 @@ struct Plan {
   bool fold;      ///< Short folded chains: FoldedProduct.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
   bool pack_row;  ///< Blocks of the row operand are copied to scratch.
-  std::int64_t folds;
+  std::int64_t terms;
   std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
   std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
-  std::int64_t fold_step;  ///< Folds whose operands are packed at a time.
+  std::int64_t term_step;  ///< Terms whose operands are packed at a time.
   std::int64_t vec_bytes, row_bytes, tile_bytes;  ///< Scratch, each a multiple of 64.
 
   std::int64_t bytes() const { return vec_bytes + row_bytes + tile_bytes; }
@@ -67,11 +67,11 @@ template <class X>
 void plan_fold(Plan& plan, std::int64_t k) {
   constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
   const std::int64_t chain = k * kSize;
-  plan.fold_step = at_least(1, at_most(plan.folds, kFoldVecBytes / (chain * kWidth)));
-  const std::int64_t tiles = kFoldRowBytes / (plan.fold_step * chain * X::kFoldRows);
+  plan.term_step = at_least(1, at_most(plan.terms, kFoldVecBytes / (chain * kWidth)));
+  const std::int64_t tiles = kFoldRowBytes / (plan.term_step * chain * X::kFoldRows);
   plan.block_row = at_least(1, at_most(tiles, ceil_div(plan.row.extent, X::kFoldRows))) * X::kFoldRows;
-  plan.vec_bytes = aligned_bytes(plan.fold_step * chain * kWidth);
-  plan.row_bytes = aligned_bytes(plan.fold_step * chain * plan.block_row);
+  plan.vec_bytes = aligned_bytes(plan.term_step * chain * kWidth);
+  plan.row_bytes = aligned_bytes(plan.term_step * chain * plan.block_row);
 }
 
 template <class X>
@@ -83,10 +83,10 @@ void plan_blocks(Plan& plan, std::int64_t k) {
   plan.block_k = long_chain ? kBlockK : k > kMaxPiece && !stream ? kPiece : k;
   plan.pack_vec = !contiguous;  // Copying contiguous rows never paid, not even at strides of a power of two.
   std::int64_t tiles = at_least(4, kBlockBytes / (chain * X::kRows));
-  if (plan.folds > 1 || long_chain) tiles = 4;
+  if (plan.terms > 1 || long_chain) tiles = 4;
   if (stream) tiles = 1;
   plan.block_row = at_most(tiles, at_least(1, ceil_div(plan.row.extent, X::kRows))) * X::kRows;
-  plan.pack_row = plan.row.k_stride != 1 && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.folds == 1 &&
+  plan.pack_row = plan.row.k_stride != 1 && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.terms == 1 &&
                   !long_chain && !stream;
   if (plan.pack_vec) plan.vec_bytes = aligned_bytes(plan.block_k * kWidth * kSize);
   if (plan.pack_row) plan.row_bytes = aligned_bytes(plan.block_row * chain);
@@ -98,8 +98,8 @@ Plan make_plan(const MatmulArgs& args) {
   Plan plan = {};
   plan.row = {args.a, args.a_col, args.a_row, args.m};
   plan.vec = {args.b, args.b_row, args.b_col, args.n};
-  plan.folds = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.folds : 1;
-  plan.fold = plan.folds > 1 && args.k >= 1 && args.k <= kFoldK;
+  plan.terms = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.terms : 1;
+  plan.fold = plan.terms > 1 && args.k >= 1 && args.k <= kFoldK;
   if (args.n == 1) plan.vec.x_stride = 1;
   plan.swapped = !plan.fold && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
                  args.m >= kSwapRows && args.m * kSwapRatio <= args.k;

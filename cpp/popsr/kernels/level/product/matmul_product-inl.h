@@ -52,7 +52,7 @@ int panel_width(std::int64_t left) {
   return static_cast<int>(at_most(left, X::kLanes));
 }
 
-/// How a fold (the only one, when nothing is folded) enters C.
+/// How a term enters C.
 template <class T>
 Finish<T> finish_of(const MatmulArgs& args, bool first, bool last) {
   using E = MatmulArgs::Epilogue;
@@ -116,22 +116,22 @@ class Product {
 
   /// All rows of the block against the columns from x.
   void panel(std::int64_t x) {
-    for (std::int64_t fold = 0; fold < plan_.folds; ++fold) {
-      const Finish<T> finish = finish_of<T>(args_, fold == 0, fold == plan_.folds - 1);
+    for (std::int64_t term = 0; term < plan_.terms; ++term) {
+      const Finish<T> finish = finish_of<T>(args_, term == 0, term == plan_.terms - 1);
       std::int64_t k = 0;
       do {  // A product with k == 0 has one empty block.
         const std::int64_t length = at_most(plan_.block_k, args_.k - k);
-        block(fold, x, k, length, finish);
+        block(term, x, k, length, finish);
         k += length;
       } while (k < args_.k);
     }
   }
 
-  void block(std::int64_t fold, std::int64_t x, std::int64_t k, std::int64_t length,
+  void block(std::int64_t term, std::int64_t x, std::int64_t k, std::int64_t length,
              const Finish<T>& finish) {
     Tile<T> tile;
     const Side &vec = plan_.vec, &row = plan_.row;
-    tile.vec = static_cast<const T*>(vec.ptr[fold]) + k * vec.k_stride + x * vec.x_stride;
+    tile.vec = static_cast<const T*>(vec.ptr[term]) + k * vec.k_stride + x * vec.x_stride;
     tile.vec_k = vec.k_stride;
     tile.k = length;
     tile.cols = static_cast<int>(cols_);
@@ -151,7 +151,7 @@ class Product {
         tile.row_k = r.end - r.begin;
         tile.row = row_block_ + (r.begin - rows_.begin) * args_.k + k * tile.row_k;
       } else {
-        tile.row = static_cast<const T*>(row.ptr[fold]) + k * row.k_stride + r.begin * row.x_stride;
+        tile.row = static_cast<const T*>(row.ptr[term]) + k * row.k_stride + r.begin * row.x_stride;
         tile.row_x = row.x_stride;
         tile.row_k = row.k_stride;
       }

@@ -1,4 +1,4 @@
-// Products that are accumulated one after another, and then summed over folds: the gradients of several micro
+// Products that are accumulated one after another, and then summed over terms: the gradients of several micro
 // batches on many replicas.
 //
 // A block of C that fits in a first-level cache takes all chains before the next block is begun, so that
@@ -18,7 +18,7 @@ template <class X>
 MatmulArgs block_args(const MatmulArgs& args) {
   MatmulArgs block = args;
   block.epilogue = MatmulArgs::Epilogue::kScaledAdd;
-  block.folds = 1;
+  block.terms = 1;
   block.m = at_most(args.m, kStepRows<X>);
   block.n = at_most(args.n, 2 * X::kLanes);
   block.c_row = 2 * X::kLanes;
@@ -65,11 +65,11 @@ class SteppedProduct {
 
  private:
   void block() {
-    for (std::int64_t fold = 0; fold < args_.folds; ++fold) {
-      T* const to = fold == 0 ? sum_ : next_;
-      load(static_cast<const T*>(args_.start[fold]), to);
-      for (std::int64_t step = fold * args_.steps; step < (fold + 1) * args_.steps; ++step) chain(step, to);
-      if (fold > 0) add();
+    for (std::int64_t term = 0; term < args_.terms; ++term) {
+      T* const to = term == 0 ? sum_ : next_;
+      load(static_cast<const T*>(args_.start[term]), to);
+      for (std::int64_t step = term * args_.steps; step < (term + 1) * args_.steps; ++step) chain(step, to);
+      if (term > 0) add();
     }
     store();
   }
@@ -89,7 +89,7 @@ class SteppedProduct {
     a_ = static_cast<const T*>(args_.a[step]) + rows_.begin * args_.a_row;
     b_ = static_cast<const T*>(args_.b[step]) + cols_.begin * args_.b_col;
     block_.c = to;
-    const FoldFactors& factors = args_.factors[step];
+    const AccumulationFactors& factors = args_.factors[step];
     block_.epilogue = factors.overwrites ? MatmulArgs::Epilogue::kStore : MatmulArgs::Epilogue::kScaledAdd;
     block_.alpha = factors.alpha;
     block_.beta = factors.beta;

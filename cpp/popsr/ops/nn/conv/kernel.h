@@ -19,6 +19,8 @@
 
 namespace popsr {
 
+class Block;
+
 inline constexpr std::int64_t kWeightBlock = 512;
 
 struct ConvOptions {

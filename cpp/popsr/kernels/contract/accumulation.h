@@ -1,12 +1,12 @@
-// How a product is accumulated into what is there.
+// How a product is accumulated.
 #pragma once
 
-namespace popsr {
+namespace popsr::kernels {
 
 /// c = alpha * c + beta * product; or c = product, whatever c held.
-struct FoldFactors {
+struct AccumulationFactors {
   double alpha = 1.0, beta = 1.0;
   bool overwrites = false;
 };
 
-}  // namespace popsr
+}  // namespace popsr::kernels
