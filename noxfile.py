@@ -1,6 +1,6 @@
 """Sessions of developers and CI: `nox` alone runs the tests, the C++ tests and the linters.
 
-In CI it also runs the mutants, the sanitizers and the check of includes.
+In CI it also runs the mutants, the sanitizers, the check of includes and the build of the documentation.
 """
 
 import json
@@ -19,7 +19,7 @@ nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 IN_CI = "CI" in os.environ
-nox.options.sessions = ["tests", "cpp", *(["mutants", "includes", "asan"] if IN_CI else []), "lint"]
+nox.options.sessions = ["tests", "cpp", *(["mutants", "includes", "asan", "docs"] if IN_CI else []), "lint"]
 # C++ tests that run rules and runtimes that are wrong on purpose.
 MUTANTS = "*wrong rule*,*wrong on purpose*"
 # Python tests that reach the bindings and most of the core, and neither limit memory nor kill processes.
@@ -248,6 +248,16 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("clang-format", "--dry-run", "-Werror", *cpp_files, silent=True)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, in build/docs: every program in it runs, and warnings are errors."""
+    install_popsr(session, "test", *(["peers"] if IN_CI else []))
+    install_group(session, "docs")
+    if not IN_CI:  # there the session `tests` has run them
+        session.run("pytest", "-q", "tests_py/repo/test_docs.py", "tests_py/repo/test_docs_site.py")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "build/docs", *session.posargs)
 
 
 @nox.session

@@ -15,6 +15,7 @@ commands:
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   options [--markdown]    print the table of session options: values, defaults, effects
+  help NAME ...           explain an error or a lint, as `help ShapeError` or `help L2`: what causes it, what helps
   version                 print the version
 """
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("version", "--version"):
         print(importlib.import_module("popsr").__version__)
         return 0
+    if command == "help" and args[1:]:
+        return _print_listing("popsr._help", args[1:])
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if args else 2

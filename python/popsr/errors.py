@@ -1,7 +1,8 @@
 """The errors that popsr raises on purpose.
 
 Every class is an :class:`Error` and also the builtin exception that fits, so ``except ValueError`` works as well as
-``except popsr.errors.ShapeError``. Texts read ``op: what is wrong, got X, expected Y``.
+``except popsr.errors.ShapeError``. Texts read ``op: what is wrong, got X, expected Y``. ``python -m popsr help
+ShapeError`` prints what causes an error and what helps, with an example.
 """
 
 from __future__ import annotations

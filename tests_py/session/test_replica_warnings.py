@@ -74,7 +74,7 @@ def test_a_session_warns_at_the_line_of_the_op(caught: Caught) -> None:
         "L2: 'w' drifts: declared {0,1,2,3}, but a run leaves {0}{1}{2}{3} since add_ here: stream 'x' gives each "
         "replica data of its own at program.py:3; replicated_all_reduce('x_load', 'mean' or 'add', "
         "ir.replica_grouping(stride=1, group_size=4)) before program.py:3; an error with Session(strict={'L2'}), "
-        "silent with warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
+        "silent with warnings.filterwarnings('ignore', category=popsr.ReplicaWarning); more: python -m popsr help L2"
     )
 
 
@@ -118,7 +118,7 @@ def test_texts_are_one_line_of_at_most_500_characters(caught: Caught) -> None:
         assert len(text) <= 500
         assert "\n" not in text
         assert " … " in text
-        assert text.endswith("silent with warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)")
+        assert text.endswith(f"category=popsr.ReplicaWarning); more: python -m popsr help {text[:2]}")
     assert unkept.startswith("L2: 'layerlayer")
     assert unseen.startswith("L3: weights_to_host: one value per group")
 

@@ -29,14 +29,14 @@ constexpr const char* kSettingsDoc =
 For N replicas in G groups, a variable of shape [2, 3, 4] has these host arrays; the dimension of groups
 is left out when there is one group, and that of replicas when there is one replica:
 
-======================================  ===  ================  =====================  =====================
+=======================================  ==  ================  =====================  =====================
 N = 4                                    G   initial data      read with OnePerGroup  read with AllReplicas
-======================================  ===  ================  =====================  =====================
+=======================================  ==  ================  =====================  =====================
 CommGroup(CommGroupType.All)             1   [2, 3, 4]         [2, 3, 4]              [4, 2, 3, 4]
 CommGroup(CommGroupType.Consecutive, 2)  2   [2, 2, 3, 4]      [2, 2, 3, 4]           [4, 2, 3, 4]
 CommGroup(CommGroupType.Orthogonal, 2)   2   [2, 2, 3, 4]      [2, 2, 3, 4]           [4, 2, 3, 4]
 CommGroup(CommGroupType.Ungrouped)       4   [4, 2, 3, 4]      [4, 2, 3, 4]           [4, 2, 3, 4]
-======================================  ===  ================  =====================  =====================
+=======================================  ==  ================  =====================  =====================
 
 Made as ``VariableSettings()``, ``(mode)``, ``(CommGroup[, mode])``, ``(stride, size[, mode])`` or
 ``(ReplicaGrouping[, mode])``. Queries take the number of replicas and raise ReplicaError when the groups do not

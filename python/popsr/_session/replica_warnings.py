@@ -37,7 +37,7 @@ def warn(ir: Ir, code: str, location: str, text: str) -> None:
     if not is_news(ir, code, location):
         return
     file, line, module = _place(ir, location)
-    how = f"; an error with Session(strict={{'{code}'}}), silent with {_SILENCE}"
+    how = f"; an error with Session(strict={{'{code}'}}), silent with {_SILENCE}; more: python -m popsr help {code}"
     message = ReplicaWarning(f"{code}: {one_line(' '.join(text.split()), MAX_TEXT - len(how) - 4)}{how}")
     warnings.warn_explicit(message, ReplicaWarning, file, line, module, _registry(module))
     ir._warned.add((code, location))  # not if it was an error: the next try is one too

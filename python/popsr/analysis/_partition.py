@@ -212,6 +212,8 @@ class PartitionAnalysis(ProgramAnalysis):
              was fed equal rows in every run
         ==== ============================================================= =====================================
 
+        ``python -m popsr help L2`` prints what causes a lint and what helps, with an example.
+
         Sessions warn of L1, L2 and L3 with :class:`popsr.ReplicaWarning`; with ``Session(strict=True)`` they are
         errors.
         """

@@ -1,0 +1,224 @@
+"""The API reference: a page for each public module, written from the package itself when the site is built.
+
+A name that several modules export, as ``popsr.Ir`` and ``popsr.ir.Ir``, is described once, under its shortest path, on
+the page of the module that defines it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import pkgutil
+import shutil
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import popsr
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
+
+__all__ = ["Entry", "Page", "pages", "public_names", "setup"]
+
+FOLDER = "reference/generated"
+# Modules whose names are grouped on the index, by the first of these prefixes that fits.
+SECTIONS = (
+    ("popsr.addons", "Modules, layers and optimisers: `popsr.addons`"),
+    ("popsr.ops", "Ops: `popsr.ops`"),
+    ("popsr.sr", "Stochastic rounding of arrays: `popsr.sr`"),
+    ("popsr.stochastic_adder", "Stochastic rounding of arrays: `popsr.sr`"),
+    ("popsr.compat", "PopXL's and PopART's names: `popsr.compat`"),
+    ("popsr.testing", "For tests: `popsr.testing`"),
+    ("popsr.analysis", "Proofs, sessions, files"),
+    ("popsr.io", "Proofs, sessions, files"),
+    ("popsr.session", "Proofs, sessions, files"),
+    ("popsr.streams", "Proofs, sessions, files"),
+    ("popsr.errors", "Proofs, sessions, files"),
+    ("popsr.settings", "Proofs, sessions, files"),
+    ("popsr", "Programs: `popsr`"),
+)
+ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
+NEEDS = {"popsr.sr.torch": "torch"}  # modules that import an optional package
+
+
+INDEX = """# Reference
+
+Every public name, from the docstrings of the package. The names of a page are listed at its top.
+[The table of ops](ops.md) has dtypes, gradient, replica facts and in-place form of each op.
+
+```{{toctree}}
+:hidden:
+
+ops
+{modules}
+```
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A public name under the path by which it is described."""
+
+    path: str
+    value: Any
+
+    @property
+    def kind(self) -> str:
+        """The directive of autodoc, or ``data`` for constants."""
+        if inspect.isclass(self.value) and self.value.__name__ == self.path.rpartition(".")[2]:
+            return "class"
+        return "function" if inspect.isroutine(self.value) else "data"
+
+
+@dataclass
+class Page:
+    """A page of the reference: the names that one module defines."""
+
+    module: str
+    summary: str
+    entries: list[Entry] = field(default_factory=list)
+
+
+def public_modules() -> Iterator[ModuleType]:
+    """Modules whose path has no private part, without those whose optional package is not installed."""
+    yield popsr
+    for found in pkgutil.walk_packages(popsr.__path__, "popsr."):
+        private = any(part.startswith(("_", "popsr_kernels")) for part in found.name.split("."))
+        if private or found.name.startswith("popsr.demo"):
+            continue
+        try:
+            yield importlib.import_module(found.name)
+        except ImportError:
+            if found.name not in NEEDS:
+                raise
+
+
+def public_names() -> Iterator[tuple[str, str, Any]]:
+    """Module, name and value of everything in ``__all__`` of a public module; submodules have pages of their own."""
+    for module in public_modules():
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if not inspect.ismodule(value):
+                yield module.__name__, name, value
+
+
+def pages() -> dict[str, Page]:
+    """The pages by module, each name on one of them."""
+    paths: dict[tuple[str, int], list[str]] = {}
+    values: dict[str, Any] = {}
+    for module, name, value in public_names():
+        path = f"{module}.{name}"
+        values[path] = value
+        paths.setdefault(_identity(path, name, value), []).append(path)
+    result: dict[str, Page] = {}
+    for aliases in paths.values():
+        path = min(aliases, key=lambda each: (each.count("."), len(each), each))
+        home = _home(values[path], path)
+        if home not in result:
+            summary = (importlib.import_module(home).__doc__ or "").strip()
+            result[home] = Page(home, summary)
+        result[home].entries.append(Entry(path, values[path]))
+    return dict(sorted(result.items()))
+
+
+def _identity(path: str, name: str, value: Any) -> tuple[str, int]:
+    """Equal for paths of one thing; constants other than dtypes, as numbers, may be equal by chance."""
+    if inspect.isclass(value):
+        return "", id(value)
+    return (name, id(value)) if inspect.isroutine(value) or isinstance(value, popsr.dtype) else (path, 0)
+
+
+def _home(value: Any, path: str) -> str:
+    """The public module that defines the value; else the one that it is described under."""
+    listed = path.rpartition(".")[0]
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return listed
+    module = str(getattr(value, "__module__", ""))
+    return module if module.startswith(f"{listed}.") and "._" not in module else listed
+
+
+def write(folder: Path) -> None:
+    """Write all pages, and the index of them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    sections: dict[str, list[Page]] = {title: [] for _, title in ORDER}
+    for page in pages().values():
+        (folder / f"{page.module}.rst").write_text(_text(page))
+        title = next(t for prefix, t in SECTIONS if f"{page.module}.".startswith(f"{prefix}."))
+        sections[title].append(page)
+    (folder / "index.md").write_text(_index(sections))
+    text = io.StringIO()
+    with redirect_stdout(text):
+        importlib.import_module("popsr.__main__").main(["ops", "--markdown"])
+    (folder / "ops.md").write_text(text.getvalue())
+
+
+def _text(page: Page) -> str:
+    title = page.module.replace("_", r"\_")
+    lines = [title, "=" * len(title), "", page.summary, ""]
+    if page.module == "popsr.errors":
+        lines += [":doc:`/help/index` has a page for each, with an example and what helps.", ""]
+    lines += [".. list-table::", "   :class: names", "   :widths: auto", ""]
+    entries = sorted(page.entries, key=lambda each: each.path.lower())
+    for entry in entries:
+        role = {"class": "class", "function": "func", "data": "data"}[entry.kind]
+        lines += [f"   * - :py:{role}:`{entry.path}`", f"     - {_first_sentence(entry)}"]
+    for entry in entries:
+        lines += ["", *_directive(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(entry: Entry) -> str:
+    if entry.kind == "data":
+        return ""
+    text = (inspect.getdoc(entry.value) or "").split("\n\n")[0]
+    return " ".join(text.split()) if "::" not in text else text.split("\n")[0]
+
+
+def _directive(entry: Entry) -> list[str]:
+    if entry.kind == "data":
+        value = repr(entry.value)
+        short = len(value) < 100 and "\n" not in value and " at 0x" not in value
+        return [f".. py:data:: {entry.path}", *([f"   :value: {value}"] if short else [])]
+    options = ["   :members:"] if entry.kind == "class" else []
+    return [f".. auto{entry.kind}:: {entry.path}", *options]
+
+
+def _index(sections: dict[str, list[Page]]) -> str:
+    modules = "\n".join(page.module for found in sections.values() for page in found)
+    lines = [INDEX.format(modules=modules)]
+    for title, found in sections.items():
+        lines += [f"## {title}", "", "| module | contents | names |", "| --- | --- | --- |"]
+        for page in found:
+            first = " ".join(page.summary.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+            lines += [f"| [{page.module}]({page.module}.rst) | {first} | {len(page.entries)} |"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _generate(app: Sphinx) -> None:
+    write(Path(app.srcdir) / FOLDER)
+
+
+def _check(app: Sphinx, env: BuildEnvironment) -> None:
+    """A public name without a description is a warning, which fails the build."""
+    from sphinx.util import logging
+
+    described = {name for name, *_ in env.get_domain("py").get_objects()}
+    for page in pages().values():
+        for entry in page.entries:
+            if entry.path not in described:
+                logging.getLogger(__name__).warning("public name without a description: %s", entry.path)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Sphinx's entry point."""
+    app.connect("builder-inited", _generate)
+    app.connect("env-check-consistency", _check)
+    return {"parallel_read_safe": True}

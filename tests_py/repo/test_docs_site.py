@@ -1,0 +1,219 @@
+"""The documentation site: its programs run, it has a page for each error, lint and public name, README leads to it."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import popsr
+from popsr import __main__ as command
+from popsr import _help, errors
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HELP = Path(_help.__file__).parent
+README = (ROOT / "README.md").read_text()
+PROGRAM = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?$", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [
+    page
+    for folder in (DOCS / "howto", HELP, DOCS)
+    for page in sorted(folder.glob("*.md") if folder == DOCS else folder.rglob("*.md"))
+]
+NOTEBOOKS = [page for page in sorted(DOCS.rglob("*.md")) if CELL.search(page.read_text())]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Sphinx's extension, which needs no Sphinx to tell what the pages are."""
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        yield importlib.import_module("reference")
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+
+
+def run(program, folder, *options):
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "-W", "error", *options, "program.py"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+        env={**os.environ, "MPLBACKEND": "agg"},
+    )
+
+
+def programs():
+    """Each program with the text that stands below it; pages directly in docs/ are tested in test_docs.py."""
+    for page in PAGES:
+        if page.parent != DOCS:
+            for i, (program, shown) in enumerate(PROGRAM.findall(page.read_text())):
+                yield pytest.param(program, shown, id=f"{page.stem}-{i}")
+
+
+@pytest.mark.parametrize(("program", "shown"), list(programs()))
+def test_programs_print_what_is_shown(program, shown, tmp_path):
+    if "import torch" in program:
+        pytest.importorskip("torch")
+    if "_onnx(" in program:
+        pytest.importorskip("onnx")
+    result = run(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.replace(f"{tmp_path}/", "") == shown
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_cells_run(page, tmp_path):
+    """The site's build executes them in Jupyter and shows what they print."""
+    lines = []
+    for cell in CELL.findall(page.read_text()):
+        if "matplotlib" in cell:
+            pytest.importorskip("matplotlib")
+        if "from safetensors" in cell:
+            pytest.importorskip("safetensors")
+        file = re.match(r"%%writefile (\S+)\n", cell)
+        if file:
+            cell = f"import pathlib\npathlib.Path({file[1]!r}).write_text({cell[file.end() :]!r})\n"
+        lines.append(cell)
+    result = run("\n".join(lines), tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_there_are_six_tutorials():
+    tutorials = [page for page in NOTEBOOKS if page.parent.name == "tutorials"]
+    assert len(tutorials) == 6
+    index = (DOCS / "tutorials/index.md").read_text()
+    assert [page.stem for page in tutorials if f"]({page.name})" not in index] == []
+
+
+# --- errors and lints -------------------------------------------------------------------------------------------------
+
+
+def test_each_error_and_each_lint_has_a_page():
+    assert {file.stem for file in (HELP / "errors").iterdir()} == set(errors.__all__)
+    assert {file.stem for file in (HELP / "lints").iterdir()} == set(_help.LINTS)
+    table = re.findall(r"^ +(L\d+) ", popsr.analysis.PartitionAnalysis.warnings.__doc__, re.MULTILINE)
+    assert tuple(table) == _help.LINTS
+
+
+@pytest.mark.parametrize("name", [*_help.LINTS, *errors.__all__])
+def test_pages_name_their_error_and_show_it(name):
+    text = _help.page(name)
+    heading = text.splitlines()[0]
+    assert heading.startswith(f"# {name}: " if name in _help.LINTS else f"# {name}")
+    if name in _help.LINTS:
+        assert "\n**Cost**: " in text
+        assert "\n## Fix\n" in text
+    shown = "".join(after for _, after in PROGRAM.findall(text))
+    if name in _help.LINTS and name != "L9":  # all ops declare a rule
+        assert name in shown or "drifts" in shown
+    if name not in ("InterpreterError", "L9"):  # one needs another interpreter, the other an op in C++
+        assert shown
+
+
+def test_help_prints_a_page(capsys):
+    assert command.main(["help", "L2", "ShapeError"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# L2: a variable drifts")
+    assert "\n# ShapeError\n" in out
+    assert "](" not in out.split("```")[0]
+
+
+def test_help_on_an_unknown_name_lists_near_ones(capsys):
+    assert command.main(["help", "ShapeErrr"]) == 2
+    assert capsys.readouterr().err == "popsr: no help on 'ShapeErrr', expected ShapeError\n"
+    assert command.main(["help", "nonsense"]) == 2
+    assert "L1 or L2" in capsys.readouterr().err
+
+
+def test_help_without_a_name_is_the_usage(capsys):
+    assert command.main(["help"]) == 0
+    assert "help NAME ..." in capsys.readouterr().out
+
+
+# --- reference --------------------------------------------------------------------------------------------------------
+
+
+def test_reference_describes_every_public_name(reference):
+    """Each name of each public module is described once, maybe under a shorter path."""
+    pages = reference.pages()
+    described = [entry.path for page in pages.values() for entry in page.entries]
+    assert len(described) == len(set(described))
+    values = [entry.value for page in pages.values() for entry in page.entries]
+    for module, name, value in reference.public_names():
+        assert f"{module}.{name}" in described or any(value is each for each in values), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("name", [name for name in popsr.__all__ if not name.startswith("_")])
+def test_names_of_the_package_are_described_as_such(name, reference):
+    """``popsr.Ir`` is described as ``popsr.Ir``; submodules have pages of their own."""
+    pages = reference.pages()
+    described = {entry.path for page in pages.values() for entry in page.entries}
+    assert f"popsr.{name}" in described or any(module.startswith(f"popsr.{name}") for module in pages)
+
+
+def test_every_page_belongs_to_a_section(reference):
+    titles = {title for _, title in reference.ORDER}
+    assert titles == {title for _, title in reference.SECTIONS}
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in DOCS.rglob("*.md"):
+        for body in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            names = [line for line in body.split("\n") if line and not line.startswith(":")]
+            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    built = {DOCS / "reference/generated", DOCS / "help"}
+    pages = {page for page in DOCS.rglob("*.md") if not any(folder in page.parents for folder in built)}
+    assert {page.relative_to(DOCS) for page in pages - listed} == {Path("index.md"), Path("ops.md")}
+
+
+def test_links_of_pages_lead_to_pages():
+    """Pages that the build writes are named by their source."""
+    built = {
+        "reference/generated/index.md": DOCS / "_ext/reference.py",
+        "reference/generated/ops.md": DOCS / "ops.md",
+    }
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
+        for link in re.findall(r"\]\(((?!http)[^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            target = os.path.normpath(page.parent / link)
+            name = os.path.relpath(target, DOCS)
+            if name.startswith("help/"):
+                name = name.removeprefix("help/").removesuffix(".md")
+                assert name == "index" or _help.page(Path(name).name), f"{page}: {link}"
+            elif page.parent.parent != DOCS / "help" and "generated" not in page.parts:
+                assert built.get(name, Path(target)).exists(), f"{page}: {link}"
+
+
+def test_docs_name_files_that_exist():
+    path = re.compile(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`")
+    for page in ("development.md", "howto/training.md"):
+        for name in set(path.findall((DOCS / page).read_text())):
+            assert (ROOT / name).exists(), f"{page}: {name}"
+
+
+def test_commands_of_nox_exist():
+    defined = set(re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
+    for page in DOCS.rglob("*.md"):
+        for names in re.findall(r"nox -s ((?:\w+ ?)+)", page.read_text()):
+            assert set(names.split()[:1]) <= defined, page
+
+
+def test_readme_is_short():
+    assert README.count("\n") <= 150
+
+
+def test_picture_shows_what_the_program_of_readme_prints():
+    shown = re.findall(r"^\s*print\(.*\)  # (\w+: \{.*\})$", README, re.MULTILINE)
+    assert len(shown) == 3
+    picture = (DOCS / "_static/partition.svg").read_text()
+    assert [line for line in shown if f">{line}<" not in picture] == []
