@@ -46,8 +46,6 @@ add_module_names = False
 python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"
 
-pygments_dark_style = "github-dark"
-
 html_theme = "furo"
 html_title = f"popsr {version}"
 html_static_path = ["_static"]

@@ -197,7 +197,8 @@ def _index(sections: dict[str, list[Page]]) -> str:
         lines += [f"## {title}", "", "| module | contents | names |", "| --- | --- | --- |"]
         for page in found:
             first = " ".join(page.summary.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
-            lines += [f"| [{page.module}]({page.module}.rst) | {first} | {len(page.entries)} |"]
+            shown = page.module.replace(".", ".\u200b")  # long paths may break at their dots
+            lines += [f"| [{shown}]({page.module}.rst) | {first} | {len(page.entries)} |"]
         lines += [""]
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ def main(args: Sequence[str]) -> int:
         text = page(name)
         if text is None:
             names = (*LINTS, *errors.__all__)
-            near = difflib.get_close_matches(name, names, n=3) or names
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.8) or names
             print(f"popsr: no help on {name!r}, expected {' or '.join(near)}", file=sys.stderr)
             status = 2
         else:
