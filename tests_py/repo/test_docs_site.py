@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ NOTEBOOKS = [page for page in sorted(DOCS.rglob("*.md")) if CELL.search(page.rea
 
 
 @pytest.fixture(scope="module")
-def reference():
+def reference() -> Iterator[Any]:
     """Sphinx's extension, which needs no Sphinx to tell what the pages are."""
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
@@ -37,10 +39,10 @@ def reference():
         sys.path.remove(str(DOCS / "_ext"))
 
 
-def run(program, folder, *options):
+def run(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     (folder / "program.py").write_text(program)
     return subprocess.run(
-        [sys.executable, "-W", "error", *options, "program.py"],
+        [sys.executable, "-W", "error", "program.py"],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -49,7 +51,7 @@ def run(program, folder, *options):
     )
 
 
-def programs():
+def programs() -> Iterator[Any]:
     """Each program with the text that stands below it; pages directly in docs/ are tested in test_docs.py."""
     for page in PAGES:
         if page.parent != DOCS:
@@ -58,7 +60,7 @@ def programs():
 
 
 @pytest.mark.parametrize(("program", "shown"), list(programs()))
-def test_programs_print_what_is_shown(program, shown, tmp_path):
+def test_programs_print_what_is_shown(program: str, shown: str, tmp_path: Path) -> None:
     if "import torch" in program:
         pytest.importorskip("torch")
     if "_onnx(" in program:
@@ -69,7 +71,7 @@ def test_programs_print_what_is_shown(program, shown, tmp_path):
 
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
-def test_cells_run(page, tmp_path):
+def test_cells_run(page: Path, tmp_path: Path) -> None:
     """The site's build executes them in Jupyter and shows what they print."""
     lines = []
     for cell in CELL.findall(page.read_text()):
@@ -85,7 +87,7 @@ def test_cells_run(page, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_there_are_six_tutorials():
+def test_there_are_six_tutorials() -> None:
     tutorials = [page for page in NOTEBOOKS if page.parent.name == "tutorials"]
     assert len(tutorials) == 6
     index = (DOCS / "tutorials/index.md").read_text()
@@ -95,16 +97,17 @@ def test_there_are_six_tutorials():
 # --- errors and lints -------------------------------------------------------------------------------------------------
 
 
-def test_each_error_and_each_lint_has_a_page():
+def test_each_error_and_each_lint_has_a_page() -> None:
     assert {file.stem for file in (HELP / "errors").iterdir()} == set(errors.__all__)
     assert {file.stem for file in (HELP / "lints").iterdir()} == set(_help.LINTS)
-    table = re.findall(r"^ +(L\d+) ", popsr.analysis.PartitionAnalysis.warnings.__doc__, re.MULTILINE)
+    table = re.findall(r"^ +(L\d+) ", popsr.analysis.PartitionAnalysis.warnings.__doc__ or "", re.MULTILINE)
     assert tuple(table) == _help.LINTS
 
 
 @pytest.mark.parametrize("name", [*_help.LINTS, *errors.__all__])
-def test_pages_name_their_error_and_show_it(name):
+def test_pages_name_their_error_and_show_it(name: str) -> None:
     text = _help.page(name)
+    assert text is not None
     heading = text.splitlines()[0]
     assert heading.startswith(f"# {name}: " if name in _help.LINTS else f"# {name}")
     if name in _help.LINTS:
@@ -117,7 +120,7 @@ def test_pages_name_their_error_and_show_it(name):
         assert shown
 
 
-def test_help_prints_a_page(capsys):
+def test_help_prints_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["help", "L2", "ShapeError"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("# L2: a variable drifts")
@@ -125,14 +128,14 @@ def test_help_prints_a_page(capsys):
     assert "](" not in out.split("```")[0]
 
 
-def test_help_on_an_unknown_name_lists_near_ones(capsys):
+def test_help_on_an_unknown_name_lists_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["help", "ShapeErrr"]) == 2
     assert capsys.readouterr().err == "popsr: no help on 'ShapeErrr', expected ShapeError\n"
     assert command.main(["help", "nonsense"]) == 2
     assert "L1 or L2" in capsys.readouterr().err
 
 
-def test_help_without_a_name_is_the_usage(capsys):
+def test_help_without_a_name_is_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["help"]) == 0
     assert "help NAME ..." in capsys.readouterr().out
 
@@ -140,7 +143,7 @@ def test_help_without_a_name_is_the_usage(capsys):
 # --- reference --------------------------------------------------------------------------------------------------------
 
 
-def test_reference_describes_every_public_name(reference):
+def test_reference_describes_every_public_name(reference: Any) -> None:
     """Each name of each public module is described once, maybe under a shorter path."""
     pages = reference.pages()
     described = [entry.path for page in pages.values() for entry in page.entries]
@@ -151,14 +154,14 @@ def test_reference_describes_every_public_name(reference):
 
 
 @pytest.mark.parametrize("name", [name for name in popsr.__all__ if not name.startswith("_")])
-def test_names_of_the_package_are_described_as_such(name, reference):
+def test_names_of_the_package_are_described_as_such(name: str, reference: Any) -> None:
     """``popsr.Ir`` is described as ``popsr.Ir``; submodules have pages of their own."""
     pages = reference.pages()
     described = {entry.path for page in pages.values() for entry in page.entries}
     assert f"popsr.{name}" in described or any(module.startswith(f"popsr.{name}") for module in pages)
 
 
-def test_every_page_belongs_to_a_section(reference):
+def test_every_page_belongs_to_a_section(reference: Any) -> None:
     titles = {title for _, title in reference.ORDER}
     assert titles == {title for _, title in reference.SECTIONS}
 
@@ -166,8 +169,8 @@ def test_every_page_belongs_to_a_section(reference):
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_page_is_in_a_table_of_contents():
-    listed = set()
+def test_every_page_is_in_a_table_of_contents() -> None:
+    listed: set[Path] = set()
     for page in DOCS.rglob("*.md"):
         for body in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
             names = [line for line in body.split("\n") if line and not line.startswith(":")]
@@ -177,7 +180,7 @@ def test_every_page_is_in_a_table_of_contents():
     assert {page.relative_to(DOCS) for page in pages - listed} == {Path("index.md"), Path("ops.md")}
 
 
-def test_links_of_pages_lead_to_pages():
+def test_links_of_pages_lead_to_pages() -> None:
     """Pages that the build writes are named by their source."""
     built = {
         "reference/generated/index.md": DOCS / "_ext/reference.py",
@@ -194,25 +197,25 @@ def test_links_of_pages_lead_to_pages():
                 assert built.get(name, Path(target)).exists(), f"{page}: {link}"
 
 
-def test_docs_name_files_that_exist():
+def test_docs_name_files_that_exist() -> None:
     path = re.compile(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`")
     for page in ("development.md", "howto/training.md"):
         for name in set(path.findall((DOCS / page).read_text())):
             assert (ROOT / name).exists(), f"{page}: {name}"
 
 
-def test_commands_of_nox_exist():
+def test_commands_of_nox_exist() -> None:
     defined = set(re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
     for page in DOCS.rglob("*.md"):
         for names in re.findall(r"nox -s ((?:\w+ ?)+)", page.read_text()):
             assert set(names.split()[:1]) <= defined, page
 
 
-def test_readme_is_short():
+def test_readme_is_short() -> None:
     assert README.count("\n") <= 150
 
 
-def test_picture_shows_what_the_program_of_readme_prints():
+def test_picture_shows_what_the_program_of_readme_prints() -> None:
     shown = re.findall(r"^\s*print\(.*\)  # (\w+: \{.*\})$", README, re.MULTILINE)
     assert len(shown) == 3
     picture = (DOCS / "_static/partition.svg").read_text()
