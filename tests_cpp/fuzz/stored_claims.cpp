@@ -1,6 +1,6 @@
 #include "fuzz/stored_claims.h"
 
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr::test {

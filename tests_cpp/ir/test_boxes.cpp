@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "popsr/ir/boxes.h"
+#include "popsr/ir/view/boxes.h"
 
 namespace popsr {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "fuzz/programs/random_program.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/print.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"

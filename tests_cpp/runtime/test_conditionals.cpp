@@ -9,7 +9,7 @@
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/graph_editor.h"
 #include "support/program.h"

@@ -15,7 +15,7 @@
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/verify.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/print.h"
 #include "popsr/transform/graph_editor.h"

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "session": "_text _host _options _program analysis _popart _session io _show",
     "addons": "_text _host _program ops transforms _popart session",
     "testing": "_text _host",
-    "_help": "package",
+    "_help": "_text package",
     "demo": "_text ops package",
     "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session addons package",
 }

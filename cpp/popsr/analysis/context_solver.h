@@ -7,7 +7,7 @@
 
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 
 namespace popsr {
 

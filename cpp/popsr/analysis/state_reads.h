@@ -15,7 +15,7 @@
 
 #include "popsr/analysis/memory_parts.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "popsr/bindings/bindings.h"
-#include "popsr/ir/transaction.h"
+#include "popsr/ir/edit/transaction.h"
 
 namespace popsr::bindings {
 

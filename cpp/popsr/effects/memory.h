@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "popsr/ir/view.h"
+#include "popsr/ir/view/view.h"
 
 namespace popsr {
 

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "popsr/base/deep_stack.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

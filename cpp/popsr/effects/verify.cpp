@@ -8,7 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

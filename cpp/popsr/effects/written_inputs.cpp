@@ -5,7 +5,7 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/effects/memory.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -7,10 +7,10 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/text.h"
-#include "popsr/ir/called_graphs.h"
-#include "popsr/ir/journal.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/edit/journal.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 
 namespace popsr {
 namespace {

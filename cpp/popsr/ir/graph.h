@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "popsr/ir/ids.h"
-#include "popsr/ir/sequence.h"
+#include "popsr/ir/origin/sequence.h"
 
 namespace popsr {
 

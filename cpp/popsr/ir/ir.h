@@ -13,9 +13,9 @@
 #include "popsr/ir/attribute.h"
 #include "popsr/ir/graph.h"
 #include "popsr/ir/ids.h"
-#include "popsr/ir/location.h"
 #include "popsr/ir/op.h"
-#include "popsr/ir/sequence.h"
+#include "popsr/ir/origin/location.h"
+#include "popsr/ir/origin/sequence.h"
 #include "popsr/ir/stream.h"
 #include "popsr/ir/tensor.h"
 #include "popsr/replica/partition.h"
@@ -43,7 +43,7 @@ struct EmitArgs {
 };
 
 /// Every function that changes the program does all of it or, when it throws, nothing; also when memory runs
-/// out (ir/transaction.h).
+/// out (ir/edit/transaction.h).
 class Ir {
  public:
   /// Throws ReplicaError unless replication >= 1.

@@ -10,8 +10,8 @@
 
 #include "popsr/ir/attribute.h"
 #include "popsr/ir/ids.h"
-#include "popsr/ir/location.h"
-#include "popsr/ir/place.h"
+#include "popsr/ir/origin/location.h"
+#include "popsr/ir/origin/place.h"
 
 namespace popsr {
 

@@ -18,7 +18,7 @@
 
 #include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
-#include "popsr/ir/view.h"
+#include "popsr/ir/view/view.h"
 
 namespace popsr {
 
@@ -242,7 +242,7 @@ struct NumericAspect {
 
 /// The program: called graphs, remote buffers, the host, devices, the Python module.
 struct ProgramAspect {
-  Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/called_graphs.h).
+  Control control = Control::kNone;  ///< Runs the graphs in its attributes (ir/calls/called_graphs.h).
   Remote remote = Remote::kNone;     ///< Reaches a remote buffer.
   /// The op that several exchanges with the host or remote memory may become (transform/merge.h).
   std::string_view merged = {};

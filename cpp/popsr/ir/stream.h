@@ -7,7 +7,7 @@
 
 #include "popsr/base/shape.h"
 #include "popsr/ir/ids.h"
-#include "popsr/ir/location.h"
+#include "popsr/ir/origin/location.h"
 #include "popsr/ir/tensor.h"
 
 namespace popsr {

@@ -11,7 +11,7 @@
 #include "popsr/base/shape.h"
 #include "popsr/ir/host_bytes.h"
 #include "popsr/ir/ids.h"
-#include "popsr/ir/location.h"
+#include "popsr/ir/origin/location.h"
 #include "popsr/replica/replica_grouping.h"
 #include "popsr/replica/variable_settings.h"
 

@@ -9,10 +9,10 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
-#include "popsr/ir/inlined_size.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/calls/inlined_size.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"
 

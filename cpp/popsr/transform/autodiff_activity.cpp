@@ -4,7 +4,7 @@
 #include <optional>
 #include <ranges>
 
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/transform/graph_editor.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/transform/autodiff_builder.h"
 

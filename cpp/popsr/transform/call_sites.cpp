@@ -6,9 +6,9 @@
 #include <ranges>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

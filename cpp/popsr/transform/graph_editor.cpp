@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/journal.h"
+#include "popsr/ir/edit/journal.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 
 namespace popsr {
 

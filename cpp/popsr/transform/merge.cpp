@@ -16,8 +16,8 @@
 #include "popsr/effects/op_order.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/verify.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

@@ -12,9 +12,9 @@
 
 #include "popsr/base/error.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/transaction.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

@@ -8,9 +8,9 @@
 
 #include "popsr/base/error.h"
 #include "popsr/effects/op_order.h"
-#include "popsr/ir/journal.h"
+#include "popsr/ir/edit/journal.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

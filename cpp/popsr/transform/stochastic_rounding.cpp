@@ -5,8 +5,8 @@
 
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/edit/transaction.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/ir/transaction.h"
 #include "popsr/transform/graph_editor.h"
 
 namespace popsr {

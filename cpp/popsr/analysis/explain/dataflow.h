@@ -16,7 +16,7 @@
 #include "popsr/analysis/memory_parts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 
 namespace popsr {
 
@@ -31,7 +31,7 @@ struct Frame {
   ContextId context = {};
   FrameId caller = kNone;
   std::uint32_t site = 0;    ///< Position of the call among the caller's ops.
-  std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/called_graphs.h).
+  std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/calls/called_graphs.h).
 };
 
 /// What an allocation holds after the op at position `time` of the frame's graph; -1: when the graph starts.

@@ -6,7 +6,7 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

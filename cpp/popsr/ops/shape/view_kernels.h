@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ir/view.h"
+#include "popsr/ir/view/view.h"
 
 namespace popsr {
 

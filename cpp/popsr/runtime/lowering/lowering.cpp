@@ -10,8 +10,8 @@
 #include "popsr/effects/memory.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/written_inputs.h"
-#include "popsr/ir/called_graphs.h"
-#include "popsr/ir/inlined_size.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/calls/inlined_size.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

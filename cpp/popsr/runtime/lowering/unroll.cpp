@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "popsr/ir/inlined_size.h"
+#include "popsr/ir/calls/inlined_size.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
 

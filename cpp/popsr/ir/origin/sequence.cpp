@@ -1,4 +1,4 @@
-#include "popsr/ir/sequence.h"
+#include "popsr/ir/origin/sequence.h"
 
 namespace popsr {
 

@@ -1,4 +1,4 @@
-// The undo log of an Ir. Part of Ir: others include ir/transaction.h.
+// The undo log of an Ir. Part of Ir: others include ir/edit/transaction.h.
 //
 // While a transaction is open, each change writes down first how it is undone. What was appended to the
 // program needs no entry: it is dropped until there are as many as when the transaction began. Entries are

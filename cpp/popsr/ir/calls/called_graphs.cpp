@@ -1,4 +1,4 @@
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"

@@ -1,4 +1,4 @@
-#include "popsr/ir/inlined_size.h"
+#include "popsr/ir/calls/inlined_size.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {

@@ -1,4 +1,4 @@
-#include "popsr/ir/view.h"
+#include "popsr/ir/view/view.h"
 
 #include <algorithm>
 #include <optional>

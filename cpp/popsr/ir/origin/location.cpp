@@ -1,4 +1,4 @@
-#include "popsr/ir/location.h"
+#include "popsr/ir/origin/location.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include "popsr/ir/place.h"
+#include "popsr/ir/origin/place.h"
 
 #include <algorithm>
 #include <set>
 
 #include "popsr/base/error.h"
-#include "popsr/ir/called_graphs.h"
+#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/ir/boxes.h"
 #include "popsr/ir/ir.h"
+#include "popsr/ir/view/boxes.h"
 
 namespace popsr {
 

@@ -1,4 +1,4 @@
-#include "popsr/ir/boxes.h"
+#include "popsr/ir/view/boxes.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
-#include "popsr/ir/journal.h"
+#include "popsr/ir/edit/journal.h"
 
 #include <algorithm>
 #include <type_traits>
 #include <utility>
 
-#include "popsr/ir/transaction.h"
+#include "popsr/ir/edit/transaction.h"
 
 namespace popsr {
 namespace {
