@@ -21,7 +21,7 @@ std::int64_t inverse(std::int64_t a, std::int64_t m) {
   return (t % m + m) % m;
 }
 
-std::optional<Span> intersection(const Span& a, const Span& b) {
+std::optional<Span> common_span(const Span& a, const Span& b) {
   if (a.count == 0 || b.count == 0) return std::nullopt;
   const std::int64_t common = std::gcd(a.step, b.step);
   const std::int64_t apart = b.start - a.start;
@@ -56,8 +56,8 @@ std::vector<Span> difference(const Span& a, const Span& b) {
 }
 
 std::optional<Span> exact_union(const Span& a, const Span& b) {
-  if (intersection(a, b) == b) return a;
-  if (intersection(a, b) == a) return b;
+  if (common_span(a, b) == b) return a;
+  if (common_span(a, b) == a) return b;
   const Span& low = a.start < b.start ? a : b;
   const Span& high = a.start < b.start ? b : a;
   const std::int64_t apart = high.start - low.start;
@@ -118,7 +118,7 @@ void split(const Span& flat, std::span<const std::int64_t> extents, const Box& o
     return split(make_span(flat.start, flat.last() - flat.start + 1), extents, outer, result);
   }
   for (std::int64_t r = row; r < row + rows; ++r) {
-    const std::optional<Span> part = intersection(flat, make_span(r * size, size));
+    const std::optional<Span> part = common_span(flat, make_span(r * size, size));
     if (part)
       split(make_span(part->start - r * size, part->count, part->step), inner, with({r, 1, 1}), result);
   }
@@ -207,7 +207,7 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   Box result;
   result.reserve(a.size());
   for (std::size_t d = 0; d < a.size(); ++d) {
-    const std::optional<Span> both = intersection(a[d], b[d]);
+    const std::optional<Span> both = common_span(a[d], b[d]);
     if (!both) return std::nullopt;
     result.push_back(*both);
   }
