@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "kernels": "base",
     "sr": "base kernels",
     "ir": "base replica",
-    "exec": "base replica ir",
+    "exec": "base replica kernels ir",
     "effects": "base replica ir",
     "ops": "base replica ir exec kernels",
     "analysis": "base replica ir effects",

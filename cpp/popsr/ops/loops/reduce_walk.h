@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/flops.h"
 
 namespace popsr {
@@ -18,7 +19,6 @@ namespace popsr {
 enum class ReductionOp : std::uint8_t {
   kNone,  ///< For columns of rows.
 #define POPSR_ROW(name, ...) k##name,
-#include "popsr/exec/block_kernel.h"
 #include "popsr/ops/reduce/reductions.def"
 };
 
