@@ -8,12 +8,31 @@ from typing import Any
 import numpy as np
 
 import popsr
-from tests_py.ops.rows.inputs import Case, Row, normal, small, special
+from tests_py.ops.rows.inputs import Case, Facts, Row, facts_by_group, normal, small, special
 from tests_py.support.helpers import ALL_DTYPES, INTS, NUMBERS, Array
 from tests_py.support.oracles import ops as oracles
 
 GROUPS = ((1, 4), (1, 2), (2, 2), (1, 1))
 Members = list[list[int]]
+
+# Facts by grouping, then by the input's. Members of a group get one value; so do groups whose members agree in order.
+SHARED = facts_by_group(
+    {
+        (1, 4): {"0000": "0000", "0011": "0000", "0101": "0000", "0123": "0000"},
+        (1, 2): {"0000": "0000", "0011": "0011", "0101": "0000", "0123": "0011"},
+        (2, 2): {"0000": "0000", "0011": "0000", "0101": "0101", "0123": "0101"},
+        (1, 1): {"0000": "0000", "0011": "0011", "0101": "0101", "0123": "0123"},
+    }
+)
+# Each member gets a value of its own; members with one index agree where their groups agree in order.
+BY_INDEX = facts_by_group(
+    {
+        (1, 4): {"0000": "0123", "0011": "0123", "0101": "0123", "0123": "0123"},
+        (1, 2): {"0000": "0101", "0011": "0123", "0101": "0101", "0123": "0123"},
+        (2, 2): {"0000": "0011", "0011": "0011", "0101": "0123", "0123": "0123"},
+        (1, 1): {"0000": "0000", "0011": "0011", "0101": "0101", "0123": "0123"},
+    }
+)
 
 
 def groups(
@@ -60,6 +79,7 @@ def _broadcast() -> Row:
             *groups(_last, (0, 3), {}, "empty", ("float32",), call=_from_last),
         ),
         "finite",
+        replicas=SHARED,
     )
 
 
@@ -85,6 +105,7 @@ def _along_an_axis(oracle: Callable[..., Any], grad: Any) -> Row:
             *groups(oracle, (0, 2), {}, "empty", ("float32",)),
         ),
         grad,
+        replicas=BY_INDEX,
     )
 
 
@@ -108,6 +129,7 @@ def _sharded_slice() -> Row:
             *groups(_shard, (0, 3), {}, "empty", ("float32",)),
         ),
         "stated",
+        replicas=BY_INDEX,
     )
 
 
@@ -150,10 +172,11 @@ def _permute() -> Row:
     ) -> Case:
         return Case(normal((4, *shape)), oracle, {}, label, dtypes, group=(1, 4), call=call, **options)
 
+    nothing_for_two = case(halved, _sends(half, list), "half", smooth=True)
     return Row(
         (
             case(shifted, _sends(one, list), "", ALL_DTYPES, smooth=True),
-            case(halved, _sends(half, list), "half", smooth=True),
+            nothing_for_two,
             case(halved, _sends(half, _as_pairs), "pairs", smooth=True),
             case(halved, _sends(half, lambda d: dict(_as_pairs(d))), "mapping", shape=()),
             case(back, _sends(lambda r, n: n - 1 - r, tuple), "empty", ("float32",), (0, 2)),
@@ -161,6 +184,14 @@ def _permute() -> Row:
             case(_received([None] * 4), _sends(lambda r, n: None, _as_pairs), "no-pairs"),
         ),
         "finite",
+        # Replica r sends to r + 1; where nothing arrives, replicas hold zeros.
+        replicas=(
+            *(Facts((t,), out) for t, out in (("0000", "0000"), ("0011", "0110"), ("0101", "0101"))),
+            *(
+                Facts((t,), out, case=nothing_for_two, label=f"{t}-nothing-for-two")
+                for t, out in (("0000", "0011"), ("0101", "0011"), ("0011", "0012"), ("0123", "0012"))
+            ),
+        ),
     )
 
 
@@ -169,15 +200,16 @@ def _same(t: Array, members: Members, op: str = "add") -> Array:
 
 
 def _between_replicas() -> dict[str, Row]:
-    def row(oracle: Callable[..., Any]) -> Row:
+    def row(oracle: Callable[..., Any], replicas: tuple[Facts, ...] = ()) -> Row:
         return Row(
             (*groups(oracle, (300,), {}, "", NUMBERS), *groups(oracle, (), {"op": "add"}, "scalar", NUMBERS)),
             "stated",
+            replicas=replicas,
         )
 
     return {
         "replicated_all_reduce_identical_inputs": row(_same),
-        "replicated_all_reduce_identical_grad_inputs": row(oracles.all_reduce),
+        "replicated_all_reduce_identical_grad_inputs": row(oracles.all_reduce, SHARED),
     }
 
 
@@ -227,7 +259,20 @@ def _replica_index() -> Row:
         for g in GROUPS
     ]
     cases.append(Case(lambda *_: [], _index, {}, "default", ("uint32",), group=(1, 4)))
-    return Row(tuple(cases), "nothing", gives=("int32", "uint32"), defaults={"dtype": popsr.uint32})
+    by_group = {"index": ("0123", "0101", "0011", "0000"), "group": ("0000", "0011", "0101", "0123")}
+    replicas = [
+        Facts((), out, group, case=case, label=f"{what}-of-groups-{group}")
+        for what, outs in by_group.items()
+        for case in [None if what == "index" else cases[8]]
+        for group, out in zip(GROUPS, outs, strict=True)
+    ]
+    return Row(
+        tuple(cases),
+        "nothing",
+        gives=("int32", "uint32"),
+        defaults={"dtype": popsr.uint32},
+        replicas=tuple(replicas),
+    )
 
 
 def _scanned(t: Array, members: Members, op: str = "add") -> Array:
@@ -271,11 +316,14 @@ def _reduced_and_gathered() -> dict[str, Row]:
                 *groups(_scanned, (0, 3), {}, "empty", ("float32",)),
             ),
             "finite",
+            replicas=BY_INDEX,
         ),
-        "replicated_all_reduce": Row(tuple(reduced), "stops"),
-        "replicated_all_reduce_": Row(tuple(reduced), "modifies", inplace_of="replicated_all_reduce"),
-        "replicated_all_gather": Row(tuple(gathered), "own part"),
-        "replicated_reduce_scatter": Row(tuple(scattered), "throws"),
+        "replicated_all_reduce": Row(tuple(reduced), "stops", replicas=SHARED),
+        "replicated_all_reduce_": Row(
+            tuple(reduced), "modifies", inplace_of="replicated_all_reduce", replicas=SHARED
+        ),
+        "replicated_all_gather": Row(tuple(gathered), "own part", replicas=SHARED),
+        "replicated_reduce_scatter": Row(tuple(scattered), "throws", replicas=BY_INDEX),
     }
 
 

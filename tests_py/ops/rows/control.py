@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from tests_py.ops.rows.inputs import Case, Draw, Row, integers_below, normal, small, special, together
+from tests_py.ops.rows.inputs import Case, Draw, Facts, Row, integers_below, normal, small, special, together
 from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, Array, np_dtype
 from tests_py.support.oracles import ops as oracles
 
@@ -65,6 +65,7 @@ def _others() -> dict[str, Row]:
         )
         for name in ALL_DTYPES
     ]
+    undefined = Case(lambda *_: [], _same, {"shape": (2, 3), "dtype": "int8", "init_type": "undef"})
     return {
         # Tests feed and fetch tensors through these two.
         "host_load": _row(
@@ -80,7 +81,12 @@ def _others() -> dict[str, Row]:
             Case(normal((2, 3)), _same, {"title": "x", "print_self": False}, "silent", smooth=True),
             grad="finite",
         ),
-        "init": _row(*zeros, grad="nothing", python_only=("name",)),
+        "init": _row(
+            *zeros,
+            grad="nothing",
+            python_only=("name",),
+            replicas=(Facts((), "0123", case=undefined, label="undefined-memory"),),
+        ),
         "call": _row(
             Case(normal((3,), (3,)), lambda a, b: oracles.sub(b, a), call=_call, smooth=True),
             grad="finite",
@@ -161,7 +167,17 @@ def _remote() -> dict[str, Row]:
             required=("offset",),
         ),
         "remote_load_": row(
-            second, load_into, 2, ALL_DTYPES, grad="modifies", parameters=("remote_buffer", "offset", "t")
+            second,
+            load_into,
+            2,
+            ALL_DTYPES,
+            grad="modifies",
+            parameters=("remote_buffer", "offset", "t"),
+            replicas=(
+                Facts(("0011", "0000"), "0000"),
+                Facts(("0000", "0011"), "0011"),
+                Facts(("0000", "0000", "0101"), "0101"),
+            ),
         ),
         "remote_store": row(
             first, store, 1, ALL_DTYPES, grad="nothing", parameters=("remote_buffer", "offset", "t")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from tests_py.ops.rows.inputs import Case, Draw, Row, normal, small, special, together
+from tests_py.ops.rows.inputs import Case, Draw, Facts, Row, normal, small, special, together
 from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
 
 _ONE = ("float32",)
@@ -424,6 +424,8 @@ def _subsamples() -> Row:
 def indexing_rows() -> dict[str, Row]:
     """Rows by op."""
     updates = _boxes(updates=True)
+    covered = next(case for case in updates if case.label == "all")
+    of_the_update = (Facts(("0011", "0000", "0101"), "0101", case=covered, label="covers-everything"),)
     return {
         "gather": Row(tuple(_gathers()), "finite"),
         "tied_gather": Row(tuple(_gathers()), "finite"),
@@ -434,7 +436,7 @@ def indexing_rows() -> dict[str, Row]:
         "onehot": _onehots(),
         "histogram": _histograms(),
         "dynamic_slice": Row(_boxes(updates=False), "finite"),
-        "dynamic_update": Row(updates, "finite"),
-        "dynamic_update_": Row(updates, "modifies", inplace_of="dynamic_update"),
+        "dynamic_update": Row(updates, "finite", replicas=of_the_update),
+        "dynamic_update_": Row(updates, "modifies", inplace_of="dynamic_update", replicas=of_the_update),
         "subsample": _subsamples(),
     }

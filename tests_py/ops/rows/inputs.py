@@ -125,12 +125,33 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """Partitions of the outputs for these of the inputs, over 4 replicas (test_replicas.py)."""
+
+    inputs: tuple[str, ...]
+    outputs: str | tuple[str, ...]
+    group: tuple[int, int] | None = None  # stride and size
+    case: Case | None = None  # a special one; otherwise the row's first one with so many inputs
+    label: str = ""
+
+
+def facts_by_group(table: Mapping[tuple[int, int], Mapping[str, str]]) -> tuple[Facts, ...]:
+    """Facts of an op with one input: for each grouping the output's partition by the input's."""
+    return tuple(
+        Facts((t,), output, group, label=f"{t}-of-groups-{group}")
+        for group, by_input in table.items()
+        for t, output in by_input.items()
+    )
+
+
+@dataclass(frozen=True)
 class Row:
     """One op.
 
     ``grad``: finite differences agree; it is zero everywhere; this replica's part of the gradient (test_autodiff.py);
     what the docstring states (test_collective_gradients.py); gradients stop; asking throws; so it does, because the
     result is bool; the op modifies; there is nothing to ask for. ``grad_of``: floating inputs that have that gradient.
+    ``replicas``: facts of the outputs; but for special cases they are the meet of the inputs' where none are given.
     """
 
     cases: tuple[Case, ...]
@@ -144,6 +165,7 @@ class Row:
     listed: bool = False  # Python takes the variadic input as a list
     gives: tuple[str, ...] = ALL_DTYPES  # dtypes that an op without inputs can give
     required: tuple[str, ...] = ()  # factors without a default: a number or a tensor must be given
+    replicas: tuple[Facts, ...] = ()
 
 
 def written_inputs(op: str, case: Case) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from tests_py.ops.rows.inputs import Case, Draw, Row, normal, special, together
+from tests_py.ops.rows.inputs import Case, Draw, Facts, Row, normal, special, together
 from tests_py.support.helpers import FLOATS, INTS, Array
 from tests_py.support.oracles import ars as ars_oracle
 from tests_py.support.oracles import ops as oracles
@@ -184,6 +184,7 @@ def _dropouts(oracle: Any, ratio: str, shapes: tuple[tuple[tuple[int, ...], dict
             identity,
         ),
         "finite",
+        replicas=(Facts(("0011", "0101"), "0011", case=identity, label="nothing-dropped"),),
     )
 
 

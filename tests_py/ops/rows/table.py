@@ -19,6 +19,7 @@ from tests_py.ops.rows.indexing import indexing_rows
 from tests_py.ops.rows.inputs import (
     Case,
     Draw,
+    Facts,
     Row,
     losses,
     normal,
@@ -356,7 +357,14 @@ def _losses() -> dict[str, Row]:
             joint.append(case)
     return {
         "nll_loss": _row(*plain, grad="finite"),
-        "nll_loss_with_softmax_grad": _row(*joint, grad="stops", defaults={"loss_grad": 1}),
+        "nll_loss_with_softmax_grad": _row(
+            *joint,
+            grad="stops",
+            defaults={"loss_grad": 1},
+            replicas=(
+                Facts(("0011", "0000", "0101"), ("0011", "0123"), case=joint[1], label="loss-grad-differs"),
+            ),
+        ),
     }
 
 

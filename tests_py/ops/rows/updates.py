@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests_py.ops.rows.inputs import Case, Draw, Row, normal, positive, special, together
+from tests_py.ops.rows.inputs import Case, Draw, Facts, Row, normal, positive, special, together
 from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, Array
 from tests_py.support.oracles import ops as oracles
 
@@ -43,8 +43,11 @@ def _plain_updates() -> dict[str, Row]:
     mixed = together(normal((300,)), (normal((300,)), "float32"))
     factor = together(normal((9,), (9,)), (positive(()), "float32"))
 
-    def row(*cases: Case, required: tuple[str, ...] = ()) -> Row:
-        return Row(cases, "modifies", required=required)
+    def row(*cases: Case, required: tuple[str, ...] = (), replicas: tuple[Facts, ...] = ()) -> Row:
+        return Row(cases, "modifies", required=required, replicas=replicas)
+
+    unread = Case(special(2), lambda t, x, f: t, {"f": 0.0}, "nothing", NUMBERS)
+    cleared = Case(special(1), lambda t, f: np.zeros_like(t), {"f": 0.0}, "clear", NUMBERS)
 
     def scaled(t: Array, f: Any) -> Array:
         with np.errstate(all="ignore"):
@@ -57,7 +60,8 @@ def _plain_updates() -> dict[str, Row]:
             Case(pair, _accumulate, {"f": 0.3}, "fraction"),
             Case(mixed, _accumulate, {"f": 1e-3}, "mixed"),
             Case(factor, _accumulate, {}, "tensor"),
-            Case(special(2), lambda t, x, f: t, {"f": 0.0}, "nothing", NUMBERS),
+            unread,
+            replicas=(Facts(("0011", "0101"), "0011", case=unread),),
         ),
         "accumulate_mean_": row(
             Case(pair, _mean_update, {"step": 0.0}),
@@ -70,13 +74,17 @@ def _plain_updates() -> dict[str, Row]:
             Case(normal((3, 5)), scaled, {"f": 3.0}, "", NUMBERS),
             Case(normal((3, 5)), scaled, {"f": 0.3}, "fraction"),
             Case(together(normal((9,)), (positive(()), "float32")), scaled, {}, "tensor"),
-            Case(special(1), lambda t, f: np.zeros_like(t), {"f": 0.0}, "clear", NUMBERS),
+            cleared,
             required=("f",),
+            replicas=(Facts(("0011",), "0000", case=cleared),),
         ),
-        "accumulator_zero_": row(Case(special(1), np.zeros_like, dtypes=ALL_DTYPES)),
+        "accumulator_zero_": row(
+            Case(special(1), np.zeros_like, dtypes=ALL_DTYPES), replicas=(Facts(("0011",), "0000"),)
+        ),
         "copy_var_update_": row(
             Case(pair, lambda t, x: x, dtypes=ALL_DTYPES),
             Case(mixed, lambda t, x: x, {}, "mixed", ("float16", "bfloat16", "float32")),
+            replicas=(Facts(("0011", "0101"), "0101"), Facts(("0011", "0000"), "0000")),
         ),
     }
 
@@ -432,10 +440,11 @@ def _var_update() -> Row:
 
     scalars = together(normal((5, 40), (5, 40)), (positive((), (1,), (), (1,)), "float32"))
     mixed = together(normal((300,)), (normal((300,)), "float32"), (positive((), ()), "float32"))
+    without_norms = case("no-greatest-norm", 2.0, 0.7)
     return Row(
         (
             case("", 30.0, 0.7, max_weight_norm=2.0),
-            case("no-greatest-norm", 2.0, 0.7),
+            without_norms,
             case("unbounded", 3.0, 0.7, max_weight_norm=10.0),
             case("no-weight", 0.0, 0.7, max_weight_norm=10.0),
             case("no-step", 3.0, 0.0, max_weight_norm=10.0),
@@ -451,6 +460,7 @@ def _var_update() -> Row:
             ),
         ),
         "modifies",
+        replicas=(Facts(("0000", "0011", "0101", "0101"), "0011", case=without_norms, label="norms-unread"),),
     )
 
 
