@@ -14,13 +14,11 @@ import popsr
 from popsr import errors, ops, transforms
 from tests_py.support.helpers import (
     FLOATS,
-    SCHEMAS,
     Array,
     Streams,
     assert_same_bits,
     evaluate,
     np_dtype,
-    over_axes,
 )
 from tests_py.support.oracles import ops as oracles
 
@@ -254,105 +252,3 @@ Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValue
 
 def _t(*shape: int, kind: Any = F32) -> popsr.Tensor:
     return popsr.graph_input(shape, kind)
-
-
-OVER_AXES = over_axes()
-BAD: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
-    *(
-        (
-            f"{op}-axis",
-            lambda op=op: getattr(ops, op)(_t(2, 3), 2),
-            Attr,
-            rf"^{op}: axis out of range, got 2, expected -2 <= axis < 2",
-        )
-        for op in OVER_AXES
-    ),
-    *(
-        (
-            f"{op}-twice",
-            lambda op=op: getattr(ops, op)(_t(2, 3), [1, -1]),
-            Attr,
-            rf"^{op}: axis given twice, got 1, expected different axes",
-        )
-        for op in OVER_AXES
-    ),
-    *(
-        (
-            f"{op}-bool",
-            lambda op=op: getattr(ops, op)(_t(2, kind=popsr.bool)),
-            DType,
-            rf"^{op}: .*bool.* expected one of",
-        )
-        for op in (*OVER_AXES, "argmax", "argmin", "cumsum")
-    ),
-    *(
-        (
-            f"{op}-int",
-            lambda op=op: getattr(ops, op)(_t(2, kind=I32)),
-            DType,
-            rf"^{op}: .*i32.* expected one of",
-        )
-        for op in OVER_AXES
-        if "int32" not in SCHEMAS[op]["inputs"][0]["dtypes"]
-    ),
-    (
-        "min-empty",
-        lambda: ops.min(_t(2, 0)),
-        Shape,
-        r"^min: there is no smallest of no elements, got .*f32\[2, 0\].*, expected reduced extents > 0",
-    ),
-    (
-        "median-empty",
-        lambda: ops.median(_t(2, 0), 1),
-        Shape,
-        r"^median: there is no middle of no elements, got .*f32\[2, 0\]",
-    ),
-    (
-        "argmax-empty",
-        lambda: ops.argmax(_t(0, 2)),
-        Shape,
-        r"^argmax: there is no largest of no elements, got .*f32\[0, 2\].*, expected an extent > 0",
-    ),
-    ("argmin-empty", lambda: ops.argmin(_t(0, 2)), Shape, r"^argmin: there is no smallest of no elements"),
-    *(
-        (f"{op}-scalar", lambda op=op: getattr(ops, op)(_t()), Attr, rf"^{op}: axis out of range, got 0")
-        for op in ("argmax", "argmin", "cumsum")
-    ),
-    *(
-        (
-            f"{op}-dim",
-            lambda op=op: getattr(ops, op)(_t(2, 3), -3),
-            Attr,
-            rf"^{op}: axis out of range, got -3, expected -2 <= axis < 2",
-        )
-        for op in ("argmax", "argmin", "cumsum", "log_softmax")
-    ),
-    (
-        "topk-k",
-        lambda: ops.topk(_t(2, 3), 4, 1, True, True),
-        Attr,
-        r"^topk: k out of range, got 4 of .*f32\[2, 3\].*, expected 0 <= k <= 3",
-    ),
-    ("topk-negative", lambda: ops.topk(_t(2, 3), -1, 1, True, True), Attr, r"^topk: k out of range, got -1"),
-    ("topk-axis", lambda: ops.topk(_t(2, 3), 1, 2, True, True), Attr, r"^topk: axis out of range, got 2"),
-    (
-        "median-numbers",
-        lambda: ops.median(_t(1 << 16, 1 << 15)),
-        Shape,
-        r"^median: too many elements to number with int32, got .*, expected an extent < 2\^31",
-    ),
-    (
-        "log-softmax-int",
-        lambda: ops.log_softmax(_t(2, kind=I32), 0),
-        DType,
-        r"^log_softmax: .*i32.* expected one of",
-    ),
-]
-
-
-@pytest.mark.parametrize(("build", "error", "match"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
-    graph = popsr.Ir().create_empty_graph()
-    with graph, pytest.raises(error, match=match):
-        build()
-    assert not graph.ops

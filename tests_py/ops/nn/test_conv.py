@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
-from popsr import ops, transforms
+from popsr import errors, ops, transforms
 from tests_py.ops.rows import conv as conv_cases
 from tests_py.support.helpers import (
     Array,
@@ -321,3 +321,19 @@ def test_a_gradient_that_nobody_asks_for_is_not_computed(operand: int) -> None:
         graph = ir.create_graph(ops.conv, t, weight)
         info = transforms.autodiff(graph, grads_required=[graph.inputs[operand]])
     assert [op.kind for op in info.graph.ops] == [["conv_data_grad", "conv_weight_grad"][operand]]
+
+
+def test_multi_conv_options_are_checked_hints() -> None:
+    hints = ops.multi_conv_options(None, {"partials_types": ["HALF"]}, [0.5, 1], None, [0, 1])
+    assert hints.available_memory_proportions == (0.5, 1)
+    assert hints.partials_types == ("HALF",)
+    assert hints.enable_conv_dithering == (0, 1)
+    assert ops.multi_conv_options(
+        None, {"partials_types": ["float"]}, None, ["half"], None
+    ).partials_types == ("half",)
+    with pytest.raises(
+        errors.AttributeValueError, match=r"^multi_conv_options: unknown partials_types entry, got 'double'"
+    ):
+        ops.multi_conv_options(None, {}, None, ["double"], None)
+    with pytest.raises(errors.ArgumentTypeError, match=r"^multi_conv_options: attr_param is not a mapping"):
+        ops.multi_conv_options(None, [], None, None, None)  # type: ignore[arg-type]

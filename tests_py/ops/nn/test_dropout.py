@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from tests_py.support.helpers import (
     FLOATS,
     Array,
     Streams,
-    assert_refused,
     assert_same_bits,
     evaluate,
     np_dtype,
@@ -143,64 +141,3 @@ def test_without_a_chance_it_is_the_operand(name: str) -> None:
     with popsr.Session(ir) as session:
         for got in io.run(session):
             assert_same_bits(got, np.stack([t, t]))
-
-
-# --- errors ---------------------------------------------------------------------------------------------------------
-
-
-def _t(*shape: int, kind: Any = popsr.float32) -> popsr.Tensor:
-    return popsr.graph_input(shape, kind)
-
-
-def _seed(*shape: int, kind: Any = popsr.uint32) -> popsr.Tensor:
-    return _t(*(shape or (2,)), kind=kind)
-
-
-BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    *(
-        (
-            lambda p=p: ops.dropout(_t(3), _seed(), p),
-            Attr,
-            rf"dropout: p is not a chance below 1, got {p:g}, expected 0 <= p < 1",
-        )
-        for p in (1.0, -0.25, 2.0, float("nan"), float("inf"))
-    ),
-    (
-        lambda: ops.shaped_dropout(_t(3), _seed(), (3,), 1.0),
-        Attr,
-        r"shaped_dropout: ratio is not a chance below 1, got 1, expected 0 <= ratio < 1",
-    ),
-    (lambda: ops.dropout(_t(3), _seed(3), 0.5), Shape, r"dropout: seed_tensor is no seed, got u32\[3\]"),
-    (
-        lambda: ops.shaped_dropout(_t(3), _seed(1, 2), (3,), 0.5),
-        Shape,
-        r"shaped_dropout: seed_tensor is no seed, got u32\[1, 2\], expected u32\[2\]",
-    ),
-    (
-        lambda: ops.dropout(_t(3), _seed(kind=popsr.int32), 0.5),
-        DType,
-        r"dropout: input seed_tensor has the wrong dtype, got i32\[2\]",
-    ),
-    (lambda: ops.dropout(_t(3, kind=popsr.int32), _seed(), 0.5), DType, r"dropout: input t .*i32\[3\]"),
-    *(
-        (
-            lambda mask=mask: ops.shaped_dropout(_t(2, 3), _seed(), mask, 0.5),
-            Shape,
-            r"shaped_dropout: shape",
-        )
-        for mask in ((2,), (3, 3), (1, 2, 3), (4, 2, 3), (0, 3))
-    ),
-    (lambda: ops.shaped_dropout(_t(1, 3), _seed(), (2, 3), 0.5), Shape, r"shaped_dropout: shape of the mask"),
-    (lambda: ops.shaped_dropout(_t(3), _seed(), (-3,), 0.5), Shape, r"shaped_dropout: negative extent"),
-    (
-        lambda: ops.shaped_dropout(_t(3), _seed(), 3, 0.5),  # type: ignore[arg-type]
-        errors.ArgumentTypeError,
-        r"shaped_dropout: shape is not a sequence of ints, got 3",
-    ),
-    (lambda: ops.dropout(_t(3), _seed(), "x"), errors.Error, r"dropout: .*p .*'x'"),  # type: ignore[arg-type]
-]
-
-
-@pytest.mark.parametrize(("build", "error", "match"), BAD)
-def test_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
-    assert_refused(build, error, "^" + match)

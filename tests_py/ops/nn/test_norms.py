@@ -18,7 +18,6 @@ from tests_py.support.helpers import (
     FLOATS,
     Array,
     Streams,
-    assert_refused,
     assert_same_bits,
     evaluate,
     np_dtype,
@@ -245,72 +244,3 @@ def test_squared_norms_do_not_overflow_on_the_way() -> None:
 
 def _t(*shape: int, kind: Any = F32) -> popsr.Tensor:
     return popsr.graph_input(shape, kind)
-
-
-def _batch(**changed: popsr.Tensor) -> popsr.Tensor:
-    operands = {"t": _t(2, 3, 4), **{name: _t(3) for name in ("scale", "bias", "mean", "var")}, **changed}
-    return ops.batch_norm_inference(**operands)
-
-
-BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (
-        lambda: ops.group_norm(_t(4), _t(4), _t(4), 2),
-        Shape,
-        r"group_norm: too few dimensions, got f32\[4\], expected at least 2",
-    ),
-    (lambda: ops.layer_norm(_t(), _t(1), _t(1)), Shape, r"layer_norm: too few dimensions, got f32\[\]"),
-    (
-        lambda: ops.group_norm(_t(2, 4), _t(2), _t(4), 2),
-        Shape,
-        r"group_norm: weight does not match the channels, got f32\[2\] for t f32\[2, 4\], expected shape \[4\]",
-    ),
-    (lambda: ops.layer_norm(_t(2, 4), _t(4), _t(4, 1)), Shape, r"layer_norm: bias does not .*f32\[4, 1\]"),
-    (lambda: ops.layer_norm(_t(2, 3, 4), _t(4), _t(4)), Shape, r"layer_norm: weight does not .*shape \[3\]"),
-    (
-        lambda: ops.layer_norm(_t(2, 4), _t(4, kind=F64), _t(4)),
-        DType,
-        r"layer_norm: operands differ in dtype, got f32\[2, 4\] and f64\[4\], expected equal",
-    ),
-    (lambda: ops.layer_norm(_t(2, 4), _t(4), _t(4, kind=F64)), DType, r"layer_norm: operands differ"),
-    *(
-        (
-            lambda n=n: ops.group_norm(_t(2, 4), _t(4), _t(4), n),
-            Attr,
-            rf"group_norm: num_groups does not divide the channels, got {n} groups of 4 channels",
-        )
-        for n in (3, 0, -2, 8)
-    ),
-    (lambda: ops.group_norm(_t(2, 4), _t(4), _t(4), 1.5), errors.Error, r"group_norm: .*num_groups.*1\.5"),
-    *(
-        (
-            lambda eps=eps: ops.layer_norm(_t(2, 4), _t(4), _t(4), eps),
-            Attr,
-            rf"layer_norm: eps is not a finite number of at least 0, got {eps}, expected one",
-        )
-        for eps in (-1e-05, float("nan"), float("inf"))
-    ),
-    (
-        lambda: _batch(t=_t(2, 3)),
-        Shape,
-        r"batch_norm_inference: too few dimensions, got f32\[2, 3\], expected at least 3",
-    ),
-    *(
-        (
-            lambda name=name: _batch(**{name: _t(2)}),
-            Shape,
-            rf"batch_norm_inference: {name} does not match the channels, got f32\[2\]",
-        )
-        for name in ("scale", "bias", "mean", "var")
-    ),
-    (lambda: _batch(var=_t(3, kind=F64)), DType, r"batch_norm_inference: operands differ in dtype"),
-    (
-        lambda: ops.batch_norm_inference(_t(2, 3, 4), *[_t(3)] * 4, epsilon=-1.0),
-        Attr,
-        r"batch_norm_inference: epsilon is not a finite number of at least 0, got -1, expected one",
-    ),
-]
-
-
-@pytest.mark.parametrize(("build", "error", "match"), BAD)
-def test_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
-    assert_refused(build, error, "^" + match)

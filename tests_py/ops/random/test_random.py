@@ -21,7 +21,6 @@ from tests_py.support.helpers import (
     FLOATS,
     Array,
     Streams,
-    assert_refused,
     assert_same_bits,
     evaluate,
     np_dtype,
@@ -342,84 +341,3 @@ def test_popart_takes_constant_seeds_for_unequal() -> None:
 
 def _seed(*shape: int, kind: Any = popsr.uint32) -> popsr.Tensor:
     return popsr.graph_input(shape or (2,), kind)
-
-
-def _uniform(low: float, high: float, kind: Any = popsr.float32) -> popsr.Tensor:
-    return ops.random_uniform(_seed(), (3,), low, high, kind)
-
-
-INF, NAN = float("inf"), float("nan")
-BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (
-        lambda: ops.random_uniform(_seed(3), (3,)),
-        Shape,
-        r"random_uniform: seed_tensor is no seed, got u32\[3\], expected u32\[2\]",
-    ),
-    (
-        lambda: ops.random_normal(_seed(1, 2), (3,)),
-        Shape,
-        r"random_normal: seed_tensor is no seed, got u32\[1, 2\], expected u32\[2\]",
-    ),
-    (
-        lambda: ops.random_uniform(_seed(kind=popsr.int32), (3,)),
-        DType,
-        r"random_uniform: input seed_tensor has the wrong dtype, got i32\[2\] .*, expected one of uint32",
-    ),
-    (lambda: ops.random_uniform(_seed(), (-1,)), Shape, r"random_uniform: negative extent, got \(-1,\)"),
-    (lambda: ops.random_normal(_seed(), (2, -3)), Shape, r"random_normal: negative extent, got \(2, -3\)"),
-    (
-        lambda: ops.random_normal(_seed(), 3),  # type: ignore[arg-type]
-        Argument,
-        r"random_normal: shape is not a sequence of ints, got 3",
-    ),
-    (
-        lambda: _uniform(0.0, 1.0, popsr.int32),
-        DType,
-        r"random_uniform: dtype is not floating, got int32, expected one of float16",
-    ),
-    *(
-        (
-            lambda f8=f8: ops.random_normal(_seed(), (3,), dtype=f8),
-            DType,
-            r"random_normal: dtype is not floating, got float8_1.., expected one of float16",
-        )
-        for f8 in (popsr.float8_143, popsr.float8_152)
-    ),
-    (lambda: ops.random_normal(_seed(), (3,), dtype="x"), errors.Error, r"random_normal: .*x"),  # type: ignore[arg-type]
-    *(
-        (lambda a=a, b=b: _uniform(a, b), Attr, r"random_uniform: range holds no number of float32, got low=")
-        for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0 + 2.0**-30, 1.0 + 2.0**-29))
-    ),
-    *(
-        (lambda a=a, b=b: _uniform(a, b), Attr, r"random_uniform: range is not finite in float32, got low=")
-        for a, b in ((-INF, 0.0), (0.0, INF), (NAN, 1.0), (0.0, NAN), (0.0, 1e39), (-1e39, 0.0))
-    ),
-    (
-        lambda: _uniform(0.0, 65505.0, popsr.float16),
-        Attr,
-        r"random_uniform: range is not finite in float16, got low=0 and high=65505, expected finite bounds",
-    ),
-    (lambda: _uniform(-1.7e308, 1.7e308, popsr.float64), Attr, r"random_uniform: range is not finite"),
-    (lambda: _uniform("a", 1.0), errors.Error, r"random_uniform: .*low.*'a'"),  # type: ignore[arg-type]
-    *(
-        (
-            lambda m=m: ops.random_normal(_seed(), (3,), m),
-            Attr,
-            rf"random_normal: mean is not finite, got {m}, expected a finite number",
-        )
-        for m in (INF, -INF, NAN)
-    ),
-    *(
-        (
-            lambda s=s: ops.random_normal(_seed(), (3,), 0.0, s),
-            Attr,
-            rf"random_normal: std is not a deviation, got {s:g}, expected a finite number of at least 0",
-        )
-        for s in (-1.0, INF, NAN)
-    ),
-]
-
-
-@pytest.mark.parametrize(("build", "error", "match"), BAD)
-def test_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
-    assert_refused(build, error, "^" + match)

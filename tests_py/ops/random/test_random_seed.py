@@ -14,7 +14,7 @@ import popsr
 from popsr import errors, ops
 from popsr.random_seed import MAX_UINT64, create_seeds, two_uint32_to_uint64, uint64_to_two_uint32
 from tests_py.ops.rows import random as random_cases
-from tests_py.support.helpers import Array, assert_refused, assert_same_bits, evaluate
+from tests_py.support.helpers import Array, assert_same_bits, evaluate
 
 # --- the host -------------------------------------------------------------------------------------------------------
 
@@ -181,63 +181,3 @@ def test_seeds_can_be_added_to() -> None:
 
 def _t(*shape: int, kind: Any = popsr.uint32) -> popsr.Tensor:
     return popsr.graph_input(shape, kind)
-
-
-BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (
-        lambda: ops.split_random_seed(_t(3)),
-        errors.ShapeError,
-        r"split_random_seed: seed is no seed, got u32\[3\], expected u32\[2\]",
-    ),
-    (lambda: ops.split_random_seed(_t()), ValueError, r"split_random_seed: seed is no seed, got u32\[\]"),
-    *(
-        (
-            lambda error=error: ops.split_random_seed(_t(2, kind=popsr.int32)),
-            error,
-            r"split_random_seed: input seed has the wrong dtype, got int32\[2\], expected one of uint32",
-        )
-        for error in (errors.DTypeError, ValueError)
-    ),
-    *(
-        (
-            lambda n=n: ops.split_random_seed(_t(2), n),
-            errors.AttributeValueError,
-            rf"split_random_seed: number of seeds is not positive, got {n}, expected 1 or more",
-        )
-        for n in (0, -1)
-    ),
-    *(
-        (
-            lambda n=n: ops.split_random_seed(_t(2), n),
-            errors.AttributeValueError,
-            rf"split_random_seed: too many seeds, got {n}, expected at most 65536",
-        )
-        for n in (65537, 2**62)
-    ),
-    (lambda: ops.split_random_seed(_t(2), "x"), errors.Error, r"split_random_seed: .*n .*'x'"),  # type: ignore[arg-type]
-    (
-        lambda: ops.create_random_seed(_t(1, 2), _t()),
-        ValueError,
-        r"create_random_seed: seed is no seed, got u32\[1, 2\]",
-    ),
-    (
-        lambda: ops.create_random_seed(_t(2, kind=popsr.float32), _t()),
-        ValueError,
-        r"create_random_seed: input seed has the wrong dtype, got float32\[2\]",
-    ),
-    (
-        lambda: ops.create_random_seed(_t(2), _t(2)),
-        errors.ShapeError,
-        r"create_random_seed: modifier is not a scalar, got u32\[2\], expected one element",
-    ),
-    (
-        lambda: ops.create_random_seed(_t(2), _t(kind=popsr.float32)),
-        errors.DTypeError,
-        r"create_random_seed: input modifier has the wrong dtype, got f32\[\]",
-    ),
-]
-
-
-@pytest.mark.parametrize(("build", "error", "match"), BAD)
-def test_refused(build: Callable[[], Any], error: type[Exception], match: str) -> None:
-    assert_refused(build, error, "^" + match)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tests_py.ops.rows.refusals.refusal import Refusal
 from tests_py.support.helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, SCHEMAS, Array, dtype, np_dtype
 from tests_py.support.oracles import ops as oracles
 
@@ -166,6 +167,7 @@ class Row:
     gives: tuple[str, ...] = ALL_DTYPES  # dtypes that an op without inputs can give
     required: tuple[str, ...] = ()  # factors without a default: a number or a tensor must be given
     replicas: tuple[Facts, ...] = ()
+    errors: tuple[Refusal, ...] = ()  # calls that are refused (test_errors.py)
 
 
 def written_inputs(op: str, case: Case) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ A row is looked up by the tests that enumerate the registry; an op without one f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from tests_py.ops.rows.places import place_rows
 from tests_py.ops.rows.pool import pool_rows
 from tests_py.ops.rows.random import random_rows
 from tests_py.ops.rows.reductions import reduction_rows
+from tests_py.ops.rows.refusals.table import refusals_by_op
 from tests_py.ops.rows.updates import update_rows
 from tests_py.ops.rows.views import view_rows
 from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
@@ -368,7 +370,7 @@ def _losses() -> dict[str, Row]:
     }
 
 
-OPS: dict[str, Row] = {
+_ROWS: dict[str, Row] = {
     **_elementwise(),
     **elementwise_rows(),
     **fp8_rows(),
@@ -387,3 +389,5 @@ OPS: dict[str, Row] = {
     **place_rows(),
     **update_rows(),
 }
+_REFUSALS = refusals_by_op()
+OPS: dict[str, Row] = {op: replace(row, errors=_REFUSALS.get(op, ())) for op, row in _ROWS.items()}

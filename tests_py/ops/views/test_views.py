@@ -387,3 +387,37 @@ def test_gradients_that_views_do_not_have(fn: Any, match: str) -> None:
         graph = ir.create_graph(forward, popsr.TensorSpec((4, 6), F32))
         with pytest.raises(errors.GraphError, match=match):
             transforms.autodiff(graph)
+
+
+def test_memory_passed_twice_is_modified_once() -> None:
+    ir = popsr.Ir()
+
+    def both(a: TensorByRef, b: TensorByRef) -> None:
+        ops.relu_(a)
+        ops.relu_(b)
+
+    with ir.main_graph, popsr.in_sequence():
+        x = make_variable(X)
+        rows = ops.slice_(x, 1, 3)
+        graph = ir.create_graph(both, x, rows)
+        ops.call(graph, x, rows)
+    with pytest.raises(
+        errors.GraphError, match=r"Inplacing ambiguity detected\. call: '.*slice__out' is passed twice"
+    ):
+        popsr.Session(ir)
+
+
+def test_views_that_share_elements_need_an_order() -> None:
+    for start, ambiguous in ((2, False), (1, True)):
+        ir = popsr.Ir()
+        ir.options.enable_inplace_ambiguity_checking = True
+        with ir.main_graph:
+            x = make_variable(X)
+            first, second = ops.slice_(x, 0, 2), ops.slice_(x, start, 4)
+            ops.relu_(first)
+            ops.relu_(second)
+        if ambiguous:
+            with pytest.raises(errors.GraphError, match=r"Inplacing ambiguity detected\. relu_: "):
+                popsr.Session(ir)
+        else:
+            popsr.Session(ir)

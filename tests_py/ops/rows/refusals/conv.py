@@ -1,20 +1,19 @@
-"""Convolutions with wrong arguments are refused; the hints that have no effect are checked."""
+"""Convolutions with operands or attributes that they refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 import popsr
 from popsr import errors, ops
+from tests_py.ops.rows.refusals.refusal import Refusal
 
-F16, F32, BF16 = popsr.float16, popsr.float32, popsr.bfloat16
-Attrs = dict[str, Any]
+F16, BF16, F32, F64, I32 = popsr.float16, popsr.bfloat16, popsr.float32, popsr.float64, popsr.int32
 Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValueError
-Argument = errors.ArgumentTypeError
+Graph, Replica, Argument = errors.GraphError, errors.ReplicaError, errors.ArgumentTypeError
+
 T2, W2 = (1, 4, 5, 6), (6, 4, 3, 2)
+Attrs = dict[str, Any]
 Row = tuple[tuple[int, ...], tuple[int, ...], Attrs, type[Exception], str]
 
 BOTH: list[Row] = [
@@ -168,53 +167,21 @@ TRANSPOSE: list[Row] = [
     (T2, (4, 4, 3, 2), {"output_shape": (7, -1)}, Attr, r"output_shape is out of range, got \[7, -1\]"),
 ]
 
-
-def _rows() -> list[Any]:
-    named: list[tuple[Callable[..., Any], list[Row]]] = [
-        (ops.conv, [*BOTH, *CONV]),
-        (ops.conv_transpose, [*BOTH, *TRANSPOSE]),
-    ]
-    return [(op, *row) for op, rows in named for row in rows]
-
-
-@pytest.mark.parametrize(("op", "t", "weight", "attrs", "error", "match"), _rows())
-def test_wrong_arguments(
-    op: Callable[..., Any],
-    t: tuple[int, ...],
-    weight: tuple[int, ...],
-    attrs: Attrs,
-    error: type[Exception],
-    match: str,
-) -> None:
-    with popsr.Ir().create_empty_graph() as graph:
-        x, w = popsr.graph_input(t, F32), popsr.graph_input(weight, F32)
-        with pytest.raises(error, match=rf"^{op.__name__}: .*{match}") as caught:
-            op(x, w, **attrs)
-        assert isinstance(caught.value, errors.Error)
-        assert "\n" not in str(caught.value)
-        assert not graph.ops, "nothing was appended"
-
-
-@pytest.mark.parametrize("op", [ops.conv, ops.conv_transpose])
-def test_different_dtypes(op: Callable[..., Any]) -> None:
-    with popsr.Ir().create_empty_graph():
-        x, w = popsr.graph_input((1, 2, 3), F16), popsr.graph_input((2, 2, 2), BF16)
-        with pytest.raises(DType, match=rf"^{op.__name__}: .*f16\[1, 2, 3\] and bf16\[2, 2, 2\]"):
-            op(x, w)
-
-
-# --- hints ----------------------------------------------------------------------------------------------------------
-
-
-def test_multi_conv_options_are_checked_hints() -> None:
-    hints = ops.multi_conv_options(None, {"partials_types": ["HALF"]}, [0.5, 1], None, [0, 1])
-    assert hints.available_memory_proportions == (0.5, 1)
-    assert hints.partials_types == ("HALF",)
-    assert hints.enable_conv_dithering == (0, 1)
-    assert ops.multi_conv_options(
-        None, {"partials_types": ["float"]}, None, ["half"], None
-    ).partials_types == ("half",)
-    with pytest.raises(Attr, match=r"^multi_conv_options: unknown partials_types entry, got 'double'"):
-        ops.multi_conv_options(None, {}, None, ["double"], None)
-    with pytest.raises(Argument, match=r"^multi_conv_options: attr_param is not a mapping"):
-        ops.multi_conv_options(None, [], None, None, None)  # type: ignore[arg-type]
+REFUSALS: list[Refusal] = [
+    Refusal(
+        "",
+        lambda t, op=op, x=x, w=w, attrs=attrs: op(t(*x), t(*w), **attrs),
+        error,
+        rf"{op.__name__}: .*{match}",
+    )
+    for op, rows in ((ops.conv, [*BOTH, *CONV]), (ops.conv_transpose, [*BOTH, *TRANSPOSE]))
+    for x, w, attrs, error, match in rows
+] + [
+    Refusal(
+        "dtypes",
+        lambda t, op=op: op(t(1, 2, 3, kind=F16), t(2, 2, 2, kind=BF16)),
+        DType,
+        rf"{op.__name__}: .*f16\[1, 2, 3\] and bf16\[2, 2, 2\]",
+    )
+    for op in (ops.conv, ops.conv_transpose)
+]
