@@ -1,23 +1,25 @@
 """Sessions of developers and CI: `nox` alone runs the tests, the C++ tests and the linters.
 
 In CI it also runs the mutants, the sanitizers, the check of includes and the build of the documentation.
+CONTRIBUTING.md says when to run the others.
 """
 
-import json
 import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
 
+sys.path.insert(0, str(Path(".ci").resolve()))
+import builds
+from builds import build, install_group, install_popsr, run_cpp_tests
+
 nox.needs_version = ">=2024.4.15"
 nox.options.error_on_missing_interpreters = True
 
-PROJECT = nox.project.load_toml("pyproject.toml")
 IN_CI = "CI" in os.environ
 nox.options.sessions = ["tests", "cpp", *(["mutants", "includes", "asan", "docs"] if IN_CI else []), "lint"]
 # C++ tests that run rules and runtimes that are wrong on purpose.
@@ -34,62 +36,14 @@ SANITIZED = (
     "tests_py/ops/updates/test_var_updates.py",
     "tests_py/ops/views/test_views.py",
 )
-
-
-PRESETS = {p["name"]: p for p in json.loads(Path("CMakePresets.json").read_text())["configurePresets"]}
-TOOLS = Path("build/tools")  # a virtual environment: what builds need
-
-
-def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -> None:
-    """Installs the wheel of that preset. Its tree has the C++ tests too: each file is compiled once for both."""
-    wheel = build(session, preset)
-    session.install(f"{wheel}[{','.join(extras)}]")
-    session.install(
-        "--force-reinstall", "--no-deps", str(wheel)
-    )  # of the same version, in a reused environment
-
-
-def build(session: nox.Session, preset: str) -> Path:
-    """The wheel of that preset, built in `build/<preset>`: only what changed is compiled again.
-
-    What a build requires is in an environment of its own, whose paths stay: pip's isolated builds have new ones
-    each time, so they compile everything.
-    """
-    need_doctest(session)
-    python = TOOLS / "bin/python"
-    if not python.exists():
-        session.run(sys.executable, "-m", "venv", str(TOOLS), external=True)
-    pip = (str(python), "-m", "pip", "--disable-pip-version-check")
-    requires = [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
-    session.run(*pip, "install", "-q", *requires, external=True)
-    wheels = Path("build/wheels") / preset
-    shutil.rmtree(wheels, ignore_errors=True)
-    session.run(
-        *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
-        *("-w", str(wheels), f"-Cbuild-dir=build/{preset}", *preset_settings(preset)),
-        env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
-        external=True,
-    )
-    [wheel] = wheels.glob("*.whl")
-    return wheel
-
-
-def preset_settings(preset: str) -> list[str]:
-    """The cache variables of a preset of CMakePresets.json, for the build backend."""
-    variables = {}
-    name = preset
-    while name:
-        variables = PRESETS[name]["cacheVariables"] | variables
-        name = PRESETS[name].get("inherits")
-    kind = variables.pop("CMAKE_BUILD_TYPE")
-    return [
-        f"-Ccmake.build-type={kind}",
-        *(f"-Ccmake.define.{key}={value}" for key, value in variables.items()),
-    ]
-
-
-def install_group(session: nox.Session, group: str) -> None:
-    session.install(*nox.project.dependency_groups(PROJECT, group))
+# Python tests that run many threads: the pool of workers, sessions of several threads, calls of popsr.sr.
+THREADED = (
+    "tests_py/session/test_gil.py",
+    "tests_py/session/test_determinism.py",
+    "tests_py/session/test_session.py",
+    "tests_py/sr/test_determinism.py",
+    "tests_py/ops/test_reductions.py",
+)
 
 
 @nox.session
@@ -97,6 +51,24 @@ def tests(session: nox.Session) -> None:
     """The Python tests, in a process for each core; with README.md's code. In CI beside PyTorch and JAX."""
     install_popsr(session, "test", "examples", *(["peers"] if IN_CI else []))
     session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """The files of tests that compare with PyTorch or JAX; the session `tests` of CI runs them too."""
+    install_popsr(session, "test", "examples", "peers")
+    compare = re.compile(r'importorskip\("(?:torch|jax)')
+    files = [str(f) for f in sorted(Path("tests_py").rglob("test_*.py")) if compare.search(f.read_text())]
+    session.run("pytest", "-n", "auto", "-m", "not slow", *(session.posargs or files))
+
+
+@nox.session
+def isa(session: nox.Session) -> None:
+    """All Python and C++ tests with the kernels of the lowest instruction-set level, x86-64-v2."""
+    install_popsr(session, "test", "examples")
+    env = {"POPSR_ISA": "v2"}
+    session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs, env=env)
+    run_cpp_tests(session, "default", env=env)
 
 
 @nox.session
@@ -125,26 +97,82 @@ def mutants(session: nox.Session) -> None:
 @nox.session
 def asan(session: nox.Session) -> None:
     """The C++ tests and some Python tests under address and undefined-behaviour sanitizers, of one tree."""
-    install_popsr(session, "test", preset="asan-ubsan")
-    run_cpp_tests(session, "asan-ubsan")
-    runtime = session.run("g++", "-print-file-name=libasan.so", external=True, silent=True).strip()
-    stdcpp = session.run("g++", "-print-file-name=libstdc++.so", external=True, silent=True).strip()
-    env = {
-        "LD_PRELOAD": f"{runtime} {stdcpp}",
-        # The interpreter frees little at its end. Tests of refused memory need malloc to return NULL.
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-        "PYTHONMALLOC": "malloc",
-    }
+    # The interpreter frees little at its end. Tests of refused memory need malloc to return NULL.
+    options = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+    sanitized(session, "asan-ubsan", "libasan.so", options, SANITIZED)
+
+
+@nox.session
+def tsan(session: nox.Session) -> None:
+    """The C++ tests, and Python tests of many threads, under the thread sanitizer."""
+    # NumPy and Python are not instrumented: only races between popsr's own accesses count.
+    options = {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1"}
+    sanitized(session, "tsan", "libtsan.so", options, THREADED)
+
+
+def sanitized(
+    session: nox.Session, preset: str, library: str, options: dict[str, str], tests: tuple[str, ...]
+) -> None:
+    """The C++ tests and Python tests of a preset with a sanitizer."""
+    install_popsr(session, "test", preset=preset)
+    run_cpp_tests(session, preset, env=options)
+    names = (library, "libstdc++.so")
+    paths = [session.run("g++", f"-print-file-name={n}", external=True, silent=True).strip() for n in names]
+    env = {"LD_PRELOAD": " ".join(paths), "PYTHONMALLOC": "malloc", **options}
     # Reports go to the file descriptor, and the process ends: pytest must not keep them.
-    tests = session.posargs or SANITIZED
-    session.run("pytest", "-q", "-n", "auto", "--capture=sys", "-m", "not slow", *tests, env=env)
+    arguments = ("-q", "-n", "auto", "--capture=sys", "-m", "not slow")
+    session.run("pytest", *arguments, *(session.posargs or tests), env=env)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Branches of the core and of the package that the C++ and Python tests run: a table by folder, with goals."""
+    install_popsr(session, "test", "examples", preset="coverage")
+    session.install("coverage>=7.10", "gcovr>=8", "pytest-cov>=7")
+    for file in Path("build/coverage").rglob("*.gcda"):
+        file.unlink()
+    run_cpp_tests(session, "coverage")
+    session.run(
+        *("pytest", "-q", "-n", "auto", "-m", "not slow", "--cov=popsr", "--cov-branch"),
+        *("--cov-report=json:build/coverage/python.json", *session.posargs),
+    )
+    session.run(
+        *(
+            "gcovr",
+            "--root",
+            "cpp",
+            "--object-directory",
+            "build/coverage",
+            "build/coverage",
+            "--json-summary",
+        ),
+        *("build/coverage/cpp.json", "--exclude-throw-branches", "--exclude-unreachable-branches"),
+        *("--gcov-ignore-parse-errors=all", "-j", "2"),
+    )
+    session.run("python", ".ci/coverage_table.py", "build/coverage/cpp.json", "build/coverage/python.json")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Wheels in dist/: of all Pythons in containers by cibuildwheel, else of this Python; tested where installed."""
+    install_group(session, "wheels")
+    shutil.rmtree("dist", ignore_errors=True)
+    if shutil.which("docker") or shutil.which("podman"):
+        session.run("cibuildwheel", "--platform", "linux", "--output-dir", "dist")
+        return
+    wheel = build(session, "default")
+    session.run("auditwheel", "show", str(wheel))
+    session.run("auditwheel", "repair", "--wheel-dir", "dist", str(wheel))
+    [repaired] = Path("dist").glob("*.whl")
+    session.install("--force-reinstall", f"{repaired}[test]")
+    session.run(*shlex.split(builds.PROJECT["tool"]["cibuildwheel"]["test-command"]))
 
 
 @nox.session(venv_backend="none")
 def includes(session: nox.Session) -> None:
     """Checks each C++ file alone, without precompiled headers: it includes what it needs."""
     build(session, "default")
-    compile_alone(session, "cpp")
+    builds.compile_alone(session, "cpp")
 
 
 @nox.session(venv_backend="none")
@@ -154,88 +182,16 @@ def dev(session: nox.Session) -> None:
     if not python.exists():
         session.run(sys.executable, "-m", "venv", ".venv")
     pip = (str(python), "-m", "pip", "--disable-pip-version-check", "install")
-    requires = [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
+    requires = builds.requirements()
     session.run(*pip, *requires)
     settings = ("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON")
     session.run(*pip, "--no-build-isolation", *(f"-C{s}" for s in settings), "-e", ".[test]")
 
 
-def run_cpp_tests(session: nox.Session, preset: str, *options: str) -> None:
-    output = session.run(f"build/{preset}/lib/popsr_tests", *options, external=True, silent=True)
-    print(output)
-    ran = re.search(r"\[doctest\] test cases:\s+(\d+)", output)
-    if not ran or int(ran[1]) == 0:
-        session.error("the C++ test program ran no test")
-
-
-def compile_alone(session: nox.Session, folder: str) -> None:
-    """Checks the syntax of the files below that folder, by the commands of a tree of single files."""
-    tree = Path("build/alone")
-    python = TOOLS / "bin/python"
-    purelib = session.run(
-        str(python),
-        "-c",
-        "import sysconfig; print(sysconfig.get_path('purelib'))",
-        external=True,
-        silent=True,
-    ).strip()
-    session.run(
-        *(
-            str(TOOLS / "bin/cmake"),
-            "--fresh",
-            "-G",
-            "Ninja",
-            "-S",
-            ".",
-            "-B",
-            str(tree),
-            "-DPOPSR_WERROR=ON",
-        ),
-        *("-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", f"-DCMAKE_PREFIX_PATH={purelib};{purelib}/pybind11"),
-        *(
-            f"-DPython_EXECUTABLE={python.absolute()}",
-            f"-DCMAKE_MAKE_PROGRAM={(TOOLS / 'bin/ninja').resolve()}",
-        ),
-        external=True,
-    )
-    commands = [
-        command["command"]
-        for command in json.loads((tree / "compile_commands.json").read_text())
-        if Path(command["file"]).is_relative_to(Path(folder).resolve())
-        and not re.search("popsr_kernels_v[24]", command["command"])  # the files of v3
-    ]
-    if not commands:
-        session.error("no file to compile")
-
-    def failure(command: str) -> str:
-        result = subprocess.run(
-            f"{command} -O0 -fsyntax-only", shell=True, cwd=tree, capture_output=True, text=True
-        )
-        return result.stderr if result.returncode else ""
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [text for text in pool.map(failure, commands) if text]
-    print(f"{len(commands)} files, each alone", *failures, sep="\n")
-    if failures:
-        session.error(f"{len(failures)} files do not include what they need")
-
-
-def need_doctest(session: nox.Session) -> None:
-    """Doctest comes from Debian: no Python package has it."""
-    if any(Path(prefix, "include/doctest/doctest.h").exists() for prefix in ("/usr", "/usr/local")):
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        session.error("the C++ tests need doctest; on Debian: sudo apt-get install doctest-dev")
-    session.run("apt-get", "update", "-q", external=True)
-    session.run("apt-get", "install", "-y", "-q", "doctest-dev", external=True)
-
-
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Formatters, linters and types. `nox -s lint -- fix` mends what can be mended."""
+    """Formatters, linters, spelling and types. `nox -s lint -- fix` mends what can be mended."""
     install_group(session, "lint")
-    install_group(session, "types")
-    session.install(*PROJECT["project"]["dependencies"])
     folders = ("cpp", "tests_cpp", "bench")
     cpp_files = [
         str(f) for d in folders for f in sorted(Path(d).rglob("*.[ch]*")) if f.suffix in (".h", ".cpp")
@@ -244,10 +200,27 @@ def lint(session: nox.Session) -> None:
         session.run("ruff", "check", "--fix", ".")
         session.run("ruff", "format", ".")
         session.run("clang-format", "-i", *cpp_files)
+        session.run("cmake-format", "-i", "CMakeLists.txt")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    session.run("codespell")
+    session.run("cmake-format", "--check", "CMakeLists.txt")
     session.run("clang-format", "--dry-run", "-Werror", *cpp_files, silent=True)
+    run_mypy(session)
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """mypy, strict, over the package, its tests and its examples."""
+    install_group(session, "lint")
+    run_mypy(session)
+
+
+def run_mypy(session: nox.Session) -> None:
+    """Runs mypy with the packages whose types it reads."""
+    install_group(session, "types")
+    session.install(*builds.PROJECT["project"]["dependencies"])
+    session.run("mypy", *session.posargs[: 0 if session.posargs == ["fix"] else None])
 
 
 @nox.session

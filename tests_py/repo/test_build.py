@@ -1,5 +1,6 @@
-"""What the build leaves: objects with names of functions for profilers, of bounded size; sessions that CI runs."""
+"""The build and its tools: names of functions for profilers, sizes, sessions, hooks, the version, the command."""
 
+import importlib
 import json
 import re
 import shutil
@@ -17,12 +18,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PRESETS = {p["name"]: p for p in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
 
 
-def shared_objects():
+def shared_objects() -> list[Path]:
     return sorted(INSTALLED.glob("*.so"))
 
 
 @pytest.mark.parametrize("library", shared_objects(), ids=lambda p: p.name.split(".")[0])
-def test_profilers_see_names_of_functions(library):
+def test_profilers_see_names_of_functions(library: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("needs nm (binutils)")
     names = subprocess.run(
@@ -32,11 +33,11 @@ def test_profilers_see_names_of_functions(library):
     assert len(functions) >= 100, functions
 
 
-def test_shared_objects_take_at_most_15_mb():
+def test_shared_objects_take_at_most_15_mb() -> None:
     assert sum(file.stat().st_size for file in shared_objects()) <= 15e6
 
 
-def test_presets_set_options_that_cmake_declares():
+def test_presets_set_options_that_cmake_declares() -> None:
     """The presets are the settings of nox too; a variable that nobody reads would be ignored."""
     text = (ROOT / "CMakeLists.txt").read_text()
     declared = set(re.findall(r"^(?:option|set)\((POPSR_\w+)", text, re.MULTILINE))
@@ -47,11 +48,54 @@ def test_presets_set_options_that_cmake_declares():
     assert set(PROJECT["tool"]["scikit-build"]["cmake"]["define"]) <= declared
 
 
-def test_ci_runs_sanitizers_mutants_and_the_check_of_includes():
+def test_ci_runs_sanitizers_mutants_and_the_check_of_includes() -> None:
     text = (ROOT / "noxfile.py").read_text()
     [in_ci] = re.findall(r"^nox\.options\.sessions = .*\*\(\[(.*)\] if IN_CI else \[\]\)", text, re.MULTILINE)
-    assert {"asan", "mutants", "includes"} <= set(re.findall(r'"(\w+)"', in_ci))
-    sanitized = set(re.findall(r'"(tests_py/\S+)"', text))
-    assert len(sanitized) >= 5
-    assert all((ROOT / path).exists() for path in sanitized)
+    assert {"asan", "mutants", "includes", "docs"} <= set(re.findall(r'"(\w+)"', in_ci))
     assert PRESETS["asan-ubsan"]["cacheVariables"]["POPSR_SANITIZE"] == "address,undefined"
+    assert PRESETS["tsan"]["cacheVariables"]["POPSR_SANITIZE"] == "thread"
+
+
+def test_tests_named_by_sessions_exist() -> None:
+    sources = (ROOT / "noxfile.py").read_text(), PROJECT["tool"]["cibuildwheel"]["test-command"]
+    named = set(re.findall(r"(tests_py/[\w/]+\.py)", " ".join(sources)))
+    assert len(named) >= 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_sessions_are_described_to_contributors() -> None:
+    defined = set(re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    described = {name for names in re.findall(r"nox -s ((?:\w+ ?)+)", text) for name in names.split()}
+    assert described == defined
+
+
+def test_hooks_have_the_versions_of_the_lint_group() -> None:
+    yaml = pytest.importorskip("yaml")
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    pinned = {req for hook in hooks for req in hook["additional_dependencies"] if "==" in req}
+    assert pinned == set(PROJECT["dependency-groups"]["lint"])
+    mypy = next(hook for hook in hooks if hook["id"] == "mypy")["additional_dependencies"]
+    assert set(mypy) >= {*PROJECT["dependency-groups"]["types"], *PROJECT["project"]["dependencies"]}
+
+
+def test_the_version_is_written_once() -> None:
+    """pyproject.toml has it; the core, the command, the log of changes and the site say the same."""
+    version = PROJECT["project"]["version"]
+    assert popsr.__version__ == popsr._core.__version__ == version
+    assert re.search(r"^## (\S+?),", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version  # type: ignore[index]
+    assert "release = popsr.__version__" in (ROOT / "docs/conf.py").read_text()
+    git = subprocess.run(["git", "grep", "-lF", version], cwd=ROOT, capture_output=True, text=True).stdout
+    beside = {"pyproject.toml", "CHANGELOG.md", "CONTRIBUTING.md"}
+    wrong = [
+        f for f in git.split() if f not in beside and not f.startswith(("tests_py/", "docs/", "examples/"))
+    ]
+    assert wrong == []
+
+
+def test_the_console_script_is_the_module() -> None:
+    target = PROJECT["project"]["scripts"]["popsr"]
+    module, _, name = target.partition(":")
+    main = getattr(importlib.import_module(module), name)
+    assert main(["version"]) == 0
+    assert main(["nonsense"]) == 2

@@ -1,0 +1,148 @@
+"""Builds of popsr for noxfile.py: wheels by preset, the C++ tests of the same tree, the check of includes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nox
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+PRESETS = {p["name"]: p for p in json.loads(Path("CMakePresets.json").read_text())["configurePresets"]}
+TOOLS = Path("build/tools")  # a virtual environment: what builds need
+
+
+def requirements() -> list[str]:
+    """Packages that builds need."""
+    return [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
+
+
+def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -> None:
+    """Installs the wheel of that preset. Its tree has the C++ tests too: each file is compiled once for both."""
+    wheel = build(session, preset)
+    session.install(f"{wheel}[{','.join(extras)}]")
+    session.install(
+        "--force-reinstall", "--no-deps", str(wheel)
+    )  # of the same version, in a reused environment
+
+
+def build(session: nox.Session, preset: str) -> Path:
+    """The wheel of that preset, built in `build/<preset>`: only what changed is compiled again.
+
+    What a build requires is in an environment of its own, whose paths stay: pip's isolated builds have new ones
+    each time, so they compile everything.
+    """
+    need_doctest(session)
+    python = TOOLS / "bin/python"
+    if not python.exists():
+        session.run(sys.executable, "-m", "venv", str(TOOLS), external=True)
+    pip = (str(python), "-m", "pip", "--disable-pip-version-check")
+    session.run(*pip, "install", "-q", *requirements(), external=True)
+    wheels = Path("build/wheels") / preset
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run(
+        *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
+        *("-w", str(wheels), f"-Cbuild-dir=build/{preset}", *preset_settings(preset)),
+        env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
+        external=True,
+    )
+    [wheel] = wheels.glob("*.whl")
+    return wheel
+
+
+def preset_settings(preset: str) -> list[str]:
+    """The cache variables of a preset of CMakePresets.json, for the build backend."""
+    variables = {}
+    name = preset
+    while name:
+        variables = PRESETS[name]["cacheVariables"] | variables
+        name = PRESETS[name].get("inherits")
+    kind = variables.pop("CMAKE_BUILD_TYPE")
+    return [
+        f"-Ccmake.build-type={kind}",
+        *(f"-Ccmake.define.{key}={value}" for key, value in variables.items()),
+    ]
+
+
+def install_group(session: nox.Session, group: str) -> None:
+    """The packages of a dependency group of pyproject.toml."""
+    session.install(*nox.project.dependency_groups(PROJECT, group))
+
+
+def run_cpp_tests(
+    session: nox.Session, preset: str, *options: str, env: dict[str, str] | None = None
+) -> None:
+    """The C++ tests of a preset's tree; fails if none ran."""
+    output = session.run(f"build/{preset}/lib/popsr_tests", *options, external=True, silent=True, env=env)
+    print(output)
+    ran = re.search(r"\[doctest\] test cases:\s+(\d+)", output)
+    if not ran or int(ran[1]) == 0:
+        session.error("the C++ test program ran no test")
+
+
+def compile_alone(session: nox.Session, folder: str) -> None:
+    """Checks the syntax of the files below that folder, by the commands of a tree of single files."""
+    tree = Path("build/alone")
+    python = TOOLS / "bin/python"
+    purelib = session.run(
+        str(python),
+        "-c",
+        "import sysconfig; print(sysconfig.get_path('purelib'))",
+        external=True,
+        silent=True,
+    ).strip()
+    session.run(
+        *(
+            str(TOOLS / "bin/cmake"),
+            "--fresh",
+            "-G",
+            "Ninja",
+            "-S",
+            ".",
+            "-B",
+            str(tree),
+            "-DPOPSR_WERROR=ON",
+        ),
+        *("-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", f"-DCMAKE_PREFIX_PATH={purelib};{purelib}/pybind11"),
+        *(
+            f"-DPython_EXECUTABLE={python.absolute()}",
+            f"-DCMAKE_MAKE_PROGRAM={(TOOLS / 'bin/ninja').resolve()}",
+        ),
+        external=True,
+    )
+    commands = [
+        command["command"]
+        for command in json.loads((tree / "compile_commands.json").read_text())
+        if Path(command["file"]).is_relative_to(Path(folder).resolve())
+        and not re.search("popsr_kernels_v[24]", command["command"])  # the files of v3
+    ]
+    if not commands:
+        session.error("no file to compile")
+
+    def failure(command: str) -> str:
+        result = subprocess.run(
+            f"{command} -O0 -fsyntax-only", shell=True, cwd=tree, capture_output=True, text=True
+        )
+        return result.stderr if result.returncode else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = [text for text in pool.map(failure, commands) if text]
+    print(f"{len(commands)} files, each alone", *failures, sep="\n")
+    if failures:
+        session.error(f"{len(failures)} files do not include what they need")
+
+
+def need_doctest(session: nox.Session) -> None:
+    """Doctest comes from Debian: no Python package has it."""
+    if any(Path(prefix, "include/doctest/doctest.h").exists() for prefix in ("/usr", "/usr/local")):
+        return
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        session.error("the C++ tests need doctest; on Debian: sudo apt-get install doctest-dev")
+    session.run("apt-get", "update", "-q", external=True)
+    session.run("apt-get", "install", "-y", "-q", "doctest-dev", external=True)
