@@ -96,10 +96,17 @@ class BitJudge {
                              {"three threads", {.seed = seed, .num_threads = 3}},
                              {"checked", {.seed = seed, .check = 1, .num_threads = 1}},
                              {"checked in part", {.seed = seed, .check = 0.5, .num_threads = 3}}};
+    const kernels::KernelTable& in_use = kernels::kernel_table();
+    const std::vector<std::string> levels = kernels::available_levels();
+    const bool v2_in_use = std::ranges::any_of(levels, [&in_use](const std::string& level) {
+      return level == "v2" && &kernels::kernel_table(level) == &in_use;
+    });
     const bool products = has_products(ir_);
-    for (const std::string& level : kernels::available_levels()) {
+    for (const std::string& level : levels) {
       const kernels::KernelTable& table = kernels::kernel_table(level);
-      if (&table == &kernels::kernel_table() || (level == "v2" && products)) continue;
+      // Products of v2 have other bits: it has no fused multiply-add.
+      const bool other_products = products && (level == "v2" || v2_in_use);
+      if (&table == &in_use || other_products) continue;
       ways.push_back({level, {.seed = seed, .num_threads = 1}, &table});
     }
     if (options_.kernels != nullptr) {
