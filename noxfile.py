@@ -224,6 +224,13 @@ def run_mypy(session: nox.Session) -> None:
 
 
 @nox.session
+def stubs(session: nox.Session) -> None:
+    """Writes the types of the compiled core, `python/popsr/_core`, after a change of the bindings."""
+    install_popsr(session, "test")
+    session.run("python", ".ci/stubs.py")
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, in build/docs: every program in it runs, and warnings are errors."""
     install_popsr(session, "test", *(["peers"] if IN_CI else []))

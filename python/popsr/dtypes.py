@@ -88,7 +88,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
     def _make(cls, name: str) -> dtype:
         """The type of a row of the core's table, or a complex one."""
         self = cls.__new__(cls)
-        row: dict[str, Any] = _ROWS.get(name, {"array": name, "format": None})
+        row: Any = _ROWS.get(name, {"array": name, "format": None})
         self._plain = np.dtype(getattr(ml_dtypes, row["array"], row["array"]))
         # Under a name of PopXL's own, host data are bits in a structure.
         self._numpy = self._plain if row["array"] == name else np.dtype([(name, f"u{row['size']}")])

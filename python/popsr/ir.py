@@ -32,8 +32,8 @@ from popsr.utils import HostScalarTensor
 
 __all__ = ["Ir"]
 
-# Type of tensor by the core's TensorKind; shards and entries of remote buffers are plain tensors.
-_KINDS = ("", "", "Variable", "Const", "", "")
+# Classes by the core's kind; shards and entries of remote buffers are plain tensors.
+_CLASSES = {"variable": "Variable", "constant": "Const"}
 _ids = itertools.count()
 
 
@@ -232,11 +232,12 @@ class Ir(Handle):
     def _tensor(self, id_: int) -> Tensor:
         tensor = self._tensor_cache.get(id_)
         if tensor is None:
-            name, graph, dtype_name, shape, meta_shape, kind, _, _, _ = self._core.tensor(id_)
-            cls = Tensor._by_type.get(_KINDS[kind], Tensor)
+            info = self._core.tensor(id_)
+            cls = Tensor._by_type.get(_CLASSES.get(info.kind, ""), Tensor)
             tensor = self._tensor_cache[id_] = object.__new__(cls)
-            tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, graph, name
-            tensor._dtype, tensor._shape, tensor._meta_shape = dtype._all[dtype_name], shape, meta_shape
+            tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, info.graph, info.name
+            tensor._dtype, tensor._shape = dtype._all[info.dtype], info.shape
+            tensor._meta_shape = info.meta_shape
         return tensor
 
     def _on_undo(self, fn: Callable[..., object], *args: Any) -> None:

@@ -56,9 +56,6 @@ class Op(Handle):
         undone = self._program._undone
         return self._calls != undone.calls and undone.covers(self._id, self._calls)
 
-    def _info(self) -> dict[str, Any]:
-        return self._ir._core.op(self._id)
-
     @property
     def id(self) -> int:
         """Number of the op in the Ir."""
@@ -67,7 +64,7 @@ class Op(Handle):
     @property
     def kind(self) -> str:
         """Name of its definition, as in ``popsr.ops``."""
-        return str(self._info()["name"])
+        return self._ir._core.op_kind(self._id)
 
     @property
     def name(self) -> str:
@@ -78,7 +75,8 @@ class Op(Handle):
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:
         """Inputs; None where an optional one is absent."""
-        return tuple(None if id_ is None else self._ir._tensor(id_) for id_ in self._info()["inputs"])
+        ir = self._ir
+        return tuple(None if id_ is None else ir._tensor(id_) for id_ in ir._core.op_inputs(self._id))
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -88,13 +86,12 @@ class Op(Handle):
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes by name."""
-        attrs: dict[str, Any] = dict(self._info()["attrs"])
-        return attrs
+        return self._ir._core.op_attributes(self._id)
 
     @property
     def called_graphs(self) -> tuple[Graph, ...]:
         """Graphs that it runs: of a call or loop one, of a conditional its branches."""
-        attributes = self._info()["attrs"]
+        attributes = self._ir._core.op_attributes(self._id)
         return tuple(
             self._ir._graph(attributes[name])
             for name in ("graph", "then_branch", "else_branch")
@@ -104,7 +101,7 @@ class Op(Handle):
     @property
     def parts(self) -> tuple[Op, ...]:
         """The ops that a merged op does at once; they are in no graph's list. Empty for other ops."""
-        return tuple(Op(self._ir, id_) for id_ in self._info()["parts"])
+        return tuple(Op(self._ir, id_) for id_ in self._ir._core.op_parts(self._id))
 
     @property
     def location(self) -> str:
@@ -114,12 +111,12 @@ class Op(Handle):
     @property
     def ipu(self) -> int:
         """Device of the replica that it was placed on; a gradient op carries that of its forward op."""
-        return int(self._info()["ipu"])
+        return self._ir._core.op_place(self._id).ipu
 
     @property
     def tile_set(self) -> Literal["compute", "io"]:
         """Tiles of the device that it was placed on."""
-        return "io" if self._info()["tile_set"] == "io" else "compute"
+        return self._ir._core.op_place(self._id).tile_set
 
     @property
     def seed_partition(self) -> Partition | None:
@@ -157,8 +154,7 @@ class Op(Handle):
     def _seed_rule(self) -> str | None:
         """The rule that the options or the transform give it: "partition", "identical" or "differing"."""
         self._ir._assign_seeds()
-        rule: str | None = self._info()["seeds"]
-        return rule
+        return self._ir._core.op_seed_rule(self._id)
 
     def __eq__(self, other: object) -> bool:
         return (

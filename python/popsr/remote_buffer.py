@@ -68,7 +68,7 @@ class RemoteBuffer(Handle):
     @property
     def entries(self) -> int:
         """Number of entries. Settable to more."""
-        return self._ir._core.remote_buffer(self._id)[2]
+        return self._ir._core.remote_buffer(self._id).entries
 
     @entries.setter
     def entries(self, value: int) -> None:
@@ -77,7 +77,7 @@ class RemoteBuffer(Handle):
     @property
     def meta_shape(self) -> tuple[int, ...]:
         """Shape of the tensors whose shards the entries are; empty when they are no shards. Settable."""
-        return self._ir._core.remote_buffer(self._id)[3]
+        return self._ir._core.remote_buffer(self._id).meta_shape
 
     @meta_shape.setter
     def meta_shape(self, value: Iterable[int]) -> None:

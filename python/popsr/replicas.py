@@ -28,6 +28,22 @@ __all__ = [
     "VariableSettings",
 ]
 
+# The core makes the classes; programs, pickles and documentation find them here.
+for _class in (CommGroup, CommGroupType, Partition, ReplicaGrouping, VariableRetrievalMode, VariableSettings):
+    _class.__module__ = __name__
+del _class
+
+
+def _partition(labels: tuple[int, ...]) -> Partition:
+    """A Partition of a pickle."""
+    return Partition.from_labels(labels)
+
+
+def _grouping(assignment: list[int]) -> ReplicaGrouping:
+    """A ReplicaGrouping of a pickle."""
+    return ReplicaGrouping.from_assignment(assignment)
+
+
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 

@@ -16,6 +16,7 @@ from popsr._popart.session import AttachStack, PopartSession, SessionDevice, rea
 from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
+from popsr._records import SessionMemory, SessionStats
 from popsr._session.devices import DeviceInfo
 from popsr._session.host_data import (
     check_keys,
@@ -436,11 +437,11 @@ class Session(HostState):
         return self._core.plan()
 
     @property
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> SessionStats:
         """``runs``, and per op name ``kernel_calls`` and ``blocks`` computed so far."""
         return self._core.stats()
 
-    def memory(self) -> dict[str, int]:
+    def memory(self) -> SessionMemory:
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
 

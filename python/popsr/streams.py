@@ -143,7 +143,7 @@ def _make(
     stream._id = ir._core.add_stream(
         scoped, stream._dtype.name, list(stream._shape), to_device, mode, current_location(ir)
     )
-    stream._name = ir._core.stream(stream._id)[0]
+    stream._name = ir._core.stream(stream._id).name
     ir._stream_cache[stream._id] = stream
     return stream
 

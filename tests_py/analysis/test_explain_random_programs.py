@@ -19,16 +19,15 @@ from tests_py.program.test_merge import WRITES
 from tests_py.support.programs.branches import STEPS, Data, Emitter
 
 # Keys of _core.Ir.tensor: storage and kind.
-_GRAPH, _KIND, _STORAGE, _PRODUCER = 1, 5, 7, 8
 _VARIABLE, _SHARD, _REMOTE = 2, 4, 5
 
 
 def _storage(t: popsr.Tensor) -> popsr.Tensor:
-    return t._ir._tensor(t._ir._core.tensor(t._id)[_STORAGE])
+    return t._ir._tensor(t._ir._core.tensor(t._id).storage)
 
 
 def _kind(t: popsr.Tensor) -> int:
-    return int(t._ir._core.tensor(t._id)[_KIND])
+    return t._ir._core.tensor(t._id).kind
 
 
 def _operands(op: Op) -> set[popsr.Tensor]:
@@ -41,7 +40,7 @@ _VIEWS = {"slice_", "reshape_", "flatten_", "transpose_", "detach_", "concat_"}
 def _memory(t: popsr.Tensor) -> set[popsr.Tensor]:
     """The tensors whose memory it is, by the ops that make views."""
     storage = _storage(t)
-    producer = storage._ir._core.tensor(storage._id)[_PRODUCER]
+    producer = storage._ir._core.tensor(storage._id).producer
     if producer is None or (op := Op(storage._ir, producer)).kind not in _VIEWS:
         return {storage}
     return {root for operand in op.inputs if operand is not None for root in _memory(operand)}
@@ -137,7 +136,7 @@ def check_divergence(facts: PartitionAnalysis, found: Explanation) -> None:
     r, s = last.replicas
     if _kind(last.tensor) == _REMOTE and last.kind != "call":
         return  # in some graph that a branch runs
-    graph = last.tensor._ir._graph(last.tensor._ir._core.tensor(last.tensor._id)[_GRAPH])
+    graph = last.tensor._ir._graph(last.tensor._ir._core.tensor(last.tensor._id).graph)
     together = [context.execution.labels for context in facts.contexts(graph)]
     if any(labels[r] != labels[s] for labels in together):
         return

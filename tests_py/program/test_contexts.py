@@ -255,7 +255,7 @@ def ordered(build: Callable[[], Any]) -> Order:
     result = {}
     for graph in [ir.main_graph, *ir.main_graph.called_graphs]:
         for op in graph.ops:
-            after = {graph.ops[0]._ir._core.op(i)["outputs"][0] for i in op._info()["after"]}
+            after = {graph.ops[0]._ir._core.op_outputs(i)[0] for i in op._ir._core.op_after(op.id)}
             result[op.name] = {ir._tensor(i).name for i in after}
     return result
 
@@ -364,7 +364,7 @@ def test_each_graph_has_an_order_of_its_own() -> None:
         _graphs()
     (graph,) = ir.main_graph.called_graphs
     for ops_ in (graph.ops, ir.main_graph.ops[:2]):
-        assert [op._info()["after"] for op in ops_] == [[], [ops_[0].id]]
+        assert [op._ir._core.op_after(op.id) for op in ops_] == [[], [ops_[0].id]]
 
 
 # --- ambiguous order of writes in place -----------------------------------------------------------------------------

@@ -40,7 +40,7 @@ MAY_IMPORT = {
 }
 # Modules of the package that are PopXL's paths, and the rooms that they belong to.
 ROOM_OF_MODULE = {
-    "_text": "_lazy _module_paths errors",
+    "_text": "_lazy _module_paths _records errors",
     "_host": "dtypes fp8_utils random_seed replica_grouping replicas settings tensorlocation typing_ utils",
     "sr": "stochastic_adder",
     "_options": "options",

@@ -75,10 +75,10 @@ def _renamed(op: str, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def schemas(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def schemas(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A copy of the registry's schemas with four ops more, which ``_core.op_schemas`` returns."""
     added = [("erf", "erfc"), ("add", "plus"), ("var", "spread"), ("floor", "nearest")]
-    longer = [*_core.op_schemas(), *(_renamed(like, name) for like, name in added)]
+    longer: list[Any] = [*_core.op_schemas(), *(_renamed(like, name) for like, name in added)]
     monkeypatch.setattr(_core, "op_schemas", lambda: longer)
     for name in ("_stems", "_made"):
         cached = getattr(op_classes, name)

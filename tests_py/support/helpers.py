@@ -85,11 +85,11 @@ def assert_same_bits(got: Array, expect: Array, what: str = "") -> None:
 
 # --- the registry ---------------------------------------------------------------------------------------------------
 
-SCHEMAS: dict[str, dict[str, Any]] = {schema["name"]: schema for schema in _core.op_schemas()}
+SCHEMAS: dict[str, Any] = {schema["name"]: schema for schema in _core.op_schemas()}
 PUBLIC: tuple[str, ...] = tuple(sorted(name for name, schema in SCHEMAS.items() if not schema["internal"]))
 
 
-def elementwise(operands: int, schemas: Iterable[dict[str, Any]] = SCHEMAS.values()) -> tuple[str, ...]:
+def elementwise(operands: int, schemas: Iterable[Any] = SCHEMAS.values()) -> tuple[str, ...]:
     """Public ops that are one element-wise kernel of so many tensors, and need nothing else."""
     return tuple(
         schema["name"]
@@ -99,7 +99,7 @@ def elementwise(operands: int, schemas: Iterable[dict[str, Any]] = SCHEMAS.value
     )
 
 
-def over_axes(schemas: Iterable[dict[str, Any]] = SCHEMAS.values()) -> tuple[str, ...]:
+def over_axes(schemas: Iterable[Any] = SCHEMAS.values()) -> tuple[str, ...]:
     """Reductions over any axes."""
     return tuple(
         schema["name"] for schema in schemas if any(attr["name"] == "keepdims" for attr in schema["attrs"])

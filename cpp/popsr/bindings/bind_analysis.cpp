@@ -4,6 +4,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/records.h"
 #include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
 
@@ -28,8 +29,8 @@ Assumptions assumed_rows(const Ir& ir, const EqualStreams& equal) {
   return assumptions;
 }
 
-/// (index of the op in its graph or -1, op id or None, partition): each met over the contexts of the graph.
-py::list values(const PartitionAnalysis& facts, TensorId tensor) {
+/// Each met over the contexts of the graph.
+std::vector<Record<"Value">> values(const PartitionAnalysis& facts, TensorId tensor) {
   facts.check_fresh();
   const Graph& graph = facts.ir().graph(facts.ir().tensor(checked_tensor(facts.ir(), tensor)).graph);
   std::vector<std::pair<int, PartitionId>> met;
@@ -41,11 +42,11 @@ py::list values(const PartitionAnalysis& facts, TensorId tensor) {
       met[i].second = facts.ir().partitions().meet(met[i].second, here[i].second);
     }
   }
-  py::list result;
+  std::vector<Record<"Value">> result;
   for (const auto& [time, fact] : met) {
-    py::object op = py::none();
-    if (time >= 0) op = py::cast(graph.ops[static_cast<std::size_t>(time)]);
-    result.append(py::make_tuple(time, op, partition(facts, fact)));
+    std::optional<OpId> op;
+    if (time >= 0) op = graph.ops[static_cast<std::size_t>(time)];
+    result.push_back(Record<"Value">::of(time, op, partition(facts, fact)));
   }
   return result;
 }
@@ -64,36 +65,43 @@ void bind_analysis(py::module_& m) {
              return make_keeping<PartitionAnalysis>(ir, *ir, assumed_rows(*ir, equal));
            }),
            py::arg("ir"), py::arg("equal") = EqualStreams())
-      .def_static("of_new_session",
-                  [](const std::shared_ptr<Ir>& ir) {
-                    const WithoutGil released;
-                    verify(*ir);
-                    return make_keeping<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
-                  })
+      .def_static(
+          "of_new_session",
+          [](const std::shared_ptr<Ir>& ir) {
+            const WithoutGil released;
+            verify(*ir);
+            return make_keeping<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
+          },
+          py::arg("ir"))
       .def("check_fresh", &PartitionAnalysis::check_fresh)
-      .def("partition",
-           [](const PartitionAnalysis& self, TensorId tensor) {
-             self.check_fresh();
-             return partition(self, self.partition(checked_tensor(self.ir(), tensor)));
-           })
-      .def("seeds",
-           [](const PartitionAnalysis& self, OpId op) {
-             self.check_fresh();
-             return partition(self, self.seeds(checked_op(self.ir(), op)));
-           })
-      .def("is_equal",
-           [](const PartitionAnalysis& self, TensorId tensor, const ReplicaGrouping& grouping) {
-             self.check_fresh();
-             PartitionTable& table = self.ir().partitions();
-             if (grouping.replicas() != table.replicas()) {
-               raise<ReplicaError>(
-                   "is_equal: grouping of another replica count, got {} replicas, expected {}",
-                   grouping.replicas(), table.replicas());
-             }
-             return table.refines(grouping.partition(table),
-                                  self.partition(checked_tensor(self.ir(), tensor)));
-           })
-      .def("values", &values);
+      .def(
+          "partition",
+          [](const PartitionAnalysis& self, TensorId tensor) {
+            self.check_fresh();
+            return partition(self, self.partition(checked_tensor(self.ir(), tensor)));
+          },
+          py::arg("tensor"))
+      .def(
+          "seeds",
+          [](const PartitionAnalysis& self, OpId op) {
+            self.check_fresh();
+            return partition(self, self.seeds(checked_op(self.ir(), op)));
+          },
+          py::arg("op"))
+      .def(
+          "is_equal",
+          [](const PartitionAnalysis& self, TensorId tensor, const ReplicaGrouping& grouping) {
+            self.check_fresh();
+            PartitionTable& table = self.ir().partitions();
+            if (grouping.replicas() != table.replicas()) {
+              raise<ReplicaError>("is_equal: grouping of another replica count, got {} replicas, expected {}",
+                                  grouping.replicas(), table.replicas());
+            }
+            return table.refines(grouping.partition(table),
+                                 self.partition(checked_tensor(self.ir(), tensor)));
+          },
+          py::arg("tensor"), py::arg("grouping"))
+      .def("values", &values, py::arg("tensor"));
 }
 
 }  // namespace popsr::bindings

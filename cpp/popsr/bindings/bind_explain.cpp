@@ -10,6 +10,7 @@
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
+#include "popsr/bindings/records.h"
 
 namespace popsr::bindings {
 namespace {
@@ -87,15 +88,14 @@ Partition fact(Explainer& self, TensorId id, std::optional<std::int32_t> time,
   return to_partition(self, met);
 }
 
-/// [(id, call path, partitions of the graph's inputs, replicas that run together)]
-py::list contexts(Explainer& self, GraphId graph) {
-  py::list result;
+std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
+  std::vector<Record<"ContextInfo">> result;
   for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
     const Context& context = self.flow().facts().context(id);
-    py::list inputs;
-    for (const PartitionId input : context.inputs) inputs.append(to_partition(self, input));
-    result.append(py::make_tuple(id, self.flow().call_path(self.flow().frame_of(id)), inputs,
-                                 to_partition(self, context.exec)));
+    std::vector<Partition> inputs;
+    for (const PartitionId input : context.inputs) inputs.push_back(to_partition(self, input));
+    result.push_back(Record<"ContextInfo">::of(id, self.flow().call_path(self.flow().frame_of(id)), inputs,
+                                               to_partition(self, context.exec)));
   }
   return result;
 }
@@ -137,11 +137,6 @@ ContextId context_at(Explainer& self, TensorId tensor, const std::vector<OpId>& 
   return self.flow().frame(frame).context;
 }
 
-template <class Tag>
-py::object optional_id(Id<Tag> id) {
-  return id == kNone ? py::object(py::none()) : py::cast(id);
-}
-
 /// An explanation whose steps are made when they are asked for.
 class ExplanationHandle {
  public:
@@ -151,21 +146,21 @@ class ExplanationHandle {
   const Explanation& get() const { return explanation_; }
   Partition partition() const { return to_partition(explainer_, explanation_.fact); }
   std::string text() const { return to_string(explainer_.flow(), explanation_); }
-  py::object root() const {
-    if (!explanation_.root) return py::none();
-    return py::str(std::string(to_string(*explanation_.root)));
+  std::optional<std::string> root() const {
+    if (!explanation_.root) return std::nullopt;
+    return std::string(to_string(*explanation_.root));
   }
   std::string root_location() const {
     return ir_of(explainer_).locations().to_string(explanation_.root_location);
   }
-  /// [(kind, tensor, op, location, replica, replica, partition, text)]
-  py::list steps() const {
-    py::list steps;
+  std::vector<Record<"ExplanationStep">> steps() const {
+    std::vector<Record<"ExplanationStep">> steps;
     for (std::size_t i = 0; i < explanation_.path.size(); ++i) {
       const ExplainStep step = step_of(explainer_.flow(), explanation_, i);
-      steps.append(py::make_tuple(std::string(to_string(step.kind)), step.tensor, optional_id(step.op),
-                                  ir_of(explainer_).locations().to_string(step.location), step.r, step.s,
-                                  to_partition(explainer_, step.fact), step.text));
+      steps.push_back(
+          Record<"ExplanationStep">::of(std::string(to_string(step.kind)), step.tensor, optional_id(step.op),
+                                        ir_of(explainer_).locations().to_string(step.location), step.r,
+                                        step.s, to_partition(explainer_, step.fact), step.text));
     }
     return steps;
   }
@@ -203,19 +198,19 @@ std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& own
   return std::make_unique<ExplanationHandle>(owner, self.explain(id, value, r, s));
 }
 
-py::tuple describe_lint(const Ir& ir, const Lint& lint) {
-  return py::make_tuple(lint.code, optional_id(lint.op), optional_id(lint.tensor),
-                        ir.locations().to_string(lint.location), lint.cost, std::string(lint.unit),
-                        lint.text);
+Record<"LintInfo"> describe_lint(const Ir& ir, const Lint& lint) {
+  return Record<"LintInfo">::of(lint.code, optional_id(lint.op), optional_id(lint.tensor),
+                                ir.locations().to_string(lint.location), lint.cost, std::string(lint.unit),
+                                lint.text);
 }
 
-py::list describe_lints(const Ir& ir, const std::vector<Lint>& lints) {
-  py::list result;
-  for (const Lint& lint : lints) result.append(describe_lint(ir, lint));
+std::vector<Record<"LintInfo">> describe_lints(const Ir& ir, const std::vector<Lint>& lints) {
+  std::vector<Record<"LintInfo">> result;
+  for (const Lint& lint : lints) result.push_back(describe_lint(ir, lint));
   return result;
 }
 
-py::list control_lints(Explainer& self) {
+std::vector<Record<"LintInfo">> control_lints(Explainer& self) {
   self.flow().facts().check_fresh();
   std::vector<Lint> lints;
   with_deep_stack([&] { lint_control(self, lints); });
@@ -236,7 +231,7 @@ class DriftHandle {
     explainer_->flow().facts().check_fresh();
     return std::make_unique<ExplanationHandle>(explainer_, explain_drift(*explainer_, drift_));
   }
-  py::tuple lint() const {
+  Record<"LintInfo"> lint() const {
     explainer_->flow().facts().check_fresh();
     return describe_lint(ir_of(*explainer_), drift_lint(*explainer_, drift_));
   }
@@ -246,9 +241,9 @@ class DriftHandle {
   Drift drift_;
 };
 
-py::list drifts(const std::shared_ptr<Explainer>& explainer) {
+py::typing::List<DriftHandle> drifts(const std::shared_ptr<Explainer>& explainer) {
   explainer->flow().facts().check_fresh();
-  py::list result;
+  py::typing::List<DriftHandle> result;
   for (const Drift& drift : find_drifts(explainer->flow())) {
     result.append(std::make_unique<DriftHandle>(explainer, drift));
   }
@@ -283,15 +278,18 @@ void bind_explain(py::module_& m) {
       .def(py::init([](const std::shared_ptr<PartitionAnalysis>& facts) {
         return make_keeping<Explainer>(facts, *facts);
       }))
-      .def("time_at",
-           [](Explainer& self, TensorId tensor, std::int64_t time) {
-             return time_of(self, tensor, time == std::numeric_limits<std::int64_t>::max() ? time : time + 1);
-           })
-      .def("time_at_op", &time_at_op)
-      .def("fact", &fact)
-      .def("contexts", &contexts)
-      .def("context_at", &context_at)
-      .def("explain", &explain)
+      .def(
+          "time_at",
+          [](Explainer& self, TensorId tensor, std::int64_t time) {
+            return time_of(self, tensor, time == std::numeric_limits<std::int64_t>::max() ? time : time + 1);
+          },
+          py::arg("tensor"), py::arg("time"))
+      .def("time_at_op", &time_at_op, py::arg("id"), py::arg("op_id"), py::arg("after"))
+      .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
+      .def("contexts", &contexts, py::arg("graph"))
+      .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
+      .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
+           py::arg("s"))
       .def("lints", [](Explainer& self) { return describe_lints(ir_of(self), find_lints(self)); })
       .def("control_lints", &control_lints)
       .def("drifts", &drifts);

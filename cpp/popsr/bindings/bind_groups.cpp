@@ -7,6 +7,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
+#include "popsr/bindings/records.h"
 #include "popsr/replica/comm_group.h"
 #include "popsr/replica/replica_grouping.h"
 
@@ -19,11 +20,11 @@ std::int64_t stride_of(const ReplicaGrouping& grouping) {
            fmt::format("stride: the grouping has no constant stride, got {}", grouping.to_string()));
 }
 
-py::tuple members_of(const ReplicaGrouping& grouping, std::int64_t group) {
+TupleOf<int> members_of(const ReplicaGrouping& grouping, std::int64_t group) {
   return tuple_of(grouping.group(group));
 }
 
-py::tuple groups_of(const ReplicaGrouping& grouping) {
+TupleOf<TupleOf<int>> groups_of(const ReplicaGrouping& grouping) {
   py::tuple result(static_cast<std::size_t>(grouping.num_groups()));
   for (std::size_t g = 0; g < result.size(); ++g) {
     result[g] = members_of(grouping, static_cast<std::int64_t>(g));
@@ -43,7 +44,8 @@ bool equal_groupings(const ReplicaGrouping& grouping, py::handle other) {
            fmt::format("replica_grouping: compares with a ReplicaGrouping only, got {}", shown(other)));
 }
 
-ReplicaGrouping from_stride(py::handle replicas, py::handle stride, py::handle group_size) {
+ReplicaGrouping from_stride(const AnInt& replicas, const AnInt& stride,
+                            const As<"typing.SupportsIndex | None">& group_size) {
   const char* const where = "replica_grouping";
   const std::int64_t n = read_int(where, "replicas", replicas);
   const std::int64_t distance = read_int(where, "stride", stride);
@@ -76,7 +78,7 @@ void bind_grouping(py::module_& m) {
                   "ReplicaError unless they tile the replicas.")
       .def_static(
           "from_assignment",
-          [](py::handle assignment) {
+          [](const Ints& assignment) {
             return Class::from_assignment(read_ints("replica_grouping", "assignment", assignment));
           },
           py::arg("assignment"),
@@ -87,12 +89,12 @@ void bind_grouping(py::module_& m) {
       .def_property_readonly("group_size", &Class::group_size)
       .def_property_readonly("stride", &stride_of,
                              "Distance between members; NotImplementedError when it varies.")
-      .def_property_readonly("is_const", &Class::is_const, "Is the stride the same everywhere?")
+      .def_property_readonly("is_const", &Class::is_const, "True if the stride is the same everywhere.")
       .def_property_readonly("assignment", &Class::assignment, "Group of each replica.")
       .def_property_readonly("groups", &groups_of, "Members of each group, ascending.")
       .def(
           "members",
-          [](const Class& self, py::handle group) {
+          [](const Class& self, const AnInt& group) {
             return members_of(self, read_int("members", "group", group));
           },
           py::arg("group"), "Members of a group, ascending. ReplicaError when there is no such group.")
@@ -110,6 +112,7 @@ void bind_grouping(py::module_& m) {
       .def("table", &Class::table, "Text with a row a group; the middle of long ones is left out.")
       .def("__eq__", &equal_groupings, py::arg("other"))
       .def("__hash__", [](const Class& self) { return py::hash(tuple_of(self.assignment())); })
+      .def("__reduce__", [](const Class& self) { return rebuilt_by("_grouping", self.assignment()); })
       .def("__repr__", &Class::to_string);
   refuse_other_arguments(grouping, "ReplicaGrouping",
                          {{"from_stride", "replicas, stride=1, group_size=None", true},
@@ -143,7 +146,7 @@ void bind_comm_group_type(py::module_& m) {
       .finalize();
 }
 
-CommGroup comm_group_from(py::handle grouping) {
+CommGroup comm_group_from(const As<"ReplicaGrouping">& grouping) {
   if (py::isinstance<ReplicaGrouping>(grouping)) {
     return CommGroup::from_replica_grouping(grouping.cast<const ReplicaGrouping&>());
   }
@@ -152,7 +155,7 @@ CommGroup comm_group_from(py::handle grouping) {
 }
 
 void bind_comm_group(py::module_& m) {
-  const auto replicas_of = [](py::handle value) { return read_int("comm_group", "replicas", value); };
+  const auto replicas_of = [](const AnInt& value) { return read_int("comm_group", "replicas", value); };
   py::class_<CommGroup> group(m, "CommGroup", kCommGroupDoc);
   guard(group)
       .def(py::init([](CommGroupType type, Integer size) {
@@ -168,22 +171,25 @@ void bind_comm_group(py::module_& m) {
       .def_property_readonly("size", &CommGroup::size)
       .def(
           "to_replica_grouping",
-          [=](const CommGroup& self, py::handle n) { return self.to_replica_grouping(replicas_of(n)); },
+          [=](const CommGroup& self, const AnInt& n) { return self.to_replica_grouping(replicas_of(n)); },
           py::arg("replicas"), "The groups. ReplicaError unless the size divides the replicas.")
       .def(
-          "complement", [=](const CommGroup& self, py::handle n) { return self.complement(replicas_of(n)); },
+          "complement",
+          [=](const CommGroup& self, const AnInt& n) { return self.complement(replicas_of(n)); },
           py::arg("replicas"),
           "The groups across these: Consecutive and Orthogonal swap, as do All and Ungrouped. ReplicaError "
           "unless the size divides the replicas.")
       .def(
           "table",
-          [=](const CommGroup& self, py::handle n) {
+          [=](const CommGroup& self, const AnInt& n) {
             return self.to_replica_grouping(replicas_of(n)).table();
           },
           py::arg("replicas"), "Text with a row a group; the middle of long ones is left out.")
       .def(
           "__eq__", [](const CommGroup& a, const CommGroup& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const CommGroup& self) { return py::hash(py::str(self.to_string())); })
+      .def("__reduce__",
+           [](const CommGroup& self) { return rebuilt_by("CommGroup", self.type(), self.size()); })
       .def("__repr__", &CommGroup::to_string);
   refuse_other_arguments(group, "CommGroup",
                          {{"from_replica_grouping", "a ReplicaGrouping", true},

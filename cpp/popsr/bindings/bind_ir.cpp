@@ -11,6 +11,7 @@
 #include "popsr/bindings/convert.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/bindings/program.h"
+#include "popsr/bindings/records.h"
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
 #include "popsr/kernels/float_env.h"
@@ -22,6 +23,8 @@ namespace popsr::bindings {
 namespace {
 
 using Handle = std::shared_ptr<Ir>;
+using Operands = py::typing::List<std::optional<int>>;
+using Attributes = py::typing::Dict<py::str, py::object>;
 
 /// All Irs of Python are programs.
 Program& program_of(Ir& ir) { return static_cast<Program&>(ir); }
@@ -54,7 +57,7 @@ std::shared_ptr<const HostBytes> share_data(const py::array& data) {
 }
 
 std::vector<std::pair<std::string, Attribute>> read_attributes(const Ir& ir, const OpDef& def,
-                                                               const py::dict& given) {
+                                                               const Attributes& given) {
   std::vector<std::pair<std::string, Attribute>> attrs;
   attrs.reserve(given.size());
   for (const auto& [key, value] : given) {
@@ -67,7 +70,7 @@ std::vector<std::pair<std::string, Attribute>> read_attributes(const Ir& ir, con
   return attrs;
 }
 
-std::vector<TensorId> read_inputs(const Ir& ir, const py::list& given) {
+std::vector<TensorId> read_inputs(const Ir& ir, const Operands& given) {
   std::vector<TensorId> inputs;
   inputs.reserve(given.size());
   for (const py::handle& input : given) {
@@ -84,22 +87,15 @@ py::handle name_of(DType dtype) {
   return name;
 }
 
-/// The fields of a new tensor's handle: (id, name, dtype, shape, meta shape).
-py::tuple describe_new(const Ir& ir, TensorId id) {
+Record<"NewTensor"> describe_new(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(id);
-  py::tuple result(5);
-  result[0] = py::cast(id);
-  result[1] = py::str(tensor.name);
-  result[2] = py::reinterpret_borrow<py::object>(name_of(tensor.type.dtype));
-  result[3] = to_tuple(tensor.type.shape);
-  result[4] = to_tuple(tensor.meta_shape);
-  return result;
+  return Record<"NewTensor">::of(id, tensor.name, name_of(tensor.type.dtype), to_tuple(tensor.type.shape),
+                                 to_tuple(tensor.meta_shape));
 }
 
-/// (op, what its outputs are)
-py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inputs, const py::dict& attrs,
-               std::vector<std::string> output_names, LocationId location, int sequence,
-               bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
+Record<"Emitted"> emit(Ir& ir, GraphId graph, const std::string& op, const Operands& inputs,
+                       const Attributes& attrs, std::vector<std::string> output_names, LocationId location,
+                       int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
   const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
@@ -110,7 +106,7 @@ py::tuple emit(Ir& ir, GraphId graph, const std::string& op, const py::list& inp
                            .origin = {location, {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute}},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
-  return py::make_tuple(
+  return Record<"Emitted">::of(
       id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
@@ -135,45 +131,64 @@ py::int_ flops_of_op(const Ir& ir, OpId id) {
   return sum;
 }
 
-py::dict describe_op(const Ir& ir, OpId id) {
-  const Op& op = ir.op(checked_op(ir, id));
-  py::list inputs;
-  for (const TensorId input : op.inputs) {
-    if (input == kNone) {
-      inputs.append(py::none());
-    } else {
-      inputs.append(input);
-    }
+std::vector<std::optional<TensorId>> inputs_of(const Ir& ir, OpId id) {
+  std::vector<std::optional<TensorId>> inputs;
+  for (const TensorId input : ir.op(checked_op(ir, id)).inputs) {
+    inputs.push_back(input == kNone ? std::nullopt : std::optional(input));
   }
-  py::dict attrs;
+  return inputs;
+}
+
+Attributes attributes_of(const Ir& ir, OpId id) {
+  const Op& op = ir.op(checked_op(ir, id));
+  Attributes attrs;
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     attrs[py::str(std::string(op.def->attrs[i].name))] = to_python(op.attrs[i]);
   }
-  py::object seeds = py::none();
-  if (op.noise.seeds) seeds = py::str(std::string(name_of(*op.noise.seeds)));
-  using namespace py::literals;
-  return py::dict("name"_a = std::string(op.def->name), "graph"_a = op.graph, "inputs"_a = inputs,
-                  "outputs"_a = op.outputs, "attrs"_a = attrs,
-                  "location"_a = ir.locations().to_string(op.origin.location), "ipu"_a = op.origin.place.ipu,
-                  "tile_set"_a = std::string(to_string(op.origin.place.tiles)), "rounds"_a = rounds(ir, op),
-                  "seeds"_a = seeds, "after"_a = op.schedule.after, "modified"_a = op.call.modified,
-                  "parts"_a = op.schedule.parts, "position"_a = op.schedule.position);
+  return attrs;
 }
 
-py::tuple describe_tensor(const Ir& ir, TensorId id) {
+Record<"DevicePlacement"> describe(const Place& place) {
+  return Record<"DevicePlacement">::of(place.ipu, std::string(to_string(place.tiles)));
+}
+
+/// The rule that gives the op its seeds; None if it does not round stochastically.
+std::optional<std::string> seed_rule_of(const Ir& ir, OpId id) {
+  const Op& op = ir.op(checked_op(ir, id));
+  if (!op.noise.seeds) return std::nullopt;
+  return std::string(name_of(*op.noise.seeds));
+}
+
+std::string_view name_of(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kActivation:
+      return "activation";
+    case TensorKind::kInput:
+      return "input";
+    case TensorKind::kVariable:
+      return "variable";
+    case TensorKind::kConstant:
+      return "constant";
+    case TensorKind::kShard:
+      return "shard";
+    case TensorKind::kRemote:
+      return "remote";
+  }
+  POPSR_CHECK(false);
+}
+
+Record<"TensorInfo"> describe_tensor(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  py::object producer = py::none();
-  if (tensor.uses.producer != kNone) producer = py::cast(tensor.uses.producer);
-  return py::make_tuple(tensor.name, tensor.graph, std::string(info(tensor.type.dtype).name),
-                        to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
-                        static_cast<int>(tensor.kind), tensor.memory.by_ref, tensor.memory.storage, producer);
+  return Record<"TensorInfo">::of(tensor.name, tensor.graph, name_of(tensor.type.dtype),
+                                  to_tuple(tensor.type.shape), to_tuple(tensor.meta_shape),
+                                  std::string(name_of(tensor.kind)), tensor.memory.by_ref,
+                                  tensor.memory.storage, optional_id(tensor.uses.producer));
 }
 
-/// (ipu, tile set), else None.
-py::object describe_place(const Ir& ir, TensorId id) {
+std::optional<Record<"DevicePlacement">> placement_of(const Ir& ir, TensorId id) {
   const std::optional<Place> place = place_of(ir, checked_tensor(ir, id));
-  if (!place) return py::none();
-  return py::make_tuple(place->ipu, std::string(to_string(place->tiles)));
+  if (!place) return std::nullopt;
+  return describe(*place);
 }
 
 StreamMode read_mode(const std::string& mode) {
@@ -181,16 +196,28 @@ StreamMode read_mode(const std::string& mode) {
   return mode == "equal" ? StreamMode::kEqual : StreamMode::kReplicate;
 }
 
-py::tuple describe_stream(const Ir& ir, StreamId id) {
-  POPSR_CHECK(id.index() < ir.num_streams());
-  const Stream& stream = ir.stream(id);
-  return py::make_tuple(stream.name, std::string(info(stream.type.dtype).name), to_tuple(stream.type.shape),
-                        stream.to_device, static_cast<int>(stream.mode));
+std::string_view name_of(StreamMode mode) {
+  switch (mode) {
+    case StreamMode::kReplicate:
+      return "replicate";
+    case StreamMode::kBroadcast:
+      return "broadcast";
+    case StreamMode::kEqual:
+      return "equal";
+  }
+  POPSR_CHECK(false);
 }
 
-py::object data_of(const Ir& ir, TensorId id) {
+Record<"StreamInfo"> describe_stream(const Ir& ir, StreamId id) {
+  POPSR_CHECK(id.index() < ir.num_streams());
+  const Stream& stream = ir.stream(id);
+  return Record<"StreamInfo">::of(stream.name, name_of(stream.type.dtype), to_tuple(stream.type.shape),
+                                  stream.to_device, std::string(name_of(stream.mode)));
+}
+
+std::optional<py::array_t<std::uint8_t>> data_of(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  if (!tensor.state.data) return py::none();
+  if (!tensor.state.data) return std::nullopt;
   // Read-only view; the array keeps the bytes alive.
   auto* owner = new std::shared_ptr<const HostBytes>(tensor.state.data);
   const py::capsule capsule(owner, [](void* p) { delete static_cast<std::shared_ptr<const HostBytes>*>(p); });
@@ -200,11 +227,11 @@ py::object data_of(const Ir& ir, TensorId id) {
   return view;
 }
 
-/// (tensor, shard_over) of a variable that lives in a shard or a remote entry, else None.
-py::object describe_home(const Ir& ir, TensorId id) {
+/// None for a variable that lives neither in a shard nor in an entry of a remote buffer.
+std::optional<Record<"VariableHome">> describe_home(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
-  if (tensor.state.home == kNone) return py::none();
-  return py::make_tuple(tensor.state.home, tensor.state.shard_over);
+  if (tensor.state.home == kNone) return std::nullopt;
+  return Record<"VariableHome">::of(tensor.state.home, tensor.state.shard_over);
 }
 
 RemoteId checked_remote(const Ir& ir, RemoteId id) {
@@ -212,11 +239,10 @@ RemoteId checked_remote(const Ir& ir, RemoteId id) {
   return id;
 }
 
-/// (dtype, shape, entries, meta shape)
-py::tuple describe_remote(const Ir& ir, RemoteId id) {
+Record<"RemoteBufferInfo"> describe_remote(const Ir& ir, RemoteId id) {
   const RemoteBuffer& buffer = ir.remote(checked_remote(ir, id));
-  return py::make_tuple(std::string(info(buffer.type.dtype).name), to_tuple(buffer.type.shape),
-                        buffer.entries.size(), to_tuple(buffer.meta_shape));
+  return Record<"RemoteBufferInfo">::of(name_of(buffer.type.dtype), to_tuple(buffer.type.shape),
+                                        buffer.entries.size(), to_tuple(buffer.meta_shape));
 }
 
 /// Tensors that users see: all but entries of remote buffers.
@@ -226,12 +252,11 @@ std::vector<TensorId> tensors_of(const Ir& ir, GraphId graph) {
   return tensors;
 }
 
-/// (grouping, keeps all replicas) of a variable.
-py::tuple variable_of(const Ir& ir, TensorId id) {
+Record<"VariableInfo"> describe_variable(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   POPSR_CHECK(tensor.state.grouping.has_value());
-  return py::make_tuple(*tensor.state.grouping,
-                        tensor.state.retrieval == VariableRetrievalMode::kAllReplicas);
+  return Record<"VariableInfo">::of(*tensor.state.grouping,
+                                    tensor.state.retrieval == VariableRetrievalMode::kAllReplicas);
 }
 
 /// Streams that an op of any graph loads or stores.
@@ -260,9 +285,9 @@ std::vector<GraphId> called_graphs(const Ir& ir, GraphId graph) {
 
 TensorType read_type(const std::string& dtype, const Shape& shape) { return {dtype_from_name(dtype), shape}; }
 
-/// (graph, op, tensors that are of that graph now)
-py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count, const std::string& stem,
-                  bool carries, LocationId location, std::uint32_t ipu, bool on_io_tiles) {
+Record<"Outlined"> outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count,
+                           const std::string& stem, bool carries, LocationId location, std::uint32_t ipu,
+                           bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
   Outlined made =
@@ -271,97 +296,141 @@ py::tuple outline(Ir& ir, GraphId graph, std::uint32_t first, std::int64_t count
                                .stem = stem,
                                .carries = carries,
                                .origin = {location, {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
-  return py::make_tuple(made.body, made.op, std::move(made.moved));
+  return Record<"Outlined">::of(made.body, made.op, std::move(made.moved));
 }
 
 void bind_building(py::class_<Ir, Handle>& ir) {
-  ir.def("create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem); })
-      .def("create_named_graph",
-           [](Ir& self, const std::string& name) { return self.create_named_graph(name); })
+  ir.def(
+        "create_graph", [](Ir& self, const std::string& stem) { return self.create_graph(stem); },
+        py::arg("stem"))
+      .def(
+          "create_named_graph",
+          [](Ir& self, const std::string& name) { return self.create_named_graph(name); }, py::arg("name"))
       .def("skip_subgraph_number", &Ir::skip_subgraph_number)
-      .def("add_input",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
-              const Shape& meta_shape, bool by_ref) {
-             return self.add_input(checked_graph(self, graph), name, read_type(dtype, shape), meta_shape,
-                                   by_ref);
-           })
-      .def("add_output",
-           [](Ir& self, GraphId graph, TensorId tensor) {
-             self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
-           })
-      .def("is_called",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called(); })
-      .def("remove_output",
-           [](Ir& self, GraphId graph, std::size_t index) {
-             GraphEditor(self).remove_output(checked_graph(self, graph), index);
-           })
-      .def("add_variable",
-           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
-              const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
-              LocationId location) {
-             return self.add_variable(
-                 name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
-                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup,
-                 location);
-           })
-      .def("add_constant",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
-              const py::array& data) {
-             return self.add_constant(checked_graph(self, graph), name, read_type(dtype, shape),
-                                      copy_data(data));
-           })
-      .def("add_stream",
-           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
-              const std::string& mode, LocationId location) {
-             return self.add_stream(name, read_type(dtype, shape), to_device, read_mode(mode), location);
-           })
-      .def("location_of_stream",
-           [](const Ir& self, StreamId id) {
-             POPSR_CHECK(id.index() < self.num_streams());
-             return self.locations().to_string(self.stream(id).location);
-           })
-      .def("add_remote_buffer",
-           [](Ir& self, const std::string& dtype, const Shape& shape, std::int64_t entries,
-              const Shape& meta_shape) {
-             return self.add_remote_buffer(read_type(dtype, shape), entries, meta_shape);
-           })
-      .def("grow_remote_buffer",
-           [](Ir& self, RemoteId buffer, std::int64_t entries) {
-             GraphEditor(self).grow_remote_buffer(checked_remote(self, buffer), entries);
-           })
-      .def("set_meta_shape",
-           [](Ir& self, RemoteId buffer, const Shape& meta_shape) {
-             GraphEditor(self).set_meta_shape(checked_remote(self, buffer), meta_shape);
-           })
-      .def("place_variable",
-           [](Ir& self, TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over) {
-             GraphEditor(self).place_variable(checked_tensor(self, variable), checked_remote(self, buffer),
-                                              entry, shard_over);
-           })
-      .def("add_shard",
-           [](Ir& self, TensorId variable, std::int64_t shard_over, const std::string& name) {
-             return GraphEditor(self).add_shard(checked_tensor(self, variable), shard_over, name);
-           })
-      .def("emit", &emit)
-      .def("add_called_input",
-           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
-              const Shape& meta_shape, bool by_ref, const std::vector<std::pair<OpId, TensorId>>& operands) {
-             std::vector<SiteOperand> checked;
-             for (const auto& [op, tensor] : operands) {
-               checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
-             }
-             return GraphEditor(self).add_called_input(checked_graph(self, graph), name,
-                                                       read_type(dtype, shape), meta_shape, by_ref, checked);
-           })
-      .def("outline", &outline)
-      .def("mark_modified",
-           [](Ir& self, OpId op, std::uint32_t index) {
-             GraphEditor(self).mark_modified(checked_op(self, op), index);
-           })
-      .def("clear_sequence",
-           [](Ir& self, GraphId graph) { GraphEditor(self).clear_sequence(checked_graph(self, graph)); })
-      .def("intern_location",
-           [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); });
+      .def(
+          "add_input",
+          [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+             const Shape& meta_shape, bool by_ref) {
+            return self.add_input(checked_graph(self, graph), name, read_type(dtype, shape), meta_shape,
+                                  by_ref);
+          },
+          py::arg("graph"), py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("meta_shape"),
+          py::arg("by_ref"))
+      .def(
+          "add_output",
+          [](Ir& self, GraphId graph, TensorId tensor) {
+            self.add_output(checked_graph(self, graph), checked_tensor(self, tensor));
+          },
+          py::arg("graph"), py::arg("tensor"))
+      .def(
+          "is_called",
+          [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).called(); },
+          py::arg("graph"))
+      .def(
+          "remove_output",
+          [](Ir& self, GraphId graph, std::size_t index) {
+            GraphEditor(self).remove_output(checked_graph(self, graph), index);
+          },
+          py::arg("graph"), py::arg("index"))
+      .def(
+          "add_variable",
+          [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
+             const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
+             LocationId location) {
+            return self.add_variable(
+                name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
+                all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup,
+                location);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("data"), py::arg("grouping"),
+          py::arg("all_replicas"), py::arg("keep"), py::arg("location"))
+      .def(
+          "add_constant",
+          [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+             const py::array& data) {
+            return self.add_constant(checked_graph(self, graph), name, read_type(dtype, shape),
+                                     copy_data(data));
+          },
+          py::arg("graph"), py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("data"))
+      .def(
+          "add_stream",
+          [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
+             const std::string& mode, LocationId location) {
+            return self.add_stream(name, read_type(dtype, shape), to_device, read_mode(mode), location);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("to_device"), py::arg("mode"),
+          py::arg("location"))
+      .def(
+          "location_of_stream",
+          [](const Ir& self, StreamId id) {
+            POPSR_CHECK(id.index() < self.num_streams());
+            return self.locations().to_string(self.stream(id).location);
+          },
+          py::arg("id"))
+      .def(
+          "add_remote_buffer",
+          [](Ir& self, const std::string& dtype, const Shape& shape, std::int64_t entries,
+             const Shape& meta_shape) {
+            return self.add_remote_buffer(read_type(dtype, shape), entries, meta_shape);
+          },
+          py::arg("dtype"), py::arg("shape"), py::arg("entries"), py::arg("meta_shape"))
+      .def(
+          "grow_remote_buffer",
+          [](Ir& self, RemoteId buffer, std::int64_t entries) {
+            GraphEditor(self).grow_remote_buffer(checked_remote(self, buffer), entries);
+          },
+          py::arg("buffer"), py::arg("entries"))
+      .def(
+          "set_meta_shape",
+          [](Ir& self, RemoteId buffer, const Shape& meta_shape) {
+            GraphEditor(self).set_meta_shape(checked_remote(self, buffer), meta_shape);
+          },
+          py::arg("buffer"), py::arg("meta_shape"))
+      .def(
+          "place_variable",
+          [](Ir& self, TensorId variable, RemoteId buffer, std::int64_t entry, std::int64_t shard_over) {
+            GraphEditor(self).place_variable(checked_tensor(self, variable), checked_remote(self, buffer),
+                                             entry, shard_over);
+          },
+          py::arg("variable"), py::arg("buffer"), py::arg("entry"), py::arg("shard_over"))
+      .def(
+          "add_shard",
+          [](Ir& self, TensorId variable, std::int64_t shard_over, const std::string& name) {
+            return GraphEditor(self).add_shard(checked_tensor(self, variable), shard_over, name);
+          },
+          py::arg("variable"), py::arg("shard_over"), py::arg("name"))
+      .def("emit", &emit, py::arg("graph"), py::arg("op"), py::arg("inputs"), py::arg("attrs"),
+           py::arg("output_names"), py::arg("location"), py::arg("sequence"), py::arg("allow_stochastic"),
+           py::arg("ipu"), py::arg("io_tiles"))
+      .def(
+          "add_called_input",
+          [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
+             const Shape& meta_shape, bool by_ref, const std::vector<std::pair<OpId, TensorId>>& operands) {
+            std::vector<SiteOperand> checked;
+            for (const auto& [op, tensor] : operands) {
+              checked.push_back({checked_op(self, op), checked_tensor(self, tensor)});
+            }
+            return GraphEditor(self).add_called_input(checked_graph(self, graph), name,
+                                                      read_type(dtype, shape), meta_shape, by_ref, checked);
+          },
+          py::arg("graph"), py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("meta_shape"),
+          py::arg("by_ref"), py::arg("operands"))
+      .def("outline", &outline, py::arg("graph"), py::arg("first"), py::arg("count"), py::arg("stem"),
+           py::arg("carries"), py::arg("location"), py::arg("ipu"), py::arg("on_io_tiles"))
+      .def(
+          "mark_modified",
+          [](Ir& self, OpId op, std::uint32_t index) {
+            GraphEditor(self).mark_modified(checked_op(self, op), index);
+          },
+          py::arg("op"), py::arg("index"))
+      .def(
+          "clear_sequence",
+          [](Ir& self, GraphId graph) { GraphEditor(self).clear_sequence(checked_graph(self, graph)); },
+          py::arg("graph"))
+      .def(
+          "intern_location",
+          [](Ir& self, const std::string& file, int line) { return self.locations().intern(file, line); },
+          py::arg("file"), py::arg("line"));
 }
 
 PartitionId of_first_input(const RuleContext& context, std::size_t) {
@@ -397,49 +466,95 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def_property_readonly("num_tensors", &Ir::num_tensors)
       .def_property_readonly("num_ops", &Ir::num_ops)
       .def_property_readonly("num_streams", &Ir::num_streams)
-      .def("graph_name",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).name; })
-      .def("graph_inputs",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).inputs; })
-      .def("graph_outputs",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).outputs; })
-      .def("graph_tensors",
-           [](const Ir& self, GraphId graph) { return tensors_of(self, checked_graph(self, graph)); })
-      .def("graph_ops",
-           [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).ops; })
-      .def("called_graphs", &called_graphs)
+      .def(
+          "graph_name",
+          [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).name; },
+          py::arg("graph"))
+      .def(
+          "graph_inputs",
+          [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).inputs; },
+          py::arg("graph"))
+      .def(
+          "graph_outputs",
+          [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).outputs; },
+          py::arg("graph"))
+      .def(
+          "graph_tensors",
+          [](const Ir& self, GraphId graph) { return tensors_of(self, checked_graph(self, graph)); },
+          py::arg("graph"))
+      .def(
+          "graph_ops",
+          [](const Ir& self, GraphId graph) { return self.graph(checked_graph(self, graph)).ops; },
+          py::arg("graph"))
+      .def("called_graphs", &called_graphs, py::arg("graph"))
       .def("ops_with_graphs", &Ir::ops_with_graphs)
-      .def("tensor", &describe_tensor)
-      .def("tensor_data", &data_of)
-      .def("variable", &variable_of)
-      .def("place_of", &describe_place)
-      .def("check_places",
-           [](const Ir& self, const std::string& where, const py::list& tensors) {
-             check_places(self, where, read_inputs(self, tensors));
-           })
-      .def("home", &describe_home)
-      .def("remote_buffer", &describe_remote)
-      .def("op", &describe_op)
-      .def("op_inputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).inputs; })
-      .def("op_flops", &flops_of_op)
-      .def("op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; })
-      .def("stream", &describe_stream)
+      .def("tensor", &describe_tensor, py::arg("id"))
+      .def("tensor_data", &data_of, py::arg("id"))
+      .def("variable", &describe_variable, py::arg("id"))
+      .def("place_of", &placement_of, py::arg("id"))
+      .def(
+          "check_places",
+          [](const Ir& self, const std::string& where, const Operands& tensors) {
+            check_places(self, where, read_inputs(self, tensors));
+          },
+          py::arg("where"), py::arg("tensors"))
+      .def("home", &describe_home, py::arg("id"))
+      .def("remote_buffer", &describe_remote, py::arg("id"))
+      .def(
+          "op_kind",
+          [](const Ir& self, OpId id) { return std::string(self.op(checked_op(self, id)).def->name); },
+          py::arg("id"))
+      .def(
+          "op_graph", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).graph; },
+          py::arg("id"))
+      .def(
+          "op_position",
+          [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).schedule.position; },
+          py::arg("id"))
+      .def(
+          "op_after", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).schedule.after; },
+          py::arg("id"))
+      .def(
+          "op_parts", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).schedule.parts; },
+          py::arg("id"))
+      .def(
+          "op_place",
+          [](const Ir& self, OpId id) { return describe(self.op(checked_op(self, id)).origin.place); },
+          py::arg("id"))
+      .def("op_seed_rule", &seed_rule_of, py::arg("id"))
+      .def("op_attributes", &attributes_of, py::arg("id"))
+      .def("op_inputs", &inputs_of, py::arg("id"))
+      .def("op_flops", &flops_of_op, py::arg("id"))
+      .def(
+          "op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; },
+          py::arg("id"))
+      .def("stream", &describe_stream, py::arg("id"))
       .def("streams_with_ops", &streams_with_ops)
-      .def("location_of_variable",
-           [](const Ir& self, TensorId tensor) {
-             return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).state.location);
-           })
-      .def("location_of",
-           [](const Ir& self, OpId id) {
-             return self.locations().to_string(self.op(checked_op(self, id)).origin.location);
-           })
-      .def("find_tensor",
-           [](const Ir& self, GraphId graph, const std::string& name) {
-             return self.find_tensor(checked_graph(self, graph), name);
-           })
-      .def("print_op", [](const Ir& self, OpId id) { return print_op(self, checked_op(self, id)); })
-      .def("print_graph",
-           [](const Ir& self, GraphId graph) { return print_graph(self, checked_graph(self, graph)); })
+      .def(
+          "location_of_variable",
+          [](const Ir& self, TensorId tensor) {
+            return self.locations().to_string(self.tensor(checked_tensor(self, tensor)).state.location);
+          },
+          py::arg("tensor"))
+      .def(
+          "location_of",
+          [](const Ir& self, OpId id) {
+            return self.locations().to_string(self.op(checked_op(self, id)).origin.location);
+          },
+          py::arg("id"))
+      .def(
+          "find_tensor",
+          [](const Ir& self, GraphId graph, const std::string& name) {
+            return self.find_tensor(checked_graph(self, graph), name);
+          },
+          py::arg("graph"), py::arg("name"))
+      .def(
+          "print_op", [](const Ir& self, OpId id) { return print_op(self, checked_op(self, id)); },
+          py::arg("id"))
+      .def(
+          "print_graph",
+          [](const Ir& self, GraphId graph) { return print_graph(self, checked_graph(self, graph)); },
+          py::arg("graph"))
       .def("print_ir", [](const Ir& self) { return print_ir(self); })
       .def("print_state", [](const Ir& self) { return print_state(self); })
       .def("verify", [](const Ir& self) { verify(self); })
@@ -470,9 +585,14 @@ void bind_ir(py::module_& m) {
              return std::make_shared<Program>(replication, default_registry());
            }),
            py::arg("replication") = 1)
-      .def_static("with_defect", &with_defect)
-      .def("set_owner", [](Ir& self, py::list undo,
-                           py::object rolled_back) { program_of(self).set_owner(undo, rolled_back); })
+      .def_static("with_defect", &with_defect, py::arg("replication"), py::arg("op"), py::arg("defect"))
+      .def(
+          "set_owner",
+          [](Ir& self, const py::typing::List<py::object>& undo,
+             const As<"collections.abc.Callable[..., object]">& rolled_back) {
+            program_of(self).set_owner(undo, rolled_back);
+          },
+          py::arg("undo"), py::arg("rolled_back"))
       .def("join", [](Ir& self) { return program_of(self).join(); });
   bind_building(ir);
   bind_reading(ir);

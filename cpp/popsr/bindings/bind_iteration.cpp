@@ -1,5 +1,6 @@
 // iter() of Python classes that are not Iterables.
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/records.h"
 
 namespace popsr::bindings {
 namespace {
@@ -22,7 +23,7 @@ void bind_iteration(py::module_& m) {
   // error says nothing of what to do instead.
   m.def(
       "set_iter",
-      [](const py::type& cls, const py::object& function) {
+      [](const py::type& cls, const As<"collections.abc.Callable[..., typing.NoReturn]">& function) {
         cls.attr(kAttribute) = py::module_::import("builtins").attr("staticmethod")(function);
         reinterpret_cast<PyTypeObject*>(cls.ptr())->tp_iter = &refuse;
         PyType_Modified(reinterpret_cast<PyTypeObject*>(cls.ptr()));

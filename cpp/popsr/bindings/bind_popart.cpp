@@ -3,20 +3,20 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/records.h"
 #include "popsr/effects/verify.h"
 
 namespace popsr::bindings {
 namespace {
 
-/// (index of the op in its graph or -1, op id or None, equal on all replicas?)
-py::list values(const PopartAnalysis& facts, TensorId tensor) {
+std::vector<Record<"PopartValue">> values(const PopartAnalysis& facts, TensorId tensor) {
   facts.is_equal(checked_tensor(facts.ir(), tensor));  // throws when there are none
   const Graph& graph = facts.ir().graph(facts.ir().tensor(tensor).graph);
-  py::list result;
+  std::vector<Record<"PopartValue">> result;
   for (const auto& [time, equal] : facts.values().of(tensor)) {
-    py::object op = py::none();
-    if (time != kInitially) op = py::cast(graph.ops[static_cast<std::size_t>(time)]);
-    result.append(py::make_tuple(time, op, equal));
+    std::optional<OpId> op;
+    if (time != kInitially) op = graph.ops[static_cast<std::size_t>(time)];
+    result.push_back(Record<"PopartValue">::of(time, op, equal));
   }
   return result;
 }
@@ -47,21 +47,31 @@ void bind_popart(py::module_& m) {
         verify(*ir);
         return make_keeping<PopartAnalysis>(ir, *ir);
       }))
-      .def("is_equal", [](const PopartAnalysis& self,
-                          TensorId tensor) { return self.is_equal(checked_tensor(self.ir(), tensor)); })
-      .def("is_equal_at", [](const PopartAnalysis& self, TensorId tensor,
-                             Time time) { return self.is_equal_at(checked_tensor(self.ir(), tensor), time); })
-      .def("is_input_equal", &is_input_equal)
-      .def("is_output_equal", &is_output_equal)
-      .def("attributes",
-           [](const PopartAnalysis& self, OpId op) {
-             py::dict result;
-             for (const auto& [name, value] : self.attributes(checked_op(self.ir(), op))) {
-               result[py::str(name)] = value;
-             }
-             return result;
-           })
-      .def("values", &values)
+      .def(
+          "is_equal",
+          [](const PopartAnalysis& self, TensorId tensor) {
+            return self.is_equal(checked_tensor(self.ir(), tensor));
+          },
+          py::arg("tensor"))
+      .def(
+          "is_equal_at",
+          [](const PopartAnalysis& self, TensorId tensor, Time time) {
+            return self.is_equal_at(checked_tensor(self.ir(), tensor), time);
+          },
+          py::arg("tensor"), py::arg("time"))
+      .def("is_input_equal", &is_input_equal, py::arg("id"), py::arg("index"))
+      .def("is_output_equal", &is_output_equal, py::arg("id"), py::arg("index"))
+      .def(
+          "attributes",
+          [](const PopartAnalysis& self, OpId op) {
+            py::typing::Dict<py::str, py::str> result;
+            for (const auto& [name, value] : self.attributes(checked_op(self.ir(), op))) {
+              result[py::str(name)] = value;
+            }
+            return result;
+          },
+          py::arg("op"))
+      .def("values", &values, py::arg("tensor"))
       .def("disagreements", [](const PopartAnalysis& self) {
         self.check_fresh();
         return self.disagreements();

@@ -3,22 +3,23 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
+#include "popsr/bindings/records.h"
 #include "popsr/replica/limits.h"
 #include "popsr/replica/partition.h"
 
 namespace popsr::bindings {
 namespace {
 
-py::tuple blocks_of(const Partition& partition) {
+TupleOf<TupleOf<int>> blocks_of(const Partition& partition) {
   return tuple_of(partition.blocks(), [](const std::vector<Replica>& block) { return tuple_of(block); });
 }
 
-Partition from_labels(py::handle labels) {
+Partition from_labels(const Ints& labels) {
   const std::vector<std::int64_t> read = read_ints("Partition.from_labels", "labels", labels);
   return Partition::from_labels(std::vector<std::uint64_t>(read.begin(), read.end()));
 }
 
-py::tuple labels_of(const Partition& partition) { return tuple_of(partition.labels()); }
+TupleOf<int> labels_of(const Partition& partition) { return tuple_of(partition.labels()); }
 
 }  // namespace
 
@@ -38,11 +39,13 @@ void bind_replica(py::module_& m) {
       .def_property_readonly("num_replicas", &Partition::replicas)
       .def("meet", &Partition::meet, py::arg("other"), "Common refinement.")
       .def("join", &Partition::join, py::arg("other"), "Transitive closure of the union.")
-      .def("refines", &Partition::refines, py::arg("other"), "Does each block lie in a block of ``other``?")
+      .def("refines", &Partition::refines, py::arg("other"),
+           "True if each block lies in a block of ``other``.")
       .def("__and__", &Partition::meet, py::is_operator())
       .def("__or__", &Partition::join, py::is_operator())
       .def(
           "__eq__", [](const Partition& a, const Partition& b) { return a == b; }, py::is_operator())
+      .def("__reduce__", [](const Partition& self) { return rebuilt_by("_partition", labels_of(self)); })
       .def("__hash__", [](const Partition& partition) { return py::hash(labels_of(partition)); })
       .def("__str__", &Partition::to_string)
       .def("__repr__",

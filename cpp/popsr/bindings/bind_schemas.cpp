@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/records.h"
 #include "popsr/kernels/contract/elementwise.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
@@ -105,7 +106,7 @@ py::object elementwise_row(const OpDef& def) {
                   "flops"_a = row.flops);
 }
 
-py::dict schema_of(const OpDef& def) {
+Keyed<"OpSchema"> schema_of(const OpDef& def) {
   py::list effects;
   for (const Effect& effect : def.memory.effects) effects.append(py::make_tuple(effect.input, effect.output));
   return py::dict("name"_a = std::string(def.name), "inputs"_a = inputs_of(def), "attrs"_a = attrs_of(def),
@@ -121,8 +122,8 @@ py::dict schema_of(const OpDef& def) {
 }
 
 /// Element types by name. `array`: the name of NumPy's or ml_dtypes' type with arithmetic.
-py::dict dtypes() {
-  py::dict rows;
+py::typing::Dict<py::str, Keyed<"DTypeInfo">> dtypes() {
+  py::typing::Dict<py::str, Keyed<"DTypeInfo">> rows;
   for (const DTypeInfo& row : kDTypes) {
     py::object format = py::none();
     if (row.format) {
@@ -144,7 +145,7 @@ py::dict dtypes() {
 void bind_schemas(py::module_& m) {
   m.def("dtypes", &dtypes);
   m.def("op_schemas", [] {
-    py::list schemas;
+    py::typing::List<Keyed<"OpSchema">> schemas;
     const auto registry = default_registry();
     for (const std::string_view name : registry->names()) schemas.append(schema_of(registry->at(name)));
     return schemas;

@@ -10,6 +10,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/records.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/kernels/float_env.h"
@@ -62,6 +63,8 @@ class PythonWatcher final : public RunWatcher {
   std::optional<bool> on_main_thread_;  ///< Found out at the first look.
 };
 
+using Function = As<"collections.abc.Callable[..., object]">;
+
 /// A session with what run() needs of each stream in use, worked out once.
 class SessionHandle {
  public:
@@ -93,8 +96,9 @@ class SessionHandle {
   /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
   /// the first op, once a session, that is given a label of no class, and what there is to say of it. `news`:
   /// see prepare(); an error of it is raised before anything runs.
-  void run(const py::list& arrays, std::int64_t transfers, const py::object& print,
-           const py::object& progress, const py::object& stray, const py::object& news) {
+  void run(const py::typing::List<py::array>& arrays, std::int64_t transfers, const Function& print,
+           const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& stray,
+           const Function& news) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
@@ -209,10 +213,10 @@ void read_variable(SessionHandle& self, TensorId id, py::array out, bool all_rep
 
 /// Read-only bytes of the groups' rows in order, on the device: valid until the program runs or the variable
 /// is written.
-py::list row_views(const py::object& session, TensorId id) {
+py::typing::List<py::array_t<std::uint8_t>> row_views(const py::object& session, TensorId id) {
   const Session& core = session.cast<SessionHandle&>().session();
   checked_tensor(core.ir(), id);
-  py::list result;
+  py::typing::List<py::array_t<std::uint8_t>> result;
   for (const std::span<const std::byte> view : core.row_views(id)) {
     const auto* data = reinterpret_cast<const std::uint8_t*>(view.data());
     py::array_t<std::uint8_t> array({view.size()}, {1}, data, session);  // keeps the session
@@ -247,30 +251,29 @@ Partition to_partition(SessionHandle& self, PartitionId id) {
   return {self.session().ir().partition_table(), id};
 }
 
-/// Of small streams {stream: replicas whose rows are equal}.
-py::dict small_streams(SessionHandle& self) {
-  py::dict result;
+/// Of small streams the replicas whose rows are equal.
+py::typing::Dict<int, Partition> small_streams(SessionHandle& self) {
+  py::typing::Dict<int, Partition> result;
   for (const auto& [stream, rows] : self.session().small_streams()) {
     result[py::cast(stream)] = to_partition(self, rows);
   }
   return result;
 }
 
-/// (replica, other replica, element) or None.
-py::object divergence(SessionHandle& self, TensorId id) {
+std::optional<Record<"Divergence">> divergence(SessionHandle& self, TensorId id) {
   checked_tensor(self.session().ir(), id);
   const std::optional<Divergence> found = self.session().divergence(id);
-  if (!found) return py::none();
-  return py::make_tuple(found->first, found->second, found->element);
+  if (!found) return std::nullopt;
+  return Record<"Divergence">::of(found->first, found->second, found->element);
 }
 
-py::dict stats_of(SessionHandle& self) {
+Keyed<"SessionStats"> stats_of(SessionHandle& self) {
   using namespace py::literals;
   const SessionStats stats = self.session().stats();
   return py::dict("runs"_a = stats.runs, "kernel_calls"_a = stats.kernel_calls, "blocks"_a = stats.blocks);
 }
 
-py::dict memory_of(SessionHandle& self) {
+Keyed<"SessionMemory"> memory_of(SessionHandle& self) {
   using namespace py::literals;
   const SessionMemory memory = self.session().memory();
   return py::dict("variables"_a = memory.variables, "constants"_a = memory.constants,
@@ -287,28 +290,31 @@ void bind_session(py::module_& m) {
   });
   m.def("num_threads", &default_threads);
   m.def("kernel_levels", &kernels::available_levels);
-  m.def("use_kernel_level",
-        [](const std::string& level) { kernels::use_kernel_table(kernels::kernel_table(level)); });
+  m.def(
+      "use_kernel_level",
+      [](const std::string& level) { kernels::use_kernel_table(kernels::kernel_table(level)); },
+      py::arg("level"));
   py::class_<SessionHandle> session(m, "Session");
   guard(session)
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
-      .def("run", &SessionHandle::run)
+      .def("run", &SessionHandle::run, py::arg("arrays"), py::arg("transfers"), py::arg("print"),
+           py::arg("progress"), py::arg("stray"), py::arg("news"))
       .def("stop", &SessionHandle::stop)
       .def("forget_stop", &SessionHandle::forget_stop)
       .def_property_readonly("failed_op",
-                             [](SessionHandle& self) -> py::object {
+                             [](SessionHandle& self) -> std::optional<OpId> {
                                const OpId op = self.session().failed_op();
-                               return op == kNone ? py::object(py::none()) : py::cast(op);
+                               return op == kNone ? std::nullopt : std::optional(op);
                              })
       .def_property_readonly("iterations",
                              [](SessionHandle& self) { return self.session().plan().iterations(); })
       .def_property(
           "step", [](SessionHandle& self) { return self.session().step(); },
           [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })
-      .def("read_variable", &read_variable)
-      .def("row_views", &row_views)
-      .def("write_variables", &write_variables)
+      .def("read_variable", &read_variable, py::arg("id"), py::arg("out"), py::arg("all_replicas"))
+      .def("row_views", &row_views, py::arg("id"))
+      .def("write_variables", &write_variables, py::arg("given"))
       .def("small_streams", &small_streams)
       .def("large_equal_streams", [](SessionHandle& self) { return self.session().large_equal_streams(); })
       .def_property_readonly("facts",
@@ -316,16 +322,20 @@ void bind_session(py::module_& m) {
                                // Python's handles hold facts that may be changed; nothing of them does.
                                return std::const_pointer_cast<PartitionAnalysis>(self.session().facts());
                              })
-      .def("divergence", &divergence)
-      .def("is_written",
-           [](SessionHandle& self, TensorId id) {
-             return self.session().is_written(checked_tensor(self.session().ir(), id));
-           })
-      .def("storage",
-           [](SessionHandle& self, TensorId id) {
-             const Ir& ir = self.session().ir();
-             return Partition(ir.partition_table(), self.session().storage(checked_tensor(ir, id)));
-           })
+      .def("divergence", &divergence, py::arg("id"))
+      .def(
+          "is_written",
+          [](SessionHandle& self, TensorId id) {
+            return self.session().is_written(checked_tensor(self.session().ir(), id));
+          },
+          py::arg("id"))
+      .def(
+          "storage",
+          [](SessionHandle& self, TensorId id) {
+            const Ir& ir = self.session().ir();
+            return Partition(ir.partition_table(), self.session().storage(checked_tensor(ir, id)));
+          },
+          py::arg("id"))
       .def("stats", &stats_of)
       .def("memory", &memory_of)
       .def("plan", [](SessionHandle& self) { return self.session().plan().to_string(); });

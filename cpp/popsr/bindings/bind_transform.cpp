@@ -1,5 +1,6 @@
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/records.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
@@ -9,13 +10,15 @@ namespace popsr::bindings {
 namespace {
 
 using Connections = std::vector<std::pair<bool, TensorId>>;
-/// (forward graph, gradient graph, inputs, outputs); a connection is (is it a gradient?, forward tensor).
-using GradTuple = std::tuple<GraphId, GraphId, Connections, Connections>;
+/// A GradGraph record as it comes back: (forward graph, gradient graph, inputs, outputs).
+using GradGraphFields = std::tuple<GraphId, GraphId, Connections, Connections>;
 
-Connections to_pairs(const std::vector<ExpectedConnection>& connections) {
-  Connections pairs;
-  for (const ExpectedConnection& each : connections) pairs.emplace_back(each.is_gradient, each.fwd_tensor);
-  return pairs;
+std::vector<Record<"Connection">> to_records(const std::vector<ExpectedConnection>& connections) {
+  std::vector<Record<"Connection">> records;
+  for (const ExpectedConnection& each : connections) {
+    records.push_back(Record<"Connection">::of(each.is_gradient, each.fwd_tensor));
+  }
+  return records;
 }
 
 std::vector<ExpectedConnection> from_pairs(const Ir& ir, const Connections& pairs) {
@@ -25,19 +28,20 @@ std::vector<ExpectedConnection> from_pairs(const Ir& ir, const Connections& pair
   return connections;
 }
 
-std::map<GraphId, GradTuple> differentiate(Ir& ir, GraphId forward,
-                                           std::optional<std::vector<TensorId>> provided,
-                                           std::optional<std::vector<TensorId>> required,
-                                           const std::vector<GradTuple>& called) {
+std::map<GraphId, Record<"GradGraph">> differentiate(Ir& ir, GraphId forward,
+                                                     std::optional<std::vector<TensorId>> provided,
+                                                     std::optional<std::vector<TensorId>> required,
+                                                     const std::vector<GradGraphFields>& called) {
   const kernels::FloatEnvironment environment;
   AutodiffOptions options{.grads_provided = std::move(provided), .grads_required = std::move(required)};
   for (const auto& [fwd, graph, inputs, outputs] : called) {
     options.called[fwd] = {checked_graph(ir, fwd), checked_graph(ir, graph), from_pairs(ir, inputs),
                            from_pairs(ir, outputs)};
   }
-  std::map<GraphId, GradTuple> result;
+  std::map<GraphId, Record<"GradGraph">> result;
   for (const auto& [fwd, grad] : autodiff(ir, checked_graph(ir, forward), options)) {
-    result.emplace(fwd, GradTuple(fwd, grad.graph, to_pairs(grad.inputs), to_pairs(grad.outputs)));
+    result.emplace(
+        fwd, Record<"GradGraph">::of(fwd, grad.graph, to_records(grad.inputs), to_records(grad.outputs)));
   }
   return result;
 }
@@ -45,21 +49,29 @@ std::map<GraphId, GradTuple> differentiate(Ir& ir, GraphId forward,
 }  // namespace
 
 void bind_transform(py::module_& m) {
-  m.def("autodiff", &differentiate);
-  m.def("assign_seeds", [](Ir& ir, const std::string& mode) {
-    if (mode != "partition" && mode != "popart" && mode != "identical") {
-      raise<AttributeValueError>(
-          "stochastic_rounding: unknown mode, got '{}', expected 'partition', 'popart' or 'identical'", mode);
-    }
-    if (mode == "popart") return assign_popart_seeds(ir);
-    assign_seeds(ir, mode == "identical" ? SeedRule::kIdentical : SeedRule::kPartition);
-  });
+  m.def("autodiff", &differentiate, py::arg("ir"), py::arg("forward"), py::arg("provided"),
+        py::arg("required"), py::arg("called"));
+  m.def(
+      "assign_seeds",
+      [](Ir& ir, const std::string& mode) {
+        if (mode != "partition" && mode != "popart" && mode != "identical") {
+          raise<AttributeValueError>(
+              "stochastic_rounding: unknown mode, got '{}', expected 'partition', 'popart' or 'identical'",
+              mode);
+        }
+        if (mode == "popart") return assign_popart_seeds(ir);
+        assign_seeds(ir, mode == "identical" ? SeedRule::kIdentical : SeedRule::kPartition);
+      },
+      py::arg("ir"), py::arg("mode"));
   m.def("clear_seeds", &clear_seeds);
   m.def("merge_collectives", &merge_collectives);
   m.def("merge_exchange", &merge_exchange);
-  m.def("merge_exchange_since", [](Ir& ir, GraphId graph, std::uint32_t first) {
-    return merge_exchange_since(ir, checked_graph(ir, graph), first);
-  });
+  m.def(
+      "merge_exchange_since",
+      [](Ir& ir, GraphId graph, std::uint32_t first) {
+        return merge_exchange_since(ir, checked_graph(ir, graph), first);
+      },
+      py::arg("ir"), py::arg("graph"), py::arg("first"));
   m.def("verify_seeds", &verify_seeds);
 }
 

@@ -10,6 +10,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
+#include "popsr/bindings/records.h"
 
 namespace popsr::bindings {
 namespace {
@@ -58,7 +59,7 @@ Raises:
 /// A method of one argument, the number of replicas.
 template <auto query>
 auto of_replicas() {
-  return [](const VariableSettings& self, py::handle replicas) {
+  return [](const VariableSettings& self, const AnInt& replicas) {
     return (self.*query)(read_int(kWhere, "replicas", replicas));
   };
 }
@@ -66,31 +67,34 @@ auto of_replicas() {
 /// A method that maps a shape.
 template <auto map>
 auto of_shape() {
-  return [](const VariableSettings& self, py::handle shape, py::handle replicas) {
-    return to_tuple((self.*map)(read_ints(kWhere, "shape", shape), read_int(kWhere, "replicas", replicas)));
+  return [](const VariableSettings& self, const Ints& shape, const AnInt& replicas) {
+    return TupleOf<int>(
+        to_tuple((self.*map)(read_ints(kWhere, "shape", shape), read_int(kWhere, "replicas", replicas))));
   };
 }
 
 /// A property of the groups.
-template <class Property>
-auto of_groups(Property property) {
-  return [property](const VariableSettings& self, py::handle replicas) -> py::object {
-    return py::cast(self.replica_grouping(read_int(kWhere, "replicas", replicas))).attr(property);
+template <class Result>
+auto of_groups(const char* property) {
+  return [property](const VariableSettings& self, const AnInt& replicas) {
+    const py::object groups = py::cast(self.replica_grouping(read_int(kWhere, "replicas", replicas)));
+    return py::reinterpret_steal<Result>(py::object(groups.attr(property)).release());
   };
 }
 
-Replica representative(const VariableSettings& self, py::handle replicas, py::handle group) {
+Replica representative(const VariableSettings& self, const AnInt& replicas, const AnInt& group) {
   return self.representative(read_int(kWhere, "replicas", replicas), read_int(kWhere, "group", group));
 }
 
 /// PopART's form takes the group alone.
-Replica group_representative(const VariableSettings& self, py::handle first, py::handle second) {
-  if (!second.is_none()) return representative(self, first, second);
+Replica group_representative(const VariableSettings& self, const AnInt& first,
+                             const As<"typing.SupportsIndex | None">& second) {
+  if (!second.is_none()) return representative(self, first, py::reinterpret_borrow<AnInt>(second));
   return self.representative(read_int(kWhere, "group", first));
 }
 
-py::tuple shape_on_replica(const VariableSettings& self, py::handle full, py::handle replicas,
-                           py::handle name) {
+TupleOf<int> shape_on_replica(const VariableSettings& self, const Ints& full, const AnInt& replicas,
+                              const As<"str">& name) {
   return to_tuple(self.shape_on_replica(read_ints(kWhere, "full_shape", full),
                                         read_int(kWhere, "replicas", replicas),
                                         read_text(kWhere, "name", name)));
@@ -98,6 +102,15 @@ py::tuple shape_on_replica(const VariableSettings& self, py::handle full, py::ha
 
 std::optional<CommGroup> comm_group(const VariableSettings& self) {
   return self.comm_group() == nullptr ? std::nullopt : std::optional(*self.comm_group());
+}
+
+Reduced reduced(const VariableSettings& self) {
+  if (const CommGroup* group = self.comm_group()) return rebuilt_by("VariableSettings", *group, self.mode());
+  if (const ReplicaGrouping* groups = self.grouping()) {
+    return rebuilt_by("VariableSettings", *groups, self.mode());
+  }
+  const auto [stride, size] = self.stride_and_size().value();
+  return rebuilt_by("VariableSettings", stride, size, self.mode());
 }
 
 CommGroup shared_domain(const VariableSettings& self) {
@@ -146,11 +159,13 @@ void def_queries(SettingsClass& settings) {
   using Class = VariableSettings;
   const py::arg replicas("replicas"), shape("shape");
   settings.def("replica_grouping", of_replicas<&Class::replica_grouping>(), replicas, "The groups.")
-      .def("groups", of_groups("groups"), replicas, "Members of each group, ascending.")
-      .def("partition", of_groups("partition"), replicas, "The groups as blocks of a Partition.")
+      .def("groups", of_groups<TupleOf<TupleOf<int>>>("groups"), replicas,
+           "Members of each group, ascending.")
+      .def("partition", of_groups<As<"Partition">>("partition"), replicas,
+           "The groups as blocks of a Partition.")
       .def("group_count", of_replicas<&Class::group_count>(), replicas, "Number of groups.")
       .def("group_size", of_replicas<&Class::group_size>(), replicas, "Members of a group.")
-      .def("stride", of_groups("stride"), replicas,
+      .def("stride", of_groups<As<"int">>("stride"), replicas,
            "Distance between members of a group; NotImplementedError when it varies.")
       .def("representative", &representative, replicas, py::arg("group"),
            "Lowest replica of a group. ReplicaError when there is no such group.")
@@ -205,6 +220,7 @@ void bind_variable_settings(py::module_& m) {
           "__eq__", [](const VariableSettings& a, const VariableSettings& b) { return a == b; },
           py::is_operator())
       .def("__hash__", [](const VariableSettings& self) { return py::hash(py::str(self.to_string())); })
+      .def("__reduce__", &reduced)
       .def("__repr__", &VariableSettings::to_string);
   refuse_other_arguments(settings, "VariableSettings",
                          {{"getSharedVariableDomain", ""}, {"getRetrievalMode", ""}});

@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "popsr/ir/ir.h"
@@ -43,6 +44,12 @@ py::array copy_of_bytes(const std::byte* data, std::size_t bytes);
 GraphId checked_graph(const Ir& ir, GraphId id);
 TensorId checked_tensor(const Ir& ir, TensorId id);
 OpId checked_op(const Ir& ir, OpId id);
+
+/// An id, or None in Python.
+template <class Tag>
+std::optional<Id<Tag>> optional_id(Id<Tag> id) {
+  return id == kNone ? std::nullopt : std::optional(id);
+}
 
 }  // namespace popsr::bindings
 

@@ -64,6 +64,6 @@ py::tuple tuple_of(const Integers& integers) {
 
 template <>
 struct pybind11::detail::type_caster<popsr::bindings::Integer> {
-  PYBIND11_TYPE_CASTER(popsr::bindings::Integer, const_name("int"));
+  PYBIND11_TYPE_CASTER(popsr::bindings::Integer, const_name("typing.SupportsIndex"));
   bool load(handle source, bool);
 };

@@ -37,6 +37,12 @@ VariableSettings::VariableSettings(std::int64_t stride, std::int64_t size, Varia
   }
 }
 
+std::optional<std::pair<std::int64_t, std::int64_t>> VariableSettings::stride_and_size() const {
+  const auto* given = std::get_if<StrideAndSize>(&groups_);
+  if (given == nullptr) return std::nullopt;
+  return std::pair(given->stride, given->size);
+}
+
 ReplicaGrouping VariableSettings::replica_grouping(std::int64_t replicas) const {
   struct Visitor {
     std::int64_t replicas;

@@ -42,6 +42,10 @@ class VariableSettings {
   VariableRetrievalMode mode() const { return mode_; }
   /// Null unless the settings were made of a CommGroup.
   const CommGroup* comm_group() const { return std::get_if<CommGroup>(&groups_); }
+  /// Null unless the settings were made of a ReplicaGrouping.
+  const ReplicaGrouping* grouping() const { return std::get_if<ReplicaGrouping>(&groups_); }
+  /// Nothing unless the settings were made of a stride and a size.
+  std::optional<std::pair<std::int64_t, std::int64_t>> stride_and_size() const;
   ReplicaGrouping replica_grouping(std::int64_t replicas) const;
 
   /// At no cost per replica, as sizes and shapes are.

@@ -60,7 +60,7 @@ class PopartOp(op_classes.Op, OpView):
 
     def get_graph(self) -> Any:
         """The graph that it is in."""
-        return view_of(self._op._ir._graph(self._op._info()["graph"]))
+        return view_of(self._op._ir._graph(self._op._ir._core.op_graph(self._op.id)))
 
     def get_ir(self) -> Any:
         """The program that it is in."""
@@ -139,7 +139,7 @@ class PopartOp(op_classes.Op, OpView):
 
     def get_settings(self) -> OpSettings:
         """Name, graph and place."""
-        settings = OpSettings(self._op._ir._graph(self._op._info()["graph"]), self._op.name)
+        settings = OpSettings(self._op._ir._graph(self._op._ir._core.op_graph(self._op.id)), self._op.name)
         settings.vgraphId, settings.tileSet = self._op.ipu, self._op.tile_set
         return settings
 

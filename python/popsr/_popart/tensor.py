@@ -132,7 +132,7 @@ class PopartTensor(PopartObject):
         pairs = (
             pair
             for op in core.graph_ops(self._tensor._graph_id)
-            if (aliases := _aliases().get(core.op(op)["name"])) is not None
+            if (aliases := _aliases().get(core.op_kind(op))) is not None
             for pair in _tensors_of_aliases(core.op_inputs(op), core.op_outputs(op), aliases)
         )
         return any(tensor in pair for pair in pairs)
@@ -150,7 +150,7 @@ class PopartTensor(PopartObject):
         return self._tensor.ipu
 
     def _producer(self) -> int | None:
-        producer: int | None = self._tensor._ir._core.tensor(self._tensor._id)[8]
+        producer: int | None = self._tensor._ir._core.tensor(self._tensor._id).producer
         return producer
 
     def __eq__(self, other: object) -> bool:
@@ -176,8 +176,8 @@ def _aliases() -> dict[str, tuple[tuple[int, int], ...] | None]:
 
 
 def _tensors_of_aliases(
-    inputs: list[int], outputs: list[int], aliases: tuple[tuple[int, int], ...]
-) -> list[tuple[int, int]]:
+    inputs: list[int | None], outputs: list[int], aliases: tuple[tuple[int, int], ...]
+) -> list[tuple[int | None, int]]:
     if not aliases:
         return [(each, outputs[0]) for each in inputs]
     return [(inputs[i], outputs[o]) for i, o in aliases if i < len(inputs) and o < len(outputs)]

@@ -64,7 +64,7 @@ def append_op(
     elif name is not None or _context._name_scopes:
         names = [_context.scoped(name or f"{op}_out")] * outputs
     try:
-        made, outputs_made = ir._core.emit(
+        emitted = ir._core.emit(
             graph._id,
             op,
             _input_ids(op, graph, inputs),
@@ -82,7 +82,7 @@ def append_op(
         raise
     results = []
     cls: Any = TensorHandle._result_type
-    for id_, tensor_name, kind, shape, meta_shape in outputs_made:
+    for id_, tensor_name, kind, shape, meta_shape in emitted.outputs:
         result = cls.__new__(cls)
         result._ir, result._id, result._graph_id, result._name = ir, id_, graph._id, tensor_name
         result._dtype, result._shape, result._meta_shape = dtype._all[kind], shape, meta_shape
@@ -92,8 +92,8 @@ def append_op(
         ir._on_undo(setattr, _context, "_sequenced", _context._sequenced)
         _context._sequenced |= {graph}
     if graph._op_hooks.hooks or _context._op_hooks.hooks:
-        run(_run_hooks, graph, Op(ir, made))
-    return made, results
+        run(_run_hooks, graph, Op(ir, emitted.op))
+    return emitted.op, results
 
 
 def append(op: str, inputs: Inputs, /, **attrs: Any) -> Any:

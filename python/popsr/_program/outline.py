@@ -39,7 +39,7 @@ def outline(graph: Graph, first: int, count: int, name: str, *, carries: bool = 
         tensor = ir._tensor_cache.get(id_)
         if tensor is not None:
             ir._on_undo(_set_place, tensor, tensor._graph_id, tensor._name)
-            tensor._graph_id, tensor._name = body, ir._core.tensor(id_)[0]
+            tensor._graph_id, tensor._name = body, ir._core.tensor(id_).name
     made = Op(ir, op)
     graph._op_hooks.run(made)
     _context._op_hooks.run(made)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from popsr._host.arguments import is_a, read_ipu
 from popsr._program.tensor_handle import TensorHandle
+from popsr._records import DevicePlacement
 from popsr._text.shown import shown
 from popsr.errors import GraphError, UndefinedValue
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
 
 __all__ = ["check_tensor_ipu_and_tile_set", "find_place", "ipu_copy_attributes", "location_of", "place_of"]
 
-_SHARD, _REMOTE = 4, 5  # values of the core's TensorKind
 
-
-def find_place(tensor: TensorHandle) -> tuple[int, Literal["compute", "io"]] | None:
+def find_place(tensor: TensorHandle) -> DevicePlacement | None:
     """Device and tile set of a tensor; None where no op makes or takes it."""
-    place = tensor._ir._core.place_of(tensor._id)
-    if place is None:
-        return None
-    return place[0], "io" if place[1] == "io" else "compute"
+    place: DevicePlacement | None = tensor._ir._core.place_of(tensor._id)
+    return place
 
 
-def place_of(where: str, tensor: TensorHandle) -> tuple[int, Literal["compute", "io"]]:
+def place_of(where: str, tensor: TensorHandle) -> DevicePlacement:
     """Device and tile set of a tensor.
 
     Raises:
@@ -67,7 +64,7 @@ def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[st
             raise GraphError(
                 f"ipu_copy: the IPU of the tensor is unknown, got {shown(t)} that no op makes or takes, expected source"
             )
-        attributes["source"] = place[0]
+        attributes["source"] = place.ipu
     return attributes
 
 
@@ -75,9 +72,9 @@ def location_of(tensor: TensorHandle) -> TensorLocation:
     """Where the value of a tensor is kept, and whether in parts on several replicas."""
     core = tensor._ir._core
     home, shards = core.home(tensor._id) or (tensor._id, 1)
-    kind = core.tensor(home)[5]
-    sharded = kind == _SHARD or shards > 1 or bool(tensor._meta_shape)
+    kind = core.tensor(home).kind
+    sharded = kind == "shard" or shards > 1 or bool(tensor._meta_shape)
     return TensorLocation(
-        TensorStorage.OffChip if kind == _REMOTE else TensorStorage.OnChip,
+        TensorStorage.OffChip if kind == "remote" else TensorStorage.OnChip,
         ReplicatedTensorSharding.On if sharded else ReplicatedTensorSharding.Off,
     )

@@ -423,13 +423,12 @@ class Variable(Tensor, tensor_type="Variable"):
     @property
     def replica_grouping(self) -> ReplicaGrouping:
         """Groups of replicas that were given the same value."""
-        grouping: ReplicaGrouping = self._ir._core.variable(self._id)[0]
-        return grouping
+        return self._ir._core.variable(self._id).grouping
 
     @property
     def retrieval_mode(self) -> Literal["one_per_group", "all_replicas"]:
         """Does the host read one replica of each group, or all?"""
-        return "all_replicas" if self._ir._core.variable(self._id)[1] else "one_per_group"
+        return "all_replicas" if self._ir._core.variable(self._id).all_replicas else "one_per_group"
 
     @property
     def shape_on_replica(self) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from popsr._records import Divergence
 from popsr._session.rows import (
     Array,
-    Divergence,
     Rows,
     as_rows,
     copy_rows,

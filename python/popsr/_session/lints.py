@@ -18,7 +18,7 @@ from popsr.analysis._explanation import Lint, lint_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:
-    from popsr._session.rows import Divergence
+    from popsr._records import Divergence
     from popsr.ir import Ir
     from popsr.tensor import Variable
 

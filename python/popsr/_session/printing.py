@@ -31,7 +31,7 @@ def print_values(
         shown: replicas in ascending order, and which of the values each of them holds.
         values: the distinct values.
     """
-    form = _Form(**{k: v for k, v in ir._core.op(op)["attrs"].items() if not k.startswith("print_")})
+    form = _Form(**{k: v for k, v in ir._core.op_attributes(op).items() if not k.startswith("print_")})
     blocks = []
     bodies: dict[tuple[int, int], str] = {}  # by value and room for it
     for replica, index in shown:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._records import Divergence
 
 if TYPE_CHECKING:
     from popsr.replicas import ReplicaGrouping
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Rows = tuple["Variable", Array, bool]
 """A variable, data of shape ``(rows, *shape)``, and whether there is a row per replica."""
-Divergence = tuple[int, int, int]
-"""Two replicas of one group and the first element (in C order) in which they differ."""
 
 
 def host_array(data: Array, dtype: str, shape: Iterable[int]) -> Array:
@@ -63,5 +62,5 @@ def first_difference(rows: Array, grouping: ReplicaGrouping) -> Divergence | Non
         for replica in others:
             differs = rows[first, ...] != rows[replica, ...]
             if np.any(differs):
-                return first, replica, int(np.flatnonzero(differs)[0])
+                return Divergence(first, replica, int(np.flatnonzero(differs)[0]))
     return None

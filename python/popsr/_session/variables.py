@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr._host.arguments import is_a, read_a, read_choice, read_items, read_mapping
+from popsr._records import Divergence
 from popsr._session.host_copies import HostCopies
 from popsr._session.host_data import constant_data, variable_data
 from popsr._session.lints import GroupLint
-from popsr._session.rows import Divergence, Rows, as_rows, keeps_all_replicas
+from popsr._session.rows import Rows, as_rows, keeps_all_replicas
 from popsr._session.state import SessionState
 from popsr._session.weights_io import PyWeightsIO
 from popsr._text.shown import shown

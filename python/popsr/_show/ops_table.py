@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from popsr import _core, dtypes, ops
 from popsr._host.tables import markdown_table, table_to_string
+from popsr._records import OpSchema
 from popsr.ops import collectives, var_updates
 
 __all__ = ["main", "op_rows"]
@@ -26,8 +26,6 @@ _INTRODUCTION = """# The ops
 - in place: the form that writes its result into its first operand, which makes a graph one that cannot be
   differentiated, or that is a view of it.
 """
-
-_Schema = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,7 +49,7 @@ def op_rows() -> list[tuple[str, ...]]:
     return [_row(path, schemas[name], schemas.get(f"{name}_")) for path, name in names]
 
 
-def _row(path: str, schema: _Schema, form: _Schema | None) -> tuple[str, ...]:
+def _row(path: str, schema: OpSchema, form: OpSchema | None) -> tuple[str, ...]:
     return (path, _operands(schema), schema["gradient"], schema["partition"], _in_place(schema, form))
 
 
@@ -63,7 +61,7 @@ def _path(name: str) -> str:
     return name
 
 
-def _in_place(schema: _Schema, form: _Schema | None) -> str:
+def _in_place(schema: OpSchema, form: OpSchema | None) -> str:
     if schema["effects"]:
         return "itself"
     if form is None:
@@ -71,7 +69,7 @@ def _in_place(schema: _Schema, form: _Schema | None) -> str:
     return f"{form['name']}: a view" if form["view"] else str(form["name"])
 
 
-def _operands(schema: _Schema) -> str:
+def _operands(schema: OpSchema) -> str:
     kinds = {each["name"]: _kinds(each["dtypes"]) for each in schema["inputs"]}
     if len(set(kinds.values())) < 2:
         return "".join(set(kinds.values()))

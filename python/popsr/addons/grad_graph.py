@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from popsr._host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
 from popsr._lazy import names_only
 from popsr._program.transaction import current_ir, keep_attribute, keep_item
+from popsr._records import Connection, GradGraph
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
@@ -147,11 +148,11 @@ def _grad_graph_info(
     """Inputs are gradients (True) or values of forward tensors; outputs gradients."""
     return GradGraphInfo._of(
         ir,
-        (
+        GradGraph(
             fwd_graph._id,
             grad_graph._id,
-            [(is_gradient, tensor._id) for is_gradient, tensor in inputs],
-            [(True, tensor._id) for tensor in outputs],
+            [Connection(is_gradient, tensor._id) for is_gradient, tensor in inputs],
+            [Connection(True, tensor._id) for tensor in outputs],
         ),
     )
 

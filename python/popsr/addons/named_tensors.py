@@ -37,7 +37,7 @@ def _sort_name(key: str, tensor: Tensor) -> str:
     kept: str | None = tensor.ir.__dict__.get("_addons_keys", {}).get(tensor)
     if kept is not None:
         return kept
-    producer = tensor.ir._core.tensor(tensor._id)[8]
+    producer = tensor.ir._core.tensor(tensor._id).producer
     return tensor.name if producer is None else key
 
 

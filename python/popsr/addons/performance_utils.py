@@ -28,6 +28,7 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._host.arguments import is_a, read_choice, read_number
 from popsr._lazy import names_only
+from popsr._records import OpSchema
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.graph import Graph
@@ -86,7 +87,7 @@ def group_norm_flops(op: Op) -> int:
     return _flops_of("group_norm_flops", op, lambda schema: schema["family"] == "norms" and schema["flops"])
 
 
-def _is_binary(schema: dict[str, Any]) -> bool:
+def _is_binary(schema: OpSchema) -> bool:
     """True for arithmetic of two tensors."""
     row = schema["elementwise"]
     if row is None or schema["internal"]:
@@ -94,7 +95,7 @@ def _is_binary(schema: dict[str, Any]) -> bool:
     return bool(row["operands"] == 2 and row["scalars"] == 0 and row["flops"])
 
 
-def _flops_of(where: str, op: Op, accepts: Callable[[dict[str, Any]], bool]) -> int:
+def _flops_of(where: str, op: Op, accepts: Callable[[OpSchema], bool]) -> int:
     kinds = [schema["name"] for schema in _core.op_schemas() if accepts(schema)]
     if not is_a(op, Op) or op.kind not in kinds:
         raise ArgumentTypeError(

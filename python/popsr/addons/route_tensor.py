@@ -254,7 +254,7 @@ def _sites(ir: Ir) -> dict[Graph, list[Op]]:
 
 
 def _graph_of(op: Op) -> Graph:
-    return op._ir._graph(op._info()["graph"])
+    return op._ir._graph(op._ir._core.op_graph(op.id))
 
 
 def _check_way(tensor: Tensor, way: list[Graph], sites: Mapping[Graph, list[Op]], by_ref: bool) -> None:
@@ -263,9 +263,9 @@ def _check_way(tensor: Tensor, way: list[Graph], sites: Mapping[Graph, list[Op]]
         require_modifiable(where, tensor)
     if core.home(tensor._id) is not None:
         raise GraphError(f"{where}: {shown(tensor.id)} is for the host only, expected what is loaded from it")
-    producer = core.tensor(tensor._id)[8]
+    producer = core.tensor(tensor._id).producer
     made, location = (
-        (-1, "") if producer is None else (core.op(producer)["position"], core.location_of(producer))
+        (-1, "") if producer is None else (core.op_position(producer), core.location_of(producer))
     )
     for called in way[1:]:
         for op in sites[called]:
@@ -276,7 +276,7 @@ def _check_way(tensor: Tensor, way: list[Graph], sites: Mapping[Graph, list[Op]]
                     f"{shown(tensor.id)} is not "
                     "known, expected calls below its graph only"
                 )
-            if caller is way[0] and core.op(op.id)["position"] <= made:
+            if caller is way[0] and core.op_position(op.id) <= made:
                 raise GraphError(
                     f"{where}: {shown(tensor.id)} is made after {op.kind} at {op.location}, got {location}, "
                     "expected a tensor from before"
@@ -287,7 +287,7 @@ def _passed_already(
     graph: Graph, sites: list[Op], tensors: Mapping[str, Tensor], by_ref: bool
 ) -> Tensor | None:
     """The input that each op that runs the graph passes the tensor as."""
-    candidates = [t for t in graph.inputs if graph.ir._core.tensor(t._id)[6] == by_ref]
+    candidates = [t for t in graph.inputs if graph.ir._core.tensor(t._id).by_ref == by_ref]
     for op in sites:
         passed = tensors[_graph_of(op).id]
         candidates = [t for t in candidates if all(each is passed for each in _operands(op, graph, t))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from popsr import _core
+from popsr._records import StepKind
 from popsr._text.html import Row, render
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "ExplanationRoot", "ExplanationStep", "Lint", "RootKind", "StepKind"]
 
-StepKind = Literal["op", "write", "store", "call", "argument", "iteration", "run", "start"]
 RootKind = Literal[
     "stream",
     "variable",
@@ -122,7 +122,9 @@ class Explanation:
     def root(self) -> ExplanationRoot | None:
         """Where the difference comes from; None when they are equal."""
         found = self._found
-        return None if self.equal else ExplanationRoot(found.root, found.root_location, found.root_text)
+        if self.equal:
+            return None
+        return ExplanationRoot(cast("RootKind", found.root), found.root_location, found.root_text)
 
     @property
     def suggestion(self) -> str:

@@ -121,10 +121,10 @@ class PopartAnalysis(ProgramAnalysis):
             return time
         if op is None:
             return None
-        info = self._ir._core.op(op)
-        if info["graph"] != t._graph_id:
+        core = self._ir._core
+        if core.op_graph(op) != t._graph_id:
             raise GraphError(
                 f"partition: op of another graph, got {shown(Op(self._ir, op))}, expected an op of the graph of "
                 f"{shown(t)}"
             )
-        return int(info["position"]) - (1 if before is not None else 0)
+        return core.op_position(op) - (1 if before is not None else 0)

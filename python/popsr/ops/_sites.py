@@ -32,7 +32,7 @@ class Site(Handle):
 
         Of a conditional: the condition, then those of the then branch, then those of the else branch.
         """
-        return self._ir._tensors_of(self._ir._core.op_inputs(self._op))
+        return self._ir._tensors_of(id_ for id_ in self._ir._core.op_inputs(self._op) if id_ is not None)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:

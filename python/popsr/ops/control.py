@@ -260,7 +260,7 @@ def _bind_graph(
         )
     modified = []  # without host data: nobody sees what becomes of it
     for i, t in enumerate(wanted):
-        if isinstance(given.get(t), Tensor) and ir._core.tensor(t._id)[6]:
+        if isinstance(given.get(t), Tensor) and ir._core.tensor(t._id).by_ref:
             require_modifiable(f"{where}: input {t.id!r}", given[t])
             modified.append(i)
     return [_argument(where, t, given[t]) for t in wanted if t in given], modified

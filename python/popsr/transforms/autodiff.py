@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
-from popsr import _core
+from popsr import _core, _records
 from popsr._host.arguments import is_a, read_flag, read_items, read_mapping
 from popsr._host.choices import Choices
 from popsr._lazy import names_only
@@ -84,11 +84,11 @@ class GradGraphInfo:
         raise ArgumentTypeError("GradGraphInfo: cannot be constructed, use autodiff()")
 
     @classmethod
-    def _of(cls, ir: Ir, grad: _core.GradTuple) -> GradGraphInfo:
+    def _of(cls, ir: Ir, grad: _records.GradGraph) -> GradGraphInfo:
         self = cls.__new__(cls)
-        self._forward, self._graph = ir._graph(grad[0]), ir._graph(grad[1])
-        self._expected_inputs = _connections(ir, grad[2])
-        self._expected_outputs = _connections(ir, grad[3])
+        self._forward, self._graph = ir._graph(grad.forward), ir._graph(grad.gradient)
+        self._expected_inputs = _connections(ir, grad.inputs)
+        self._expected_outputs = _connections(ir, grad.outputs)
         return self
 
     @property
@@ -171,12 +171,12 @@ class GradGraphInfo:
         if not is_a(info, CallSiteInfo) or info.called_graph is not graph:
             raise ArgumentTypeError(f"{where}: no call of {shown(graph)}, got {shown(info)}")
 
-    def _to_tuple(self) -> _core.GradTuple:
-        return (
+    def _to_record(self) -> _records.GradGraph:
+        return _records.GradGraph(
             self._forward._id,
             self._graph._id,
-            [_pair(each) for each in self._expected_inputs],
-            [_pair(each) for each in self._expected_outputs],
+            [_connection(each) for each in self._expected_inputs],
+            [_connection(each) for each in self._expected_outputs],
         )
 
     def __repr__(self) -> str:
@@ -187,15 +187,16 @@ class GradGraphInfo:
         return "\n".join(lines) + "]"
 
 
-def _connections(ir: Ir, pairs: list[tuple[bool, int]]) -> tuple[ExpectedConnection, ...]:
+def _connections(ir: Ir, pairs: list[_records.Connection]) -> tuple[ExpectedConnection, ...]:
     kinds = (ExpectedConnectionType.Fwd, ExpectedConnectionType.FwdGrad)
     return tuple(
         ExpectedConnection._of(kinds[is_gradient], ir._tensor(tensor)) for is_gradient, tensor in pairs
     )
 
 
-def _pair(each: ExpectedConnection) -> tuple[bool, int]:
-    return (each.connection_type is ExpectedConnectionType.FwdGrad, each.fwd_tensor._id)
+def _connection(each: ExpectedConnection) -> _records.Connection:
+    is_gradient = each.connection_type is ExpectedConnectionType.FwdGrad
+    return _records.Connection(is_gradient, each.fwd_tensor._id)
 
 
 @overload
@@ -254,7 +255,7 @@ def autodiff(
             raise ArgumentTypeError(
                 f"autodiff: called_graphs_grad_info has no GradGraphInfo of {shown(key)}, got {shown(info)}"
             )
-        called.append(info._to_tuple())
+        called.append(info._to_record())
     _refuse_unsafe(graph, known)
     result = _core.autodiff(
         ir._core,

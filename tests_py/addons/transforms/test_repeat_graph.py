@@ -249,7 +249,7 @@ def test_tensors_that_programs_hold_are_of_the_new_graph() -> None:
     assert body.ops[0] == call
     assert ir.main_graph.tensors == (w,)
     assert len(body.inputs) == 1
-    assert not ir._core.tensor(body.inputs[0]._id)[6], "what is only read is passed by value"
+    assert not ir._core.tensor(body.inputs[0]._id).by_ref, "what is only read is passed by value"
 
 
 def test_order_of_in_sequence_is_kept() -> None:
@@ -263,7 +263,7 @@ def test_order_of_in_sequence_is_kept() -> None:
         repeat_graph(ir.main_graph, 2)
         io.fetch(w)  # follows the loop
     loop, store = ir.main_graph.ops
-    assert ir._core.op(store.id)["after"] == [loop.id]
+    assert ir._core.op_after(store.id) == [loop.id]
     ir._core.verify()
 
 

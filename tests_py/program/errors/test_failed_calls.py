@@ -259,7 +259,7 @@ def test_order_that_was_recorded_stays(ir: popsr.Ir) -> None:
             ir.create_graph(several_steps, x)
         ops.mul(x, x)
     popsr.Session(ir)  # the order of both is fixed
-    assert ir._core.op(1)["after"] == [0]
+    assert ir._core.op_after(1) == [0]
 
 
 def test_exchanges_that_cannot_be_merged_stay_as_they_were(ir: popsr.Ir) -> None:

@@ -197,7 +197,7 @@ class BitJudge:
         """Of each stored value, when it is stored."""
         claims = [facts.partition(store.tensor, before=store.op) for store in self.program.stores]
         for store, claim in zip(self.program.stores, claims, strict=True):
-            if facts.partition(store.tensor, time=store.op._info()["position"] - 1) != claim:
+            if facts.partition(store.tensor, time=store.op._ir._core.op_position(store.op.id) - 1) != claim:
                 raise Found(f"{store.tensor}: the claim before {store.op} is another than that at its time")
         return claims
 

@@ -219,12 +219,19 @@ void bind_sr(py::module_& m) {
     SrRounding rounding;
     set_mode(rounding, mode);
   });
-  sr.def("apply", &apply);
-  sr.def("sum", &sum);
-  sr.def("adamw", &adamw);
-  sr.def("uniform_bits", &uniform_bits);
-  sr.def("add_value", &add_value);
-  sr.def("value_bits", &value_bits);
+  sr.def("apply", &apply, py::arg("op"), py::arg("out"), py::arg("out_format"), py::arg("operands"),
+         py::arg("formats"), py::arg("scalars"), py::arg("key"), py::arg("mode"), py::arg("saturate"),
+         py::arg("offset"), py::arg("threads"));
+  sr.def("sum", &sum, py::arg("out"), py::arg("out_format"), py::arg("x"), py::arg("x_format"),
+         py::arg("axes"), py::arg("key"), py::arg("mode"), py::arg("saturate"), py::arg("offset"),
+         py::arg("threads"));
+  sr.def("adamw", &adamw, py::arg("w"), py::arg("w_format"), py::arg("g"), py::arg("g_format"), py::arg("m"),
+         py::arg("m_format"), py::arg("v"), py::arg("v_format"), py::arg("key"), py::arg("step"),
+         py::arg("scalars"), py::arg("offset"), py::arg("threads"));
+  sr.def("uniform_bits", &uniform_bits, py::arg("key"), py::arg("n"), py::arg("offset"));
+  sr.def("add_value", &add_value, py::arg("x"), py::arg("y"), py::arg("out"), py::arg("format"),
+         py::arg("key"), py::arg("biased"), py::arg("threads"));
+  sr.def("value_bits", &value_bits, py::arg("key"), py::arg("x"), py::arg("y"), py::arg("format"));
 }
 
 }  // namespace popsr::bindings

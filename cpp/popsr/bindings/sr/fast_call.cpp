@@ -3,6 +3,7 @@
 #include <array>
 
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/records.h"
 #include "popsr/bindings/sr/arrays.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
@@ -143,7 +144,7 @@ PyObject* fast_add_value(PyObject*, PyObject* const* args, Py_ssize_t count) {
       [&] { kernels::sr_run_value(call, {fast.n}, flat_arrays(fast), 0); });
 }
 
-void register_dtype(const py::object& dtype, int format) {
+void register_dtype(const As<"numpy.dtype[typing.Any]">& dtype, int format) {
   PyObject*& slot = known_dtypes[static_cast<std::size_t>(checked_format(format))];
   Py_XDECREF(slot);
   slot = py::object(dtype).release().ptr();

@@ -3,6 +3,7 @@
 #include "popsr/base/error.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
+#include "popsr/bindings/records.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
 
@@ -28,7 +29,7 @@ NoiseKey fold_text(NoiseKey key, std::string_view utf8) {
   return key;
 }
 
-SrKey fold_object(const SrKey& key, const py::object& data) {
+SrKey fold_object(const SrKey& key, const As<"int | str">& data) {
   if (!PyUnicode_Check(data.ptr())) {
     if (PyIndex_Check(data.ptr()) == 0) {
       raise<DTypeError>("Key.fold_in: neither an integer nor a text, got {}", shown(data));
@@ -101,12 +102,12 @@ void bind_sr_key(py::module_& m) {
       "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
       "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.");
   guard(key)
-      .def(py::init([](const py::object& seed) { return std::make_unique<SrKey>(to_word("Key", seed)); }),
+      .def(py::init([](const AnInt& seed) { return std::make_unique<SrKey>(to_word("Key", seed)); }),
            py::arg("seed"))
       .def(no_other_arguments<SrKey>("Key", "(seed)"))
       .def("fold_in", &fold_object, py::arg("data"), py::pos_only())
       .def(
-          "at", [](const SrKey& key, const py::object& step) { return key.at(to_word("Key.at", step)); },
+          "at", [](const SrKey& key, const AnInt& step) { return key.at(to_word("Key.at", step)); },
           py::arg("step"), py::pos_only())
       .def_property_readonly("words",
                              [](const SrKey& key) { return py::make_tuple(key.words().lo, key.words().hi); })
@@ -121,11 +122,11 @@ void bind_sr_key(py::module_& m) {
       .def("__repr__", &SrKey::text)
       .def("__reduce__",
            [m](const SrKey& key) {
-             return py::make_tuple(m.attr("_key_from_words"),
-                                   py::make_tuple(key.words().lo, key.words().hi, key.text()));
+             return Reduced(py::make_tuple(m.attr("_key_from_words"),
+                                           py::make_tuple(key.words().lo, key.words().hi, key.text())));
            })
-      .def("__copy__", [](const py::object& key) { return key; })
-      .def("__deepcopy__", [](const py::object& key, const py::object&) { return key; });
+      .def("__copy__", [](const As<"Key">& key) { return key; })
+      .def("__deepcopy__", [](const As<"Key">& key, const py::dict&) { return key; });
   refuse_other_arguments(key, "Key", {{"fold_in", "int or str"}, {"at", "int"}});
   m.def("_key_from_words", &from_words);
   m.def("moment_key", &SrKey::moment);

@@ -12,6 +12,7 @@ from popsr import dtypes, ops
 from popsr._host.arguments import read_a, read_items
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
+from popsr._records import Connection, GradGraph
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import (
@@ -157,10 +158,10 @@ def _without_outputs(info: GradGraphInfo, accumulated: set[Tensor]) -> GradGraph
     for i in reversed(range(len(expected))):
         if expected[i].fwd_tensor in accumulated:
             graph.ir._core.remove_output(graph._id, i)
-    forward, gradient, inputs, outputs = info._to_tuple()
+    record = info._to_record()
     removed = {tensor._id for tensor in accumulated}
-    left = [output for output in outputs if output[1] not in removed]
-    return GradGraphInfo._of(graph.ir, (forward, gradient, inputs, left))
+    left = [output for output in record.outputs if output.tensor not in removed]
+    return GradGraphInfo._of(graph.ir, record._replace(outputs=left))
 
 
 def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_graph: Graph) -> GradGraphInfo:
@@ -183,14 +184,14 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
     ]
     other = {ours._id: theirs._id for ours, theirs in reversed(places)}
 
-    def moved(connections: Iterable[tuple[bool, int]]) -> list[tuple[bool, int]]:
+    def moved(connections: Iterable[Connection]) -> list[Connection]:
         missing = [id_ for _, id_ in connections if id_ not in other]
         if missing:
             raise GraphError(
                 f"remap_grad_info: no such input or output, got {shown(forward_graph)}, expected a place for "
                 f"{shown(grad_info.graph.ir._tensor(missing[0]))}"
             )
-        return [(is_gradient, other[id_]) for is_gradient, id_ in connections]
+        return [Connection(is_gradient, other[id_]) for is_gradient, id_ in connections]
 
     for what, found, expected in (
         ("inputs", backward_graph.inputs, grad_info.expected_inputs),
@@ -201,9 +202,10 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
                 f"remap_grad_info: too few {what}, got {len(found)} of {shown(backward_graph)}, expected "
                 f"{len(expected)}"
             )
-    _, _, inputs, outputs = grad_info._to_tuple()
+    record = grad_info._to_record()
     return GradGraphInfo._of(
-        forward_graph.ir, (forward_graph._id, backward_graph._id, moved(inputs), moved(outputs))
+        forward_graph.ir,
+        GradGraph(forward_graph._id, backward_graph._id, moved(record.inputs), moved(record.outputs)),
     )
 
 

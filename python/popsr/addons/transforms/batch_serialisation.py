@@ -428,7 +428,7 @@ def _check_members(where: str, name: str, tensors: Iterable[Tensor], known: tupl
 
 
 def _input(t: Tensor) -> Tensor:
-    return graph_input(t.shape, t.dtype, t.name, t.ir._core.tensor(t._id)[6], t.meta_shape)
+    return graph_input(t.shape, t.dtype, t.name, t.ir._core.tensor(t._id).by_ref, t.meta_shape)
 
 
 def _step_graph(graph: Graph, kept: Iterable[Tensor], plan: _Plan) -> Graph:

@@ -164,7 +164,7 @@ class StageContext:
         return {theirs: restored[value] for theirs, value in activations.items()}
 
     def _stage_of(self, t: Tensor) -> int | None:
-        producer = t.ir._core.tensor(t._id)[8]
+        producer = t.ir._core.tensor(t._id).producer
         return None if producer is None else self._stages.get(Op(t.ir, producer))
 
 

@@ -6,6 +6,7 @@ from popsr import ops
 from popsr._host.arguments import read_a
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
+from popsr._records import Connection
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
@@ -75,16 +76,16 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     with gir().create_empty_graph(suffix_graph_name(info.graph.name, "recomp")) as graph, in_sequence():
         connections, of_forward, of_gradient = add_recompute_inputs(info)
         for extra in sorted(info.graph.inputs[expected:], key=lambda t: t.name):
-            of_gradient[extra] = _input(extra, by_ref=graph.ir._core.tensor(extra._id)[6])
+            of_gradient[extra] = _input(extra, by_ref=graph.ir._core.tensor(extra._id).by_ref)
         forward = ops.call_with_info(info.forward_graph, inputs_dict=of_forward)
         values = {
             theirs: ours for theirs, ours in info.inputs_dict(forward).items() if theirs not in of_gradient
         }
         for gradient in ops.call(info.graph, inputs_dict={**values, **of_gradient}):
             graph_output(gradient)
-    _, _, _, outputs = info._to_tuple()
-    inputs = [(is_gradient, tensor._id) for is_gradient, tensor in connections]
-    recomputed = GradGraphInfo._of(graph.ir, (info.forward_graph._id, graph._id, inputs, outputs))
+    inputs = [Connection(is_gradient, tensor._id) for is_gradient, tensor in connections]
+    record = info._to_record()._replace(gradient=graph._id, inputs=inputs)
+    recomputed = GradGraphInfo._of(graph.ir, record)
     args = NamedTensors.from_dict({key: of_gradient[t] for key, t in grad_graph.args.to_dict().items()})
     return GraphWithNamedArgs.from_grad_graph(recomputed, args)
 
