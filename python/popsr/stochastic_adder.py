@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Literal, get_args, overload
+
+import numpy as np
 
 from popsr import _core
 from popsr._host.arguments import read_choice, read_int
@@ -13,8 +15,11 @@ from popsr.errors import StateError
 from popsr.settings import num_threads
 from popsr.sr._call import Key, lay_out, read_options, run, spread
 from popsr.sr._formats import FORMATS, read_format
+from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Operand, OtherArray, Out, R
 
 __all__ = ["StochasticAdder"]
+
+Rng = Literal["value", "counter"]
 
 
 class StochasticAdder:
@@ -50,9 +55,9 @@ class StochasticAdder:
         ValueError: ``seed`` is out of range, or ``rng`` unknown.
     """
 
-    def __init__(self, dtype: Any, seed: int | None = None, rng: str = "value") -> None:
+    def __init__(self, dtype: FormatLike, seed: int | None = None, rng: Rng = "value") -> None:
         self._name = read_format("StochasticAdder", dtype).name
-        self._rng: str = read_choice("StochasticAdder", "rng", rng, ("value", "counter"))
+        self._rng: Rng = read_choice("StochasticAdder", "rng", rng, get_args(Rng))
         self._seed: int = secrets.randbits(64) if seed is None else seed
         self._key = Key(self._seed)
         self._numpy = FORMATS[self._name].numpy
@@ -69,7 +74,7 @@ class StochasticAdder:
         return self._seed
 
     @property
-    def rng(self) -> str:
+    def rng(self) -> Rng:
         """Where the coins come from."""
         return self._rng
 
@@ -86,6 +91,14 @@ class StochasticAdder:
             )
         self._calls = read_int("StochasticAdder: calls", number, 0, 2**63 - 1)
 
+    @overload
+    def add(self, x: Operand, y: Operand, *, out: Out) -> Out: ...
+    @overload
+    def add(self, x: np.ndarray[Any, D], y: Operand, *, out: None = None) -> AnyArray[D]: ...
+    @overload
+    def add(self, x: LibraryArray[R], y: Operand, *, out: None = None) -> R: ...
+    @overload
+    def add(self, x: OtherArray, y: Operand, *, out: None = None) -> Any: ...
     def add(self, x: Any, y: Any, *, out: Any = None) -> Any:
         """``x + y``: where it is not exact, either neighbour with equal chance.
 
@@ -101,6 +114,14 @@ class StochasticAdder:
         """
         return self._add("add", x, y, out, False)
 
+    @overload
+    def add_biased(self, x: Operand, y: Operand, *, out: Out) -> Out: ...
+    @overload
+    def add_biased(self, x: np.ndarray[Any, D], y: Operand, *, out: None = None) -> AnyArray[D]: ...
+    @overload
+    def add_biased(self, x: LibraryArray[R], y: Operand, *, out: None = None) -> R: ...
+    @overload
+    def add_biased(self, x: OtherArray, y: Operand, *, out: None = None) -> Any: ...
     def add_biased(self, x: Any, y: Any, *, out: Any = None) -> Any:
         """``x + y``: the nearer a neighbour, the more likely it is; arguments and errors as in ``add``."""
         return self._add("add_biased", x, y, out, True)

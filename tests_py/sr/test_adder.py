@@ -333,7 +333,7 @@ def test_signature():
     import inspect
 
     assert str(inspect.signature(StochasticAdder)).startswith(
-        "(dtype: 'Any', seed: 'int | None' = None, rng: 'str' = "
+        "(dtype: 'FormatLike', seed: 'int | None' = None, rng: 'Rng' = "
     )
     for method in METHODS:
         assert list(inspect.signature(getattr(StochasticAdder, method)).parameters) == [

@@ -17,6 +17,8 @@ from popsr.sr._cast import cast
 from popsr.sr._products import addcdiv, addcdiv_, addcmul, addcmul_, fma, fma_, mul, mul_
 from popsr.sr._sum import sum
 from popsr.sr._sums import add, add_, axpy, axpy_, lerp, lerp_, sub, sub_
+from popsr.sr._types import Mode as Mode
+from popsr.sr._types import Overflow as Overflow
 
 __all__ = [
     "Key",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack, overload
 
 from popsr import _core
 from popsr._host.arguments import read_int, read_number
@@ -12,10 +12,28 @@ from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap
+from popsr.sr._types import M, Memory, Operand, W
 
 __all__ = ["adamw_"]
 
 
+class AdamWOptions(TypedDict, total=False):
+    """The options of ``adamw_``."""
+
+    key: Required[Key]
+    step: Required[int]
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    offset: int
+    num_threads: int | None
+
+
+@overload
+def adamw_(w: W, g: Operand, m: Memory, v: Memory, **options: Unpack[AdamWOptions]) -> W: ...
+@overload
+def adamw_(w: M, g: Operand, m: Memory, v: Memory, **options: Unpack[AdamWOptions]) -> M: ...
 @in_default_environment
 def adamw_(
     w: Any,

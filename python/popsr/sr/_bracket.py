@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
 
 import ml_dtypes
 import numpy as np
@@ -13,10 +13,23 @@ from popsr._host.float_environment import in_default_environment
 from popsr.sr._call import Key, Source, broadcast, check_format, read_options, read_source, run, spread
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array
+from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Mode, Operand, OtherArray, R
 
 __all__ = ["bracket"]
 
 
+@overload
+def bracket(
+    x: np.ndarray[Any, D], y: Operand, *, dtype: FormatLike | None = None
+) -> tuple[AnyArray[D], AnyArray[D], Any]: ...
+@overload
+def bracket(x: LibraryArray[R], y: Operand, *, dtype: FormatLike | None = None) -> tuple[R, R, Any]: ...
+@overload
+def bracket(
+    x: float, y: Operand, *, dtype: FormatLike | None = None
+) -> tuple[np.float64, np.float64, Any]: ...
+@overload
+def bracket(x: OtherArray, y: Operand, *, dtype: FormatLike | None = None) -> tuple[Any, Any, Any]: ...
 @in_default_environment
 def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
     """The two values next to ``x + y`` in the format of ``x``, and the chance that ``add`` gives the upper one.
@@ -60,7 +73,7 @@ def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
     return (lo, hi, chances[0]) if shape == () else (lo, hi, np.array(chances, np.float64).reshape(shape))
 
 
-def _rounded(sources: tuple[Source, ...], mode: str, shape: tuple[int, ...]) -> Array:
+def _rounded(sources: tuple[Source, ...], mode: Mode, shape: tuple[int, ...]) -> Array:
     """The sum in the first operand's carrier, C-contiguous."""
     form = sources[0].form
     out = np.empty(shape, form.carrier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Sha
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array, Kind, kind_of
 from popsr.sr._overlap import check_out_overlap
+from popsr.sr._types import Key, Mode, Overflow
 
 __all__ = [
     "REQUIRED",
@@ -32,9 +33,8 @@ __all__ = [
     "writable",
 ]
 
-Key = _core.sr.Key
-_MODES = ("sr", "sr_equal", "rn", "ru", "rd", "rz")
-_BITS = frozenset(str(r) for r in range(1, 33))
+_MODES: tuple[Mode, ...] = get_args(Mode)
+_OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
 class _Required:
@@ -73,8 +73,8 @@ class Options(NamedTuple):
     """What every operation takes besides its operands, checked."""
 
     key: Key
-    mode: str
-    overflow: str
+    mode: Mode
+    overflow: Overflow
     offset: int
     num_threads: int
 
@@ -104,22 +104,19 @@ def read_options(op: str, key: Any, mode: Any, overflow: Any, offset: Any, num_t
     )
 
 
-def _read_overflow(op: str, overflow: Any) -> str:
-    if isinstance(overflow, str) and overflow in ("ieee", "saturate"):
-        return overflow
-    raise AttributeValueError(
-        f"{op}: unknown overflow, got {shown(overflow)}, expected one of 'ieee', 'saturate'"
-    )
+def _read_overflow(op: str, overflow: Any) -> Overflow:
+    for known in _OVERFLOWS:
+        if isinstance(overflow, str) and overflow == known:
+            return known
+    expected = ", ".join(map(repr, _OVERFLOWS))
+    raise AttributeValueError(f"{op}: unknown overflow, got {shown(overflow)}, expected one of {expected}")
 
 
-def _read_mode(op: str, mode: Any) -> str:
-    if isinstance(mode, str):
-        if mode in _MODES:
-            return mode
-        digits = mode.removeprefix("sr_bits=")
-        if digits in _BITS and digits != mode:
-            return mode
-    expected = ", ".join(repr(known) for known in _MODES)
+def _read_mode(op: str, mode: Any) -> Mode:
+    for known in _MODES:
+        if isinstance(mode, str) and mode == known:
+            return known
+    expected = ", ".join(repr(known) for known in _MODES if "=" not in known)
     raise AttributeValueError(
         f"{op}: unknown mode, got {shown(mode)}, expected one of {expected} or 'sr_bits=r' with r from 1 to 32"
     )

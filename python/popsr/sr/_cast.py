@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack, overload
+
+import numpy as np
 
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options
 from popsr.sr._formats import read_format
+from popsr.sr._types import (
+    AnyArray,
+    D,
+    FormatLike,
+    G,
+    LibraryArray,
+    Mode,
+    Operand,
+    OtherArray,
+    Out,
+    Overflow,
+    R,
+    Rounding,
+)
 
 __all__ = ["cast"]
 
 
+@overload
+def cast(x: Operand, dtype: FormatLike, *, out: Out, **options: Unpack[Rounding]) -> Out: ...
+@overload
+def cast(
+    x: float | np.generic, dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]
+) -> np.generic: ...
+@overload
+def cast(
+    x: np.ndarray[Any, Any], dtype: D, *, out: None = None, **options: Unpack[Rounding]
+) -> AnyArray[D]: ...
+@overload
+def cast(
+    x: np.ndarray[Any, Any], dtype: type[G], *, out: None = None, **options: Unpack[Rounding]
+) -> AnyArray[np.dtype[G]]: ...
+@overload
+def cast(
+    x: np.ndarray[Any, Any], dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]
+) -> AnyArray[Any]: ...
+@overload
+def cast(x: LibraryArray[R], dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]) -> R: ...
+@overload
+def cast(x: OtherArray, dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]) -> Any: ...
 def cast(
     x: Any,
     dtype: Any,
     *,
     key: Key = REQUIRED,
     out: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:

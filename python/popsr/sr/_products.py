@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack, overload
+
+import numpy as np
 
 from popsr._host.arguments import read_number
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options
+from popsr.sr._types import (
+    AnyArray,
+    D,
+    LibraryArray,
+    M,
+    Mode,
+    Operand,
+    OtherArray,
+    Out,
+    Overflow,
+    R,
+    RoundingOptions,
+    W,
+)
 
 __all__ = ["addcdiv", "addcdiv_", "addcmul", "addcmul_", "fma", "fma_", "mul", "mul_"]
 
 
+@overload
+def mul(x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def mul(
+    x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def mul(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> R: ...
+@overload
+def mul(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
+@overload
+def mul(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
 def mul(
     x: Any,
     y: Any,
@@ -17,8 +45,8 @@ def mul(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -40,14 +68,18 @@ def mul(
     return elementwise("mul", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
 
 
+@overload
+def mul_(w: W, y: Operand, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def mul_(w: M, y: Operand, **options: Unpack[RoundingOptions]) -> M: ...
 def mul_(
     w: Any,
     y: Any,
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -70,6 +102,24 @@ def mul_(
     return elementwise("mul_", (("w", w), ("y", y)), (), options, dtype=dtype, target=0)
 
 
+@overload
+def fma(x: Operand, y: Operand, z: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def fma(
+    x: np.ndarray[Any, D], y: Operand, z: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def fma(
+    x: LibraryArray[R], y: Operand, z: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> R: ...
+@overload
+def fma(
+    x: float, y: Operand, z: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> np.float64: ...
+@overload
+def fma(
+    x: OtherArray, y: Operand, z: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> Any: ...
 def fma(
     x: Any,
     y: Any,
@@ -78,8 +128,8 @@ def fma(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -102,6 +152,10 @@ def fma(
     return elementwise("fma", (("x", x), ("y", y), ("z", z)), (), options, dtype=dtype, out=out)
 
 
+@overload
+def fma_(w: W, y: Operand, z: Operand, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def fma_(w: M, y: Operand, z: Operand, **options: Unpack[RoundingOptions]) -> M: ...
 def fma_(
     w: Any,
     y: Any,
@@ -109,8 +163,8 @@ def fma_(
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -134,6 +188,50 @@ def fma_(
     return elementwise("fma_", (("w", w), ("y", y), ("z", z)), (), options, dtype=dtype, target=0)
 
 
+@overload
+def addcmul(
+    x: Operand, t1: Operand, t2: Operand, alpha: float = 1.0, *, out: Out, **options: Unpack[RoundingOptions]
+) -> Out: ...
+@overload
+def addcmul(
+    x: np.ndarray[Any, D],
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> AnyArray[D]: ...
+@overload
+def addcmul(
+    x: LibraryArray[R],
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> R: ...
+@overload
+def addcmul(
+    x: float,
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> np.float64: ...
+@overload
+def addcmul(
+    x: OtherArray,
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any: ...
 def addcmul(
     x: Any,
     t1: Any,
@@ -143,8 +241,8 @@ def addcmul(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -169,6 +267,10 @@ def addcmul(
     return elementwise("addcmul", (("x", x), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, out=out)
 
 
+@overload
+def addcmul_(w: W, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def addcmul_(w: M, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
 def addcmul_(
     w: Any,
     t1: Any,
@@ -177,8 +279,8 @@ def addcmul_(
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -206,6 +308,50 @@ def addcmul_(
     )
 
 
+@overload
+def addcdiv(
+    x: Operand, t1: Operand, t2: Operand, alpha: float = 1.0, *, out: Out, **options: Unpack[RoundingOptions]
+) -> Out: ...
+@overload
+def addcdiv(
+    x: np.ndarray[Any, D],
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> AnyArray[D]: ...
+@overload
+def addcdiv(
+    x: LibraryArray[R],
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> R: ...
+@overload
+def addcdiv(
+    x: float,
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> np.float64: ...
+@overload
+def addcdiv(
+    x: OtherArray,
+    t1: Operand,
+    t2: Operand,
+    alpha: float = 1.0,
+    *,
+    out: None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any: ...
 def addcdiv(
     x: Any,
     t1: Any,
@@ -215,8 +361,8 @@ def addcdiv(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:
@@ -241,6 +387,10 @@ def addcdiv(
     return elementwise("addcdiv", (("x", x), ("t1", t1), ("t2", t2)), (alpha,), options, dtype=dtype, out=out)
 
 
+@overload
+def addcdiv_(w: W, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def addcdiv_(w: M, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
 def addcdiv_(
     w: Any,
     t1: Any,
@@ -249,8 +399,8 @@ def addcdiv_(
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:

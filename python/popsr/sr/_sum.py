@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -12,18 +12,37 @@ from popsr._text.shown import shown
 from popsr.errors import AttributeValueError
 from popsr.sr._call import REQUIRED, Key, read_options, read_source
 from popsr.sr._formats import read_format
+from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Mode, OtherArray, Overflow, R, Rounding
 
 __all__ = ["sum"]
 
+Axis = int | tuple[int, ...] | None
 
+
+@overload
+def sum(
+    x: np.ndarray[Any, D], dtype: None = None, *, axis: Axis = None, **options: Unpack[Rounding]
+) -> AnyArray[D]: ...
+@overload
+def sum(
+    x: np.ndarray[Any, Any], dtype: FormatLike, *, axis: Axis = None, **options: Unpack[Rounding]
+) -> AnyArray[Any]: ...
+@overload
+def sum(
+    x: LibraryArray[R], dtype: FormatLike | None = None, *, axis: Axis = None, **options: Unpack[Rounding]
+) -> R: ...
+@overload
+def sum(
+    x: float | OtherArray, dtype: FormatLike | None = None, *, axis: Axis = None, **options: Unpack[Rounding]
+) -> Any: ...
 def sum(
     x: Any,
     dtype: Any = None,
     *,
     key: Key = REQUIRED,
-    axis: int | tuple[int, ...] | None = None,
-    mode: str = "sr",
-    overflow: str = "ieee",
+    axis: Axis = None,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
     offset: int = 0,
     num_threads: int | None = None,
 ) -> Any:

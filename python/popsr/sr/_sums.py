@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack, overload
+
+import numpy as np
 
 from popsr import _core
 from popsr._host.arguments import read_number
 from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_options
+from popsr.sr._types import (
+    AnyArray,
+    D,
+    LibraryArray,
+    M,
+    Mode,
+    Operand,
+    OtherArray,
+    Out,
+    Overflow,
+    R,
+    RoundingOptions,
+    W,
+)
 
 __all__ = ["add", "add_", "axpy", "axpy_", "lerp", "lerp_", "sub", "sub_"]
 
 _fast_add = _core.sr.fast_add
 # The defaults. Compared by identity, which costs nothing and has no surprises: what is equal but not the same object
 # takes the general way, with the same result.
-_SR, _IEEE, _FIRST, _ONE = "sr", "ieee", 0, 1.0
+_SR: Mode = "sr"
+_IEEE: Overflow = "ieee"
+_FIRST, _ONE = 0, 1.0
 
 
+@overload
+def add(x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def add(
+    x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def add(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> R: ...
+@overload
+def add(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
+@overload
+def add(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
 def add(
     x: Any,
     y: Any,
@@ -23,8 +53,8 @@ def add(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -66,6 +96,10 @@ def add(
     return elementwise("add", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
 
 
+@overload
+def add_(w: W, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def add_(w: M, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
 def add_(
     w: Any,
     u: Any,
@@ -73,8 +107,8 @@ def add_(
     key: Key = REQUIRED,
     alpha: float = _ONE,
     dtype: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -112,6 +146,18 @@ def _add_scaled(op: str, w: Any, u: Any, alpha: float, dtype: Any, options: Opti
     return elementwise(op, (("u", u), ("w", w)), (alpha,), options, dtype=dtype, target=1, kernel="axpy")
 
 
+@overload
+def sub(x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def sub(
+    x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def sub(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> R: ...
+@overload
+def sub(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
+@overload
+def sub(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
 def sub(
     x: Any,
     y: Any,
@@ -119,8 +165,8 @@ def sub(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -142,6 +188,10 @@ def sub(
     return elementwise("sub", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
 
 
+@overload
+def sub_(w: W, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def sub_(w: M, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
 def sub_(
     w: Any,
     u: Any,
@@ -149,8 +199,8 @@ def sub_(
     key: Key = REQUIRED,
     alpha: float = _ONE,
     dtype: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -174,6 +224,24 @@ def sub_(
     return _add_scaled("sub_", w, u, -read_number("sub_: alpha", alpha), dtype, options)
 
 
+@overload
+def axpy(alpha: float, x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def axpy(
+    alpha: float, x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def axpy(
+    alpha: float, x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> R: ...
+@overload
+def axpy(
+    alpha: float, x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> np.float64: ...
+@overload
+def axpy(
+    alpha: float, x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> Any: ...
 def axpy(
     alpha: float,
     x: Any,
@@ -182,8 +250,8 @@ def axpy(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -207,6 +275,10 @@ def axpy(
     return elementwise("axpy", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, out=out)
 
 
+@overload
+def axpy_(alpha: float, x: Operand, y: W, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def axpy_(alpha: float, x: Operand, y: M, **options: Unpack[RoundingOptions]) -> M: ...
 def axpy_(
     alpha: float,
     x: Any,
@@ -214,8 +286,8 @@ def axpy_(
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -249,6 +321,24 @@ def _weighted(
     return operands, (read_number(f"{op}: t", t),)
 
 
+@overload
+def lerp(x: Operand, y: Operand, t: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
+@overload
+def lerp(
+    x: np.ndarray[Any, D], y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> AnyArray[D]: ...
+@overload
+def lerp(
+    x: LibraryArray[R], y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> R: ...
+@overload
+def lerp(
+    x: float, y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> np.float64: ...
+@overload
+def lerp(
+    x: OtherArray, y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+) -> Any: ...
 def lerp(
     x: Any,
     y: Any,
@@ -257,8 +347,8 @@ def lerp(
     key: Key = REQUIRED,
     dtype: Any = None,
     out: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
@@ -282,6 +372,10 @@ def lerp(
     return elementwise("lerp", operands, scalars, options, dtype=dtype, out=out)
 
 
+@overload
+def lerp_(w: W, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> W: ...
+@overload
+def lerp_(w: M, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> M: ...
 def lerp_(
     w: Any,
     y: Any,
@@ -289,8 +383,8 @@ def lerp_(
     *,
     key: Key = REQUIRED,
     dtype: Any = None,
-    mode: str = _SR,
-    overflow: str = _IEEE,
+    mode: Mode = _SR,
+    overflow: Overflow = _IEEE,
     offset: int = _FIRST,
     num_threads: int | None = None,
 ) -> Any:
