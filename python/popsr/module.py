@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from popsr._lazy import names_only
+from popsr._program.built import Built, P, R_co
 from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
@@ -17,7 +18,7 @@ class Module:
     """A function with state that ``Ir.create_graph`` accepts: subclasses define ``build``."""
 
     @transactional
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+    def __call__(self: Built[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
         """The same as ``build``."""
         return self.build(*args, **kwargs)
 

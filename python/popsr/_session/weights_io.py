@@ -53,14 +53,16 @@ class PyWeightsIO:
         TypeError: not a mapping, or a key that is neither.
     """
 
-    def __init__(self, buffers: Mapping[Variable | str, Any]) -> None:
+    def __init__(
+        self, buffers: Mapping[Variable, Any] | Mapping[str, Any] | Mapping[Variable | str, Any]
+    ) -> None:
         """Keep the buffers; they are checked against a session when they are used."""
         if not is_a(buffers, Mapping):
             raise ArgumentTypeError(f"PyWeightsIO: buffers is not a mapping, got {shown(buffers)}")
         for key in buffers:
             if not isinstance(key, (Variable, str)):
                 raise ArgumentTypeError(f"PyWeightsIO: key is no Variable or name, got {shown(key)}")
-        self._given = dict(buffers)
+        self._given: dict[Variable | str, Any] = dict(buffers.items())
 
     def __repr__(self) -> str:
         return f"PyWeightsIO({', '.join(key if isinstance(key, str) else key.id for key in self._given)})"

@@ -6,11 +6,12 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from popsr import dtypes
 from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
 from popsr._lazy import names_only
+from popsr._program.built import Built, P, R_co
 from popsr._program.transaction import keep_attribute, keep_item, transactional
 from popsr._text.shown import shown
 from popsr.addons import grad_graph
@@ -138,12 +139,16 @@ class Module(BaseModule, metaclass=NameScopeMeta):
     # --- what subclasses write --------------------------------------------------------------------------------------
 
     @transactional
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+    def __call__(self: Built[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
         """``build`` in the current graph.
 
         Raises:
             GraphError: the module has ``build_grad``, see ``grad_inlining_error``.
         """
+        cast(Module, self)._check_inlining()
+        return self.build(*args, **kwargs)
+
+    def _check_inlining(self) -> None:
         if self.implements_grad_graph() and self._grad_inlining_error != "none":
             text = (
                 f"{type(self).__qualname__}: build_grad of a module inside another graph is not used, expected "
@@ -151,8 +156,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             )
             if self._grad_inlining_error == "error":
                 raise GraphError(text)
-            warnings.warn(text, stacklevel=3)
-        return self.build(*args, **kwargs)
+            warnings.warn(text, stacklevel=4)
 
     def build_grad(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """Make the ops of the gradient graph in it and return the gradients of the inputs that are no variables.

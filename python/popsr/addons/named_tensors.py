@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
+from popsr.addons.utils import OrderedDict
 from popsr.errors import UnknownNameError
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, Variable
 
-__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "print_named_tensors"]
+__all__ = ["NamedTensorData", "NamedTensors", "NamedVariables", "TensorMap", "print_named_tensors"]
 
 TensorMap = Mapping[Tensor, Tensor]
 
@@ -83,6 +84,31 @@ class NamedTensors(DotTree[Tensor]):
                 )
             tree.insert(key, mapping[tensor], overwrite=True)
         return tree
+
+
+if TYPE_CHECKING:
+
+    class NamedVariables(NamedTensors):
+        """A tree of variables, as factories make it. Its class is ``NamedTensors`` when a program runs."""
+
+        @property
+        def tensors(self) -> tuple[Variable, ...]:
+            """All variables, sorted as in ``NamedTensors``."""
+
+        # Nothing checks that variables alone are inserted later.
+
+        @property
+        def named_tensors(self) -> dict[str, Variable]:  # type: ignore[override]
+            """Variables by dotted key."""
+
+        def to_dict(self) -> OrderedDict[str, Variable]:  # type: ignore[override]
+            """Variables by dotted key."""
+
+        def values_flat(self) -> list[Variable]:  # type: ignore[override]
+            """All variables."""
+
+else:
+    NamedVariables = NamedTensors
 
 
 @transactional

@@ -20,7 +20,7 @@ from popsr._program.transaction import current_ir, on_undo, transactional
 from popsr._text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
-from popsr.addons.named_tensors import NamedTensors, keep_key
+from popsr.addons.named_tensors import NamedTensors, NamedVariables, keep_key
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -55,7 +55,7 @@ __all__ = [
     "add_variable_input",
 ]
 
-DataIter = Union[Callable[[], HostTensor], Iterable[HostTensor]]  # noqa: UP007 - evaluated, Callable has no | here
+DataIter = Union[Callable[..., HostTensor], Iterable[HostTensor]]  # noqa: UP007 - evaluated, Callable has no | here
 
 
 class VariableFactory:
@@ -323,7 +323,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         empty: bool = False,
         memmap_dir: str | os.PathLike[str] | None = None,
         read_only_if_exists: bool = False,
-    ) -> NamedTensors:
+    ) -> NamedVariables:
         """A variable for each factory, named by its key; made in the order of sorted keys.
 
         Args:
@@ -352,7 +352,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         empty: bool = False,
         memmap_dir: str | os.PathLike[str] | None = None,
         read_only_if_exists: bool = False,
-    ) -> NamedTensors:
+    ) -> NamedVariables:
         """As ``init``, with each variable in an entry of the buffer of the same key.
 
         Args:
@@ -418,7 +418,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         prefix: str | None,
         read: Callable[[str, VariableFactory], HostTensor],
         make: Callable[[str, VariableFactory, HostTensor, str], Variable],
-    ) -> NamedTensors:
+    ) -> NamedVariables:
         # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
         names = {key: _prefixed(prefix, key) for key in self.keys_flat()}
         todo = collections.deque(
@@ -429,7 +429,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
             key, factory, data = todo.popleft()
             made[key] = make(key, factory, data, names[key])
             keep_key(made[key], names[key])
-        return NamedTensors.from_dict({key: made[key] for key in self.keys_flat()})
+        return NamedVariables.from_dict({key: made[key] for key in self.keys_flat()})
 
 
 @transactional
