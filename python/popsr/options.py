@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from popsr._host.arguments import read_bool, read_choice, read_int
 from popsr._lazy import LazyModule, names_only
@@ -14,11 +14,15 @@ from popsr.errors import ReplicaError, UnsupportedError
 
 if TYPE_CHECKING:
     from popsr._options import settings
+    from popsr._options.attributes import OptionAttributes
     from popsr._options.table import Row
 else:
+    OptionAttributes = Record
     settings = LazyModule("popsr._options.settings")
 
 __all__ = ["Options"]
+
+RoundingMode = Literal["partition", "popart", "identical"]
 
 _HOT = ("enable_stochastic_rounding", "stochastic_rounding_mode")
 # Defaults that follow the number of replicas.
@@ -41,7 +45,7 @@ def _options_table() -> Table:
     return settings.options_table(_OF_REPLICATION)
 
 
-class Options(Record):
+class Options(OptionAttributes):
     """Options that sessions and analyses read when they are made. PopART's camelCase names work too.
 
     All session options of PopART can be read and set, and have its defaults. docs/session_options.md,
@@ -73,7 +77,7 @@ class Options(Record):
     _ir: _Replicated | None
 
     enable_stochastic_rounding: bool
-    stochastic_rounding_mode: str
+    stochastic_rounding_mode: RoundingMode
     seed: int
     throw_if_log2_scale_tensor_not_in_range: bool
     enable_floating_point_checks: bool
@@ -99,14 +103,17 @@ class Options(Record):
         """PopART's switch between two of the modes."""
         return self.stochastic_rounding_mode == "popart"
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _set_attribute(self, name: str, value: Any) -> None:
         if name == "_enableRngStateManagement":
             popart = read_bool(f"options: {name}", value)
             name, value = "stochastic_rounding_mode", "popart" if popart else "identical"
-        super().__setattr__(name, value)
+        super()._set_attribute(name, value)
         key = self._row(name).key
         if key in _HOT:
             object.__setattr__(self, key, self._values[key])
+
+    if not TYPE_CHECKING:
+        __setattr__ = _set_attribute
 
     def _default(self, row: Row) -> Any:
         ir = self._ir if row.name in _OF_REPLICATION else None
@@ -171,7 +178,7 @@ def read_mode(value: Any) -> Any:
     Raises:
         AttributeValueError: it is none.
     """
-    return read_choice("options", "stochastic_rounding_mode", value, ("partition", "popart", "identical"))
+    return read_choice("options", "stochastic_rounding_mode", value, get_args(RoundingMode))
 
 
 def _refuse_implicit_accumulation(row: Row, value: Any) -> None:

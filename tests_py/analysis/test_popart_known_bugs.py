@@ -16,6 +16,7 @@ from popsr import StochasticRoundingMethod, TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.op import Op
 from popsr.ops import collectives, var_updates
+from popsr.options import RoundingMode
 from popsr.replicas import Partition
 from tests_py.analysis.popart_cases import CASES, World, build, call_behind_a_stale_graph
 from tests_py.support.helpers import Array, Streams, bits, make_variable, np_dtype
@@ -90,7 +91,7 @@ def test_u4_popart_accepts_a_collective_that_some_replicas_leave_out() -> None:
 class Training:
     """A bf16 variable that takes steps in a program of four replicas with stochastic rounding."""
 
-    def __init__(self, mode: str, step: Callable[[popsr.Variable, popsr.Tensor], None]) -> None:
+    def __init__(self, mode: RoundingMode, step: Callable[[popsr.Variable, popsr.Tensor], None]) -> None:
         self.ir = popsr.Ir(replication=4)
         self.ir.options.enable_stochastic_rounding = True
         self.ir.options.stochastic_rounding_mode = mode

@@ -260,12 +260,12 @@ def test_graphs_without_inputs_are_refused() -> None:
 
 
 def test_popart_switch_of_random_states() -> None:
-    options = popsr.Ir().options
+    options: Any = popsr.Ir().options
     assert options._enableRngStateManagement is False
-    options._enableRngStateManagement = True  # type: ignore[misc]
+    options._enableRngStateManagement = True
     assert options.stochastic_rounding_mode == "popart"
     assert options._enableRngStateManagement is True
-    options._enableRngStateManagement = False  # type: ignore[misc]
+    options._enableRngStateManagement = False
     assert options.stochastic_rounding_mode == "identical"
     options.stochastic_rounding_mode = "partition"
     assert options._enableRngStateManagement is False

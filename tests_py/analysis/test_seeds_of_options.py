@@ -13,6 +13,7 @@ from popsr import _core, errors, ops, transforms
 from popsr.analysis import analyze
 from popsr.op import Op
 from popsr.ops import collectives
+from popsr.options import RoundingMode
 from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16
@@ -24,7 +25,7 @@ TOP, BOTTOM = "{0,1,2,3}", "{0}{1}{2}{3}"
 class TwoReductions:
     """The sum over pairs, then over the pairs' partners: equal everywhere unless members round alone."""
 
-    def __init__(self, mode: str | None = "popart", core: Any = None) -> None:
+    def __init__(self, mode: RoundingMode | None = "popart", core: Any = None) -> None:
         self.ir = popsr.Ir(replication=4)
         if core is not None:
             self.ir._use_core(core)
@@ -75,7 +76,7 @@ def test_mode_popart_before_the_first_session() -> None:
 
 
 @pytest.mark.parametrize("mode", [None, *MODES])
-def test_a_session_changes_no_answer(mode: str | None) -> None:
+def test_a_session_changes_no_answer(mode: RoundingMode | None) -> None:
     program = TwoReductions(mode)
     facts, popart = analyze(program.ir), analyze(program.ir, mode="popart")
     answers = {name: ask(facts, program) for name, ask in QUESTIONS.items()}
@@ -148,7 +149,7 @@ def test_rules_given_by_hand_stay() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the weights are reduced over pairs only
 @pytest.mark.parametrize("mode", MODES)
-def test_programs_go_on_after_an_analysis(mode: str) -> None:
+def test_programs_go_on_after_an_analysis(mode: RoundingMode) -> None:
     """Ops, gradients, graphs and merges after an analysis give the program that they give without."""
 
     def build(analysed: bool) -> tuple[str, list[str], Any]:
@@ -193,7 +194,7 @@ def test_programs_go_on_after_an_analysis(mode: str) -> None:
 def test_sessions_keep_the_seeds_that_they_were_made_with() -> None:
     """Options are read when a session is made; neither another session nor an analysis changes what it runs."""
 
-    def alone(mode: str) -> list[Any]:
+    def alone(mode: RoundingMode) -> list[Any]:
         program = TwoReductions(mode)
         session = popsr.Session(program.ir)
         return [program.run(session) for _ in range(2)]
@@ -252,7 +253,7 @@ def test_programs_at_which_popart_stops() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: str) -> None:
+def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: RoundingMode) -> None:
     """What a failed call is taken back with, it must not remember either."""
 
     def with_drift() -> TwoReductions:

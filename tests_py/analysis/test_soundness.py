@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import popsr
 from popsr import TensorByRef, ops
 from popsr.ops import collectives, var_updates
+from popsr.options import RoundingMode
 from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
 from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import (
@@ -161,7 +162,7 @@ Step = tuple[str, int, int, int]
 class Program:
     """A random program of tensors of one shape; ``steps`` say what to append, indices are taken modulo what exists."""
 
-    def __init__(self, n: int, name: str, seed: int, mode: str = "partition") -> None:
+    def __init__(self, n: int, name: str, seed: int, mode: RoundingMode = "partition") -> None:
         self.ir = popsr.Ir(replication=n)
         self.name = name
         self.ir.options.enable_stochastic_rounding = name in NARROW
@@ -428,14 +429,18 @@ PROGRAMS = {
 
 @given(**PROGRAMS)
 @settings(max_examples=500, derandomize=True, deadline=None, database=None)
-def test_claims_of_random_programs(n: int, name: str, mode: str, seed: int, steps: list[Step]) -> None:
+def test_claims_of_random_programs(
+    n: int, name: str, mode: RoundingMode, seed: int, steps: list[Step]
+) -> None:
     Program(n, name, seed, mode).check(steps)
 
 
 @pytest.mark.slow
 @given(**PROGRAMS)
 @settings(max_examples=10000, derandomize=True, deadline=None, database=None)
-def test_claims_of_many_random_programs(n: int, name: str, mode: str, seed: int, steps: list[Step]) -> None:
+def test_claims_of_many_random_programs(
+    n: int, name: str, mode: RoundingMode, seed: int, steps: list[Step]
+) -> None:
     Program(n, name, seed, mode).check(steps)
 
 

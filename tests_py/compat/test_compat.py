@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,8 +196,9 @@ def test_session_options_are_the_options_of_the_ir() -> None:
     assert options is ir.options
     options.enableStochasticRounding = True
     assert ir.options.enable_stochastic_rounding
+    untyped: Any = options
     with pytest.raises(AttributeError, match="options: unknown option, got 'enableFancyThings'"):
-        options.enableFancyThings = True
+        untyped.enableFancyThings = True
 
 
 # --- python -m popsr run --------------------------------------------------------------------------------------------

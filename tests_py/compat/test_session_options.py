@@ -161,7 +161,7 @@ def test_partials_in_any_case() -> None:
 
 
 def test_dictionaries_check_what_is_put_into_them() -> None:
-    options = popsr.Ir().options
+    options: Any = popsr.Ir().options
     given = options.engineOptions
     with pytest.raises(errors.ArgumentTypeError, match=r"^options: engineOptions\['b'\] is not a str, got 1"):
         given.update(a="x", b=1)
@@ -179,7 +179,8 @@ def test_dictionaries_check_what_is_put_into_them() -> None:
 
 def test_members_of_set_options_are_checked_by_the_session() -> None:
     ir, _, _ = _program()
-    ir.options.customCodelets.append(3)
+    options: Any = ir.options
+    options.customCodelets.append(3)
     with pytest.raises(errors.ArgumentTypeError, match=r"options: customCodelets\[0\] is not a str, got 3"):
         popsr.Session(ir)
 

@@ -26,7 +26,7 @@ import popsr
 from popsr import analysis, compat
 from tests_py import ROOT
 from tests_py.support.helpers import FLOATS, INTS, Array, np_dtype
-from tests_py.support.programs import PUBLISHED
+from tests_py.support.programs import PUBLISHED, Rounding
 from tests_py.support.programs import start_published as published
 from tests_py.support.programs.bit_judge import program_of, quiet
 from tests_py.support.programs.random_programs import RandomProgram
@@ -165,7 +165,7 @@ def of_published(name: str, config: str) -> popsr.Ir:
     raise AssertionError(f"{name}: makes no session")
 
 
-def of_training(mode: str) -> popsr.Ir:
+def of_training(mode: Rounding) -> popsr.Ir:
     """The bf16 training program; its rounding uses seeds of that mode."""
     ir = Training(stochastic=mode != "off").ir
     if mode != "off":
@@ -228,6 +228,7 @@ def _test_program(name: str, *args: str) -> Callable[[], popsr.Ir]:
     return partial(of_file, PUBLISHED / f"{name}.py", *args)
 
 
+TRAINED: tuple[Rounding, ...] = ("off", "partition", "identical", "popart")
 IRS: dict[str, Callable[[], popsr.Ir]] = {
     "examples/grouped_weights": _example("grouped_weights.py"),
     "examples/replica_grouping": of_notebook,
@@ -249,9 +250,7 @@ IRS: dict[str, Callable[[], popsr.Ir]] = {
     **{
         f"programs/{name} {config}": partial(of_published, name, config) for name, config in published.CONFIGS
     },
-    **{
-        f"training {mode}": partial(of_training, mode) for mode in ("off", "partition", "identical", "popart")
-    },
+    **{f"training {mode}": partial(of_training, mode) for mode in TRAINED},
 }
 """Programs of one session."""
 

@@ -68,7 +68,11 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {module_name(file): file for file in sorted(PACKAGE.rglob("*.py"))}
+FILES = {
+    module_name(file): file
+    for file in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
+    if file.name != "_core.pyi"
+}
 
 
 @cache

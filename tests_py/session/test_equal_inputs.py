@@ -13,6 +13,7 @@ import popsr
 from popsr import ops
 from popsr.errors import ArgumentTypeError, GraphError, ReplicaError
 from popsr.ops import collectives, var_updates
+from popsr.options import RoundingMode
 
 REPLICAS = 4
 SAMPLES = 80  # values of a replica: more than the 64 up to which rows are compared by default
@@ -21,7 +22,7 @@ SAMPLES = 80  # values of a replica: more than the 64 up to which rows are compa
 class Training:
     """A published training loop: learning rate, loss scale and seed of dropout through replicated streams."""
 
-    def __init__(self, mode: Any = "replicate", options: str = "partition") -> None:
+    def __init__(self, mode: Any = "replicate", options: RoundingMode = "partition") -> None:
         self.ir = popsr.Ir(replication=REPLICAS)
         self.ir.options.enable_stochastic_rounding = True
         self.ir.options.stochastic_rounding_mode = options
@@ -187,7 +188,7 @@ def test_streams_that_never_were_equal_get_the_ordinary_warning() -> None:
 
 
 @pytest.mark.parametrize("mode", ["partition", "identical", "popart"])
-def test_bits_do_not_depend_on_sharing(mode: str) -> None:
+def test_bits_do_not_depend_on_sharing(mode: RoundingMode) -> None:
     lrs = [0.01, 0.01, BROKEN, 0.01, 0.01, BROKEN]
     expected = runs(Training(options=mode), lrs)
     assert (expected[1] == expected[1][0]).all() or mode == "popart"

@@ -11,13 +11,14 @@ import pytest
 import popsr
 from popsr import TensorByRef, ops, transforms
 from popsr.ops import collectives
+from popsr.options import RoundingMode
 from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16
-MODES = ("partition", "popart", "identical")
+MODES: tuple[RoundingMode, ...] = ("partition", "popart", "identical")
 
 
-def rounding_ir(replicas: int, mode: str) -> popsr.Ir:
+def rounding_ir(replicas: int, mode: RoundingMode) -> popsr.Ir:
     ir = popsr.Ir(replication=replicas)
     ir.options.enable_stochastic_rounding = True
     ir.options.stochastic_rounding_mode = mode
@@ -84,7 +85,7 @@ def of_products(ir: popsr.Ir, xs: list[popsr.Tensor], group: popsr.ReplicaGroupi
 
 @pytest.mark.parametrize("build", [plain, merged, of_views, in_a_loop, in_a_branch, of_products])
 @pytest.mark.parametrize("mode", MODES)
-def test_storing_equal_values_once_changes_no_bit(build: Build, mode: str) -> None:
+def test_storing_equal_values_once_changes_no_bit(build: Build, mode: RoundingMode) -> None:
     for replicas, stride, size in [(4, 1, 2), (4, 2, 2), (6, 3, 2), (6, 1, 6), (8, 2, 4), (3, 1, 1)]:
         ir = rounding_ir(replicas, mode)
         group = ir.replica_grouping(stride, size)

@@ -54,7 +54,7 @@ class Record:
     def _unknown(self, name: str) -> Exception:
         return unknown_name(self._where, "attribute", name, self._table().by_name)
 
-    def __getattr__(self, name: str) -> Any:
+    def _get_attribute(self, name: str) -> Any:
         values = self._values
         if name in values:
             return values[name]
@@ -69,9 +69,13 @@ class Record:
             values[row.key] = default  # what the program changes in it is recorded
         return values[row.key]
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _set_attribute(self, name: str, value: Any) -> None:
         row = self._row(name)
         self._values[row.key] = self._read(row, value)
+
+    if not TYPE_CHECKING:  # type checkers know the attributes of Options by name
+        __getattr__ = _get_attribute
+        __setattr__ = _set_attribute
 
     def _default(self, row: Row) -> Any:
         """Value of an attribute that was not set."""

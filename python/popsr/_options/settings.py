@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from popsr._host.arguments import read_a, read_int
 from popsr._options.kinds import CLASSES, constants
@@ -67,6 +67,11 @@ class Settings(Record):
     __slots__ = ()
 
     _own_table: ClassVar[Table]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init_subclass__(cls) -> None:
         rows = SETTINGS[cls.__name__]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import popsr
 from popsr import ops
 from popsr.addons.transforms.repeat_graph import repeat_graph
+from popsr.options import RoundingMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 START = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -181,7 +182,7 @@ def test_outputs_of_a_called_graph_are_carried_as_by_repeat(
 
 
 @pytest.mark.parametrize("mode", ["partition", "popart"])
-def test_stochastic_rounding_draws_as_in_a_loop_written_by_hand(mode: str) -> None:
+def test_stochastic_rounding_draws_as_in_a_loop_written_by_hand(mode: RoundingMode) -> None:
     """Ops and loops have the numbers that they have in that program."""
 
     def program(by_hand: bool) -> Array:

@@ -14,6 +14,7 @@ from popsr import errors, ops, transforms
 from tests_py.analysis.test_soundness import random_grouping
 from tests_py.support.helpers import Array, groupings
 from tests_py.support.machines.views import Machine, Value
+from tests_py.support.programs import Rounding
 
 # Random programs drift as it happens.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
@@ -26,7 +27,7 @@ Step = tuple[str, int, int, int]
 class Program:
     """Steps say what to append; indices are taken modulo what exists."""
 
-    def __init__(self, n: int, seed: int, rounding: str = "off") -> None:
+    def __init__(self, n: int, seed: int, rounding: Rounding = "off") -> None:
         self.ir = popsr.Ir(replication=n)
         if rounding != "off":  # exact numbers round nowhere, but replicas are blocks of their own
             self.ir.options.enable_stochastic_rounding = True
@@ -273,14 +274,14 @@ PROGRAMS = {
 
 @given(**PROGRAMS)
 @settings(max_examples=400, derandomize=True, deadline=None, database=None)
-def test_random_programs_of_views(n: int, rounding: str, seed: int, steps: list[Step]) -> None:
+def test_random_programs_of_views(n: int, rounding: Rounding, seed: int, steps: list[Step]) -> None:
     Program(n, seed, rounding).check(steps)
 
 
 @pytest.mark.slow
 @given(**PROGRAMS)
 @settings(max_examples=10000, derandomize=True, deadline=None, database=None)
-def test_many_random_programs_of_views(n: int, rounding: str, seed: int, steps: list[Step]) -> None:
+def test_many_random_programs_of_views(n: int, rounding: Rounding, seed: int, steps: list[Step]) -> None:
     Program(n, seed, rounding).check(steps)
 
 

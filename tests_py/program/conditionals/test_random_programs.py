@@ -13,6 +13,7 @@ import popsr
 from popsr import errors
 from popsr.analysis import analyze
 from tests_py.support.helpers import Array, assert_same_bits
+from tests_py.support.programs import Rounding
 from tests_py.support.programs.branches import (
     EXACT,
     STEPS,
@@ -85,7 +86,7 @@ def check_facts(emitter: Emitter, expected: Expected) -> int:
     return sum(len(block) - 1 for claim in claims for block in claim.blocks)
 
 
-def check(n: int, seed: int, steps: list[Step], rounding: str = "off") -> tuple[Expected, int]:
+def check(n: int, seed: int, steps: list[Step], rounding: Rounding = "off") -> tuple[Expected, int]:
     data = Data(n, steps, seed, rounding)
     expected, emitter = Expected(data), Emitter(data)
     if not expected.exact:
@@ -102,14 +103,14 @@ ROUNDING = st.sampled_from(["off", "popart", "off", "partition", "identical"])
 
 @given(**PROGRAMS, rounding=ROUNDING)
 @settings(max_examples=400, derandomize=True, deadline=None, database=None)
-def test_random_programs_with_branches(n: int, seed: int, steps: list[Step], rounding: str) -> None:
+def test_random_programs_with_branches(n: int, seed: int, steps: list[Step], rounding: Rounding) -> None:
     check(n, seed, steps, rounding)
 
 
 @pytest.mark.slow
 @given(**PROGRAMS, rounding=ROUNDING)
 @settings(max_examples=10000, derandomize=True, deadline=None, database=None)
-def test_many_random_programs_with_branches(n: int, seed: int, steps: list[Step], rounding: str) -> None:
+def test_many_random_programs_with_branches(n: int, seed: int, steps: list[Step], rounding: Rounding) -> None:
     check(n, seed, steps, rounding)
 
 

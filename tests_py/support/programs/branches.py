@@ -20,6 +20,7 @@ from popsr import ops
 from popsr.ops import collectives, var_updates
 from popsr.streams import StreamMode
 from tests_py.support.helpers import Array
+from tests_py.support.programs import Rounding
 
 EXACT = 2048  # in float16
 SHAPE, ENTRIES = (2,), 3
@@ -77,7 +78,7 @@ class Data:
     Without rounding numbers are int32, else float16 is rounded in that mode.
     """
 
-    def __init__(self, n: int, steps: list[Step], seed: int, rounding: str = "off") -> None:
+    def __init__(self, n: int, steps: list[Step], seed: int, rounding: Rounding = "off") -> None:
         self.n, self.steps, self.rng = n, steps, np.random.default_rng(seed)
         self.rounding, self.dtype = rounding, popsr.int32 if rounding == "off" else popsr.float16
         self.transfers = transfers_of(steps)

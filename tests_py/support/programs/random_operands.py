@@ -12,6 +12,7 @@ import popsr
 from popsr import ops
 from popsr.op import Op
 from tests_py.support.helpers import FLOAT8, FLOATS, Array, Streams, make_variable, np_dtype, random_array
+from tests_py.support.programs import Rounding
 
 ROUNDING = ("off", "partition", "identical", "popart")
 DTYPES = ("float32", "bfloat16", "float16", "bfloat16", "float32", "float64", "int32", "int8", "float8_143")
@@ -26,7 +27,7 @@ class Axes:
     replicas: int = 4
     name: str = "float32"  # dtype of most values
     shape: tuple[int, ...] = (4, 4)
-    rounding: str = "off"
+    rounding: Rounding = "off"
     by_hand: bool = False  # the transform is run instead of setting the option alone
     stores: float = 0.3  # share of values that are stored where they are made
     merges: bool = False
@@ -34,7 +35,7 @@ class Axes:
 
 def random_axes(rng: np.random.Generator) -> Axes:
     """Half of them plain: most can happen there."""
-    rounding = str(rng.choice(ROUNDING))
+    rounding: Rounding = rng.choice(ROUNDING).item()
     plain = ("float32" if rounding == "off" else "bfloat16"), (4, 4)
     free = str(rng.choice(DTYPES)), SHAPES[rng.integers(len(SHAPES))]
     name, shape = plain if rng.random() < 0.5 else free
