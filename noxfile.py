@@ -50,6 +50,7 @@ THREADED = (
 def tests(session: nox.Session) -> None:
     """The Python tests, in a process for each core; with README.md's code. In CI beside PyTorch and JAX."""
     install_popsr(session, "test", "examples", *(["peers"] if IN_CI else []))
+    install_group(session, "lint")  # mypy, for tests_py/repo/test_types.py
     session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
 
 

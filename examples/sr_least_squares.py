@@ -8,6 +8,7 @@ import sys
 import matplotlib as mpl
 import ml_dtypes
 import numpy as np
+from numpy.typing import DTypeLike
 
 import popsr
 
@@ -25,7 +26,7 @@ y = x @ truth + rng.normal(0, 0.5, samples).astype(np.float32)
 key = popsr.sr.Key(0).fold_in("w")
 
 
-def train(dtype, mode, rate):
+def train(dtype: DTypeLike, mode: popsr.sr.Mode, rate: float) -> list[float]:
     """Losses of ``runs`` weights at once, each with its own order of samples."""
     w = np.zeros((runs, dimensions), dtype)
     order = np.random.default_rng(1).integers(samples, size=(steps, runs))
@@ -38,7 +39,7 @@ def train(dtype, mode, rate):
     return losses
 
 
-ways = {
+ways: dict[str, tuple[DTypeLike, popsr.sr.Mode]] = {
     "fp32, to nearest": (np.float32, "rn"),
     "bf16, to nearest": (ml_dtypes.bfloat16, "rn"),
     "bf16, equal chances": (ml_dtypes.bfloat16, "sr_equal"),

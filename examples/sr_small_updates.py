@@ -17,7 +17,11 @@ weights = 2000
 
 update = np.float32(0.001).astype(ml_dtypes.bfloat16)
 key = popsr.sr.Key(0).fold_in("w")
-modes = {"rn": "to nearest", "sr": "stochastic", "sr_equal": "either neighbour, equal chance"}
+modes: dict[popsr.sr.Mode, str] = {
+    "rn": "to nearest",
+    "sr": "stochastic",
+    "sr_equal": "either neighbour, equal chance",
+}
 paths = {}
 for mode in modes:
     w = np.ones(weights, ml_dtypes.bfloat16)

@@ -23,7 +23,7 @@ with ir.main_graph, popsr.in_sequence():
     w = popsr.variable(rng.normal(0, 0.1, (64, 10)), popsr.bfloat16, "w")
     b = popsr.variable(np.zeros(10), popsr.bfloat16, "b")
 
-    def loss_of(x, y, w, b):
+    def loss_of(x: popsr.Tensor, y: popsr.Tensor, w: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
         """The network: one layer, its loss in fp32."""
         logits = ops.cast(ops.cast(x, w.dtype) @ w + b, popsr.float32)
         return ops.nll_loss(ops.softmax(logits, axis=1), y)
@@ -31,7 +31,7 @@ with ir.main_graph, popsr.in_sequence():
     loss = ir.create_graph(loss_of, images.spec, labels.spec, w, b)
     grad = popsr.transforms.autodiff(loss, grads_required=loss.inputs[2:])
 
-    def step(w: popsr.TensorByRef, b: popsr.TensorByRef):
+    def step(w: popsr.TensorByRef, b: popsr.TensorByRef) -> None:
         """One step on one batch for each replica; w and b are changed in place."""
         call = ops.call_with_info(loss, ops.host_load(images), ops.host_load(labels), w, b)
         grads = ops.call(grad.graph, 1.0, inputs_dict=grad.inputs_dict(call))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from popsr import _core
 from popsr._host.arguments import read_int
 from popsr.sr._call import REQUIRED, Key, read_key
-from popsr.sr._kinds import Array
 
 __all__ = ["uniform_bits"]
 
 
-def uniform_bits(key: Key = REQUIRED, n: int = REQUIRED, offset: int = 0) -> Array:
+def uniform_bits(
+    key: Key = REQUIRED, n: int = REQUIRED, offset: int = 0
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """The numbers U of elements ``offset`` to ``offset + n - 1`` of any operation under ``key``.
 
     Args:

@@ -64,7 +64,7 @@ class TorchArray(Protocol[R_co]):
     def cpu(self) -> R_co: ...
 
 
-class CopiedArray(Protocol[R_co]):
+class CopiedArray(SupportsArray, Protocol[R_co]):
     """``jax.Array``, and the scalars of NumPy."""
 
     def copy(self) -> R_co: ...
