@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from popsr._lazy import names_only
 from popsr._program.built import Built, P, R_co
-from popsr._program.tensor import Tensor
 from popsr._program.transaction import transactional
 from popsr.errors import UnsupportedError
 
@@ -22,7 +20,7 @@ class Module:
         """The same as ``build``."""
         return self.build(*args, **kwargs)
 
-    def build(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         """Make the ops of the module in the current graph and return its outputs."""
         del args, kwargs
         raise UnsupportedError(f"{type(self).__qualname__} does not define build()")

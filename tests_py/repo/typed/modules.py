@@ -36,6 +36,19 @@ class Net(addons.Module):
         return self.second(hidden), hidden
 
 
+class Stack(addons.Module):
+    """Layers in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = addons.Module.from_list([Linear(), Linear()])
+
+    def build(self, x: popsr.Tensor) -> popsr.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 class Bare(popsr.Module):
     """A module of PopXL's own."""
 

@@ -66,12 +66,12 @@ popsr.variable(np.ones(2), retrieval_mode="each")  # E: arg-type: Literal[
 popsr.h2d_stream((2,), popsr.float32, replicated_stream_mode="same")  # E: arg-type: expected
 PyWeightsIO({3: np.zeros(2)})  # E: arg-type: incompatible type "dict[int,
 popsr.in_sequence("yes")  # E: arg-type: expected
-popsr.analysis.analyze(ir, mode="torch")  # E: arg-type: expected
+popsr.analysis.analyze(ir, mode="torch")  # E: call-overload: No overload variant
 collectives.replicated_all_reduce(x, "average")  # E: arg-type: Literal['add', 'mean'
 ops.relluu(x)  # E: attr-defined: relluu
 ops.relu(np.zeros(2))  # E: arg-type: expected "Tensor"
 ops.softmax(x, axes=0)  # E: call-arg: Unexpected keyword argument "axes"
 ops.nll_loss(x, x, reduction="avg")  # E: arg-type: expected
-ops.max_pool(x, (2, 2), auto_pad="full")  # E: arg-type|call-arg: expected
+ops.max_pool(x, (2, 2), auto_pad="full")  # E: arg-type: expected
 value: float = ops.mean(x)  # E: assignment: "Tensor"
 shown: str = results[out]  # E: assignment: "ndarray
