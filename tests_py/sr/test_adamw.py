@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,18 +12,21 @@ import pytest
 from popsr import sr
 from tests_py.sr.cases import NAMES, np_dtype, to_bits
 from tests_py.support.oracles import rounding as oracle
+from tests_py.support.unchecked import unchecked
 
 BF16 = ml_dtypes.bfloat16
 OPTIONS = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}
 
 
-def state(name, moment, n=500, seed=0):
+def state(name: Any, moment: Any, n: Any = 500, seed: Any = 0) -> Any:
     rng = np.random.default_rng(seed)
     w, g = (rng.standard_normal(n).astype(np_dtype(name)) for _ in range(2))
     return w, g, np.zeros(n, np_dtype(moment)), np.zeros(n, np_dtype(moment))
 
 
-def by_hand(w, g, m, v, step, lr, betas, eps, weight_decay):
+def by_hand(
+    w: Any, g: Any, m: Any, v: Any, step: Any, lr: Any, betas: Any, eps: Any, weight_decay: Any
+) -> Any:
     """In long double."""
     w, g, m, v = (a.astype(np.float64).astype(np.longdouble) for a in (w, g, m, v))
     m = betas[0] * m + (1 - betas[0]) * g
@@ -33,7 +37,7 @@ def by_hand(w, g, m, v, step, lr, betas, eps, weight_decay):
 
 
 @pytest.mark.parametrize("name", ["float64", "float32"])
-def test_wide_weights_follow_the_formula(name):
+def test_wide_weights_follow_the_formula(name: Any) -> None:
     w, g, m, v = state(name, name)
     tolerance = 1e-12 if name == "float64" else 1e-5
     rng = np.random.default_rng(1)
@@ -41,7 +45,7 @@ def test_wide_weights_follow_the_formula(name):
         g[:] = rng.standard_normal(len(g))
         u, m_expect, v_expect = by_hand(w, g, m, v, step, **OPTIONS)
         before = w.astype(np.longdouble)
-        assert sr.adamw_(w, g, m, v, key=sr.Key(1), step=step, **OPTIONS) is w
+        assert unchecked(sr.adamw_)(w, g, m, v, key=sr.Key(1), step=step, **OPTIONS) is w
         np.testing.assert_allclose(m, m_expect, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(v, v_expect, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(w, before + u, rtol=tolerance, atol=tolerance)
@@ -49,7 +53,7 @@ def test_wide_weights_follow_the_formula(name):
 
 @pytest.mark.parametrize("moment", ["float32", "float64"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("float64", "float32")])
-def test_narrow_weights_are_neighbours_decided_by_their_numbers(name, moment):
+def test_narrow_weights_are_neighbours_decided_by_their_numbers(name: Any, moment: Any) -> None:
     """The update is known up to the rounding of fp32: only where that leaves the decision open may it differ."""
     w, g, m, v = state(name, moment)
     if not oracle.FORMATS[name].negative_zero:
@@ -59,7 +63,7 @@ def test_narrow_weights_are_neighbours_decided_by_their_numbers(name, moment):
         u, m_expect, _ = by_hand(w, g, m, v, step, **OPTIONS)
         before = w.astype(np.float64)
         total = [float(a) + float(b) for a, b in zip(before, u, strict=True)]
-        sr.adamw_(w, g, m, v, key=key, step=step, **OPTIONS)
+        unchecked(sr.adamw_)(w, g, m, v, key=key, step=step, **OPTIONS)
         np.testing.assert_allclose(m.astype(np.float64), m_expect.astype(np.float64), rtol=1e-5, atol=1e-6)
         us = sr.uniform_bits(key.at(step), len(w)).tolist()
         for s, update, number, got in zip(total, u, us, to_bits(w, name), strict=True):
@@ -73,7 +77,7 @@ def test_narrow_weights_are_neighbours_decided_by_their_numbers(name, moment):
 
 
 @pytest.mark.parametrize("moment", ["bfloat16", "float16", "float8_e5m2"])
-def test_narrow_moments_are_rounded_stochastically(moment):
+def test_narrow_moments_are_rounded_stochastically(moment: Any) -> None:
     """1 - beta2 is far below the spacing: to nearest v would stand still; here its mean follows the formula."""
     n = 20_000
     w, g = np.zeros(n, np.float32), np.full(n, 0.75, np.float32)
@@ -88,7 +92,7 @@ def test_narrow_moments_are_rounded_stochastically(moment):
         assert got.std() > 0
 
 
-def test_steps_draw_for_themselves():
+def test_steps_draw_for_themselves() -> None:
     """The same key at two steps, with the same update, moves other weights."""
     moved = []
     for step in (1, 2):
@@ -100,7 +104,7 @@ def test_steps_draw_for_themselves():
     assert 0.1 < np.mean(moved[0] != moved[1]) < 0.9
 
 
-def test_parts_with_offsets_are_the_whole():
+def test_parts_with_offsets_are_the_whole() -> None:
     arrays = state("bfloat16", "float32", 1000)
     whole, parts = [a.copy() for a in arrays], [a.copy() for a in arrays]
     for step in (1, 2):
@@ -110,7 +114,7 @@ def test_parts_with_offsets_are_the_whole():
     assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(whole, parts, strict=True))
 
 
-def test_strided_arrays():
+def test_strided_arrays() -> None:
     arrays = state("bfloat16", "float32", 999)
     whole = [a.copy() for a in arrays]
     spread = [np.repeat(a, 2)[::2] for a in arrays]
@@ -121,7 +125,7 @@ def test_strided_arrays():
         assert all(a.tobytes() == b.tobytes() for a, b in zip(whole, copies, strict=True))
 
 
-def test_shapes():
+def test_shapes() -> None:
     for shape in ((), (0,), (3, 4)):
         w, g, m, v = (np.ones(shape, np.float32) for _ in range(4))
         sr.adamw_(w, g, m, v, key=sr.Key(1), step=1)
@@ -131,7 +135,7 @@ def test_shapes():
 # --- torch ------------------------------------------------------------------------------------------------------------
 
 
-def problem(dtype, seed=0):
+def problem(dtype: Any, seed: Any = 0) -> Any:
     """A linear model and its data."""
     torch = pytest.importorskip("torch")
     generator = torch.Generator().manual_seed(seed)
@@ -140,7 +144,7 @@ def problem(dtype, seed=0):
     w = torch.nn.Parameter(torch.zeros(8, 2).to(dtype))
     b = torch.nn.Parameter(torch.zeros(2).to(dtype))
 
-    def closure():
+    def closure() -> Any:
         w.grad = b.grad = None
         loss = ((x @ w.float() + b.float() - target) ** 2).mean()
         loss.backward()
@@ -149,7 +153,7 @@ def problem(dtype, seed=0):
     return [w, b], closure
 
 
-def test_torch_optimiser_with_fp32_weights_is_adamw():
+def test_torch_optimiser_with_fp32_weights_is_adamw() -> None:
     torch = pytest.importorskip("torch")
     from popsr.sr.torch import AdamW
 
@@ -164,7 +168,7 @@ def test_torch_optimiser_with_fp32_weights_is_adamw():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_torch_optimiser_trains_bf16_where_rounding_to_nearest_stops():
+def test_torch_optimiser_trains_bf16_where_rounding_to_nearest_stops() -> None:
     torch = pytest.importorskip("torch")
     from popsr.sr.torch import AdamW
 
@@ -172,7 +176,7 @@ def test_torch_optimiser_trains_bf16_where_rounding_to_nearest_stops():
     for name, make in (("nearest", torch.optim.AdamW), ("stochastic", AdamW)):
         params, closure = problem(torch.bfloat16)
         more = {"seed": 2} if make is AdamW else {}
-        optimiser = make(params, lr=2e-3, weight_decay=0.0, **more)
+        optimiser = make(params, lr=2e-3, weight_decay=0.0, **unchecked(more))
         for _ in range(1000):
             loss = optimiser.step(closure)
         final[name] = float(loss.detach())
@@ -181,7 +185,7 @@ def test_torch_optimiser_trains_bf16_where_rounding_to_nearest_stops():
     assert final["nearest"] > 5 * final["stochastic"]
 
 
-def test_torch_optimiser_resumes_with_the_same_bits():
+def test_torch_optimiser_resumes_with_the_same_bits() -> None:
     torch = pytest.importorskip("torch")
     from popsr.sr.torch import AdamW
 
@@ -204,7 +208,7 @@ def test_torch_optimiser_resumes_with_the_same_bits():
         assert torch.equal(optimiser.state[a]["exp_avg_sq"], other.state[b]["exp_avg_sq"])
 
 
-def test_torch_optimiser_options():
+def test_torch_optimiser_options() -> None:
     """Groups, parameters without gradient, moments in bf16, a seed that differs."""
     torch = pytest.importorskip("torch")
     from popsr.sr.torch import AdamW

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -26,13 +27,14 @@ from tests_py.sr.cases import (
     to_bits,
 )
 from tests_py.sr.statistics import assert_binomial
+from tests_py.support.unchecked import unchecked
 
 METHODS = ("add", "add_biased")
 FORMS = ("value", "counter")
 BF16 = ml_dtypes.bfloat16
 
 
-def pairs(name, n=1000, seed=0):
+def pairs(name: Any, n: Any = 1000, seed: Any = 0) -> Any:
     return tuple(
         from_bits(column, name) for column in operand_bits((name, name), n, np.random.default_rng(seed))
     )
@@ -44,7 +46,7 @@ def pairs(name, n=1000, seed=0):
 @pytest.mark.parametrize("rng", FORMS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_exact_or_one_of_the_neighbours(name, method, rng):
+def test_exact_or_one_of_the_neighbours(name: Any, method: Any, rng: Any) -> None:
     x, y = pairs(name)
     low, high = (to_bits(sr.add(x, y, key=sr.Key(0), mode=mode), name) for mode in ("rd", "ru"))
     exact = exact_results("add", [to_bits(x, name), to_bits(y, name)], (name, name))
@@ -55,7 +57,7 @@ def test_exact_or_one_of_the_neighbours(name, method, rng):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_counter_form_draws_by_the_number_of_the_call(name, method):
+def test_counter_form_draws_by_the_number_of_the_call(name: Any, method: Any) -> None:
     """Bit for bit, from the documented key: that of the seed, at the number of the call."""
     x, y = pairs(name, 300)
     exact = exact_results("add", [to_bits(x, name), to_bits(y, name)], (name, name))
@@ -68,7 +70,7 @@ def test_counter_form_draws_by_the_number_of_the_call(name, method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_value_form_rounds_by_the_hash_of_the_operands(name, method):
+def test_value_form_rounds_by_the_hash_of_the_operands(name: Any, method: Any) -> None:
     """Bit for bit, given the hash; what the hash is good for is tested below."""
     x, y = pairs(name, 300)
     exact = exact_results("add", [to_bits(x, name), to_bits(y, name)], (name, name))
@@ -79,7 +81,7 @@ def test_value_form_rounds_by_the_hash_of_the_operands(name, method):
 
 
 @pytest.mark.parametrize("name", FP8)
-def test_value_form_over_all_pairs(name):
+def test_value_form_over_all_pairs(name: Any) -> None:
     """Chances over all inexact pairs of an 8-bit format, for several seeds; each pair has a coin of its own."""
     every = np.arange(256, dtype=np.uint8)
     x, y = (a.reshape(-1).view(np_dtype(name)) for a in np.meshgrid(every, every, indexing="ij"))
@@ -107,7 +109,7 @@ def test_value_form_over_all_pairs(name):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_value_form_is_a_function_of_seed_and_values(name, method):
+def test_value_form_is_a_function_of_seed_and_values(name: Any, method: Any) -> None:
     """Whatever the order of the operands, of the elements, of the calls, and wherever they lie."""
     x, y = pairs(name)
     run = getattr(StochasticAdder(name, seed=4), method)
@@ -122,14 +124,14 @@ def test_value_form_is_a_function_of_seed_and_values(name, method):
     assert to_bits(getattr(again, method)(x, y), name) == expect
 
 
-def test_value_form_depends_on_all_bits_of_seed_and_operands():
+def test_value_form_depends_on_all_bits_of_seed_and_operands() -> None:
     """Full avalanche: flip any bit of an operand or of the seed and half of the numbers' bits flip."""
     form = list(_core.sr.FORMATS).index("float32")
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(4000).astype(np.float32) for _ in range(2))
     before = _core.sr.value_bits(sr.Key(1), x, y, form)
 
-    def flipped(after):
+    def flipped(after: Any) -> Any:
         share = np.unpackbits((before ^ after).view(np.uint8).reshape(len(x), 8), axis=1).mean(axis=0)
         return np.abs(share - 0.5).max()
 
@@ -145,7 +147,7 @@ def test_value_form_depends_on_all_bits_of_seed_and_operands():
     assert len(np.unique(_core.sr.value_bits(sr.Key(1), x, x, form))) == len(before)  # x + x too
 
 
-def test_negative_zero_and_zero_are_other_values_but_sums_are_exact():
+def test_negative_zero_and_zero_are_other_values_but_sums_are_exact() -> None:
     adder = StochasticAdder("float32", seed=1)
     zeros = np.array([0.0, -0.0, 0.0, -0.0], np.float32)
     got = adder.add(zeros, np.array([0.0, 0.0, -0.0, -0.0], np.float32))
@@ -156,7 +158,7 @@ def test_negative_zero_and_zero_are_other_values_but_sums_are_exact():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_equal_seeds_give_equal_sequences(method):
+def test_equal_seeds_give_equal_sequences(method: Any) -> None:
     x, y = pairs("bfloat16")
     one, two, other = (StochasticAdder("bfloat16", seed=s, rng="counter") for s in (5, 5, 6))
     rows = [[getattr(a, method)(x, y).tobytes() for _ in range(4)] for a in (one, two, other)]
@@ -164,7 +166,7 @@ def test_equal_seeds_give_equal_sequences(method):
     assert len(set(rows[0] + rows[2])) == 8
 
 
-def test_calls_are_state():
+def test_calls_are_state() -> None:
     x, y = pairs("bfloat16")
     adder = StochasticAdder("bfloat16", seed=5, rng="counter")
     assert adder.calls == 0
@@ -179,21 +181,21 @@ def test_calls_are_state():
     assert adder.calls == 2
 
 
-def test_a_call_that_fails_does_not_count():
+def test_a_call_that_fails_does_not_count() -> None:
     adder = StochasticAdder("bfloat16", seed=5, rng="counter")
     with pytest.raises(errors.ShapeError):
         adder.add(np.zeros(3, BF16), np.zeros(4, BF16))
     assert adder.calls == 0
 
 
-def test_repr_shows_seed_and_calls():
+def test_repr_shows_seed_and_calls() -> None:
     adder = StochasticAdder("bfloat16", seed=123, rng="counter")
     adder.add(np.zeros(1, BF16), np.zeros(1, BF16))
     assert repr(adder) == "StochasticAdder('bfloat16', seed=123, rng='counter', calls=1)"
     assert repr(StochasticAdder(np.float16, 7)) == "StochasticAdder('float16', seed=7, rng='value')"
 
 
-def test_without_seed_one_is_drawn_and_shown():
+def test_without_seed_one_is_drawn_and_shown() -> None:
     seeds = {StochasticAdder("float32").seed for _ in range(8)}
     assert len(seeds) == 8
     adder = StochasticAdder("float32")
@@ -202,7 +204,7 @@ def test_without_seed_one_is_drawn_and_shown():
     assert np.array_equal(StochasticAdder("float32", adder.seed).add(x, y), adder.add(x, y))
 
 
-def test_copies_and_pickles_go_on_alike():
+def test_copies_and_pickles_go_on_alike() -> None:
     x, y = pairs("float16")
     adder = StochasticAdder("float16", seed=2, rng="counter")
     adder.add(x, y)
@@ -212,7 +214,7 @@ def test_copies_and_pickles_go_on_alike():
 
 
 @pytest.mark.parametrize("rng", FORMS)
-def test_r10_repeated_updates(rng):
+def test_r10_repeated_updates(rng: Any) -> None:
     """By value, weights stop at the first value whose coin says "stay"; by counter they drift as they should."""
     n, steps = 4000, 600
     w, u = np.full(n, 256, BF16), np.full(n, 0.5, BF16)  # a quarter of the spacing
@@ -237,7 +239,7 @@ def test_r10_repeated_updates(rng):
 @pytest.mark.parametrize("rng", FORMS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_out_and_layouts(name, method, rng):
+def test_out_and_layouts(name: Any, method: Any, rng: Any) -> None:
     x, y = pairs(name, 100)
     expect = to_bits(getattr(StochasticAdder(name, seed=1, rng=rng), method)(x, y), name)
     for make in (
@@ -256,7 +258,7 @@ def test_out_and_layouts(name, method, rng):
         assert to_bits(got.view(np_dtype(name)), name) == expect
 
 
-def test_broadcasting_and_scalars():
+def test_broadcasting_and_scalars() -> None:
     adder = StochasticAdder("float32", seed=1)
     x, y = np.ones((3, 4), np.float32), np.arange(4, dtype=np.float32)
     assert np.array_equal(adder.add(x, y), x + y)
@@ -270,12 +272,12 @@ BAD = [
         errors.DTypeError,
         "StochasticAdder: unknown dtype, got 'int8', expected one",
     ),
-    (lambda: StochasticAdder(None), errors.ArgumentTypeError, "dtype is not a dtype, got None"),
+    (lambda: StochasticAdder(unchecked(None)), errors.ArgumentTypeError, "dtype is not a dtype, got None"),
     (lambda: StochasticAdder("float32", seed=-1), ValueError, "got -1"),
     (lambda: StochasticAdder("float32", seed=2**64), ValueError, "got 18446744073709551616"),
-    (lambda: StochasticAdder("float32", seed=1.5), (TypeError, ValueError), "1.5"),
+    (lambda: StochasticAdder("float32", seed=unchecked(1.5)), (TypeError, ValueError), "1.5"),
     (
-        lambda: StochasticAdder("float32", rng="hash"),
+        lambda: StochasticAdder("float32", rng=unchecked("hash")),
         ValueError,
         "unknown rng, got 'hash', expected one of 'value', 'c",
     ),
@@ -290,7 +292,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "error", "text"), BAD)
-def test_bad_adders(make, error, text):
+def test_bad_adders(make: Any, error: Any, text: Any) -> None:
     with pytest.raises(error) as caught:
         make()
     assert isinstance(caught.value, errors.Error)
@@ -299,7 +301,7 @@ def test_bad_adders(make, error, text):
 
 
 @pytest.mark.parametrize(("rng", "method"), list(itertools.product(FORMS, METHODS)))
-def test_bad_operands_leave_out_alone(rng, method):
+def test_bad_operands_leave_out_alone(rng: Any, method: Any) -> None:
     run = getattr(StochasticAdder("bfloat16", seed=1, rng=rng), method)
     good = np.arange(6).astype(BF16)
     out = np.full(6, 7, BF16)
@@ -329,7 +331,7 @@ def test_bad_operands_leave_out_alone(rng, method):
         assert np.all(frozen.astype(int) == 7)
 
 
-def test_signature():
+def test_signature() -> None:
     import inspect
 
     assert str(inspect.signature(StochasticAdder)).startswith(
@@ -344,12 +346,12 @@ def test_signature():
         ]
 
 
-def test_random_operands_that_overlap_are_symmetric_in_both_forms():
+def test_random_operands_that_overlap_are_symmetric_in_both_forms() -> None:
     rng = np.random.default_rng(1)
     for name in NAMES:
         a = random_bits(name, 500, rng)
         x, y = from_bits(a, name), from_bits(near(a, name, name, rng), name)
         for form in FORMS:
             for method in METHODS:
-                one, two = (StochasticAdder(name, seed=3, rng=form) for _ in range(2))
+                one, two = (StochasticAdder(name, seed=3, rng=unchecked(form)) for _ in range(2))
                 assert to_bits(getattr(one, method)(x, y), name) == to_bits(getattr(two, method)(y, x), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -10,35 +11,36 @@ import pytest
 
 from popsr import errors, sr
 from tests_py.sr.refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
+from tests_py.support.unchecked import unchecked
 
 BF16 = ml_dtypes.bfloat16
 
 # One row a mistake: call with the array that must stay as it is, error, beginning of the message.
 BAD = {
     "no key": (
-        lambda w: sr.add_(w, F32),
+        lambda w: unchecked(sr.add_)(w, F32),
         ARGUMENT,
         "add_: key is missing or of the wrong type, got none, expected",
     ),
     "key None": (
-        lambda w: sr.add(F32, F32, key=None, out=w),
+        lambda w: unchecked(sr.add)(F32, F32, key=None, out=w),
         ARGUMENT,
         "add: key is missing or of the wrong type, got n",
     ),
     "key is a seed": (
-        lambda w: sr.add(F32, F32, key=3, out=w),
+        lambda w: unchecked(sr.add)(F32, F32, key=3, out=w),
         ARGUMENT,
         "add: key is missing or of the wrong type, got i",
     ),
-    "no key in cast": (lambda w: sr.cast(F32, "float32", out=w), ARGUMENT, "cast: key is missing"),
-    "no key in sum": (lambda w: sr.sum(F32), ARGUMENT, "sum: key is missing"),
+    "no key in cast": (lambda w: unchecked(sr.cast)(F32, "float32", out=w), ARGUMENT, "cast: key is missing"),
+    "no key in sum": (lambda w: unchecked(sr.sum)(F32), ARGUMENT, "sum: key is missing"),
     "no key in adamw_": (
-        lambda w: sr.adamw_(w, F32, F32 * 0, F32 * 0, step=1),
+        lambda w: unchecked(sr.adamw_)(w, F32, F32 * 0, F32 * 0, step=1),
         ARGUMENT,
         "adamw_: key is missing",
     ),
     "no key in uniform_bits": (
-        lambda w: sr.uniform_bits(3, 4),
+        lambda w: sr.uniform_bits(unchecked(3), 4),
         ARGUMENT,
         "uniform_bits: key is missing or of the wrong",
     ),
@@ -77,10 +79,26 @@ BAD = {
         DTYPE,
         "add_: u has no supported dtype, got [('a', '<f4')]",
     ),
-    "a list": (lambda w: sr.add_(w, [1.0] * N, key=KEY), ARGUMENT, "add_: u is not an array, got list"),
-    "a string": (lambda w: sr.add_(w, "abcdef", key=KEY), ARGUMENT, "add_: u is not an array, got str"),
-    "None": (lambda w: sr.add_(w, None, key=KEY), ARGUMENT, "add_: u is not an array, got NoneType"),
-    "an object": (lambda w: sr.add_(w, object(), key=KEY), ARGUMENT, "add_: u is not an array, got object"),
+    "a list": (
+        lambda w: unchecked(sr.add_)(w, [1.0] * N, key=KEY),
+        ARGUMENT,
+        "add_: u is not an array, got list",
+    ),
+    "a string": (
+        lambda w: unchecked(sr.add_)(w, "abcdef", key=KEY),
+        ARGUMENT,
+        "add_: u is not an array, got str",
+    ),
+    "None": (
+        lambda w: unchecked(sr.add_)(w, None, key=KEY),
+        ARGUMENT,
+        "add_: u is not an array, got NoneType",
+    ),
+    "an object": (
+        lambda w: unchecked(sr.add_)(w, object(), key=KEY),
+        ARGUMENT,
+        "add_: u is not an array, got object",
+    ),
     "a masked array": (lambda w: sr.add_(w, np.ma.ones(N), key=KEY), ARGUMENT, "add_: u is a masked array"),
     "a large int": (
         lambda w: sr.add_(w, 2**53 + 1, key=KEY),
@@ -124,7 +142,7 @@ BAD = {
         "cast: unknown dtype",
     ),
     "dtype is no dtype": (
-        lambda w: sr.cast(F32, 3, key=KEY, out=w),
+        lambda w: unchecked(sr.cast)(F32, 3, key=KEY, out=w),
         ARGUMENT,
         "cast: dtype is not a dtype, got 3",
     ),
@@ -158,8 +176,16 @@ BAD = {
         ARGUMENT,
         "add_: w is read-only, expected a writable array",
     ),
-    "bytes as out": (lambda w: sr.add(F32, F32, key=KEY, out=b"abc"), (ARGUMENT, DTYPE), "add: out is "),
-    "number as out": (lambda w: sr.add(F32, F32, key=KEY, out=1.0), DTYPE, "add: out has another dtype"),
+    "bytes as out": (
+        lambda w: unchecked(sr.add)(F32, F32, key=KEY, out=b"abc"),
+        (ARGUMENT, DTYPE),
+        "add: out is ",
+    ),
+    "number as out": (
+        lambda w: unchecked(sr.add)(F32, F32, key=KEY, out=1.0),
+        DTYPE,
+        "add: out has another dtype",
+    ),
     "scalar as out": (
         lambda w: sr.add(F32[0], F32[0], key=KEY, out=F32[0]),
         ARGUMENT,
@@ -201,12 +227,12 @@ BAD = {
         "add_: offset: got -1, expected an int from 0 to 18446744073709551615",
     ),
     "fractional offset": (
-        lambda w: sr.add_(w, F32, key=KEY, offset=1.5),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, offset=1.5),
         ARGUMENT,
         "add_: offset is not an int, got 1.5, expected an int",
     ),
     "textual offset": (
-        lambda w: sr.add_(w, F32, key=KEY, offset="1"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, offset="1"),
         ARGUMENT,
         "add_: offset is not an int, got '1', expected an int",
     ),
@@ -226,34 +252,42 @@ BAD = {
         "sum: offset is too large, got 18446744073",
     ),
     "unknown mode": (
-        lambda w: sr.add_(w, F32, key=KEY, mode="up"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode="up"),
         VALUE,
         "add_: unknown mode, got 'up', expected one of 'sr', 'sr_equal', 'rn', 'ru', 'rd', 'rz' or 'sr_bits=r'",
     ),
     "no bits": (
-        lambda w: sr.add_(w, F32, key=KEY, mode="sr_bits=0"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode="sr_bits=0"),
         VALUE,
         "add_: unknown mode, got 'sr_bits=0'",
     ),
     "too many bits": (
-        lambda w: sr.add_(w, F32, key=KEY, mode="sr_bits=33"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode="sr_bits=33"),
         VALUE,
         "add_: unknown mode, got 'sr_bits=33'",
     ),
     "bits spelt otherwise": (
-        lambda w: sr.add_(w, F32, key=KEY, mode="sr_bits=+4"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode="sr_bits=+4"),
         VALUE,
         "add_: unknown mode, got 'sr_",
     ),
-    "bits alone": (lambda w: sr.add_(w, F32, key=KEY, mode="4"), VALUE, "add_: unknown mode, got '4'"),
-    "mode is no string": (lambda w: sr.add_(w, F32, key=KEY, mode=3), VALUE, "add_: unknown mode, got 3"),
+    "bits alone": (
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode="4"),
+        VALUE,
+        "add_: unknown mode, got '4'",
+    ),
+    "mode is no string": (
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode=3),
+        VALUE,
+        "add_: unknown mode, got 3",
+    ),
     "mode None": (
-        lambda w: sr.add(F32, F32, key=KEY, mode=None, out=w),
+        lambda w: unchecked(sr.add)(F32, F32, key=KEY, mode=None, out=w),
         VALUE,
         "add: unknown mode, got None",
     ),
     "unknown overflow": (
-        lambda w: sr.add_(w, F32, key=KEY, overflow="wrap"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, overflow="wrap"),
         VALUE,
         "add_: unknown overflow, got 'wrap', expected one of 'ieee', 'saturate'",
     ),
@@ -263,52 +297,52 @@ BAD = {
         "add_: num_threads: got 0, expected an int from",
     ),
     "alpha is no number": (
-        lambda w: sr.add_(w, F32, key=KEY, alpha="1"),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, alpha="1"),
         ARGUMENT,
         "add_: alpha is not a number, got str",
     ),
     "alpha is an array": (
-        lambda w: sr.addcmul_(w, F32, F32, F32, key=KEY),
+        lambda w: unchecked(sr.addcmul_)(w, F32, F32, F32, key=KEY),
         ARGUMENT,
         "addcmul_: alpha is not a number, got",
     ),
     "alpha is an array in add_": (
-        lambda w: sr.add_(w, F32, key=KEY, alpha=F32),
+        lambda w: unchecked(sr.add_)(w, F32, key=KEY, alpha=F32),
         ARGUMENT,
         "add_: alpha is not a number",
     ),
     "offset is an array": (
-        lambda w: sr.add(w, F32, key=KEY, offset=F32, out=w),
+        lambda w: unchecked(sr.add)(w, F32, key=KEY, offset=F32, out=w),
         ARGUMENT,
         "add: offset is not an int, got array(",
     ),
     "mode is an array": (
-        lambda w: sr.add(w, F32, key=KEY, mode=F32, out=w),
+        lambda w: unchecked(sr.add)(w, F32, key=KEY, mode=F32, out=w),
         VALUE,
         "add: unknown mode, got array(",
     ),
     "overflow is a list": (
-        lambda w: sr.add(w, F32, key=KEY, overflow=[], out=w),
+        lambda w: unchecked(sr.add)(w, F32, key=KEY, overflow=[], out=w),
         VALUE,
         "add: unknown overflow, got []",
     ),
     "overflow is an array": (
-        lambda w: sr.add(w, F32, key=KEY, overflow=F32, out=w),
+        lambda w: unchecked(sr.add)(w, F32, key=KEY, overflow=F32, out=w),
         VALUE,
         "add: unknown overflow, got a",
     ),
     "alpha of axpy": (
-        lambda w: sr.axpy_(None, F32, w, key=KEY),
+        lambda w: unchecked(sr.axpy_)(None, F32, w, key=KEY),
         ARGUMENT,
         "axpy_: alpha is not a number, got None",
     ),
     "complex alpha": (
-        lambda w: sr.addcdiv_(w, F32, F32, 1j, key=KEY),
+        lambda w: unchecked(sr.addcdiv_)(w, F32, F32, 1j, key=KEY),
         ARGUMENT,
         "addcdiv_: alpha is not a number, got com",
     ),
     "weight of lerp": (
-        lambda w: sr.lerp_(w, F32, "x", key=KEY),
+        lambda w: unchecked(sr.lerp_)(w, F32, "x", key=KEY),
         ARGUMENT,
         "lerp_: t is not a number, got str",
     ),
@@ -328,7 +362,7 @@ BAD = {
         "sum: axis is out of range or repeated, got (0, -1)",
     ),
     "axis is no int": (
-        lambda w: sr.sum(F32, key=KEY, axis=0.0),
+        lambda w: unchecked(sr.sum)(F32, key=KEY, axis=0.0),
         ARGUMENT,
         "sum: axis is not an int, got",
     ),
@@ -343,7 +377,7 @@ BAD = {
         "uniform_bits: n: got -1, expected an int from 0",
     ),
     "fractional n": (
-        lambda w: sr.uniform_bits(KEY, 1.0),
+        lambda w: sr.uniform_bits(KEY, unchecked(1.0)),
         ARGUMENT,
         "uniform_bits: n is not an int, got 1.0, expected an int",
     ),
@@ -353,7 +387,7 @@ BAD = {
         "uniform_bits: offset: got 1844674407",
     ),
     "bracket of lists": (
-        lambda w: sr.bracket([1.0], [2.0]),
+        lambda w: unchecked(sr.bracket)([1.0], [2.0]),
         ARGUMENT,
         "bracket: x is not an array, got list",
     ),
@@ -371,7 +405,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("row", BAD.values(), ids=BAD.keys())
-def test_refused(row):
+def test_refused(row: Any) -> None:
     call, error, text = row
     array = sevens()
     with pytest.raises(error) as caught:
@@ -383,7 +417,7 @@ def test_refused(row):
     assert np.all(array == 7), "the buffer was written"
 
 
-def test_the_fast_path_checks_as_the_slow_one():
+def test_the_fast_path_checks_as_the_slow_one() -> None:
     """Two equal arrays with defaults take another way through the core; mistakes must not."""
     x, out = np.ones(8, np.float32), np.full(8, 7, np.float32)
     for key, target, error in (
@@ -394,7 +428,7 @@ def test_the_fast_path_checks_as_the_slow_one():
         (KEY, frozen(np.full(8, 7, np.float32)), ARGUMENT),
     ):
         with pytest.raises(error):
-            sr.add(x, x, key=key, out=target)
+            sr.add(x, x, key=unchecked(key), out=unchecked(target))
     with pytest.raises(VALUE, match="out overlaps x"):
         sr.add(out[:4], x[:4], key=KEY, out=out[1:5])
     assert np.all(out == 7)
@@ -417,8 +451,8 @@ POSITIONAL = {
 
 
 @pytest.mark.parametrize("name", POSITIONAL)
-def test_signatures(name):
-    def split(function):
+def test_signatures(name: Any) -> None:
+    def split(function: Any) -> Any:
         parameters = inspect.signature(function).parameters.values()
         keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD], keywords
@@ -433,6 +467,6 @@ def test_signatures(name):
         assert keywords == ["key", *alpha, *[o for o in OPTIONS[1:] if o != "out"]]
 
 
-def test_every_public_name_is_documented():
+def test_every_public_name_is_documented() -> None:
     for name in sr.__all__:
         assert inspect.getdoc(getattr(sr, name)), name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from popsr import errors, sr
 from tests_py.sr.refused import ARGUMENT, DTYPE, F32, KEY, SHAPE, VALUE, N, frozen, sevens
 
 
-def adamw(**changes):
+def adamw(**changes: Any) -> Any:
     arrays = {"w": sevens(), "g": F32, "m": np.zeros(N, np.float32), "v": np.zeros(N, np.float32)}
     options = {"key": KEY, "step": 1, "lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0}
     given = arrays | options | changes
@@ -45,7 +47,7 @@ BAD_ADAMW = {
 
 
 @pytest.mark.parametrize("row", BAD_ADAMW.values(), ids=BAD_ADAMW.keys())
-def test_adamw_refuses(row):
+def test_adamw_refuses(row: Any) -> None:
     changes, error, text = row
     arrays, options = adamw(**changes)
     before = [a.copy() for a in arrays]
@@ -56,7 +58,7 @@ def test_adamw_refuses(row):
     assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
 
 
-def test_adamw_refuses_shared_memory():
+def test_adamw_refuses_shared_memory() -> None:
     for first, second in (("w", "g"), ("w", "m"), ("m", "v"), ("g", "v")):
         arrays, options = adamw(**{name: sevens() for name in ("g", "m", "v")})
         names = ["w", "g", "m", "v"]

@@ -8,7 +8,9 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,17 +22,18 @@ import popsr
 from popsr import sr
 from tests_py.sr import golden as sr_golden
 from tests_py.sr.cases import NAMES, OPERANDS, SCALARS, call, from_bits, np_dtype, operand_bits, to_bits
+from tests_py.support.unchecked import unchecked
 
 KEY = sr.Key(6).fold_in("determinism")
 BIG = 300_000  # several tiles for each of several threads
 
 
 @pytest.fixture(scope="module")
-def golden():
+def golden() -> Any:
     return sr_golden.digest(sr_golden.results())
 
 
-def arrays_of(op, name, n=2000, seed=0):
+def arrays_of(op: Any, name: Any, n: Any = 2000, seed: Any = 0) -> Any:
     names = (name,) * OPERANDS[op]
     columns = operand_bits(names, n, np.random.default_rng(seed))
     return [from_bits(column, name) for column in columns]
@@ -39,25 +42,25 @@ def arrays_of(op, name, n=2000, seed=0):
 # --- threads and splits -----------------------------------------------------------------------------------------------
 
 
-def test_twice_the_same(golden):
+def test_twice_the_same(golden: Any) -> None:
     assert sr_golden.digest(sr_golden.results()) == golden
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_threads(golden, threads):
+def test_threads(golden: Any, threads: Any) -> None:
     assert sr_golden.digest(sr_golden.results(threads)) == golden
 
 
 @pytest.mark.parametrize("op", ["add", "fma", "addcdiv", "cast"])
-def test_threads_on_large_arrays(op):
+def test_threads_on_large_arrays(op: Any) -> None:
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(BIG).astype(np.float32) for _ in range(OPERANDS[op])]
     scalars = ("bfloat16",) if op == "cast" else SCALARS.get(op, ())
-    one, *others = (call(op, arrays, scalars, key=KEY, num_threads=t) for t in (1, 2, 3, 5, 7))
+    one, *others = (call(op, arrays, unchecked(scalars), key=KEY, num_threads=t) for t in (1, 2, 3, 5, 7))
     assert all(np.array_equal(one.view(np.uint8), other.view(np.uint8)) for other in others)
 
 
-def test_default_threads():
+def test_default_threads() -> None:
     x = np.random.default_rng(1).standard_normal(BIG).astype(ml_dtypes.bfloat16)
     before = popsr.num_threads()
     found = []
@@ -73,14 +76,14 @@ def test_default_threads():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("op", list(OPERANDS))
-def test_parts_with_offsets_are_the_whole(op, name):
+def test_parts_with_offsets_are_the_whole(op: Any, name: Any) -> None:
     arrays = arrays_of(op, name, 300)
     n = len(arrays[0])
     scalars = ("float8_e5m2",) if op == "cast" else SCALARS.get(op, ())
-    whole = call(op, arrays, scalars, key=KEY, offset=5)
+    whole = call(op, arrays, unchecked(scalars), key=KEY, offset=5)
     cuts = [0, 1, 2, 9, 16, 33, 150, 151, n // 2, n]
     for start, stop in itertools.pairwise(cuts):
-        part = call(op, [a[start:stop] for a in arrays], scalars, key=KEY, offset=5 + start)
+        part = call(op, [a[start:stop] for a in arrays], unchecked(scalars), key=KEY, offset=5 + start)
         assert part.tobytes() == whole[start:stop].tobytes() or to_bits(part, part.dtype.name) == to_bits(
             whole[start:stop], part.dtype.name
         )
@@ -93,7 +96,7 @@ def test_parts_with_offsets_are_the_whole(op, name):
     st.integers(0, 5000),
     st.integers(0, 2**50),
 )
-def test_any_split(name, a, b, offset):
+def test_any_split(name: Any, a: Any, b: Any, offset: Any) -> None:
     start, stop = sorted((a, b))
     rng = np.random.default_rng(1)
     x, y = (rng.standard_normal(5000).astype(np_dtype(name)) for _ in range(2))
@@ -102,7 +105,7 @@ def test_any_split(name, a, b, offset):
     assert part.tobytes() == whole[start:stop].tobytes()
 
 
-def test_calls_from_several_python_threads():
+def test_calls_from_several_python_threads() -> None:
     rng = np.random.default_rng(3)
     x, y = (rng.standard_normal(BIG).astype(np.float32) for _ in range(2))
     expect = sr.cast(sr.add(x, y, key=KEY), "bfloat16", key=KEY).tobytes()
@@ -126,12 +129,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or add() != expect)
 """
 
 
-def test_after_a_fork():
+def test_after_a_fork() -> None:
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], timeout=60).returncode == 0
 
 
 @pytest.mark.slow
-def test_more_than_two_to_the_31_elements():
+def test_more_than_two_to_the_31_elements() -> None:
     n = 2**31 + 64
     name = "float8_e5m2"
     one = np.ones((), np_dtype(name))
@@ -142,7 +145,7 @@ def test_more_than_two_to_the_31_elements():
         assert out[start : start + 64].tobytes() == expect.tobytes()
 
 
-def test_offsets_beyond_two_to_the_32():
+def test_offsets_beyond_two_to_the_32() -> None:
     """Elements of arrays with more than 2^31 elements have numbers of their own."""
     x, y = np.ones(100, np.float32), np.full(100, 2.0**-25, np.float32)
     for offset in (2**31 - 50, 2**32 - 50, 2**40, 2**63 - 50, 2**64 - 100):
@@ -155,7 +158,7 @@ def test_offsets_beyond_two_to_the_32():
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have one level")
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-def test_instruction_sets(golden, level):
+def test_instruction_sets(golden: Any, level: Any) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "tests_py.sr.golden"],
         env=os.environ | {"POPSR_ISA": level, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
@@ -172,7 +175,7 @@ def test_instruction_sets(golden, level):
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def layouts(array):
+def layouts(array: Any) -> Iterator[Any]:
     """The same values, laid out otherwise: name, view."""
     size = array.itemsize
     yield "contiguous", array.copy()
@@ -199,17 +202,17 @@ def layouts(array):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("op", ["add", "addcmul", "cast"])
-def test_layouts_of_operands(op, name):
+def test_layouts_of_operands(op: Any, name: Any) -> None:
     arrays = arrays_of(op, name, 200)
     scalars = ("float8_e5m2",) if op == "cast" else SCALARS.get(op, ())
-    expect = call(op, arrays, scalars, key=KEY)
+    expect = call(op, arrays, unchecked(scalars), key=KEY)
     for views in zip(*(layouts(a) for a in arrays), strict=True):
-        got = call(op, [view for _, view in views], scalars, key=KEY)
+        got = call(op, [view for _, view in views], unchecked(scalars), key=KEY)
         assert to_bits(got, got.dtype.name) == to_bits(expect, got.dtype.name), views[0][0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_layouts_of_results(name):
+def test_layouts_of_results(name: Any) -> None:
     x, y = arrays_of("add", name, 200)
     expect = to_bits(sr.add(x, y, key=KEY), name)
     for what, out in layouts(np.zeros_like(x)):
@@ -225,7 +228,7 @@ def test_layouts_of_results(name):
 @pytest.mark.parametrize(
     "shape", [(), (1,), (0,), (7, 0, 3), (33,), (5, 7), (3, 1, 4, 5), (1, 1, 1, 1, 9), (2,) * 9]
 )
-def test_elements_are_numbered_in_c_order(shape):
+def test_elements_are_numbered_in_c_order(shape: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
     flat = sr.cast(sr.add(x.reshape(-1), y.reshape(-1), key=KEY), "bfloat16", key=KEY).view(np.uint16)
@@ -252,7 +255,7 @@ def test_elements_are_numbered_in_c_order(shape):
         ((1,), ()),
     ],
 )
-def test_broadcasting(x_shape, y_shape):
+def test_broadcasting(x_shape: Any, y_shape: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(s).astype(np.float32) for s in (x_shape, y_shape))
     full = [np.ascontiguousarray(a) for a in np.broadcast_arrays(x, y)]
@@ -261,13 +264,13 @@ def test_broadcasting(x_shape, y_shape):
     assert np.array_equal(got, sr.add(*full, key=KEY))
 
 
-def test_operands_with_stride_zero():
+def test_operands_with_stride_zero() -> None:
     x = np.broadcast_to(np.float32(1), (50, 3))
     y = np.broadcast_to(np.arange(3, dtype=np.float32) * 2.0**-25, (50, 3))
     assert np.array_equal(sr.add(x, y, key=KEY), sr.add(x.copy(), y.copy(), key=KEY))
 
 
-def test_in_place_is_out_of_place():
+def test_in_place_is_out_of_place() -> None:
     for op in ("add", "sub", "mul", "fma", "lerp", "addcmul", "addcdiv"):
         arrays = arrays_of(op, "bfloat16")
         scalars = SCALARS.get(op, ())
@@ -292,13 +295,13 @@ DOWN, UP, TOWARDS_ZERO = 0x400, 0x800, 0xC00  # of x86's fenv.h
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs number the modes otherwise")
 @pytest.mark.parametrize("mode", [DOWN, UP, TOWARDS_ZERO])
-def test_rounding_mode_of_the_caller_does_not_matter(mode):
+def test_rounding_mode_of_the_caller_does_not_matter(mode: Any) -> None:
     libm = ctypes.CDLL("libm.so.6")
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 999))
     narrow = x.astype(ml_dtypes.bfloat16)
 
-    def compute():
+    def compute() -> Any:
         return [
             sr.add(x, y, key=KEY).tobytes(),
             sr.add(x, y, key=KEY, mode="rn").tobytes(),
@@ -317,7 +320,7 @@ def test_rounding_mode_of_the_caller_does_not_matter(mode):
     assert got == expect
 
 
-def test_flushing_of_subnormals_does_not_matter():
+def test_flushing_of_subnormals_does_not_matter() -> None:
     torch = pytest.importorskip("torch")
     tiny = [from_bits(np.arange(1, 400), name) for name in ("float64", "float32", "float16", "bfloat16")]
     expect = [sr.add(t, t[::-1].copy(), key=KEY).tobytes() for t in tiny]

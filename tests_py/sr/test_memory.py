@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ print(peak() - before)
 CASES = ("add_", "alpha", "transposed", "backwards", "every second", "two operands", "value", "sum")
 
 
-def growth(what, nbytes):
+def growth(what: Any, nbytes: Any) -> Any:
     """By how much the peak memory of a process grows while it works on an array of that size in place."""
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, what, str(nbytes)], capture_output=True, text=True, timeout=300
@@ -58,17 +59,17 @@ def growth(what, nbytes):
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_resident_memory(what):
+def test_resident_memory(what: Any) -> None:
     assert growth(what, 128 << 20) < TILES
 
 
 @pytest.mark.slow
-def test_resident_memory_of_a_gibibyte():
+def test_resident_memory_of_a_gibibyte() -> None:
     assert growth("add_", 1 << 30) < TILES
     assert growth("transposed", 1 << 30) < TILES
 
 
-def test_python_allocates_nothing_large():
+def test_python_allocates_nothing_large() -> None:
     n = 1 << 22
     w, u = np.ones(n, np.float32), np.full(n, 2.0**-25, np.float32)
     m, v = np.zeros(n, np.float32), np.zeros(n, np.float32)

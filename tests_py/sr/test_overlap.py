@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +19,7 @@ KEY = sr.Key(12)
 BF16 = ml_dtypes.bfloat16
 
 
-def overlapping_cases():
+def overlapping_cases() -> Iterator[Any]:
     base = lambda: np.arange(1.0, 25.0, dtype=np.float32)  # noqa: E731
     ok, bad = True, False
     yield "itself", base, lambda b: (b, b), ok
@@ -40,7 +42,7 @@ def overlapping_cases():
     list(overlapping_cases()),
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_overlap(what, make, views, fine):
+def test_overlap(what: Any, make: Any, views: Any, fine: Any) -> None:
     buffer = make()
     before = buffer.copy()
     out, x = views(buffer)
@@ -57,7 +59,7 @@ def test_overlap(what, make, views, fine):
             assert np.array_equal(buffer, before)
 
 
-def test_other_formats_in_the_same_memory_are_refused():
+def test_other_formats_in_the_same_memory_are_refused() -> None:
     buffer = np.ones(8, np.float32)
     with pytest.raises(errors.AttributeValueError, match="out overlaps x"):
         sr.cast(buffer, "bfloat16", key=KEY, out=buffer.view(BF16)[::2])
@@ -66,7 +68,7 @@ def test_other_formats_in_the_same_memory_are_refused():
     assert np.array_equal(buffer, np.ones(8))
 
 
-def test_outputs_whose_elements_share_memory_are_refused():
+def test_outputs_whose_elements_share_memory_are_refused() -> None:
     buffer = np.ones(20, np.float32)
     strided = np.lib.stride_tricks.as_strided
     for shape, strides in (((4,), (0,)), ((4, 4), (4, 4)), ((3, 4), (8, 16))):
@@ -80,7 +82,7 @@ def test_outputs_whose_elements_share_memory_are_refused():
 
 
 @pytest.mark.parametrize("names", list(itertools.product(["float32", "bfloat16"], repeat=2)))
-def test_out_broadcasts_operands_but_is_not_broadcast(names):
+def test_out_broadcasts_operands_but_is_not_broadcast(names: Any) -> None:
     x, y = np.ones((3, 1), np_dtype(names[0])), np.ones(4, np_dtype(names[1]))
     out = np.zeros((3, 4), x.dtype)
     assert np.all(sr.add(x, y, key=KEY, out=out).astype(float) == 2)
@@ -96,7 +98,7 @@ EXTENT = 7
 
 
 @st.composite
-def slices(draw, shape):
+def slices(draw: Any, shape: Any) -> Any:
     """A view of a cube of ``EXTENT``: where it starts and how it steps in each axis, and the order of the axes."""
     index = []
     for extent in shape:
@@ -111,7 +113,7 @@ def slices(draw, shape):
     return tuple(index)
 
 
-def addresses(view):
+def addresses(view: Any) -> Any:
     """The address of each element."""
     offsets = np.zeros((), np.int64)
     for stride, extent in zip(view.strides, view.shape, strict=True):
@@ -121,7 +123,7 @@ def addresses(view):
 
 @settings(deadline=None, max_examples=300)
 @given(st.data(), st.tuples(*[st.integers(1, 4)] * 3), st.sampled_from([None, (1, 0, 2), (2, 1, 0)]))
-def test_any_views_of_one_buffer(data, shape, turn):
+def test_any_views_of_one_buffer(data: Any, shape: Any, turn: Any) -> None:
     """Refused exactly if out and an operand share elements without being the same view; else right."""
     buffer = np.random.default_rng(0).standard_normal((EXTENT,) * 3).astype(np.float32)
     before = buffer.copy()

@@ -11,8 +11,10 @@ import pytest
 import popsr
 from popsr import StochasticRoundingMethod, errors, ops, transforms
 from popsr.ops import collectives, var_updates
+from popsr.options import RoundingMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable, np_dtype
 from tests_py.support.oracles.ops import round_once
+from tests_py.support.unchecked import unchecked
 
 NARROW = ("float16", "bfloat16")
 
@@ -177,7 +179,7 @@ def test_data_movement_and_wide_types_are_not_rounded() -> None:
 # --- seeds and modes ------------------------------------------------------------------------------------------------
 
 
-def _groups(mode: str, **options: Any) -> tuple[popsr.Ir, Array]:
+def _groups(mode: RoundingMode, **options: Any) -> tuple[popsr.Ir, Array]:
     """Where 4 replicas round up the same values: from a variable, a grouped variable and a stream."""
     ir = popsr.Ir(replication=4)
     ir.options.enable_stochastic_rounding = True
@@ -223,7 +225,7 @@ def test_identical_mode() -> None:
 
 
 @pytest.mark.parametrize("mode", ["partition", "popart", "identical"])
-def test_modes_keep_facts_and_bits(mode: str) -> None:
+def test_modes_keep_facts_and_bits(mode: RoundingMode) -> None:
     ir, got = _groups(mode)
     for options in ({"dedup": False}, {"check": True}):
         assert_same_bits(_groups(mode, **options)[1], got)
@@ -289,12 +291,12 @@ def test_off_by_default() -> None:
     with ir.main_graph:
         ops.cast(_between(), popsr.bfloat16)
     assert _moves(ir) == [False]
-    assert ir.main_graph.ops[0].stochastic_rounding_method is None
+    assert unchecked(ir.main_graph.ops[0]).stochastic_rounding_method is None
 
 
 def test_option_names() -> None:
-    options = popsr.Ir().options
-    assert options.enable_stochastic_rounding is False
+    options: Any = popsr.Ir().options
+    assert unchecked(options).enable_stochastic_rounding is False
     options.enableStochasticRounding = True
     assert options.enable_stochastic_rounding is True
     assert options.enableStochasticRounding is True
@@ -316,7 +318,7 @@ def test_transform_runs_last() -> None:
         ops.cast(_between(), popsr.bfloat16)
     with pytest.raises(errors.GraphError, match="enable_stochastic_rounding is off, got False"):
         transforms.stochastic_rounding(ir)
-    assert ir.main_graph.ops[0].stochastic_rounding_method is None
+    assert unchecked(ir.main_graph.ops[0]).stochastic_rounding_method is None
     ir.options.enable_stochastic_rounding = True
     transforms.stochastic_rounding(ir)
     before = str(ir)

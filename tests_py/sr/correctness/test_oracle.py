@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +17,7 @@ RNG = np.random.default_rng(1)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_decoding(name):
+def test_decoding(name: Any) -> None:
     bits = range(256) if oracle.FORMATS[name].bits == 8 else specials(name) + random_bits(name, 2000, RNG)
     with np.errstate(invalid="ignore"):
         wide = from_bits(list(bits), name).astype(np.float64)
@@ -29,14 +30,14 @@ def test_decoding(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_largest_and_least(name):
+def test_largest_and_least(name: Any) -> None:
     form, limits = oracle.FORMATS[name], ml_dtypes.finfo(np_dtype(name))
     assert float(form.magnitude(form.max_code)) == float(limits.max)
     assert float(form.magnitude(1)) == float(limits.smallest_subnormal)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "float64"])
-def test_rounding_to_nearest_is_that_of_the_library(name):
+def test_rounding_to_nearest_is_that_of_the_library(name: Any) -> None:
     form = oracle.FORMATS[name]
     exponents = RNG.integers(form.quantum - 3, 2 - form.quantum, 3000)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -49,7 +50,7 @@ def test_rounding_to_nearest_is_that_of_the_library(name):
         assert oracle.decode(got, name) == oracle.decode(bits, name)
 
 
-def test_rounding_to_nearest_of_doubles():
+def test_rounding_to_nearest_of_doubles() -> None:
     """``Fraction`` to float is correctly rounded."""
     for x, y in RNG.standard_normal((500, 2)).tolist():
         total = Fraction(x) + Fraction(y) * Fraction(1, 3)
@@ -57,7 +58,7 @@ def test_rounding_to_nearest_of_doubles():
         assert got == int(np.float64(float(total)).view(np.uint64))
 
 
-def test_ties_at_the_largest_value():
+def test_ties_at_the_largest_value() -> None:
     """To even: the last code of e4m3fn is even, that of the others odd."""
     for name, tie, last in (
         ("float8_e4m3fn", 464, 448),
@@ -69,7 +70,7 @@ def test_ties_at_the_largest_value():
         assert (got.kind == "finite" and got.value == last) == (form.max_code % 2 == 0)
 
 
-def test_decisions_at_the_threshold():
+def test_decisions_at_the_threshold() -> None:
     """bf16, 1 + 3/8 of the spacing: away iff U < 3/8."""
     x = oracle.number(1 + 3 * 2.0**-10)
     threshold = 3 << 61
@@ -109,7 +110,7 @@ OVERFLOW = [
 
 
 @pytest.mark.parametrize(("name", "value", "mode", "u", "overflow", "expect"), OVERFLOW)
-def test_overflow(name, value, mode, u, overflow, expect):
+def test_overflow(name: Any, value: Any, mode: Any, u: Any, overflow: Any, expect: Any) -> None:
     bits = oracle.round_bits(oracle.number(value), name, mode, int(u * 2**64), overflow)
     got = oracle.decode(bits, name)
     assert got == oracle.number(expect)
@@ -131,13 +132,13 @@ ZEROS = [
 
 @pytest.mark.parametrize(("op", "operands", "expect"), ZEROS)
 @pytest.mark.parametrize("mode", oracle.MODES)
-def test_signs_of_exact_zeros(op, operands, expect, mode):
+def test_signs_of_exact_zeros(op: Any, operands: Any, expect: Any, mode: Any) -> None:
     exact = oracle.exact(op, *[oracle.number(x) for x in operands])
     got = oracle.decode(oracle.round_bits(exact, "bfloat16", mode), "bfloat16")
     assert got == oracle.number(expect)
 
 
-def test_results_that_round_to_zero_keep_their_sign_where_there_is_one():
+def test_results_that_round_to_zero_keep_their_sign_where_there_is_one() -> None:
     tiny = oracle.number(-(2.0**-60))
     assert oracle.round_bits(tiny, "float16", "rz") == 0x8000
     assert oracle.round_bits(tiny, "float8_e4m3fnuz", "rz") == 0

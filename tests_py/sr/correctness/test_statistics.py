@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ N = 40_000
 KEY = sr.Key(77).fold_in("statistics")
 
 
-def test_bounds_are_right():
+def test_bounds_are_right() -> None:
     low, high = binomial_interval(100, 0.5, 1e-3)
     assert (low, high) == (35, 65)  # tables: P(X <= 34) = 0.0009, P(X <= 35) = 0.0018
 
@@ -23,7 +25,7 @@ def test_bounds_are_right():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("sixteenths", [1, 4, 8, 13])
 @pytest.mark.parametrize("name", NAMES)
-def test_chances_are_distances(name, sixteenths, sign):
+def test_chances_are_distances(name: Any, sixteenths: Any, sign: Any) -> None:
     p = sixteenths / 16
     x = np.full(N, sign).astype(np_dtype(name))
     y = np.full(N, sign * p * 2.0 ** -FORMATS[name].fraction_bits)
@@ -36,7 +38,7 @@ def test_chances_are_distances(name, sixteenths, sign):
 
 @pytest.mark.parametrize("rng", ["value", "counter"])
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("float8")])
-def test_chances_of_an_adder(name, rng):
+def test_chances_of_an_adder(name: Any, rng: Any) -> None:
     """Pairs of different values, since the value form flips one coin for each pair: sums with a known mean of p."""
     form = FORMATS[name]
     every = np.random.default_rng(5).integers(0, 1 << (form.bits - 1), 4 * N)
@@ -63,7 +65,7 @@ def test_chances_of_an_adder(name, rng):
 
 
 @pytest.mark.parametrize("increment", [5, 7, 9, 11, 16])
-def test_small_increments_are_counted_right(increment):
+def test_small_increments_are_counted_right(increment: Any) -> None:
     """bf16 256 + 2^-increment: the chance is 2^-(increment + 1), whether or not fp32 has the sum."""
     n, p = 1 << 20, 2.0 ** -(increment + 1)
     x = np.full(n, 256.0, ml_dtypes.bfloat16)
@@ -71,7 +73,7 @@ def test_small_increments_are_counted_right(increment):
     assert_binomial(int(moved.sum()), n, p)
 
 
-def test_addition_is_associative_on_average():
+def test_addition_is_associative_on_average() -> None:
     """The mean of (a + b) + c - (a + (b + c)) over keys is within 4 standard errors of 0."""
     rng = np.random.default_rng(0)
     for name in ("float16", "bfloat16", "float8_e4m3fn", "float32"):
@@ -91,7 +93,7 @@ def test_addition_is_associative_on_average():
         assert np.all(np.abs(means) <= 5 * errors)
 
 
-def test_additions_to_nearest_are_not_associative_on_average():
+def test_additions_to_nearest_are_not_associative_on_average() -> None:
     """The same measure, so that it can fail."""
     a, b, c = (np.full(64, v).astype(ml_dtypes.bfloat16) for v in (256.0, 0.9, 0.9))
     add = lambda x, y: sr.add(x, y, key=KEY, mode="rn").astype(np.float64)  # noqa: E731
@@ -100,7 +102,7 @@ def test_additions_to_nearest_are_not_associative_on_average():
     assert np.all(left != right)
 
 
-def test_elements_steps_and_names_draw_for_themselves():
+def test_elements_steps_and_names_draw_for_themselves() -> None:
     x, y = np.ones(N, np.float32), np.full(N, 2.0**-24, np.float32)
     moved = {
         k: sr.add(x, y, key=k) > 1 for k in (KEY, KEY.at(0), KEY.at(1), KEY.fold_in(0), KEY.fold_in("a"))
