@@ -18,15 +18,15 @@ from tests_py.program.conditionals.test_random_programs import Expected
 from tests_py.program.test_merge import WRITES
 from tests_py.support.programs.branches import STEPS, Data, Emitter
 
-# Keys of _core.Ir.tensor: storage and kind.
-_VARIABLE, _SHARD, _REMOTE = 2, 4, 5
+# Kinds of the core.
+_VARIABLE, _SHARD, _REMOTE = "variable", "shard", "remote"
 
 
 def _storage(t: popsr.Tensor) -> popsr.Tensor:
     return t._ir._tensor(t._ir._core.tensor(t._id).storage)
 
 
-def _kind(t: popsr.Tensor) -> int:
+def _kind(t: popsr.Tensor) -> str:
     return t._ir._core.tensor(t._id).kind
 
 

@@ -15,6 +15,7 @@ import popsr
 from popsr import errors, ops
 from tests_py.checkpoints.cases import FORMATS, Format, saved
 from tests_py.support.helpers import make_variable
+from tests_py.support.unchecked import unchecked
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 
@@ -27,7 +28,9 @@ class Printing:
         self.act: Callable[[], Any] = lambda: None
         with self.ir.main_graph, popsr.in_sequence():
             one = popsr.constant(np.float32(1))
-            self.first, self.second = (make_variable(np.float32(0), name) for name in ("first", "second"))
+            self.first, self.second = (
+                make_variable(unchecked(np.float32(0)), name) for name in ("first", "second")
+            )
             ops.add_(self.first, one)
             ops.print_tensor(self.first)
             ops.add_(self.second, one)

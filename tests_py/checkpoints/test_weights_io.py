@@ -14,6 +14,7 @@ from popsr import errors, ops
 from popsr.io import PyWeightsIO
 from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
 from tests_py.support.helpers import ALL_DTYPES, Array, assert_same_bits, dtype, random_array, run_python
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValueError
@@ -34,7 +35,7 @@ class Program:
         with self.ir.main_graph, popsr.in_sequence():
             with popsr.name_scope("layer"):
                 self.w = popsr.variable(self.data, name="w", replica_grouping=pairs)
-                self.b = popsr.variable(np.float32([1, 2, 3]), name="b")
+                self.b = popsr.variable(np.array([1, 2, 3], np.float32), name="b")
             with popsr.name_scope("other"):
                 self.e = popsr.variable(
                     self.data, name="b", replica_grouping=pairs, retrieval_mode="all_replicas"
@@ -132,7 +133,7 @@ def test_scalars_and_empty_tensors() -> None:
     buffers = {"s": np.zeros((), np.float32), "z": np.zeros((1, 0, 3), np.float32)}
     session.read_weights(PyWeightsIO(buffers))
     assert buffers["s"] == 5
-    session.write_weights(PyWeightsIO({"s": np.float32([6])}))
+    session.write_weights(PyWeightsIO({"s": np.array([6], np.float32)}))
     assert session.get_tensor_data(s) == 6
 
 
@@ -244,7 +245,7 @@ def test_names_of_popart() -> None:
     program.session.readWeights(io)  # type: ignore[attr-defined]
     program.session.writeWeights(io)  # type: ignore[attr-defined]
     assert_same_bits(program.session.get_tensor_data(program.w), program.data)
-    assert repr(PyWeightsIO({program.w: 0, "b": 0})) == "PyWeightsIO(layer/w, b)"
+    assert repr(PyWeightsIO(unchecked({program.w: 0, "b": 0}))) == "PyWeightsIO(layer/w, b)"
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
@@ -315,7 +316,7 @@ BAD_WRITES: list[Bad] = [
     ("unequal-rows-of-all", lambda p: {p.e: _unequal(p, 7)}, Replica, r"'other/b', got replicas 2 and 3 of"),
     (
         "minus-zero",
-        lambda p: {p.b: np.float32([[0] * 3, [0] * 3, [0, -0.0, 0], [0] * 3])},
+        lambda p: {p.b: np.array([[0] * 3, [0] * 3, [0, -0.0, 0], [0] * 3], np.float32)},
         Replica,
         r"'layer/b', got replicas 0 and 2 of group 0 differing at element 1",
     ),

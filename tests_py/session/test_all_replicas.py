@@ -70,7 +70,10 @@ CASES: dict[str, tuple[Make, Any]] = {
     "mapped": (_mapped, OF_ALL),
     "remote": (_remote, OF_ALL),
     # Replicas 0 and 1 hold the halves of one whole, 2 and 3 those of another.
-    "sharded": (_sharded, START + np.float32([[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]])),
+    "sharded": (
+        _sharded,
+        START + np.array([[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]], np.float32),
+    ),
 }
 
 
@@ -130,7 +133,7 @@ def test_every_kind_of_element(dtype: str) -> None:
     with ir.main_graph:
         raw = np.array([0, 1], np.uint8 if kind.as_numpy().itemsize == 1 else kind.as_numpy())
         v = popsr.variable(raw.view(kind.as_numpy()), kind, downcast=False)
-        c = popsr.constant(np.float32([3, 4]))
+        c = popsr.constant(np.array([3, 4], np.float32))
         ops.print_tensor(v)
     got = popsr.Session(ir).get_tensors_data([v, c], replicas="all")
     assert got[v].shape == got[c].shape == (3, 2)
@@ -183,7 +186,7 @@ def test_not_while_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         v = popsr.variable(np.zeros(2, np.float32))
         ops.print_tensor(v)
         var_updates.accumulate_(v, popsr.constant(np.ones(2, np.float32)))
-    seen = []
+    seen: list[Any] = []
 
     def read(text: str) -> None:
         with pytest.raises(errors.SessionError, match="the session is running"):

@@ -12,7 +12,7 @@ import pytest
 import popsr
 from popsr import ops
 from popsr.ops import collectives
-from tests_py.support.helpers import Array, run_python
+from tests_py.support.helpers import run_python
 from tests_py.support.programs.training import (
     BATCH,
     CLASSES,
@@ -56,7 +56,7 @@ def test_same_bits_however_run(options: dict[str, Any]) -> None:
 def test_large_program_on_one_and_two_threads() -> None:
     """Large enough that work really is split."""
 
-    def run(threads: int) -> list[Array]:
+    def run(threads: int) -> list[bytes]:
         ir = popsr.Ir(replication=2)
         ir.options.enable_stochastic_rounding = True
         rng = np.random.default_rng(0)

@@ -32,6 +32,7 @@ from tests_py.support.helpers import (
 from tests_py.support.oracles.float8 import form
 from tests_py.support.programs.bit_judge import BitJudge, kernels, program_of, quiet
 from tests_py.support.programs.random_programs import RandomProgram
+from tests_py.support.unchecked import unchecked
 
 F32, F16, BF16 = popsr.float32, popsr.float16, popsr.bfloat16
 REPLICAS = 4
@@ -326,8 +327,8 @@ def test_memory_that_is_overwritten_is_not_an_operand() -> None:
 
 
 def test_the_option() -> None:
-    options = popsr.Ir().options
-    assert options.enable_floating_point_checks is False
+    options: Any = popsr.Ir().options
+    assert unchecked(options).enable_floating_point_checks is False
     options.enableFloatingPointChecks = True
     assert options.enable_floating_point_checks is True
     assert options.enableFloatingPointChecks is True

@@ -95,9 +95,9 @@ def test_retrieval_modes() -> None:
     grouping = ir.replica_grouping(1, 2)
     with ir.main_graph, popsr.in_sequence():
         x = ops.host_load(popsr.h2d_stream((), F32, "x"))
-        one = make_variable(np.float32([1, 2]), "one", replica_grouping=grouping)
+        one = make_variable(np.array([1, 2], np.float32), "one", replica_grouping=grouping)
         each = make_variable(
-            np.float32([1, 2]), "all", replica_grouping=grouping, retrieval_mode="all_replicas"
+            np.array([1, 2], np.float32), "all", replica_grouping=grouping, retrieval_mode="all_replicas"
         )
         assert (one.retrieval_mode, each.retrieval_mode) == ("one_per_group", "all_replicas")
         ops.add_(one, x)
@@ -105,11 +105,11 @@ def test_retrieval_modes() -> None:
     (stream,) = ir.get_all_h2d_streams()
     with popsr.Session(ir) as session:
         assert session.get_tensor_data(each).tolist() == [1, 1, 2, 2]
-        session.run({stream: np.float32([10, 20, 30, 40])})
+        session.run({stream: np.array([10, 20, 30, 40], np.float32)})
         assert session.get_tensor_data(one).tolist() == [11, 32]
         assert session.get_tensor_data(each).tolist() == [11, 21, 32, 42]
         with pytest.raises(NotImplementedError, match="keeps all replicas"):
-            session.write_variable_data(each, np.float32([1, 2, 3, 4]))
+            session.write_variable_data(each, np.array([1, 2, 3, 4], np.float32))
 
 
 @st.composite

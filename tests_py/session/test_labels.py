@@ -13,6 +13,7 @@ import popsr
 from popsr import addons, errors, ops, transforms
 from popsr.ops import collectives, var_updates
 from tests_py.support.helpers import assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 F32, I32 = popsr.float32, popsr.int32
 REPLICAS, ROWS, CLASSES = 4, 3, 5
@@ -21,7 +22,7 @@ Loss = Callable[[popsr.Tensor, popsr.Tensor], Any]
 
 
 def onehot(_: popsr.Tensor, labels: popsr.Tensor) -> popsr.Tensor:
-    values = popsr.constant(np.float32([0, 1]))
+    values = popsr.constant(np.array([0, 1], np.float32))
     return ops.onehot(labels, popsr.constant(CLASSES, I32), values, 1)
 
 
@@ -195,8 +196,8 @@ def test_equal_replicas_count_as_the_first_of_them(caplog: pytest.LogCaptureFixt
             labels = popsr.h2d_stream((2, 3), I32, replicated_stream_mode="broadcast")
             probs = popsr.constant(np.full((2, 3, 4), 0.25, np.float32))
             ops.nll_loss(probs, ops.host_load(labels))
-        with popsr.Session(ir, **options) as session:
-            session.run({labels: np.int32([[0, 1, 2], [3, 4, 5]])})
+        with popsr.Session(ir, **unchecked(options)) as session:
+            session.run({labels: np.array([[0, 1, 2], [3, 4, 5]], np.int32)})
         texts.update(logged(caplog))
     (text,) = texts
     assert "label 4 in row [1, 1] on replica 0 is outside the 4 classes" in text
@@ -260,8 +261,8 @@ def test_in_graphs_that_are_run_several_times(
     ir, data, labels = micro_batches(RUNS[name])
     if merge:
         transforms.merge_collectives(ir)
-    wrong = np.int32(
-        [[[0, 1], [2, 3]], [[0, 1], [2, 9]], [[8, 1], [2, 7]]]
+    wrong = np.array(
+        [[[0, 1], [2, 3]], [[0, 1], [2, 9]], [[8, 1], [2, 7]]], np.int32
     )  # the first is in the second micro batch
     inputs = {data: np.ones((3, 2, 2, 4), np.float32), labels: wrong}
     for options in ({}, {"num_threads": 2}, {"dedup": False}):
@@ -289,9 +290,9 @@ def test_branches_tell_of_the_replicas_that_take_them(caplog: pytest.LogCaptureF
         ops.conditional(ops.host_load(second), loss, other, [probs, given], [probs, given])
     taken = np.array([False, True])
     with popsr.Session(ir) as session:
-        session.run({labels: np.int32([[9, 9], [0, 1]]), second: taken})
+        session.run({labels: np.array([[9, 9], [0, 1]], np.int32), second: taken})
         assert logged(caplog) == []
-        session.run({labels: np.int32([[9, 9], [0, 8]]), second: taken})
+        session.run({labels: np.array([[9, 9], [0, 8]], np.int32), second: taken})
     (text,) = logged(caplog)
     assert "label 8 in row 1 on replica 1" in text
 

@@ -16,6 +16,7 @@ import popsr
 from popsr import ops
 from popsr.ops import var_updates
 from tests_py.support.helpers import Streams, assert_same_bits, make_variable, run_python
+from tests_py.support.unchecked import unchecked
 
 pytest.importorskip("tqdm")
 
@@ -365,7 +366,9 @@ def test_ctrl_c_stops_a_run_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> No
         ops.repeat(ir.create_graph(count, w), times, w)
     announces = Announces()
     monkeypatch.setattr(sys, "stderr", announces)
-    interrupter = threading.Thread(target=lambda: (announces.printed.wait(), _thread.interrupt_main()))
+    interrupter = threading.Thread(
+        target=lambda: (announces.printed.wait(), unchecked(_thread).interrupt_main())
+    )
     interrupter.start()
     with popsr.Session(ir) as session:
         with pytest.raises(KeyboardInterrupt):
