@@ -19,6 +19,7 @@ from popsr.context import (
     get_source_location,
     op_debug_context,
 )
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 
@@ -136,7 +137,7 @@ def test_hooks_see_the_ops_of_their_graph_or_of_all() -> None:
             owner.remove_op_created_hook(handle)  # type: ignore[attr-defined]
     for owner in (graph, context):
         with pytest.raises(TypeError, match=r"^register_op_created_hook: fn cannot be called, got 3"):
-            owner.register_op_created_hook(3)  # type: ignore[attr-defined]
+            owner.register_op_created_hook(unchecked(3))  # type: ignore[attr-defined]
 
 
 def test_hooks_may_remove_themselves_and_see_finished_ops() -> None:
@@ -226,14 +227,18 @@ def test_errors_name_the_function_that_made_the_op() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: op_debug_context(3), TypeError, "^op_debug_context: name is not a str or function, got 3"),
-        (lambda: get_source_location("a"), TypeError, "^get_source_location: offset is not an int, got 'a'"),
+        (lambda: unchecked(op_debug_context)(3), TypeError, "^op_debug_context: name is not a str or function, got 3"),
+        (lambda: get_source_location(unchecked("a")), TypeError, "^get_source_location: offset is not an int, got 'a'"),
         (lambda: debug_context_frame_offset(True).__enter__(), TypeError, "^debug_context_frame_offset: i is not an"),
         (lambda: get_source_location(-1), ValueError, "offset: got -1, expected an int from 0"),
-        (lambda: popsr.in_sequence(None).__enter__(), TypeError, "^in_sequence: mode is None, expected True"),
-        (lambda: popsr.in_sequence("all").__enter__(), ValueError, "^in_sequence: unknown mode, got 'all'"),
-        (lambda: popsr.in_sequence(2).__enter__(), ValueError, "^in_sequence: unknown mode, got 2"),
-        (lambda: popsr.name_scope(3).__enter__(), TypeError, "^name_scope: name is not a str, got 3"),
+        (
+            lambda: popsr.in_sequence(unchecked(None)).__enter__(),
+            TypeError,
+            "^in_sequence: mode is None, expected True",
+        ),
+        (lambda: popsr.in_sequence(unchecked("all")).__enter__(), ValueError, "^in_sequence: unknown mode, got 'all'"),
+        (lambda: popsr.in_sequence(unchecked(2)).__enter__(), ValueError, "^in_sequence: unknown mode, got 2"),
+        (lambda: popsr.name_scope(unchecked(3)).__enter__(), TypeError, "^name_scope: name is not a str, got 3"),
     ],
 )  # fmt: skip
 def test_errors(call: Callable[[], Any], error: type[Exception], match: str) -> None:

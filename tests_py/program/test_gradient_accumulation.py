@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import popsr
 from popsr import ops
 from tests_py.support.helpers import Array, assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 # Accumulators that differ between replicas, and are read so, are the subject.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
@@ -79,7 +80,7 @@ def count(p: Program) -> None:
 
 
 def reduce(op: str = "mean", size: int = REPLICAS, which: int = 0) -> Action:
-    return lambda p: all_reduce_(p.accumulators[which], op, p.ir.replica_grouping(1, size))
+    return lambda p: all_reduce_(p.accumulators[which], unchecked(op), p.ir.replica_grouping(1, size))
 
 
 def add_mean(p: Program) -> None:
@@ -153,7 +154,9 @@ def results(p: Program, **options: Any) -> dict[str, Array]:
                 for stream in (p.x_stream, p.dy_stream)
             }
             found[f"run {run}"] = session.run(data)[p.out]
-        for variable, value in session.get_tensors_data([*p.accumulators, p.counter, p.unequal]).items():
+        for variable, value in session.get_tensors_data(
+            [*unchecked(p.accumulators), unchecked(p.counter), unchecked(p.unequal)]
+        ).items():
             found[variable.name] = np.asarray(value)
     return found
 
@@ -354,12 +357,12 @@ def test_a_mean_that_starts_again_forgets_nan(reduced: bool, dtype: str) -> None
         x, dy = (popsr.h2d_stream((2, size), popsr.float32) for size in (M, N))
         out = popsr.d2h_stream((M, N), kind)
         t = popsr.variable(np.full((M, N), np.nan), kind)
-        counter = popsr.variable(0.0, popsr.float32)
+        counter: Any = popsr.variable(0.0, popsr.float32)
         for batch in range(4):
             if batch == 2:
                 updates.accumulator_zero_(counter)
-            a, b = (ops.cast(ops.host_load(stream), kind) for stream in (x, dy))
-            updates.accumulate_mean_(t, ops.matmul(ops.transpose(a), b), counter)
+            left, right = (ops.cast(ops.host_load(stream), kind) for stream in (x, dy))
+            updates.accumulate_mean_(t, ops.matmul(ops.transpose(left), right), counter)
             counter += 1.0
         if reduced:
             all_reduce_(t, "mean")

@@ -18,6 +18,7 @@ from popsr import ops
 from popsr._show.graph_picture import _places
 from popsr.analysis import analyze
 from popsr.ops import collectives
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 VOID = {"meta", "br", "hr", "img", "input"}
@@ -83,7 +84,7 @@ class Page(HTMLParser):
             case "details":
                 self._inside.pop()
             case "summary":
-                self._inside[-1] = self._name
+                self._inside[-1] = unchecked(self)._name
                 self.summaries[tuple(self._inside)] = (text.strip(), style)
             case "b" if not self._inside:
                 self.title = text

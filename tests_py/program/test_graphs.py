@@ -13,6 +13,7 @@ import popsr
 from popsr import TensorByRef, TensorSpec, errors, ops
 from popsr.ops import var_updates
 from tests_py.support.helpers import evaluate, make_variable, random_array
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 
@@ -303,7 +304,7 @@ def test_call_inputs() -> None:
         with pytest.raises(TypeError, match="no tensor for"):
             ops.call(graph, x, x, "text")
         with pytest.raises(TypeError, match="not a Graph"):
-            ops.call(body, x)
+            ops.call(unchecked(body), x)
         with pytest.raises(errors.ShapeError, match=r"^call: shape of input .*/a.* differs, got f32\[3\]"):
             ops.call(graph, popsr.constant(np.ones(3, np.float32)), x, x)
         with pytest.raises(errors.DTypeError, match=r"^call: dtype of input .*/a.* differs, got i32\[2\]"):
@@ -351,7 +352,7 @@ def test_repeat_carries_outputs(count: int) -> None:
     def program(a: popsr.Tensor, b: popsr.Tensor, step: popsr.Tensor) -> Any:
         return ops.repeat(popsr.gir().create_graph(body, a, b, step), count, a, b, step)
 
-    one = [np.float32([1, 2]), np.float32([10, 20]), np.float32([0.5, 0.5])]
+    one = [np.array([1, 2], np.float32), np.array([10, 20], np.float32), np.array([0.5, 0.5], np.float32)]
     a, b, step = one
     for _ in range(count):
         a, b = b, a + step
@@ -406,7 +407,7 @@ def test_repeat_errors() -> None:
         with pytest.raises(errors.ShapeError, match=r"^repeat: loop-carried shapes differ"):
             ops.repeat(ir.create_graph(_grows, x), 2, x)
         with pytest.raises(TypeError, match="repeat_count is not an int"):
-            ops.repeat(graph, 1.5, x)
+            ops.repeat(graph, unchecked(1.5), x)
 
 
 def lambda_two(a: popsr.Tensor) -> Any:
@@ -424,7 +425,9 @@ def test_nested_repeats() -> None:
     def outer(x: popsr.Tensor) -> popsr.Tensor:
         return ops.add(ops.repeat(popsr.gir().create_graph(inner, x), 2, x)[0], popsr.constant(1.0, F32))
 
-    got = evaluate(lambda x: ops.repeat(popsr.gir().create_graph(outer, x), 3, x), [np.float32(1.0)])
+    got = evaluate(
+        lambda x: ops.repeat(popsr.gir().create_graph(outer, x), 3, x), [unchecked(np.float32(1.0))]
+    )
     assert float(got[0]) == ((1 * 4 + 1) * 4 + 1) * 4 + 1
 
 
@@ -466,9 +469,9 @@ def test_order_by_data_is_no_ambiguity() -> None:
 def test_in_sequence_modes() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
-        with pytest.raises(TypeError, match="mode is None"), popsr.in_sequence(None):
+        with pytest.raises(TypeError, match="mode is None"), popsr.in_sequence(unchecked(None)):
             raise AssertionError("entered")
-        v = make_variable(np.float32([1.0]))
+        v = make_variable(np.array([1.0], np.float32))
         with popsr.in_sequence():
             ops.relu(v)
             with popsr.in_sequence(False):

@@ -14,6 +14,7 @@ from popsr._program.placement import check_tensor_ipu_and_tile_set
 from popsr.ops import collectives
 from popsr.ops.code_copy import CODE_LOCATION, code_copy
 from tests_py.support.helpers import SCHEMAS
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Place = tuple[int, str]
@@ -147,7 +148,7 @@ PLACES: dict[str, tuple[Callable[[], Any], list[Place | None]]] = {
         [(2, "compute"), (2, "io"), (2, "compute"), (0, "io"), (0, "compute"), (0, "io")],
     ),
     "in a graph": (_in_a_graph, [(7, "compute"), (2, "compute"), None, None]),
-    "passed through": (_passed_through, [(4, "compute")] * 3 + [(5, "compute")]),
+    "passed through": (_passed_through, [*[(4, "compute")] * 3, (5, "compute")]),
     "in a loop": (_in_a_loop, [(1, "compute"), (1, "compute")]),
     "reduced": (_reduced, [(ipu, "compute") for ipu in (1, 2, 4, 5, 4)]),
     "in place": (_in_place, [(0, "compute"), (1, "compute"), (0, "compute")]),
@@ -201,7 +202,7 @@ def test_gradients_are_where_their_ops_are() -> None:
         graph = ir.create_graph(fn, variable(), variable())
         with popsr.ipu(6):  # says nothing about them
             info = transforms.autodiff(graph)
-    ipus = {op.kind: set() for op in info.graph.ops}
+    ipus: dict[str, set[int]] = {op.kind: set() for op in info.graph.ops}
     forward = {op.location: op.ipu for op in graph.ops}
     for op in info.graph.ops:
         ipus[op.kind].add(op.ipu)
@@ -443,7 +444,7 @@ def test_code_is_where_it_is() -> None:
     graph = ir.create_empty_graph()
     with ir.main_graph:
         ops.remote_code_load(graph, "executable")
-        for source in CODE_LOCATION.__args__:
+        for source in unchecked(CODE_LOCATION).__args__:
             code_copy(graph, source, "executable")
     assert ir.main_graph.ops == graph.ops == ()
     with pytest.raises(errors.StateError, match="no graph is current"):

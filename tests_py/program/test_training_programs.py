@@ -12,6 +12,7 @@ import pytest
 from popsr import compat
 from tests_py import ROOT
 from tests_py.support.helpers import Array
+from tests_py.support.unchecked import unchecked
 
 UPDATES, PIXELS = 100, 64
 
@@ -145,7 +146,7 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("twin", [numpy_losses, torch_losses])
 def test_losses_are_those_of_a_twin(mnist: dict[str, Any], twin: Any, variant: str) -> None:
-    opts = mnist["Options"](hidden=96, **VARIANTS[variant])
+    opts = mnist["Options"](hidden=96, **unchecked(VARIANTS[variant]))
     x, y = make_data(opts)
     losses, weights = run_program(mnist, opts, x, y)
     assert sorted(weights) == sorted(f"fc{i}.{name}" for i in range(1, 5) for name in ("weight", "bias"))

@@ -26,6 +26,7 @@ from tests_py.support.machines.branches import (
     double,
     negate,
 )
+from tests_py.support.unchecked import unchecked
 
 # --- PopXL's behaviour ------------------------------------------------------------------------------------------------
 
@@ -51,7 +52,9 @@ def test_a_shard_of_one_branch_is_one_of_the_result() -> None:
     m = Machine()
     with m.ir.main_graph:
         for branches in ((negate, _shard((2, 4))), (_shard((2, 4)), negate)):
-            (y,) = ops.conditional(m.taken, *(m.graph(fn, m.x) for fn in branches), [m.x], [m.x])
+            (y,) = unchecked(ops.conditional)(
+                m.taken, *unchecked(m.graph(fn, m.x) for fn in branches), [m.x], [m.x]
+            )
             assert y.meta_shape == (2, 4)
             assert collectives.replicated_all_gather(y).shape == (2, 4)
 
@@ -118,7 +121,7 @@ def test_site_info() -> None:
         with pytest.raises(ValueError, match=rf"^{refuse.__name__}: no input .*of a branch, got .*cast"):
             refuse(stranger)
     with pytest.raises(TypeError, match="index is not an int"):
-        info.parent_input(1.5)
+        info.parent_input(unchecked(1.5))
 
 
 def test_printed_program_and_plan() -> None:

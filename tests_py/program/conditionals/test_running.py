@@ -24,6 +24,7 @@ from tests_py.support.machines.branches import (
     add_value,
     negate,
 )
+from tests_py.support.unchecked import unchecked
 
 # Branches that some replicas take alone are the subject: they write, load and store there.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
@@ -47,7 +48,7 @@ def test_writes_happen_on_replicas_that_take_the_branch(case: str, mode: dict[st
         one = popsr.constant(ONE)
         fns = BY_REF[case][:2]
         graphs = [m.graph(fn, m.v, one) if fn else m.nothing() for fn in fns]
-        ops.conditional(m.taken, *graphs, *([m.v, one] if fn else None for fn in fns))
+        ops.conditional(m.taken, *unchecked(graphs), *([m.v, one] if fn else None for fn in fns))
     np.testing.assert_array_equal(m.run(mode)[1], np.outer(BY_REF[case][2], ONE))
 
 
@@ -57,7 +58,7 @@ def test_set_parent_input_modified(modified: bool) -> None:
     with m.ir.main_graph, popsr.in_sequence():
         one = popsr.constant(ONE)
         graphs = [m.graph(add_value, m.v, one) for _ in range(2)]
-        info = ops.conditional_with_info(m.taken, *graphs, [m.v, one], [m.v, one])
+        info = unchecked(ops.conditional_with_info)(m.taken, *unchecked(graphs), [m.v, one], [m.v, one])
         if modified:
             info.set_parent_input_modified(m.v)
         with pytest.raises(errors.GraphError, match="a constant would be modified"):
@@ -191,7 +192,7 @@ def test_only_blocks_that_take_the_branch_are_computed() -> None:
         )
         io.fetch(y)
     for options, blocks in (({}, (3, 1, 3)), ({"dedup": False}, (12, 4, 12))):
-        with popsr.Session(ir, **options) as session:
+        with popsr.Session(ir, **unchecked(options)) as session:
             for runs in (1, 2):
                 io.run(session)
                 stats = session.stats
@@ -247,7 +248,7 @@ def test_both_branches_draw_noise_of_their_own() -> None:
         with m.ir.main_graph:
             x = m.feed(np.tile(np.linspace(1, 2, 512, dtype=np.float32), (4, 1)))
             graphs = [m.graph(half, x) for _ in range(2)]
-            m.io.fetch(ops.conditional(m.taken, *graphs, [x], [x])[0])
+            m.io.fetch(unchecked(ops.conditional)(m.taken, *unchecked(graphs), [x], [x])[0])
         return m.run({"seed": 3, **mode})[0][0].view(np.uint16)
 
     mixed, everyone, nobody = (run(taken, {}) for taken in (TAKEN, TAKEN | True, TAKEN & False))

@@ -11,6 +11,7 @@ import pytest
 import popsr
 from popsr import errors, ops, transforms
 from tests_py.support.helpers import assert_same_bits, make_variable, random_array
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Shape, DType, Attr, Graph = (
@@ -36,7 +37,7 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
     ),
     (
         "mode",
-        lambda ir: popsr.variable(1.0, retrieval_mode="some"),
+        lambda ir: popsr.variable(1.0, retrieval_mode=unchecked("some")),
         Attr,
         r"variable: unknown retrieval_mode, got 'some'",
     ),
@@ -50,7 +51,7 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
     ),
     (
         "grouping-type",
-        lambda ir: popsr.variable(1.0, replica_grouping=2),
+        lambda ir: popsr.variable(1.0, replica_grouping=unchecked(2)),
         Argument,
         r"variable: replica_grouping is not a ReplicaGrouping, got 2",
     ),
@@ -80,7 +81,7 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
     ),
     (
         "float",
-        lambda ir: ir.replica_grouping(1.0),
+        lambda ir: ir.replica_grouping(unchecked(1.0)),
         Argument,
         r"replica_grouping: stride is not an int, got 1.0",
     ),
@@ -104,7 +105,7 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
     ),
     (
         "stream-mode",
-        lambda ir: popsr.h2d_stream((1,), F32, replicated_stream_mode="all"),
+        lambda ir: popsr.h2d_stream((1,), F32, replicated_stream_mode=unchecked("all")),
         Attr,
         r"h2d_stream: unknown replicated_stream_mode, got 'all'",
     ),
@@ -114,28 +115,48 @@ PROGRAMS: list[tuple[str, Callable[[popsr.Ir], Any], type[Exception], str]] = [
         Shape,
         r"h2d_stream: negative extent, got \(-1,\)",
     ),
-    ("stream-dtype", lambda ir: popsr.d2h_stream((1,), "float31"), DType, r"d2h_stream: .*float31"),
-    ("sequence", lambda ir: popsr.in_sequence("x").__enter__(), Attr, r"in_sequence: unknown mode, got 'x'"),
+    (
+        "stream-dtype",
+        lambda ir: popsr.d2h_stream((1,), unchecked("float31")),
+        DType,
+        r"d2h_stream: .*float31",
+    ),
+    (
+        "sequence",
+        lambda ir: popsr.in_sequence(unchecked("x")).__enter__(),
+        Attr,
+        r"in_sequence: unknown mode, got 'x'",
+    ),
     (
         "transfers",
         lambda ir: setattr(ir, "num_host_transfers", 0),
         Attr,
         r"num_host_transfers: got 0, expected an int from 1",
     ),
-    ("contains", lambda ir: 1 in ir.main_graph, Argument, r"only tensors can be in a graph, got 1"),
+    (
+        "contains",
+        lambda ir: unchecked(1) in ir.main_graph,
+        Argument,
+        r"only tensors can be in a graph, got 1",
+    ),
     ("compare", lambda ir: ir == 1, Argument, r"compares with an Ir only, got 1"),
     (
         "rounding",
-        lambda ir: popsr.stochastic_rounding(1).__enter__(),
+        lambda ir: popsr.stochastic_rounding(unchecked(1)).__enter__(),
         Argument,
         r"stochastic_rounding: enabled is not a bool, got 1",
     ),
     ("no-ops", lambda ir: popsr.Session(ir), errors.StateError, r"Session: the program has no ops"),
-    ("no-ir", lambda ir: popsr.Session(1), Argument, r"Session: ir is not an Ir, got 1"),
-    ("analysis", lambda ir: popsr.analysis.analyze(1), Argument, r"analyze: ir is not an Ir, got 1"),
+    ("no-ir", lambda ir: popsr.Session(unchecked(1)), Argument, r"Session: ir is not an Ir, got 1"),
+    (
+        "analysis",
+        lambda ir: unchecked(popsr.analysis.analyze)(1),
+        Argument,
+        r"analyze: ir is not an Ir, got 1",
+    ),
     (
         "transform",
-        lambda ir: transforms.stochastic_rounding(ir, "other"),
+        lambda ir: transforms.stochastic_rounding(ir, unchecked("other")),
         Attr,
         r"unknown stochastic_rounding_mode, got 'other'",
     ),
@@ -234,25 +255,25 @@ RUNS: list[Run] = [
     ),
     (
         "unexpected",
-        lambda p, s: s.run({**p.good, p.out: 1.0}),
+        lambda p, s: s.run(unchecked({**unchecked(p.good), p.out: 1.0})),
         Session,
         rf"run: inputs .*unexpected \['out'{MADE}\]",
     ),
     (
         "instead",
-        lambda p, s: s.run({**p.without("x"), p.out: 1.0}),
+        lambda p, s: s.run(unchecked({**unchecked(p.without("x")), p.out: 1.0})),
         Session,
         rf"unexpected \['out'{MADE}\] and missing \['x'{MADE}\]",
     ),
     (
         "key",
-        lambda p, s: s.run({**p.good, "x": 1.0}),
+        lambda p, s: s.run(unchecked({**unchecked(p.good), "x": 1.0})),
         Session,
         rf"^run: keys of inputs are streams, not names, got 'x', expected the stream 'x'{MADE} itself",
     ),
     (
         "key-like",
-        lambda p, s: s.run({**p.good, "label": 1.0}),
+        lambda p, s: s.run(unchecked({**unchecked(p.good), "label": 1.0})),
         Session,
         rf"got 'label', expected one of \[.*\]; did you mean the stream 'labels'{MADE}\?",
     ),
@@ -334,7 +355,7 @@ RUNS: list[Run] = [
     ),
     (
         "output-type",
-        lambda p, s: s.run_with_outputs(p.good, {p.out: [0.0]}),
+        lambda p, s: s.run_with_outputs(p.good, unchecked({p.out: [0.0]})),
         Argument,
         r"not an array for stream 'out', got list",
     ),
@@ -358,19 +379,19 @@ RUNS: list[Run] = [
     ),
     (
         "write-constant",
-        lambda p, s: s.write_variable_data(p.c, np.ones(1, np.float32)),
+        lambda p, s: s.write_variable_data(unchecked(p.c), np.ones(1, np.float32)),
         Argument,
         r"is not of type Variable",
     ),
     (
         "write-half",
-        lambda p, s: s.write_variables_data({p.v: np.zeros(4, np.float32), p.c: 1.0}),
+        lambda p, s: s.write_variables_data(unchecked({p.v: np.zeros(4, np.float32), p.c: 1.0})),
         Argument,
         r"not of type",
     ),
     (
         "read-stream",
-        lambda p, s: s.get_tensor_data(p.x),
+        lambda p, s: s.get_tensor_data(unchecked(p.x)),
         Argument,
         r"get_tensor_data: no variable or constant",
     ),
@@ -412,7 +433,7 @@ def test_stream_overrun() -> None:
     ir = popsr.Ir()
     with ir.main_graph, popsr.in_sequence():
         x = popsr.h2d_stream((), F32, "x")
-        v = make_variable(np.float32(0), "v")
+        v = make_variable(unchecked(np.float32(0)), "v")
 
         def body(total: popsr.TensorByRef) -> None:
             ops.add_(total, ops.host_load(x))
@@ -427,7 +448,7 @@ def test_stream_overrun() -> None:
         assert session.get_tensor_data(v) == 0
     ir.num_host_transfers = 3
     with popsr.Session(ir) as session:
-        session.run({x: np.float32([1, 10, 100])})
+        session.run({x: np.array([1, 10, 100], np.float32)})
         assert session.get_tensor_data(v) == 222
 
 

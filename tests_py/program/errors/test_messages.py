@@ -13,6 +13,7 @@ import pytest
 import popsr
 from popsr import addons, errors, ops
 from tests_py.support.helpers import FLOAT8
+from tests_py.support.unchecked import unchecked
 
 F32, F8 = popsr.float32, popsr.float8_143
 Type, Value, Graph, State = (
@@ -168,11 +169,15 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "np.asarray": (_entered(lambda p: np.asarray(p.a)), Type, f"numpy.asarray: {NO_VALUE} {ON_THE_HOST}"),
     # Things that are made otherwise
     "Tensor": (
-        lambda p: popsr.Tensor((2, 3), F32),
+        lambda p: unchecked(popsr.Tensor)((2, 3), F32),
         Type,
         f"Tensor: cannot be constructed, got (2, 3), popsr.dtypes.float32, {MAKERS}",
     ),
-    "Variable": (lambda p: popsr.Variable(data=1), Type, f"Variable: cannot be constructed, got 1, {MAKERS}"),
+    "Variable": (
+        lambda p: unchecked(popsr.Variable)(data=1),
+        Type,
+        f"Variable: cannot be constructed, got 1, {MAKERS}",
+    ),
     "no arguments": (lambda p: popsr.Constant(), Type, f"Constant: cannot be constructed, {MAKERS}"),
     "with Ir": (
         lambda p: p.ir.__enter__(),
@@ -187,24 +192,28 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "attribute of a module": (lambda p: Net().sise, Attribute, "'Net' object has no attribute 'sise'"),
     # Names
     "function": (
-        lambda p: ops.relluu,
+        lambda p: unchecked(ops).relluu,
         Attribute,
         "module 'popsr.ops' has no attribute 'relluu', expected 'relu' or 'relu_'",
     ),
     "dtype": (
-        lambda p: popsr.float8_e4m3,
+        lambda p: unchecked(popsr).float8_e4m3,
         Attribute,
         "module 'popsr' has no attribute 'float8_e4m3', expected 'float8_e4m3fn', 'float8_143' or 'float8_e5m2'",
     ),
-    "nothing like it": (lambda p: ops.zzzz, Attribute, "module 'popsr.ops' has no attribute 'zzzz'"),
+    "nothing like it": (
+        lambda p: unchecked(ops).zzzz,
+        Attribute,
+        "module 'popsr.ops' has no attribute 'zzzz'",
+    ),
     "PopXL's module": (
-        lambda p: popsr.ops.collectives.replicated_allreduce,
+        lambda p: unchecked(popsr.ops.collectives).replicated_allreduce,
         Attribute,
         "module 'popsr.ops.collectives' has no attribute 'replicated_allreduce', expected 'replicated_all_reduce' or "
         "'replicated_all_reduce_'",
     ),
     "addons": (
-        lambda p: addons.ModuleList,
+        lambda p: unchecked(addons).ModuleList,
         Attribute,
         "module 'popsr.addons' has no attribute 'ModuleList', expected 'Module' or 'module'",
     ),
@@ -215,17 +224,17 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "'enableStochasticRounding'",
     ),
     "keyword": (
-        _entered(lambda p: ops.softmax(p.a, axes=0)),
+        _entered(lambda p: unchecked(ops.softmax)(p.a, axes=0)),
         Type,
         "softmax() got an unexpected keyword argument 'axes', expected 'axis'",
     ),
     "keyword of variable": (
-        _entered(lambda p: popsr.variable(1.0, replica_groupng=None)),
+        _entered(lambda p: unchecked(popsr.variable)(1.0, replica_groupng=None)),
         Type,
         "variable() got an unexpected keyword argument 'replica_groupng', expected 'replica_grouping'",
     ),
     "keyword of no parameter": (
-        _entered(lambda p: ops.relu(p.a, zzzz=0)),
+        _entered(lambda p: unchecked(ops.relu)(p.a, zzzz=0)),
         Type,
         "relu() got an unexpected keyword argument 'zzzz', expected one of t",
     ),

@@ -16,6 +16,7 @@ from popsr.addons.transforms.serial_io import grow
 from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
 from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import PUBLIC, make_variable, python_op
+from tests_py.support.unchecked import unchecked
 
 KINDS: tuple[Any, ...] = (np.int64, np.int32, np.uint8, np.int8)
 F32 = popsr.float32
@@ -138,19 +139,24 @@ def tensors(i: Any) -> str:
         shape, axes = np.array([i(3), i(4)]), np.array([i(1), i(0)])
         t.reshape(shape), t.reshape((i(12),)), t.transpose(axes), t.reshape_([i(2), i(6)]), t.transpose_(axes)
         t[i(1)], t[i(0) : i(2) : i(1)], t[i(2), :: i(2)], t[[i(0), i(1)]]
-        ops.split(t, i(2)), ops.split(t, [i(1), i(3)]), ops.split(t, np.array([1, 3]), i(0))
+        ops.split(t, i(2)), ops.split(t, [i(1), i(3)]), ops.split(t, unchecked(np.array([1, 3])), i(0))
         ops.sum(t, i(0)), ops.sum(t, [i(0), i(1)]), ops.sum(t, np.array([0, 1])), ops.concat([t, t], i(1))
         ops.init(shape, F32), ops.slice(t, i(0), i(3), i(2), i(0)), ops.subsample(t, i(2))
-        ops.slice(t, np.array([0, 1]), np.array([3, 2])), ops.squeeze(t.reshape((1, 12)), np.array([0]))
-        ops.dynamic_slice(t, popsr.constant(np.int32(0)), np.array([0]), np.array([i(2)]), True)
+        (
+            ops.slice(t, unchecked(np.array([0, 1])), unchecked(np.array([3, 2]))),
+            ops.squeeze(t.reshape((1, 12)), unchecked(np.array([0]))),
+        )
+        ops.dynamic_slice(
+            t, popsr.constant(np.int32(0)), unchecked(np.array([0])), unchecked(np.array([i(2)])), True
+        )
         ops.print_tensor(t, digits=i(3), summarise_threshold=i(10), edge_items=i(2), max_line_width=i(40))
         t + i(2), t * i(3), i(4) - t, t ** i(2)
         popsr.h2d_stream(shape, F32), popsr.d2h_stream([i(2)], F32), popsr.TensorSpec(shape, F32)
         seed = popsr.constant(np.zeros(2, np.uint32))
-        ops.random_uniform(seed, shape), ops.random_normal(seed, [i(2)])
+        ops.random_uniform(seed, unchecked(shape)), ops.random_normal(seed, unchecked([i(2)]))
         assert len(ops.split_random_seed(seed, i(3))) == 3
         kernel, signal = x(2, 3, 2), x(1, 3, 5)
-        ops.conv(signal, kernel, (i(1), i(1)), np.array([0, 0, 0, 0]), [i(1), i(1)])
+        ops.conv(signal, kernel, (i(1), i(1)), unchecked(np.array([0, 0, 0, 0])), unchecked([i(1), i(1)]))
         ops.shaped_dropout(t, seed, np.array([4, 1]), 0.5)
     return str(ir)
 

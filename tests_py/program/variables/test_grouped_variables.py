@@ -119,7 +119,7 @@ def _stored(ir: popsr.Ir, v: popsr.Variable) -> Array:
         return session.run()[out]
 
 
-ROWS = [np.float32([[1, 2], [3, 4]]), np.float32([[5, 6], [7, 8]])]
+ROWS = [np.array([[1, 2], [3, 4]], np.float32), np.array([[5, 6], [7, 8]], np.float32)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_iterators_are_read_once_and_to_their_end() -> None:
     def rows() -> Iterator[Array]:
         for i in range(2):
             drawn.append(i)
-            yield np.float32([i])
+            yield np.array([i], np.float32)
 
     ir = popsr.Ir(replication=4)
     with ir.main_graph:
@@ -480,7 +480,7 @@ def test_each_program_is_reported_once(read_warnings: ReadWarnings) -> None:
 def test_rows_of_groups_go_out_and_in_whatever_the_mode(mode: str) -> None:
     program = Drift(mode)
     session = program.session
-    new = np.float32([[1, 2, 3], [4, 5, 6]])
+    new = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     session._set_rows({program.w: new})
     assert_same_bits(session._current_rows(program.w), new)
     with session:

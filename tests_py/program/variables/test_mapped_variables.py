@@ -14,6 +14,7 @@ from popsr import errors, ops
 from popsr.io import PyWeightsIO
 from popsr.utils import to_numpy
 from tests_py.support.helpers import Array, assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 START = "^When passing a memory-mapped NumPy array"
 
@@ -36,8 +37,8 @@ class Program:
             grouping = self.ir.replica_grouping_from_assignments(grouping)
         with self.ir.main_graph, popsr.in_sequence():
             self.v = popsr.variable(data, name="v", replica_grouping=grouping, **options)
-            self.plain = popsr.variable(np.float32([1, 2]), name="plain")
-            self.fixed = popsr.variable(np.float32([3]), name="fixed")
+            self.plain = popsr.variable(np.array([1, 2], np.float32), name="plain")
+            self.fixed = popsr.variable(np.array([3], np.float32), name="fixed")
             ops.add_(self.v, popsr.constant(1, self.v.dtype))
             ops.add_(self.plain, self.plain)
             ops.relu(self.fixed)
@@ -152,7 +153,7 @@ def test_an_error_leaving_the_session_leaves_the_file_alone(tmp_path: Path) -> N
 
 
 def test_a_read_only_file_switches_downloads_off(tmp_path: Path) -> None:
-    data = np.float32([1, 2, 3])
+    data = np.array([1, 2, 3], np.float32)
     mapped = _mapped(tmp_path, data, "r")
     program = Program(mapped)
     session, v = program.session, program.v
@@ -170,7 +171,7 @@ def test_a_read_only_file_switches_downloads_off(tmp_path: Path) -> None:
         buffer = np.zeros(3, np.float32)
         session.read_weights(PyWeightsIO({"v": buffer}))
         assert buffer.tolist() == [2, 3, 4]
-        session.write_variable_data(program.plain, np.float32([5, 6]))
+        session.write_variable_data(program.plain, np.array([5, 6], np.float32))
         session.run()
         assert session.get_tensor_data(program.plain).tolist() == [10, 12]
         assert session.get_tensor_data(v).tolist() == [3, 4, 5]
@@ -200,7 +201,7 @@ def test_unequal_groups_are_reported_without_downloads(tmp_path: Path, strict: b
         x = popsr.h2d_stream((2,), popsr.float32)
         ops.add_(w, ops.add(v, ops.host_load(x)))
     with popsr.Session(ir, strict=("L3",) if strict else False) as session:
-        session.run({x: np.float32([[1, 2], [1, 3]])})
+        session.run({x: np.array([[1, 2], [1, 3]], np.float32)})
         if strict:
             with pytest.raises(
                 errors.ReplicaError, match="replicas 0 and 1 of one group of 'w' differ at element 1"
@@ -213,10 +214,10 @@ def test_unequal_groups_are_reported_without_downloads(tmp_path: Path, strict: b
 
 
 def test_a_variable_that_never_changes_may_be_read_only(tmp_path: Path) -> None:
-    mapped = _mapped(tmp_path, np.float32([1, 2]), "r")
+    mapped = _mapped(tmp_path, np.array([1, 2], np.float32), "r")
     ir = popsr.Ir(replication=2)
     with ir.main_graph:
-        v, w = popsr.variable(mapped), popsr.variable(np.float32([0, 0]))
+        v, w = popsr.variable(mapped), popsr.variable(np.array([0, 0], np.float32))
         ops.add_(w, v)
     with popsr.Session(ir) as session:
         session.run()
@@ -225,7 +226,7 @@ def test_a_variable_that_never_changes_may_be_read_only(tmp_path: Path) -> None:
 
 
 def test_a_file_changed_privately_stays_as_it_is(tmp_path: Path) -> None:
-    data = np.float32([1, 2])
+    data = np.array([1, 2], np.float32)
     mapped = _mapped(tmp_path, data, "c")
     program = Program(mapped)
     with program.session:
@@ -254,7 +255,7 @@ def test_rows_of_an_iterator_are_copied(tmp_path: Path) -> None:
     "make", [lambda m: m + 0, lambda m: m.copy(), np.array], ids=["sum", "copy", "array"]
 )
 def test_values_computed_from_a_file_are_in_memory(tmp_path: Path, make: Callable[[Any], Any]) -> None:
-    mapped = _mapped(tmp_path, np.float64([0, 0]))
+    mapped = _mapped(tmp_path, unchecked(np.float64(unchecked([0, 0]))))
     program = Program(make(mapped))
     assert program.v.dtype is popsr.float32
     with program.session:
@@ -303,7 +304,7 @@ def test_data_that_needs_rearrangement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"downcast": False}, {"dtype": popsr.float64}], ids=str)
 def test_64_bits_when_asked_for(tmp_path: Path, options: Any) -> None:
-    mapped = _mapped(tmp_path, np.float64([1, 2]))
+    mapped = _mapped(tmp_path, unchecked(np.float64(unchecked([1, 2]))))
     assert to_numpy(mapped, **options) is mapped
     program = Program(mapped, **options)
     with program.session:
@@ -329,4 +330,9 @@ def test_inputs_of_a_run_may_be_mapped_and_converted(tmp_path: Path) -> None:
         x, out = popsr.h2d_stream((2,), popsr.float32), popsr.d2h_stream((2,), popsr.float32)
         ops.host_store(out, ops.host_load(x))
     with popsr.Session(ir) as session:
-        assert session.run({x: _mapped(tmp_path, np.float64([1, 2]))})[out].tolist() == [1, 2]
+        assert session.run({x: _mapped(tmp_path, unchecked(np.float64(unchecked([1, 2]))))})[
+            out
+        ].tolist() == [
+            1,
+            2,
+        ]
