@@ -24,6 +24,7 @@ from tests_py.support.helpers import (
     plain,
 )
 from tests_py.support.oracles.float8 import nearest
+from tests_py.support.unchecked import unchecked
 
 F8, F8W = popsr.float8_143, popsr.float8_152
 NUMBERS = (np.random.default_rng(3).standard_normal((3, 50)) * 4).astype(np.float32)
@@ -51,7 +52,7 @@ def test_variables_and_constants_of_floats(name: str, source: Any) -> None:
         for tensor in made:
             ops.host_store(popsr.d2h_stream(tensor.shape, tensor.dtype), tensor)
     with popsr.Session(ir) as session:
-        got = [session.get_tensor_data(tensor) for tensor in made]
+        got = [session.get_tensor_data(unchecked(tensor)) for tensor in made]
         stored = session.run()
     wide = x.astype(np.float64)
     expected = [
@@ -109,7 +110,7 @@ def test_an_iterator_over_groups() -> None:
 def test_numbers_of_the_data_by_view() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
-        v = popsr.variable(np.float32([0.5, -3.0]), F8)
+        v = popsr.variable(np.array([0.5, -3.0], np.float32), F8)
         ops.identity(v)
     with popsr.Session(ir) as session:
         assert session.get_tensor_data(v).view(F8.as_ml_dtypes()).astype(np.float32).tolist() == [0.5, -3.0]
@@ -149,7 +150,7 @@ BAD_DATA: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ),
     (
         "fraction",
-        lambda: popsr.variable(NUMBERS, F8, log2_scale=0.5),
+        lambda: popsr.variable(NUMBERS, F8, log2_scale=unchecked(0.5)),
         TypeError,
         "log2_scale is not an int, got 0.5",
     ),
@@ -245,7 +246,7 @@ def test_memory_mapped_float8(tmp_path: Any) -> None:
 def test_printing_shows_numbers() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
-        ops.print_tensor(popsr.constant(np.float32([0.5, -240.0, np.inf]), F8), title="x")
+        ops.print_tensor(popsr.constant(np.array([0.5, -240.0, np.inf], np.float32), F8), title="x")
     err = text_io.StringIO()
     with popsr.Session(ir) as session, redirect_stderr(err):
         session.run()

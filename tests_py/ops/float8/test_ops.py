@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -103,7 +105,7 @@ def test_the_option_clamps_scales(alias: str) -> None:
 
 
 def test_the_option_is_a_bool() -> None:
-    options = popsr.Ir().options
+    options: Any = popsr.Ir().options
     with pytest.raises(
         errors.ArgumentTypeError, match="throw_if_log2_scale_tensor_not_in_range is not a bool, got 1"
     ):
@@ -159,7 +161,7 @@ def test_the_op_is_the_host_function(name: str) -> None:
 @pytest.mark.parametrize("name", FLOAT8)
 def test_stochastic_rounding_gives_neighbours_and_is_unbiased(name: str) -> None:
     table = np.unique(values(name)[np.isfinite(values(name))])
-    x = np.repeat(np.float32([1.03125, -0.0703125, 100.0, 3 * table[table > 0][0] / 8]), 20000)
+    x = np.repeat(np.array([1.03125, -0.0703125, 100.0, 3 * table[table > 0][0] / 8], np.float32), 20000)
     ir = popsr.Ir()
     ir.options.enable_stochastic_rounding = True
     io = Streams()

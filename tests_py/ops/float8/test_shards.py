@@ -14,6 +14,7 @@ from popsr.addons.remote import load_remote, named_variable_buffers
 from popsr.addons.rts import gather_replica_sharded_tensor
 from popsr.ops import collectives
 from tests_py.support.helpers import FLOAT8, Array, codes, dtype
+from tests_py.support.unchecked import unchecked
 
 CODES = np.arange(256, dtype=np.uint8)
 
@@ -25,7 +26,7 @@ def data(name: str, shape: tuple[int, ...], first: int = 0) -> Array:
 
 
 def sharded(value: Array) -> tuple[popsr.Variable, popsr.Tensor]:
-    return popsr.replica_sharded_variable(value, value.dtype, "v")
+    return popsr.replica_sharded_variable(value, unchecked(value.dtype), "v")
 
 
 def remote(value: Array) -> tuple[popsr.Variable, popsr.Tensor]:

@@ -18,10 +18,11 @@ from popsr.ops.interpolate import (
     InterpolateNearestType,
     InterpolateType,
 )
-from popsr.ops.pool import PadType, receptive_attributes
-from popsr.ops.scatter_reduce import ScatterReduction, reduction_dict
+from popsr.ops.pool import PadType, receptive_attributes  # type: ignore[attr-defined]
+from popsr.ops.scatter_reduce import ScatterReduction, reduction_dict  # type: ignore[import-not-found]
 from tests_py.ops.rows import pool as pool_cases
 from tests_py.support.helpers import Streams, assert_same_bits, evaluate, np_dtype
+from tests_py.support.unchecked import unchecked
 
 Attr, Shape, Argument = errors.AttributeValueError, errors.ShapeError, errors.ArgumentTypeError
 NARROW = ("float16", "bfloat16")
@@ -144,7 +145,11 @@ def test_pools_are_those_of_torch(name: str) -> None:
     t = torch.from_numpy(x)
     attrs = {"stride": (2, 2), "padding": (1, 1, 1, 1), "ceil_mode": True}
     largest, mean = evaluate(
-        lambda t: [ops.max_pool(t, (3, 3), **attrs), ops.average_pool(t, (3, 3), **attrs)], [x]
+        lambda t: [
+            ops.max_pool(t, (3, 3), **unchecked(attrs)),
+            ops.average_pool(t, (3, 3), **unchecked(attrs)),
+        ],
+        [x],
     )
     functional = torch.nn.functional
     assert_same_bits(largest, functional.max_pool2d(t, 3, 2, 1, ceil_mode=True).numpy())
@@ -184,7 +189,9 @@ def test_interpolation_is_that_of_torch(mode: str, scale: float) -> None:
     ).numpy()
     # torch's "nearest" takes the element at floor(i / scale).
     rules = ("floor", "asymmetric") if mode == "nearest" else ("round_prefer_floor", "pytorch_half_pixel")
-    got = evaluate(lambda t: ops.interpolate(t, (1.0, 1.0, scale, scale), mode, *rules), [x])[0]
+    got = evaluate(
+        lambda t: ops.interpolate(t, (1.0, 1.0, scale, scale), unchecked(mode), *unchecked(rules)), [x]
+    )[0]
     np.testing.assert_allclose(got, expect, rtol=1e-12, atol=1e-12)
 
 
@@ -233,13 +240,13 @@ def test_batch_index_out_of_range(index: int) -> None:
         )
     with popsr.Session(ir) as session:
         with pytest.raises(errors.OutOfRangeError) as caught:
-            session.run({at: np.int32([[0, 1], [1, index]])})
+            session.run({at: np.array([[0, 1], [1, index]], np.int32)})
         text = f"roi_align: batch_index is out of range, got {index}, expected 0 <= batch_index < 2"
         assert str(caught.value) == text
         (note,) = caught.value.__notes__
         assert note.startswith("while running roi_align(")
         assert np.array_equal(session.get_tensor_data(w), np.zeros((2, 1, 2, 2)))
-        session.run({at: np.int32([[0, 1], [1, 0]])})
+        session.run({at: np.array([[0, 1], [1, 0]], np.int32)})
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -266,7 +273,7 @@ def test_adaptive_samples_of_a_big_region_are_those_of_a_ratio() -> None:
     rois = np.array([[-300.0, -200.0, 301.0, 205.0]])
 
     def align(t: Any, ratio: int) -> Any:
-        samples = popsr.constant(np.int32([0]))
+        samples = popsr.constant(np.array([0], np.int32))
         return ops.roi_align(t, popsr.constant(rois, popsr.float64), samples, (1, 1), 1.0, ratio)
 
     adaptive = evaluate(lambda t: align(t, 0), [x])[0]

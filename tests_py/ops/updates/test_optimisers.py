@@ -14,6 +14,7 @@ from popsr.ops import collectives, var_updates
 from tests_py.ops.rows import updates as update_cases
 from tests_py.support.helpers import Array, Streams, assert_same_bits, dtype, make_variable, np_dtype
 from tests_py.support.oracles import ops as oracles
+from tests_py.support.unchecked import unchecked
 
 STEPS, SHAPE = 20, (6, 11)
 RATES = {
@@ -158,7 +159,7 @@ class Training:
         rate = scalars["learning_rate"]
         if self.kind == "lamb":
             squares = [ops.sumsquare(ops.cast(each, self._wide(weight))) for each in (weight, x)]
-            var_updates.adam_var_update(weight, x, *squares, rate, scalars["bound"])
+            unchecked(var_updates.adam_var_update)(weight, x, *squares, rate, scalars["bound"])
         else:
             var_updates.accumulate_(weight, x, ops.negate(rate) if self.streamed else -rate)
 
@@ -183,7 +184,7 @@ class Training:
                     inputs = {stream: np.full(STEPS, value) for stream, value in values.items()}
                     inputs[self.gradients] = gradients
                 else:
-                    inputs = {**values, self.gradients: gradients[k]}
+                    inputs = {**unchecked(values), self.gradients: gradients[k]}
                 session.run(inputs, downcast_inputs=False)
             return {name: session.get_tensor_data(variable) for name, variable in self.state.items()}
 
@@ -358,7 +359,7 @@ def test_a_counter_in_a_branch_counts_where_the_branch_is_taken() -> None:
         graphs = ir.create_graph(count, m, v, t), ir.create_graph(leave, m)
         io.fetch(ops.conditional(io.feed(taken, replicated=True), *graphs, [m, v, t], [m])[0])
     for options in ({}, {"dedup": False}, {"check": True}):
-        with popsr.Session(ir, **options) as session:
+        with popsr.Session(ir, **unchecked(options)) as session:
             io.run(session)
             io.run(session)
             assert session.get_tensor_data(t).tolist() == (2.0 * taken).tolist()
