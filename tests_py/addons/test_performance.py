@@ -16,6 +16,7 @@ from popsr import errors, ops, transforms
 from popsr.addons import performance_utils as performance
 from popsr.ops import var_updates
 from tests_py.support.helpers import assert_refused
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Argument, Attr = errors.ArgumentTypeError, errors.AttributeValueError
@@ -214,16 +215,16 @@ with popsr.Ir().create_empty_graph() as GRAPH:
     ops.exp(t(3))
 (EXP,) = GRAPH.ops
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: performance.total_FLOPs(GRAPH), Argument, "^evaluate_ir_FLOPs: not an Ir, got graph"),
-    (lambda: performance.evaluate_ir_FLOPs(1), Argument, "^evaluate_ir_FLOPs: not an Ir, got 1"),
-    (lambda: performance.evaluate_FLOPs(GRAPH.ir), Argument, "^evaluate_FLOPs: not a Graph, got "),
+    (lambda: performance.total_FLOPs(unchecked(GRAPH)), Argument, "^evaluate_ir_FLOPs: not an Ir, got graph"),
+    (lambda: performance.evaluate_ir_FLOPs(unchecked(1)), Argument, "^evaluate_ir_FLOPs: not an Ir, got 1"),
+    (lambda: performance.evaluate_FLOPs(unchecked(GRAPH.ir)), Argument, "^evaluate_FLOPs: not a Graph, got "),
     (
         lambda: performance.matmul_flops(EXP),
         Argument,
         "^matmul_flops: not such an op, got .*, expected one of matmul",
     ),
     (
-        lambda: performance.group_norm_flops(1),
+        lambda: performance.group_norm_flops(unchecked(1)),
         Argument,
         "^group_norm_flops: not such an op, got 1, expected one of ",
     ),
@@ -233,17 +234,17 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "^elementwise_binary_flops: not such an op, got ",
     ),
     (
-        lambda: performance.print_FLOPs({"TOT": 1}, "kind"),
+        lambda: performance.print_FLOPs({"TOT": 1}, unchecked("kind")),
         Attr,
         "^print_FLOPs: unknown mode, got 'kind', expected one",
     ),
     (
-        lambda: performance.print_FLOPs({"TOT": 1}, "type", "P"),
+        lambda: performance.print_FLOPs({"TOT": 1}, "type", unchecked("P")),
         Attr,
         "unknown format, got 'P', expected one of",
     ),
     (
-        lambda: performance.format_flops_scientific(1, "k"),
+        lambda: performance.format_flops_scientific(1, unchecked("k")),
         Attr,
         "^format_flops_scientific: unknown format, got 'k'",
     ),

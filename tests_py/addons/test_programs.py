@@ -16,6 +16,7 @@ from popsr import addons, compat
 from popsr.compat import _check
 from tests_py.support.helpers import Array, assert_same_bits
 from tests_py.support.programs import PUBLISHED
+from tests_py.support.unchecked import unchecked
 
 NAMES = sorted(file.stem for file in PUBLISHED.glob("*.py"))
 
@@ -67,7 +68,7 @@ class Dense:
         """Losses of all samples, and gradients of their mean."""
         values = [x.astype(np.float64)]
         for w, b in self.weights[:-1]:
-            values.append(self.act(values[-1] @ w + b))
+            values.append(unchecked(self.act)(values[-1] @ w + b))
         w, b = self.weights[-1]
         losses, d = cross_entropy(values[-1] @ w + b, labels)
         grads = []

@@ -12,6 +12,7 @@ import popsr
 from popsr import addons, errors, ops
 from popsr.addons.testing_utils import TensorInput, ops_of_type, run_module
 from tests_py.support.helpers import assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 Array = np.ndarray[Any, Any]
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -45,7 +46,7 @@ class Pass(addons.Module):
     [
         ((TensorInput(X),), {}, X * 2),
         ((TensorInput(X), 3.0), {}, X * 6),
-        ((TensorInput(X), TensorInput(np.float32(3))), {}, X * 6),
+        ((TensorInput(X), TensorInput(unchecked(np.float32(3)))), {}, X * 6),
         ((TensorInput(X),), {"shift": TensorInput(np.ones(3, np.float32))}, X * 2 + 1),
         ((), {"shift": TensorInput(np.ones(3, np.float32)), "times": 2.0, "x": TensorInput(X)}, X * 4 + 1),
         ((TensorInput(X),), {"weights": lambda variables: {variables.w: np.ones(3, np.float32)}}, X),
@@ -105,21 +106,25 @@ def test_ops_are_counted_by_name() -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: run_module(3), errors.ArgumentTypeError, "^run_module: module is not a Module, got 3"),
+    (
+        lambda: run_module(unchecked(3)),
+        errors.ArgumentTypeError,
+        "^run_module: module is not a Module, got 3",
+    ),
     (lambda: run_module(Scale(), 1, 2, 3), ValueError, "arguments do not fit Scale"),
     (
         lambda: run_module(Scale(), TensorInput(X), weights=lambda v: {v.w: np.ones(2, np.float32)}),
         ValueError,
         "'w'",
     ),
-    (lambda: TensorInput("x"), TypeError, "'x'|str"),
-    (lambda: TensorInput([1], "f"), errors.DTypeError, "f"),
+    (lambda: TensorInput(unchecked("x")), TypeError, "'x'|str"),
+    (lambda: TensorInput(unchecked([1]), unchecked("f")), errors.DTypeError, "f"),
     (
         lambda: ops_of_type([], popsr.Tensor),
         errors.ArgumentTypeError,
         "^ops_of_type: op_type is not a class of ops or a str, got <class",
     ),
-    (lambda: ops_of_type([1], "add"), errors.ArgumentTypeError, "^ops_of_type: not an Op, got 1"),
+    (lambda: ops_of_type([unchecked(1)], "add"), errors.ArgumentTypeError, "^ops_of_type: not an Op, got 1"),
 ]
 
 

@@ -19,6 +19,7 @@ from popsr.addons import debugging, patterns, utils
 from popsr.addons.transforms import available_memory_proportion, use_fc_pass
 from popsr.addons.utils import OrderedDict, WeightsDict
 from tests_py.support.helpers import assert_refused, evaluate, make_variable
+from tests_py.support.unchecked import unchecked
 
 Argument, Attr = errors.ArgumentTypeError, errors.AttributeValueError
 Array = np.ndarray[Any, Any]
@@ -42,7 +43,7 @@ def test_ordered_dicts_print_a_line_for_each_item(items: dict[str, Any], text: s
 
 @given(st.dictionaries(st.text(), st.integers()))
 def test_values_by_position_are_those_of_a_list(items: dict[str, int]) -> None:
-    found = OrderedDict(items)
+    found: OrderedDict[str, int] = OrderedDict(items)
     values = list(items.values())
     for position in range(-len(values), len(values)):
         assert found.idx(position) == values[position]
@@ -285,13 +286,17 @@ def test_identical_inputs_need_no_patterns(group_size: int) -> None:
 IR = popsr.Ir()
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
-        lambda: OrderedDict(a=1).idx("a"),
+        lambda: OrderedDict(a=1).idx(unchecked("a")),
         errors.ArgumentTypeError,
         "^idx: idx is not an int, got 'a'",
     ),
-    (lambda: utils.suffix_graph_name(1, "x"), Argument, "^suffix_graph_name: name is not a str, got 1"),
     (
-        lambda: utils.suffix_graph_name("x", None),
+        lambda: utils.suffix_graph_name(unchecked(1), "x"),
+        Argument,
+        "^suffix_graph_name: name is not a str, got 1",
+    ),
+    (
+        lambda: utils.suffix_graph_name("x", unchecked(None)),
         Argument,
         "^suffix_graph_name: suffix is not a str, got None",
     ),
@@ -300,38 +305,38 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         Argument,
         "^overrides: not derived from the base, got Base",
     ),
-    (lambda: utils.overrides(Base(), Base, "method"), Argument, "^overrides: not a class"),
+    (lambda: utils.overrides(unchecked(Base()), Base, "method"), Argument, "^overrides: not a class"),
     (
         lambda: utils.overrides(Derived, Base, "mehtod"),
         Attr,
         "^overrides: the base has no such method, got 'mehtod'",
     ),
-    (lambda: debugging.print_tensor(1), Argument, "^print_tensor: t is not a Tensor, got 1"),
+    (lambda: debugging.print_tensor(unchecked(1)), Argument, "^print_tensor: t is not a Tensor, got 1"),
     (
-        lambda: debugging.print_tensor(popsr.constant(1), level="LOUD"),
+        lambda: debugging.print_tensor(popsr.constant(1), level=unchecked("LOUD")),
         Attr,
         "^print_tensor: unknown level, got 'LOUD'",
     ),
-    (lambda: debugging.print_text(1), Argument, "^print_text: text is not a str, got 1"),
-    (lambda: debugging.print_text("x", 1), Argument, "^print_text: num is not a Tensor, got 1"),
+    (lambda: debugging.print_text(unchecked(1)), Argument, "^print_text: text is not a str, got 1"),
+    (lambda: debugging.print_text("x", unchecked(1)), Argument, "^print_text: num is not a Tensor, got 1"),
     (
-        lambda: debugging.print_text("x", level="debug"),
+        lambda: debugging.print_text("x", level=unchecked("debug")),
         Attr,
         "^print_text: unknown level, got 'debug', expected one",
     ),
-    (lambda: use_fc_pass.disable_fc_pass(1), Argument, "^disable_fc_pass: ir is not an Ir, got 1"),
+    (lambda: use_fc_pass.disable_fc_pass(unchecked(1)), Argument, "^disable_fc_pass: ir is not an Ir, got 1"),
     (
-        lambda: use_fc_pass.enable_fc_pass(IR.main_graph),
+        lambda: use_fc_pass.enable_fc_pass(unchecked(IR.main_graph)),
         Argument,
         "^enable_fc_pass: ir is not an Ir, got main graph",
     ),
     (
-        lambda: patterns.apply_pre_alias_patterns(1),
+        lambda: patterns.apply_pre_alias_patterns(unchecked(1)),
         Argument,
         "^apply_pre_alias_patterns: ir is not an Ir, got 1",
     ),
     (
-        lambda: patterns.apply_pre_alias_patterns(IR, "some"),
+        lambda: patterns.apply_pre_alias_patterns(IR, unchecked("some")),
         Attr,
         "^apply_pre_alias_patterns: unknown level, got 'some'",
     ),

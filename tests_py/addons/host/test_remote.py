@@ -26,6 +26,7 @@ from popsr.addons.remote import (
 )
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
 from tests_py.support.helpers import Array, assert_same_bits, groupings
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Value, Replica, Shape = errors.AttributeValueError, errors.ReplicaError, errors.ShapeError
@@ -164,11 +165,15 @@ REFUSED: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         "shard_over 3",
     ),
     "text": (
-        lambda ir: named_variable_buffers(factories(ir), 1, {"b": "2"}),
+        lambda ir: named_variable_buffers(factories(ir), 1, unchecked({"b": "2"})),
         errors.ArgumentTypeError,
         "'b' is not an int, got '2'",
     ),
-    "no tensors": (lambda ir: named_buffers({"a": 1}), errors.ArgumentTypeError, "not NamedTensors"),
+    "no tensors": (
+        lambda ir: named_buffers(unchecked({"a": 1})),
+        errors.ArgumentTypeError,
+        "not NamedTensors",
+    ),
     "no entry": (lambda ir: load_remote(plain_buffers(), 2), errors.OutOfRangeError, "2"),
     "no entries": (lambda ir: load_remote_graph(plain_buffers(), 0), Value, "entries: got 0"),
     "another shape": (
@@ -177,7 +182,7 @@ REFUSED: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         "shape|match",
     ),
     "op": (
-        lambda ir: rts.reduce_replica_sharded_tensor(popsr.constant(np.zeros(8)), "sum"),
+        lambda ir: rts.reduce_replica_sharded_tensor(popsr.constant(np.zeros(8)), unchecked("sum")),
         ValueError,
         "sum",
     ),
@@ -284,7 +289,7 @@ def test_io_tiles_are_used_on_demand(ir: popsr.Ir) -> None:
 def reduced(data: Array, grouping: popsr.ReplicaGrouping, op: str) -> Array:
     """Each replica's row becomes what its group's rows are together."""
     fold = {"add": np.sum, "mean": np.mean, "max": np.max}[op]
-    return np.stack([fold(data[list(grouping.groups[g])], axis=0) for g in grouping.assignment])
+    return np.stack([unchecked(fold)(data[list(grouping.groups[g])], axis=0) for g in grouping.assignment])
 
 
 def part(data: Array, grouping: popsr.ReplicaGrouping) -> Array:

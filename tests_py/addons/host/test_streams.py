@@ -15,6 +15,7 @@ from popsr.addons.ops.streams import host_load, host_store
 from popsr.addons.seed_variable import seed_variable
 from popsr.addons.streams import InputStreams, OutputStreams
 from tests_py.support.helpers import assert_refused, assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 Argument, Attr, DType = errors.ArgumentTypeError, errors.AttributeValueError, errors.DTypeError
 F32, I32 = popsr.float32, popsr.int32
@@ -170,13 +171,17 @@ def _streams() -> InputStreams:
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
-        lambda: InputStreams(x=F32),
+        lambda: InputStreams(x=unchecked(F32)),
         Argument,
         "^InputStreams: x: not a shape and a dtype, got .*, expected a tuple",
     ),
-    (lambda: InputStreams(x=((2,), F32, 1)), Argument, "^InputStreams: x: not a shape and a dtype"),
     (
-        lambda: OutputStreams(x=(2, F32)),
+        lambda: InputStreams(x=unchecked(((2,), F32, 1))),
+        Argument,
+        "^InputStreams: x: not a shape and a dtype",
+    ),
+    (
+        lambda: OutputStreams(x=unchecked((2, F32))),
         Argument,
         "^OutputStreams: x: shape is not a sequence of ints, got 2",
     ),
@@ -185,14 +190,14 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         errors.ShapeError,
         r"^OutputStreams: x: negative extent, got \(-2,\)",
     ),
-    (lambda: OutputStreams(x=((2,), "f")), DType, "^OutputStreams: x: "),
+    (lambda: OutputStreams(x=unchecked(((2,), "f"))), DType, "^OutputStreams: x: "),
     (
-        lambda: InputStreams.from_streams([1]),
+        lambda: InputStreams.from_streams([unchecked(1)]),
         Argument,
         "^InputStreams.from_streams: not a HostToDeviceStream, got 1",
     ),
     (
-        lambda: OutputStreams.from_streams(_streams()),
+        lambda: OutputStreams.from_streams(unchecked(_streams())),
         Argument,
         "^OutputStreams.from_streams: not a DeviceToHostStream, got HostToDeviceStream",
     ),
@@ -202,18 +207,22 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         errors.OutOfRangeError,
         "no such position, got 1, expected -1 <= position < 1",
     ),
-    (lambda: _streams()[None], errors.OutOfRangeError, "^InputStreams: no such position, got None"),
+    (
+        lambda: unchecked(_streams())[None],
+        errors.OutOfRangeError,
+        "^InputStreams: no such position, got None",
+    ),
     (lambda: _streams()["y"], errors.UnknownNameError, "^InputStreams: no such stream, got 'y'"),
-    (lambda: host_load([1.0], F32, 3), Argument, "^host_load: name is not a str, got 3"),
-    (lambda: host_load([1.0], "f", "x"), DType, "^host_load: "),
+    (lambda: host_load([1.0], F32, unchecked(3)), Argument, "^host_load: name is not a str, got 3"),
+    (lambda: host_load([1.0], unchecked("f"), "x"), DType, "^host_load: "),
     (lambda: host_load(["a"], F32, "x"), TypeError, "got"),
-    (lambda: host_store(1), Argument, "^host_store: t is not a Tensor, got 1"),
+    (lambda: host_store(unchecked(1)), Argument, "^host_store: t is not a Tensor, got 1"),
     (
         lambda: seed_variable(1),
         errors.GraphError,
         "^variable: made in graph '.*', expected the main graph",
     ),
-    (lambda: seed_variable("1"), Argument, "^create_seeds: seed is not an int, got '1'"),
+    (lambda: seed_variable(unchecked("1")), Argument, "^create_seeds: seed is not an int, got '1'"),
     (lambda: seed_variable(-1), Attr, r"^create_seeds: seed \+ offset is out of range, got -1"),
 ]
 

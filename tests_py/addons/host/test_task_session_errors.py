@@ -15,6 +15,7 @@ from popsr import errors
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.task_session import TaskSession, initialise_memmap_dir_from_checkpoint, write_variables_pb
 from tests_py.addons.host.task_sessions import Array, assert_same_state, make
+from tests_py.support.unchecked import unchecked
 
 
 def _saved(folder: Path, **options: Any) -> Path:
@@ -82,7 +83,7 @@ REFUSED: dict[str, Case] = {
         "wandb_variable_histograms: Weights &",
     ),
     "no-path": (
-        lambda s, d: s.save_checkpoint(3),
+        lambda s, d: s.save_checkpoint(unchecked(3)),
         TypeError,
         "save_checkpoint: not the path of a file, got 3",
     ),
@@ -92,12 +93,12 @@ REFUSED: dict[str, Case] = {
         "load_checkpoint: no checkpoint, got '.*', expected a folder",
     ),
     "unwritable": (
-        lambda s, d: (d.write_text(""), s.save_checkpoint(d)),
+        lambda s, d: (d.write_text(""), unchecked(s).save_checkpoint(d)),
         OSError,
         "save_checkpoint: cannot write a checkpoint to",
     ),
     "report": (
-        lambda s, d: s.load_checkpoint(_saved(d), "log"),
+        lambda s, d: s.load_checkpoint(_saved(d), unchecked("log")),
         ValueError,
         "load_checkpoint: unknown report_missing, got 'log'",
     ),
@@ -177,7 +178,7 @@ REFUSED: dict[str, Case] = {
         "got float16, expected",
     ),
     "source": (
-        lambda s, d: s.load_from_session(3),
+        lambda s, d: s.load_from_session(unchecked(3)),
         TypeError,
         "load_from_session: src is not a TaskSession, got 3",
     ),
@@ -187,12 +188,12 @@ REFUSED: dict[str, Case] = {
         "TaskSession: dataloader has no method 'save', got 3",
     ),
     "info": (
-        lambda s, d: s.add_session_state_info(3),
+        lambda s, d: s.add_session_state_info(unchecked(3)),
         TypeError,
         "add_session_state_info: info is not a mapping, got 3",
     ),
     "info-name": (
-        lambda s, d: s.add_session_state_info({1: 2}),
+        lambda s, d: s.add_session_state_info(unchecked({1: 2})),
         TypeError,
         r"a name is not a str, got \[1\]",
     ),
@@ -207,7 +208,7 @@ REFUSED: dict[str, Case] = {
         "steps is not an int, got '2'",
     ),
     "written": (
-        lambda s, d: write_variables_pb(3, {}),
+        lambda s, d: write_variables_pb(unchecked(3), {}),
         TypeError,
         "write_variables_pb: session is not a Session, got 3",
     ),
@@ -217,22 +218,22 @@ REFUSED: dict[str, Case] = {
         "initialise_memmap_dir_from_checkpoint: no checkpoint, got",
     ),
     "streams": (
-        lambda s, d: TaskSession([3], [], STATE, ir=s.ir),
+        lambda s, d: TaskSession([unchecked(3)], [], STATE, ir=s.ir),
         TypeError,
         "InputStreams.from_streams: not a Host",
     ),
     "no-streams": (
-        lambda s, d: TaskSession(3, [], STATE, ir=s.ir),
+        lambda s, d: TaskSession(unchecked(3), [], STATE, ir=s.ir),
         TypeError,
         "streams is not a sequence of streams, got 3",
     ),
     "outputs": (
-        lambda s, d: TaskSession([], s.inputs, STATE, ir=s.ir),
+        lambda s, d: TaskSession([], unchecked(s.inputs), STATE, ir=s.ir),
         TypeError,
         "OutputStreams.from_streams: not a Device",
     ),
     "state": (
-        lambda s, d: TaskSession([], [], {}, ir=s.ir),
+        lambda s, d: TaskSession([], [], unchecked({}), ir=s.ir),
         TypeError,
         "TaskSession: state is not a NamedTensors, got {}",
     ),

@@ -27,6 +27,7 @@ from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.transforms.autodiff import autodiff
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
 from tests_py.addons.cases import F32, Outlined, Scale
+from tests_py.support.unchecked import unchecked
 
 S = popsr.TensorSpec((), F32)
 Tensor = popsr.Tensor
@@ -76,12 +77,12 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "args": lambda g, v: g.call(2.0, 5.0, args=g.args.to_mapping(v)),
     "by tensor": lambda g, v: g.bind(v).call(args=dict(zip(g.graph.inputs, (2.0, 5.0), strict=False))),
     "some positions": lambda g, v: g.bind(v).call(2.0, args={g.graph.inputs[1]: popsr.constant(5.0)}),
-    "overridden": lambda g, v: BoundGraph(g.graph, {g.args.a.w: 100.0, g.args.total: v.total}).call(
-        2.0, 5.0, args={g.args.a.w: v.a.w}
-    ),
+    "overridden": lambda g, v: BoundGraph(
+        g.graph, unchecked({g.args.a.w: 100.0, g.args.total: v.total})
+    ).call(2.0, 5.0, args={g.args.a.w: v.a.w}),
     "bound in steps": lambda g, v: g.bind(v.filter_keys(["a"])).bind({g.args.total: v.total}).call(2.0, 5.0),
     "bound again": lambda g, v: (
-        BoundGraph(g.graph, {g.args.a.w: 9.0}).bind(g.args.to_mapping(v)).call(2.0, 5.0)
+        BoundGraph(g.graph, unchecked({g.args.a.w: 9.0})).bind(g.args.to_mapping(v)).call(2.0, 5.0)
     ),
     "with info": lambda g, v: g.bind(v).call_with_info(2.0, 5.0).outputs,
     "unbound with info": lambda g, v: g.call_with_info(2.0, 5.0, v.a.w, v.total).outputs,
@@ -141,11 +142,15 @@ BAD_CALLS: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
         "GraphWithNamedArgs: graph is not a Graph",
     ),
     "infos": (
-        lambda g, v: GraphWithNamedArgs(g.graph, called_graphs_grad_info={1: 2}),
+        lambda g, v: GraphWithNamedArgs(g.graph, called_graphs_grad_info=unchecked({1: 2})),
         TypeError,
         "GradGraphInfo, got 1: 2",
     ),
-    "infos of a list": (lambda g, v: autodiff(g, called_graphs_grad_info=[1]), TypeError, "is not a mapping"),
+    "infos of a list": (
+        lambda g, v: autodiff(g, called_graphs_grad_info=unchecked([1])),
+        TypeError,
+        "is not a mapping",
+    ),
     "io map": (lambda g, v: g.bind(v).subgraph_io_map(1), errors.GraphError, "inputs are missing"),
     "io map of too many": (
         lambda g, v: g.bind(v).subgraph_io_map(outs=[1, 2, 3]),
@@ -427,7 +432,9 @@ def test_functions(ir: popsr.Ir) -> None:
 def test_infos_may_be_of_graphs_with_names(ir: popsr.Ir) -> None:
     _, graph = Scale().create_graph(S)
     info = autodiff(graph)
-    known = GraphWithNamedArgs(graph.graph, called_graphs_grad_info={graph: info}).called_graphs_grad_info
+    known = GraphWithNamedArgs(
+        graph.graph, called_graphs_grad_info=unchecked({graph: info})
+    ).called_graphs_grad_info
     assert known == {graph.graph: info.grad_graph_info}
 
 

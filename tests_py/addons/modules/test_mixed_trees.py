@@ -15,6 +15,7 @@ from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensorData
 from popsr.addons.remote import NamedRemoteBuffers, named_variable_buffers
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
+from tests_py.support.unchecked import unchecked
 
 CLASSES: tuple[Any, ...] = (addons.NamedTensors, NamedVariableFactories, NamedReplicaGrouping)
 
@@ -64,7 +65,7 @@ def test_errors_name_the_leaf_that_is_not_a_factory_or_tensor() -> None:
     with popsr.Ir(replication=2).main_graph:
         factories = NamedVariableFactories(w=leaf(NamedVariableFactories))
         tensors = addons.NamedTensors(t=leaf(addons.NamedTensors))
-        mixed = NamedVariableFactories(own=factories, state=tensors)
+        mixed = NamedVariableFactories(own=factories, state=unchecked(tensors))
         count = len(popsr.gmg().variables)
         for call in (
             mixed.init,
@@ -78,7 +79,7 @@ def test_errors_name_the_leaf_that_is_not_a_factory_or_tensor() -> None:
             ):
                 call()
         with pytest.raises(errors.ArgumentTypeError, match=r"^NamedTensors: 'facts\.w' is not a Tensor"):
-            _ = addons.NamedTensors(own=tensors, facts=factories).tensors
+            _ = addons.NamedTensors(own=tensors, facts=unchecked(factories)).tensors
         assert len(popsr.gmg().variables) == count
         assert mixed.own.init().to_dict().keys() == {"w"}
-        assert addons.NamedTensors(own=tensors, facts=factories).own.tensors == tensors.tensors
+        assert addons.NamedTensors(own=tensors, facts=unchecked(factories)).own.tensors == tensors.tensors

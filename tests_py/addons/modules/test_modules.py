@@ -30,6 +30,7 @@ from tests_py.addons.cases import (
     run,
 )
 from tests_py.support.helpers import Array
+from tests_py.support.unchecked import unchecked
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ def test_meta_shapes_are_kept(ir: popsr.Ir) -> None:
 
 def test_lists_of_modules() -> None:
     parts = [Scale(), Scale(), Scale()]
-    listed = Module.from_list(parts)
+    listed = Module.from_list(unchecked(parts))
     assert list(listed) == parts
     assert [listed[0], listed["1"], listed.get(2), listed[-1]] == [*parts, parts[2]]
     for key in (3, -4, "x"):

@@ -13,6 +13,7 @@ from popsr import addons, errors, ops
 from popsr.addons.ops import grad_reduce_square_add
 from popsr.addons.optimizers import AdamOptimizerStep
 from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype
+from tests_py.support.unchecked import unchecked
 
 STEPS = 5
 
@@ -183,7 +184,7 @@ def test_all_scalars_as_tensors() -> None:
     """They become inputs in the order of the parameters, and give the same bits as numbers of float32."""
     var, gradients = VAR.astype(np.float32), gradients_of(VAR.shape, "float32")
     values = {"beta1": 0.75, "beta2": 0.875, "eps": 2.0**-10, "weight_decay": 0.25}
-    expect, _ = Program(var, **values).run(gradients, RATES)
+    expect, _ = Program(var, **unchecked(values)).run(gradients, RATES)
     ir = popsr.Ir()
     with ir.main_graph:
         constants = {key: popsr.constant(value, popsr.float32) for key, value in values.items()}
@@ -200,7 +201,7 @@ def test_all_scalars_as_tensors() -> None:
         for each in gradients:
             session.run({gradient: each})
         got = session.get_tensor_data(v).copy()
-    constant_rate, _ = Program(var, lr_stream=False, **values).run(gradients, RATES)
+    constant_rate, _ = Program(var, lr_stream=False, **unchecked(values)).run(gradients, RATES)
     np.testing.assert_allclose(got, constant_rate, rtol=1e-6)
     assert not np.array_equal(got, expect)
 
@@ -212,8 +213,8 @@ def test_shards_are_updated_as_the_whole(name: str) -> None:
     gradients = gradients_of((4, 6), name)
     everywhere = [np.broadcast_to(each, (4, 4, 6)).copy() for each in gradients]
     options = {"scaled": 4.0, "norm_max": 0.5}
-    whole, state = Program(var, **options).run(gradients, RATES)
-    program = Program(var, replication=4, sharded=True, **options)
+    whole, state = Program(var, **unchecked(options)).run(gradients, RATES)
+    program = Program(var, replication=4, sharded=True, **unchecked(options))
     parts, sharded_state = program.run(everywhere, RATES)
     assert program.named.get("first_order").shape == (6,)
     assert program.named.get("first_order").meta_shape == (4, 6)

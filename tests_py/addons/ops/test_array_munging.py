@@ -15,6 +15,7 @@ import popsr
 from popsr import errors, ops
 from popsr.addons import array_munging as am
 from tests_py.support.helpers import assert_refused, assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 Array = np.ndarray[Any, Any]
 Argument, Attr, Shape = errors.ArgumentTypeError, errors.AttributeValueError, errors.ShapeError
@@ -200,43 +201,43 @@ def test_axes_are_counted_from_the_first() -> None:
 
 X, X0 = numbers(4, 6), np.array(1.0)
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: am.shard([1], 1, 0), Argument, r"shard: not an array, got \[1\]"),
+    (lambda: am.shard(unchecked([1]), 1, 0), Argument, r"shard: not an array, got \[1\]"),
     (
         lambda: am.shard(X, 3, 0),
         Shape,
         "shard: parts are not equal, got 3 of extent 4, expected a divisor",
     ),
     (lambda: am.shard(X, 2, 2), Attr, "shard: axis out of range, got 2, expected -2 <= axis < 2"),
-    (lambda: am.shard(X, 2, 0.0), Argument, "shard: axis is not an int, got 0.0"),
+    (lambda: am.shard(X, 2, unchecked(0.0)), Argument, "shard: axis is not an int, got 0.0"),
     (lambda: am.shard(X, 0, 0), Attr, "shard: n: got 0, expected an int from 1"),
     (
         lambda: am.shard(X0, 1, 0),
         Attr,
         "shard: axis out of range, got 0, expected an array that is no scalar",
     ),
-    (lambda: am.unshard(3, 0), Argument, "unshard: not an array"),
+    (lambda: am.unshard(unchecked(3), 0), Argument, "unshard: not an array"),
     (lambda: am.unshard(X0, 0), Shape, r"unshard: no rows, got shape \(\), expected"),
     (lambda: am.unshard(X[:0], 0), Shape, r"unshard: no rows, got shape \(0, 6\)"),
     (lambda: am.unshard(X, 1), Attr, "unshard: axis out of range, got 1, expected -1 <= axis < 1"),
     (lambda: am.unshard_arrays([], 0), Shape, "unshard_arrays: nothing to join"),
     (lambda: am.unshard_arrays([X, X[:, :2]], 0), Shape, "unshard_arrays: shapes differ beside axis 0"),
     (lambda: am.unshard_arrays([X, X[0]], 0), Shape, "unshard_arrays: shapes differ beside axis 0"),
-    (lambda: am.unshard_arrays([X, 1], 0), Argument, "unshard_arrays: not an array, got 1"),
+    (lambda: am.unshard_arrays([X, unchecked(1)], 0), Argument, "unshard_arrays: not an array, got 1"),
     (lambda: am.unshard_arrays([X], 2), Attr, "unshard_arrays: axis out of range, got 2"),
     (lambda: am.repeat(X, 0), Attr, "repeat: n: got 0"),
     (lambda: am.repeat(X, 1, 3), Attr, "repeat: axis out of range, got 3, expected -3 <= axis < 3"),
-    (lambda: am.repeat(1, 1), Argument, "repeat: not an array"),
-    (lambda: am.repeat_axis(X, 1.0), Argument, "repeat_axis: n is not an int, got 1.0"),
+    (lambda: am.repeat(unchecked(1), 1), Argument, "repeat: not an array"),
+    (lambda: am.repeat_axis(X, unchecked(1.0)), Argument, "repeat_axis: n is not an int, got 1.0"),
     (lambda: am.repeat_axis(X, 1, 2), Attr, "repeat_axis: axis out of range, got 2"),
     (lambda: am.repeat_axis(X0, 1), Attr, "repeat_axis: axis out of range, got 0"),
-    (lambda: am.repeat_axis(1, 1), Argument, "repeat_axis: not an array"),
+    (lambda: am.repeat_axis(unchecked(1), 1), Argument, "repeat_axis: not an array"),
     (lambda: am.split2D(X, 2, 4, 0, 1), Shape, "split2D: parts are not equal, got 4 of extent 6"),
     (
         lambda: am.split2D(X, 2, 2, 0, -2),
         Attr,
         "split2D: one axis twice, got 0 and -2, expected two axes",
     ),
-    (lambda: am.split2D(1, 2, 2, 0, 1), Argument, "split2D: not an array"),
+    (lambda: am.split2D(unchecked(1), 2, 2, 0, 1), Argument, "split2D: not an array"),
     (lambda: am.shard2D(X, 3, 2, 0, 1), Shape, "shard2D: parts are not equal, got 3 of extent 4"),
     (lambda: am.shard2D(X, 0, 2, 0, 1), Attr, "shard2D: n: got 0"),
     (lambda: am.shard2D(X, 1, 2, 0, 2), Attr, "shard2D: axis out of range, got 2"),
@@ -249,13 +250,13 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: am.unshard2D(X[None], 1, 1, 1, 1), Attr, "unshard2D: one axis twice, got 1 and 1"),
     (lambda: am.unshard2D(X, 0, 2, 0, 1), Attr, "unshard2D: n_1: got 0"),
     (
-        lambda: am.repeat_shard(X, 1, 2, 0, "cyclic"),
+        lambda: am.repeat_shard(X, 1, 2, 0, unchecked("cyclic")),
         Attr,
         "repeat_shard: unknown sharded_tensor, got 'cyclic'",
     ),
     (lambda: am.repeat_shard(X, 0, 2, 0), Attr, "repeat_shard: n_repeats: got 0"),
     (lambda: am.repeat_shard(X, 1, 3, 0), Shape, "repeat_shard: parts are not equal, got 3 of extent 4"),
-    (lambda: am.repeat_shard(1, 1, 3, 0), Argument, "repeat_shard: not an array"),
+    (lambda: am.repeat_shard(unchecked(1), 1, 3, 0), Argument, "repeat_shard: not an array"),
     (
         lambda: am.tensor_parallel_input(X, 3, 4),
         Attr,
@@ -269,9 +270,9 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "samples do not fill the replicas, got 4, expected a multiple",
     ),
     (lambda: am.tensor_parallel_input(X0, 1, 1), Shape, "tensor_parallel_input: no rows"),
-    (lambda: am.tensor_parallel_input([1], 1, 1), Argument, "tensor_parallel_input: not an array"),
+    (lambda: am.tensor_parallel_input(unchecked([1]), 1, 1), Argument, "tensor_parallel_input: not an array"),
     (
-        lambda: am.tensor_parallel_input(X, 1, 1, lambda x, i: None),
+        lambda: am.tensor_parallel_input(X, 1, 1, unchecked(lambda x, i: None)),
         Argument,
         "tensor_parallel_input: not an array",
     ),
@@ -298,28 +299,28 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "true_num_host_transfers: got 5, expected an int from 1 to 4",
     ),
     (
-        lambda: am.tensor_parallel_output([1], 1, 1, 1, ()),
+        lambda: am.tensor_parallel_output(unchecked([1]), 1, 1, 1, ()),
         Argument,
         "tensor_parallel_output: not an array",
     ),
     (
-        lambda: am.tensor_parallel_output(X, 4, 1, 1, 6),
+        lambda: am.tensor_parallel_output(X, 4, 1, 1, unchecked(6)),
         Argument,
         "tensor_parallel_output: shape is not a sequence",
     ),
     (lambda: am.pad_axis(X, 3, 0), Shape, "pad_axis: axis 0 is too long, got 4, expected at most 3"),
     (lambda: am.pad_axis(X, 9, 2), Attr, "pad_axis: axis out of range, got 2"),
-    (lambda: am.pad_axis(X, 9.5, 0), Argument, "pad_axis: n is not an int, got 9.5"),
-    (lambda: am.pad_axis(1, 9, 0), Argument, "pad_axis: not an array"),
+    (lambda: am.pad_axis(X, unchecked(9.5), 0), Argument, "pad_axis: n is not an int, got 9.5"),
+    (lambda: am.pad_axis(unchecked(1), 9, 0), Argument, "pad_axis: not an array"),
     (lambda: am.squeeze_safe(X, (0, 2)), Attr, "squeeze_safe: axis out of range, got 2"),
-    (lambda: am.squeeze_safe(1), Argument, "squeeze_safe: not an array"),
+    (lambda: am.squeeze_safe(unchecked(1)), Argument, "squeeze_safe: not an array"),
     (lambda: am.handle_negative_axis(X, -3), Attr, "handle_negative_axis: axis out of range, got -3"),
     (
         lambda: am.handle_negative_axis(X, True),
         Argument,
         "handle_negative_axis: axis is not an int, got True",
     ),
-    (lambda: am.handle_negative_axis(1, 0), Argument, "handle_negative_axis: not an array"),
+    (lambda: am.handle_negative_axis(unchecked(1), 0), Argument, "handle_negative_axis: not an array"),
 ]
 
 
@@ -357,7 +358,7 @@ def test_anything_with_an_array_is_one(wrap: Callable[[Array], Any]) -> None:
         lambda x: am.repeat_shard(x, 2, 2, 0, "strided"),
         lambda x: am.tensor_parallel_input(x, 2, 4),
         lambda x: am.tensor_parallel_input(
-            x, 2, 4, lambda copy, i: wrap(copy + i) if wrap is WithArray else copy + i
+            x, 2, 4, unchecked(lambda copy, i: wrap(copy + i) if wrap is WithArray else copy + i)
         ),
         lambda x: am.tensor_parallel_output(x, 1, 2, 4, (6,)),
         lambda x: am.pad_axis(x, 8, 1),

@@ -14,6 +14,7 @@ from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_lo
 from popsr.addons.ops.cross_entropy_sharded_wr_loss import cross_entropy_sharded_wr_loss, handle_ipus
 from tests_py.addons.gradients import GROUPS, assert_derivative, members_of, run
 from tests_py.support.helpers import Array, assert_refused, evaluate, np_dtype
+from tests_py.support.unchecked import unchecked
 
 SAMPLES, CLASSES = 5, 3  # of a replica
 
@@ -64,7 +65,7 @@ def expected(problem: Problem, reduction: str, ignored: int | None = None) -> li
 
 def sharded(group: popsr.ReplicaGrouping, reduction: str, ignores: bool) -> Callable[..., Any]:
     return lambda x, indices, ignore: cross_entropy_sharded_loss(
-        x, indices, ignore if ignores else None, group, reduction
+        x, indices, ignore if ignores else None, group, unchecked(reduction)
     )
 
 
@@ -95,7 +96,7 @@ def test_sharded_loss(name: str, ignores: bool, reduction: str) -> None:
         seed[members] = rng.standard_normal(expect.shape)
     step = rng.standard_normal(problem.x.shape)
     assert_derivative(
-        make, [problem.x], labels, outputs_shared_by=group.group_size, seeds=[seed], steps=[step]
+        make, [problem.x], labels, outputs_shared_by=group.group_size, seeds=[seed], steps=[unchecked(step)]
     )
 
 
@@ -116,14 +117,14 @@ def test_sharded_loss_is_rounded_once(name: str) -> None:
 
 def test_sharded_loss_of_extreme_logits() -> None:
     """Nothing overflows, logits of minus infinity have no chance, and all samples ignored give 0, as in nll_loss."""
-    logits = np.float32([[1000, 0, -np.inf, 999], [-1000, -np.inf, -1001, -1000]])
-    labels = np.int32([3, 0])
+    logits = np.array([[1000, 0, -np.inf, 999], [-1000, -np.inf, -1001, -1000]], np.float32)
+    labels = np.array([3, 0], np.int32)
     x = np.stack([logits[:, :2], logits[:, 2:]])
     shifted = np.stack([labels, labels - 2])
-    ignore = np.int32([7, 5])
+    ignore = np.array([7, 5], np.int32)
     (loss,) = run(popsr.Ir(replication=2), sharded_of_all("none"), [x], [shifted, ignore]).values
     np.testing.assert_allclose(loss, np.stack([cross_entropy(logits, labels)] * 2), rtol=1e-6)
-    nothing = np.stack([np.int32([7, 7]), np.int32([5, 5])])
+    nothing = np.stack([np.array([7, 7], np.int32), np.array([5, 5], np.int32)])
     outcome = run(
         popsr.Ir(replication=2), sharded_of_all("mean"), [x], [nothing, ignore], [np.ones(2, np.float32)]
     )
@@ -132,21 +133,23 @@ def test_sharded_loss_of_extreme_logits() -> None:
 
 
 def sharded_of_all(reduction: str) -> Callable[..., Any]:
-    return lambda x, indices, ignore: cross_entropy_sharded_loss(x, indices, ignore, None, reduction)
+    return lambda x, indices, ignore: cross_entropy_sharded_loss(
+        x, indices, ignore, None, unchecked(reduction)
+    )
 
 
 def test_a_member_that_ignores_a_sample_speaks_for_its_group() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 3, 2)).astype(np.float32)
-    shifted = np.int32([[0, 1, 0], [-2, -1, -2]])
-    ignore = np.int32([1, 99])  # only replica 0 was told
+    shifted = np.array([[0, 1, 0], [-2, -1, -2]], np.int32)
+    ignore = np.array([1, 99], np.int32)  # only replica 0 was told
     (loss,) = run(popsr.Ir(replication=2), sharded_of_all("none"), [x], [shifted, ignore]).values
     assert (loss[0] == loss[1]).all()
     assert list(loss[0] == 0) == [False, True, False]
 
 
 def test_one_sample_and_one_replica() -> None:
-    x, label = np.float32([[1, 2, 3]]), np.int32([2])
+    x, label = np.array([[1, 2, 3]], np.float32), np.array([2], np.int32)
     (loss,) = evaluate(lambda x, i: cross_entropy_sharded_loss(x, i), [x, label])
     np.testing.assert_allclose(loss, cross_entropy(x, label)[0], rtol=1e-6)
 
@@ -189,7 +192,7 @@ def test_loss_between_ipus_is_on_the_first() -> None:
         for k in (2, 1):
             with popsr.ipu(k):
                 xs.append(popsr.constant(np.ones((2, 3), np.float32)) + 1.0)
-                labels.append(popsr.constant(np.int32([0, 5])) + 0)
+                labels.append(popsr.constant(np.array([0, 5], np.int32)) + 0)
         assert handle_ipus(xs, None) == [2, 1]
         assert cross_entropy_sharded_wr_loss(xs, labels).ipu == 2
 
@@ -318,8 +321,8 @@ def test_refused(row: str) -> None:
 
 
 def test_labels_of_no_class_are_as_likely_as_the_likeliest() -> None:
-    x = np.float32([[1, 2, 3], [5, 1, 0]])
+    x = np.array([[1, 2, 3], [5, 1, 0]], np.float32)
     (loss,) = evaluate(
-        lambda x, i: cross_entropy_sharded_loss(x, i, reduction="none"), [x, np.int32([9, -4])]
+        lambda x, i: cross_entropy_sharded_loss(x, i, reduction="none"), [x, np.array([9, -4], np.int32)]
     )
     np.testing.assert_allclose(loss, cross_entropy(x, x.argmax(1)), rtol=1e-5)

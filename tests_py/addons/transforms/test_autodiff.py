@@ -19,6 +19,7 @@ from popsr.addons.transforms.recomputation import add_recompute_inputs, recomput
 from popsr.transforms import ExpectedConnectionType
 from tests_py.addons.cases import Inlined, Linear, Outlined, num_graphs
 from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Tensor = popsr.Tensor
@@ -112,7 +113,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "not a GraphWithNamedArgs",
     ),
     "accumulate nothing": (
-        lambda g: autodiff_with_accumulation(g, [3]),
+        lambda g: autodiff_with_accumulation(g, [unchecked(3)]),
         errors.ArgumentTypeError,
         "an item of tensors_to_accumulate_grads is not a Tensor, got int 3",
     ),

@@ -21,6 +21,7 @@ from popsr.addons.route_tensor import (
     route_tensor_into_graph,
 )
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
+from tests_py.support.unchecked import unchecked
 
 W = np.arange(3, dtype=np.float32)
 X = np.array([1.0, 2.0, 4.0], np.float32)
@@ -182,7 +183,9 @@ def test_by_reference_into_branches(taken: bool, same_branch: bool) -> None:
     with ir.main_graph, popsr.in_sequence():
         w, v = make_variable(W, "w"), make_variable(W, "v")
         x = io.feed(X)
-        info = ops.conditional_with_info(io.feed(np.array(taken)), *chosen, (w, x), (w, x))
+        info = unchecked(ops.conditional_with_info)(
+            io.feed(np.array(taken)), *unchecked(chosen), (w, x), (w, x)
+        )
     with graphs[0], popsr.in_sequence():
         inner = route_tensor_into_graph(v, modified=True)
         ops.add_(inner, graphs[0].inputs[1])
@@ -317,8 +320,12 @@ def connect_half(d: Diamond) -> None:
 
 
 REFUSED: list[tuple[Callable[[Diamond], Any], type[Exception], str]] = [
-    (lambda d: route_tensor_into_graph("w", d.left), TypeError, "tensor is not a Tensor, got 'w'"),
-    (lambda d: route_tensor_into_graph(d.w, "left"), TypeError, "graph is not a Graph, got 'left'"),
+    (lambda d: route_tensor_into_graph(unchecked("w"), d.left), TypeError, "tensor is not a Tensor, got 'w'"),
+    (
+        lambda d: route_tensor_into_graph(d.w, unchecked("left")),
+        TypeError,
+        "graph is not a Graph, got 'left'",
+    ),
     (
         lambda d: route_tensor_into_graph(d.w, d.lonely),
         ValueError,
@@ -339,7 +346,7 @@ REFUSED: list[tuple[Callable[[Diamond], Any], type[Exception], str]] = [
     (constant_by_ref, ValueError, "a constant would be modified"),
     (called_from_elsewhere, ValueError, "is also called from .* at .*, where 'v' is not known"),
     (remote, ValueError, "is for the host only"),
-    (lambda d: connect_call_op(d.w, d.w, {}, False), TypeError, "connect_call_op: not a call op"),
+    (lambda d: connect_call_op(unchecked(d.w), d.w, {}, False), TypeError, "connect_call_op: not a call op"),
     (lambda d: connect_loop_op(d.left.ops[0], d.w, {}, False), TypeError, "connect_loop_op: not a repeat op"),
     (lambda d: connect_call_op(d.left.ops[0], d.w, {}, False), ValueError, "'v' is not in the graph of"),
     (
