@@ -13,6 +13,7 @@ import pytest
 
 from popsr.compat import _check, _gone
 from tests_py.compat.check_programs import CASES, Case
+from tests_py.support.unchecked import unchecked
 
 NOTES = ("dataclass", "not installed")
 
@@ -45,10 +46,12 @@ def test_findings_of_check_in_each_program(
 ) -> None:
     _write(case.files, tmp_path)
     status, said = _check_paths(capsys, tmp_path / "main.py")
-    assert [_shown(each, tmp_path) for each in said["findings"]] == list(case.expected)
-    assert {each["note"] for each in said["findings"] if each["kind"] in NOTES} <= {True}
-    assert status == int(any(not each["note"] for each in said["findings"]))
-    assert said["summary"]["runs"] == (status == 0)
+    assert [_shown(unchecked(each), tmp_path) for each in said["findings"]] == list(case.expected)
+    assert {unchecked(each)["note"] for each in said["findings"] if unchecked(each)["kind"] in NOTES} <= {
+        True
+    }
+    assert status == int(any(not unchecked(each)["note"] for each in said["findings"]))
+    assert unchecked(said["summary"])["runs"] == (status == 0)
 
 
 def test_names_may_be_made_of_each_other_many_times(
@@ -58,7 +61,7 @@ def test_names_may_be_made_of_each_other_many_times(
     text = f"import popxl\ndef f():\n  y800.x, popxl.nopee_q\nclass A:\n  y = y799\ny0 = popxl.constant(1)\n{steps}"
     (tmp_path / "a.py").write_text(text)
     status, said = _check_paths(capsys, tmp_path / "a.py")
-    assert (status, [each["text"] for each in said["findings"]]) == (1, ["no popxl.nopee_q"])
+    assert (status, [unchecked(each)["text"] for each in said["findings"]]) == (1, ["no popxl.nopee_q"])
 
 
 # Folders
@@ -76,7 +79,7 @@ def test_folders_are_searched_and_others_skipped(tmp_path: Path, capsys: pytest.
         "sub/deep/y.py",
     ]
     assert status == 1
-    assert said["summary"] == {
+    assert unchecked(said["summary"]) == {
         "scripts": 3, "names": 1, "missing": 1, "notes": 0, "not_read": 0, "runs": False
     }  # fmt: skip
 
@@ -107,7 +110,7 @@ def test_packages_are_found_from_scripts_below_the_folder(
     expected = ["helper.py: no module unfound_q: not installed here", "train.py: no popxl.Ir.in_script_q"]
     if given == ".":
         expected.append("test_net.py: no popxl.Ir.in_test_q")
-    found = [f"{Path(each['path']).name}: {each['text']}" for each in said["findings"]]
+    found = [f"{Path(unchecked(each)['path']).name}: {unchecked(each)['text']}" for each in said["findings"]]
     assert sorted(found) == sorted(expected)
 
 
@@ -115,7 +118,7 @@ def test_a_module_that_is_in_another_folder_is_not_a_missing_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _write({"run/train.py": "import shared_q\nshared_q.x", "lib/shared_q.py": "", "data/x.txt": ""}, tmp_path)
-    assert _check_paths(capsys, tmp_path)[1]["findings"] == []
+    assert unchecked(_check_paths(capsys, tmp_path)[1]["findings"]) == []
 
 
 def test_each_place_is_said_once_with_its_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,10 +142,10 @@ def test_removed_modules_are_those_that_python_lacks(
     (tmp_path / "a.py").write_text("import distutils.core, asyncore, asyncio\n")
     kept = frozenset(sys.stdlib_module_names) | {"distutils", "asyncore"}
     monkeypatch.setattr(sys, "stdlib_module_names", kept)
-    assert _check_paths(capsys, tmp_path / "a.py")[1]["findings"] == []
+    assert unchecked(_check_paths(capsys, tmp_path / "a.py")[1]["findings"]) == []
     monkeypatch.setattr(sys, "stdlib_module_names", kept - {"distutils", "asyncore"})
     monkeypatch.setattr(_gone, "is_found", lambda root: root not in ("distutils", "asyncore"))
-    texts = [each["text"] for each in _check_paths(capsys, tmp_path / "a.py")[1]["findings"]]
+    texts = [unchecked(each)["text"] for each in _check_paths(capsys, tmp_path / "a.py")[1]["findings"]]
     assert texts == [f"no module {name}: removed in Python 3.12" for name in ("distutils.core", "asyncore")]
 
 
@@ -156,7 +159,7 @@ def test_installed_packages_are_not_noted(
     _gone.is_found.cache_clear()
     try:
         (tmp_path / "a.py").write_text("import poptorch, numpy, yaml_q_")
-        texts = [each["text"] for each in _check_paths(capsys, tmp_path / "a.py")[1]["findings"]]
+        texts = [unchecked(each)["text"] for each in _check_paths(capsys, tmp_path / "a.py")[1]["findings"]]
     finally:
         _gone.is_found.cache_clear()
     assert texts == ["no module yaml_q_: not installed here"]

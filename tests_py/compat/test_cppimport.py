@@ -26,6 +26,7 @@ from popsr.errors import (
     UnknownNameError,
 )
 from tests_py.compat.custom_op_programs import BINDING
+from tests_py.support.unchecked import unchecked
 
 MODULES = "// cppimport\n#include <popart/op.hpp>\nPYBIND11_MODULE(m, m) {{\n{}\n}}\n"
 
@@ -105,10 +106,10 @@ def test_operators_are_read_from_the_text(name: str, tmp_path: Path, cppimport: 
     for each, which in expected.items():
         found = getattr(module, each)
         if isinstance(found, type):
-            assert str(found.which) == str(which)
+            assert str(unchecked(found).which) == str(which)
         else:
             with popsr.Ir().main_graph as graph, pytest.raises(UnknownNameError, match=f"'{which}'"):
-                found(graph._pb_graph, {}, {0: "y"})
+                found(unchecked(graph)._pb_graph, {}, {0: "y"})
 
 
 def test_modules_are_found_in_packages_and_by_name(tmp_path: Path, cppimport: ModuleType) -> None:
@@ -239,11 +240,11 @@ def test_operators_are_objects_of_the_class_that_made_them(tmp_path: Path, cppim
         inputs = {0: x.id, 1: table.id, 2: table.id}
         for arguments in ((inputs, {0: "a"}, 2), (inputs, {0: "b"})):
             named = {} if len(arguments) == 3 else {"rotary_dim": 2}
-            op = module.RotaryPosEmbed.createOpInGraph(graph._pb_graph, *arguments, **named)
+            op = module.RotaryPosEmbed.createOpInGraph(unchecked(graph)._pb_graph, *arguments, **named)
             assert isinstance(op, module.RotaryPosEmbed)
             assert not isinstance(op, module.RotaryPosEmbedGrad)
         op = module.RotaryPosEmbed.createOpInGraph(
-            graph._pb_graph, inputs=inputs, outputs={0: "c"}, rotary_dim=2
+            unchecked(graph)._pb_graph, inputs=inputs, outputs={0: "c"}, rotary_dim=2
         )
         assert op.outId(0) == "c"
 
@@ -307,7 +308,7 @@ def test_other_libraries_fail_as_ever(name: str, libraries: Path, cppimport: Mod
 
 def test_libraries_that_can_be_loaded_are(libraries: Path, cppimport: ModuleType) -> None:
     assert type(ctypes.CDLL(str(libraries / "good.so"))) is ctypes.CDLL
-    assert ctypes.CDLL(None).printf
+    assert unchecked(ctypes.CDLL(None).printf)
 
 
 def test_load_library_reads_files_and_loads_nothing(

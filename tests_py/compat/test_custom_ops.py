@@ -29,6 +29,7 @@ from popsr.errors import (
 )
 from popsr.transforms import autodiff
 from tests_py.compat.custom_op_programs import BINDING, MAIN, PACKAGE, WRAPPER
+from tests_py.support.unchecked import unchecked
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +49,11 @@ def scale_and_shift(x: popsr.Tensor, y: popsr.Tensor, factor: float, shift: floa
 
 def make(graph: popsr.Graph, inputs: dict[Any, Any], *args: Any, outputs: Any = None, **kwargs: Any) -> Any:
     """An operator by ``createConnectedOp_…``."""
-    settings = get_current_context()._get_op_settings("scale")
-    names = {0: graph._create_tensor_id("out")} if outputs is None else outputs
-    return graph._pb_graph.createConnectedOp_ScaleAndShift(inputs, names, SCALE, *args, settings, **kwargs)
+    settings = unchecked(get_current_context())._get_op_settings("scale")
+    names = {0: unchecked(graph)._create_tensor_id("out")} if outputs is None else outputs
+    return unchecked(graph)._pb_graph.createConnectedOp_ScaleAndShift(
+        inputs, names, SCALE, *args, settings, **kwargs
+    )
 
 
 # --- end to end -----------------------------------------------------------------------------------------------------
@@ -153,18 +156,20 @@ def _values(build: Callable[[popsr.Graph, popsr.Tensor, popsr.Tensor], popsr.Ten
 
 
 def _connected(graph: popsr.Graph, x: popsr.Tensor, y: popsr.Tensor) -> popsr.Tensor:
-    return popsr.Tensor._from_pb_tensor(make(graph, {0: x.id, 1: y.id}, 3.0, shift=1.0).outTensor(0))
+    return unchecked(popsr.Tensor)._from_pb_tensor(
+        make(graph, {0: x.id, 1: y.id}, 3.0, shift=1.0).outTensor(0)
+    )
 
 
 def _by_class(graph: popsr.Graph, x: popsr.Tensor, y: popsr.Tensor) -> popsr.Tensor:
-    op = graph._pb_graph.createOp_ScaleAndShift(
-        SCALE, 3.0, get_current_context()._get_op_settings("s"), shift=1.0
+    op = unchecked(graph)._pb_graph.createOp_ScaleAndShift(
+        SCALE, 3.0, unchecked(get_current_context())._get_op_settings("s"), shift=1.0
     )
     op.connectInTensor(1, y.id)
     op.connectInTensor(0, x.id)
-    op.createAndConnectOutTensor(0, graph._create_tensor_id("out"))
+    op.createAndConnectOutTensor(0, unchecked(graph)._create_tensor_id("out"))
     op.setup()
-    return popsr.Tensor._from_pb_tensor(op.outTensor(0))
+    return unchecked(popsr.Tensor)._from_pb_tensor(op.outTensor(0))
 
 
 @pytest.mark.parametrize("build", [_connected, _by_class])
@@ -180,7 +185,9 @@ def test_an_operator_by_the_constructor_of_op() -> None:
     custom_op("test.ops", "Twice", 1)(lambda x: x + x)
     with popsr.Ir().main_graph as graph:
         x = popsr.variable(1.0, name="x")
-        op = _ir.Op(_ir.OperatorIdentifier("test.ops", "Twice", 1), _ir.Settings(graph._pb_graph, "twice"))
+        op = unchecked(_ir.Op)(
+            _ir.OperatorIdentifier("test.ops", "Twice", 1), _ir.Settings(unchecked(graph)._pb_graph, "twice")
+        )
         op.connectInTensor(0, x.id)
         op.createAndConnectOutTensor(0, "twice_out")
         with pytest.raises(StateError, match=r"expected setup\(\) before"):
@@ -200,12 +207,12 @@ def test_custom_operators_are_ops_of_the_program() -> None:
         x = popsr.variable(np.ones(3, np.float32), name="x")
         graph.register_op_created_hook(made.append)
         op = make(graph, {0: x.id, 1: x.id}, 3.0)
-        get_current_context()._op_created(op)
-    (found,) = graph._pb_graph.getOps()
+        unchecked(get_current_context())._op_created(op)
+    (found,) = unchecked(graph)._pb_graph.getOps()
     assert found == op
     assert type(found) is type(op)
     assert (found.opType, found.opid, found.outId(0)) == ("ScaleAndShift", SCALE, "layer/out")
-    assert isinstance(found, _ir.op.CallOp)
+    assert isinstance(found, unchecked(_ir.op).CallOp)
     assert [each.id for each in made] == [op.id]  # once
     assert graph.ops[0].kind == "call"
     assert [each.kind for each in graph.ops[0].called_graphs[0].ops] == ["mul", "mul", "add"]
@@ -218,7 +225,7 @@ def test_facts_and_explanations_lead_through_an_operator() -> None:
         w = popsr.variable(np.ones(3, np.float32), name="w")
         x = ops.host_load(popsr.h2d_stream((3,), popsr.float32, "x"))
         equal, unequal = (
-            popsr.Tensor._from_pb_tensor(make(graph, {0: w.id, 1: each.id}, 3.0).outTensor(0))
+            unchecked(popsr.Tensor)._from_pb_tensor(make(graph, {0: w.id, 1: each.id}, 3.0).outTensor(0))
             for each in (w, x)
         )
     facts = popsr.analysis.analyze(ir)
@@ -236,7 +243,11 @@ def test_several_outputs_get_their_ids() -> None:
         sub = ir.create_empty_graph("sub")
     with sub:
         t = popsr.graph_input((), popsr.float32, "t")
-        op = make(sub, {0: t.id}, outputs={1: sub._create_tensor_id("b"), 0: sub._create_tensor_id("a")})
+        op = make(
+            sub,
+            {0: t.id},
+            outputs={1: unchecked(sub)._create_tensor_id("b"), 0: unchecked(sub)._create_tensor_id("a")},
+        )
     assert [t.id for t in op.getOutputs()] == [f"{sub.id}/a", f"{sub.id}/b"]
     assert x.id == "x"
 
@@ -283,13 +294,13 @@ def test_the_published_rotary_embedding_and_its_gradient() -> None:
         sin, cos = popsr.variable(np.sin(angles), name="sin"), popsr.variable(np.cos(angles), name="cos")
 
         def create(name: str, x: popsr.Tensor) -> popsr.Tensor:
-            settings = get_current_context()._get_op_settings(name)
+            settings = unchecked(get_current_context())._get_op_settings(name)
             identifier = _ir.OperatorIdentifier("any.domain", name, 1)
-            outputs = {0: g._create_tensor_id(name)}
-            op = g._pb_graph.createConnectedOp_Rotary(
+            outputs = {0: unchecked(g)._create_tensor_id(name)}
+            op = unchecked(g)._pb_graph.createConnectedOp_Rotary(
                 {0: x.id, 1: sin.id, 2: cos.id}, outputs, identifier, 4, settings
             )
-            return popsr.Tensor._from_pb_tensor(op.outTensor(0))
+            return unchecked(popsr.Tensor)._from_pb_tensor(op.outTensor(0))
 
         turned = create("RotaryPosEmbed", x)
         wanted = rotary_pos_embed(x, sin, cos, 4)
@@ -309,7 +320,7 @@ def test_a_program_may_replace_an_entry_of_popsr() -> None:
     with popsr.Ir().main_graph as g:
         x = popsr.variable(1.0, name="x")
         identifier = _ir.OperatorIdentifier("custom.ops", "RotaryPosEmbed", 1)
-        op = g._pb_graph.createConnectedOp_R({0: x.id, 1: x.id, 2: x.id}, {0: "y"}, identifier, 4)
+        op = unchecked(g)._pb_graph.createConnectedOp_R({0: x.id, 1: x.id, 2: x.id}, {0: "y"}, identifier, 4)
     assert [each.kind for each in op.getCalledGraphs()[0]._graph.ops] == ["add"]
 
 
@@ -367,7 +378,7 @@ BAD: dict[str, tuple[Any, Callable[[popsr.Graph], Any], type[Exception], str]] =
         ArgumentTypeError,
         "number of inputs is not",
     ),
-    "no mapping": (scale_and_shift, lambda g: make(g, ["x"], 3), ArgumentTypeError, "inputs"),
+    "no mapping": (scale_and_shift, lambda g: make(g, unchecked(["x"]), 3), ArgumentTypeError, "inputs"),
     "no id": (
         scale_and_shift,
         lambda g: make(g, {0: 3, 1: "x"}, 3),
@@ -409,27 +420,39 @@ BAD: dict[str, tuple[Any, Callable[[popsr.Graph], Any], type[Exception], str]] =
     "no signature": (getattr, lambda g: make(g, X), ArgumentTypeError, "has no signature"),
     "an op of PopART": (
         None,
-        lambda g: g._pb_graph.createConnectedOp_AddOp({}, {}),
+        lambda g: unchecked(g)._pb_graph.createConnectedOp_AddOp({}, {}),
         UnsupportedError,
         "createConnectedOp_AddOp: .*got no OperatorIdentifier",
     ),
     "an op of PopART, not connected": (
         None,
-        lambda g: g._pb_graph.createOp_AddOp(get_current_context()._get_op_settings("add")),
+        lambda g: unchecked(g)._pb_graph.createOp_AddOp(
+            unchecked(get_current_context())._get_op_settings("add")
+        ),
         UnsupportedError,
         "createOp_AddOp: ",
     ),
     "only an identifier": (
         None,
-        lambda g: g._pb_graph.createConnectedOp_X(SCALE),
+        lambda g: unchecked(g)._pb_graph.createConnectedOp_X(SCALE),
         ArgumentTypeError,
         "got 1 arg",
     ),
-    "opid": (None, lambda g: _ir.Op("x", _ir.Settings(g, "x")), ArgumentTypeError, "Op: opid is not an Oper"),
-    "settings": (None, lambda g: _ir.Op(SCALE, 3), ArgumentTypeError, "Op: settings is not an OpSettings"),
+    "opid": (
+        None,
+        lambda g: unchecked(_ir.Op)("x", _ir.Settings(g, "x")),
+        ArgumentTypeError,
+        "Op: opid is not an Oper",
+    ),
+    "settings": (
+        None,
+        lambda g: unchecked(_ir.Op)(SCALE, 3),
+        ArgumentTypeError,
+        "Op: settings is not an OpSettings",
+    ),
     "a name of an op": (
         None,
-        lambda g: _ir.Op(SCALE, _ir.Settings(g)).nope,
+        lambda g: unchecked(_ir.Op)(SCALE, _ir.Settings(g)).nope,
         AttributeAccessError,
         "got 'nope'",
     ),
@@ -469,7 +492,7 @@ def test_registering_a_function_again_replaces_it() -> None:
 
     with popsr.Ir().main_graph as g:
         x = popsr.variable(1.0, name="x")
-        op = g._pb_graph.createConnectedOp_A(
+        op = unchecked(g)._pb_graph.createConnectedOp_A(
             {0: x.id}, {0: "y"}, _ir.OperatorIdentifier("test.ops", "Again", 1)
         )
     constant = op.getCalledGraphs()[0]._graph.constants[0]

@@ -16,6 +16,7 @@ from popsr.addons.testing_utils import contains_op_of_type, num_op_of_type, ops_
 from popsr.compat import install, uninstall
 from popsr.compat.popart._internal import ir as _ir
 from popsr.errors import ArgumentTypeError, AttributeAccessError
+from tests_py.support.unchecked import unchecked
 
 KINDS = sorted(schema["name"] for schema in _core.op_schemas())
 NAMESPACES = (_ir.op, _ir.op.collectives, _ir.op.exchange)
@@ -103,24 +104,29 @@ def graph() -> popsr.Graph:
 
 
 def test_ops_are_told_by_class(graph: popsr.Graph) -> None:
-    classes: list[Any] = [_ir.op.MatMulOp, _ir.op.SubtractOp, _ir.op.MatMulOp, _ir.op.ReluInplaceOp]
-    for found in (graph.ops, graph._pb_graph.getOps()):
-        for cls in {*classes, _ir.op.AddOp}:
+    classes: list[Any] = [
+        unchecked(_ir.op).MatMulOp,
+        unchecked(_ir.op).SubtractOp,
+        unchecked(_ir.op).MatMulOp,
+        unchecked(_ir.op).ReluInplaceOp,
+    ]
+    for found in (graph.ops, unchecked(graph)._pb_graph.getOps()):
+        for cls in {*classes, unchecked(_ir.op).AddOp}:
             assert [isinstance(op, cls) for op in found] == [each is cls for each in classes]
         assert all(isinstance(op, _ir.Op) for op in found)
-    assert [type(op) for op in graph._pb_graph.getOps()] == classes
+    assert [type(op) for op in unchecked(graph)._pb_graph.getOps()] == classes
     assert not isinstance(3, _ir.Op)
-    assert not isinstance(graph, _ir.op.AddOp)
+    assert not isinstance(graph, unchecked(_ir.op).AddOp)
 
 
 COUNTS: dict[Any, int] = {
     "matmul": 2,
     "MatMul": 2,
-    _ir.op.MatMulOp: 2,
+    unchecked(_ir.op).MatMulOp: 2,
     "sub": 1,
     "Sub": 1,
-    _ir.op.SubtractOp: 1,
-    _ir.op.AddOp: 0,
+    unchecked(_ir.op).SubtractOp: 1,
+    unchecked(_ir.op).AddOp: 0,
     "add": 0,
     _ir.Op: 4,
 }
@@ -129,16 +135,20 @@ COUNTS: dict[Any, int] = {
 @pytest.mark.parametrize("op_type", COUNTS, ids=str)
 def test_ops_are_counted_by_class_or_name(op_type: Any, graph: popsr.Graph) -> None:
     expected = COUNTS[op_type]
-    assert ops_of_type(graph.ops, op_type) == ops_of_type(graph._pb_graph.getOps(), op_type) == expected
-    for each in (graph, graph._pb_graph):
+    assert (
+        ops_of_type(graph.ops, op_type)
+        == ops_of_type(unchecked(graph)._pb_graph.getOps(), op_type)
+        == expected
+    )
+    for each in (graph, unchecked(graph)._pb_graph):
         assert num_op_of_type(op_type, each) == expected
         assert contains_op_of_type(op_type, each) is bool(expected)
 
 
 def test_popxls_tests_give_type_and_class(graph: popsr.Graph) -> None:
-    assert contains_op_of_type("MatMul", _ir.op.MatMulOp, graph)
-    assert num_op_of_type("MatMul", _ir.op.MatMulOp, graph._pb_graph) == 2
-    assert not contains_op_of_type("MatMul", _ir.op.AddOp, graph)
+    assert contains_op_of_type("MatMul", unchecked(_ir.op).MatMulOp, graph)
+    assert num_op_of_type("MatMul", unchecked(_ir.op).MatMulOp, unchecked(graph)._pb_graph) == 2
+    assert not contains_op_of_type("MatMul", unchecked(_ir.op).AddOp, graph)
 
 
 def test_counting_refuses_other_values(graph: popsr.Graph) -> None:
@@ -146,7 +156,7 @@ def test_counting_refuses_other_values(graph: popsr.Graph) -> None:
         lambda: num_op_of_type(3, graph),  # type: ignore[arg-type]
         lambda: num_op_of_type(int, graph),
         lambda: contains_op_of_type("add", 3),  # type: ignore[arg-type]
-        lambda: contains_op_of_type("add", _ir.op.AddOp),
+        lambda: contains_op_of_type("add", unchecked(_ir.op).AddOp),
         lambda: ops_of_type([graph], "add"),  # type: ignore[list-item]
     ):
         with pytest.raises(ArgumentTypeError, match="_of_type: "):

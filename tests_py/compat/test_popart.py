@@ -14,6 +14,7 @@ import popsr
 from popsr import errors, ops
 from popsr.compat import popart
 from tests_py.support.helpers import run_python
+from tests_py.support.unchecked import unchecked
 
 
 def _program() -> tuple[popsr.Ir, Any, Any, Any]:
@@ -78,10 +79,10 @@ def test_devices(name: str) -> None:
     assert isinstance(device, popart.DeviceInfo)
     assert device.numIpus == ipus
     assert isinstance(device.id, int)
-    assert device.isAttached is (name not in ("createCpuDevice", "on demand", "enumerateDevices"))
+    assert unchecked(device).isAttached is (name not in ("createCpuDevice", "on demand", "enumerateDevices"))
     with device as entered:
         assert entered is device
-        assert device.isAttached
+        assert unchecked(device).isAttached
     assert not device.isAttached
     assert device.attach()
     device.detach()
@@ -93,15 +94,19 @@ def test_devices(name: str) -> None:
 def test_bad_devices() -> None:
     manager = popart.DeviceManager()
     calls: dict[str, Any] = {
-        "acquireAvailableDevice: numIpus is not an int, got '4'": lambda: manager.acquireAvailableDevice("4"),
+        "acquireAvailableDevice: numIpus is not an int, got '4'": lambda: manager.acquireAvailableDevice(
+            unchecked("4")
+        ),
         "acquireAvailableDevice: numIpus: got 0": lambda: manager.acquireAvailableDevice(0),
-        "acquireAvailableDevice: connectionType": lambda: manager.acquireAvailableDevice(1, connectionType=1),
+        "acquireAvailableDevice: connectionType": lambda: manager.acquireAvailableDevice(
+            1, connectionType=unchecked(1)
+        ),
         "createIpuModelDevice: numIpus is not an int": lambda: manager.createIpuModelDevice({"numIPUs": "4"}),
-        "createSimDevice: options is not a mapping": lambda: manager.createSimDevice(4),
+        "createSimDevice: options is not a mapping": lambda: manager.createSimDevice(unchecked(4)),
         "acquireDeviceById: id": lambda: manager.acquireDeviceById(-1),
-        "setOnDemandAttachTimeout": lambda: manager.setOnDemandAttachTimeout("x"),
+        "setOnDemandAttachTimeout": lambda: manager.setOnDemandAttachTimeout(unchecked("x")),
         "Session: unknown device_desc, got <DeviceManager object>": lambda: popsr.Session(
-            _program()[0], manager
+            _program()[0], unchecked(manager)
         ),
     }
     for text, call in calls.items():

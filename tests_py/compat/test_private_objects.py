@@ -30,10 +30,20 @@ from popsr.errors import (
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableSettings
 from tests_py.support.hostile.values import HOSTILE
 from tests_py.support.typed_errors import untyped
+from tests_py.support.unchecked import unchecked
 
 
 class World:
     """One program with all kinds of things."""
+
+    # With members of PopART's objects, which have no types.
+    a: Any
+    b: Any
+    c: Any
+    d: Any
+    sub: Any
+    graph: Any
+    remote: Any
 
     def __init__(self) -> None:
         self.ir = popsr.Ir(replication=2)
@@ -101,7 +111,7 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
     "getInputId": (lambda w: w.sub._pb_graph.getInputId(0), lambda w: w.sub.inputs[0].id),
     "hasInputId": (lambda w: w.sub._pb_graph.hasInputId(w.sub.inputs[0].id), lambda w: True),
     "getTensors": (
-        lambda w: [popsr.Tensor._from_pb_tensor(t) for t in w.sub._pb_graph.getTensors()],
+        lambda w: [unchecked(popsr.Tensor)._from_pb_tensor(t) for t in w.sub._pb_graph.getTensors()],
         lambda w: list(w.sub.tensors),
     ),
     "getTensor": (lambda w: w.graph._pb_graph.getTensor("a"), lambda w: w.a._pb_tensor),
@@ -116,7 +126,7 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
         lambda w: (w.op.opType, w.op.opType(), w.graph.ops[0].opType),
         lambda w: ("Add", "Add", "Add"),
     ),
-    "type(op)": (lambda w: type(w.op) is _ir.op.AddOp, lambda w: True),
+    "type(op)": (lambda w: type(w.op) is unchecked(_ir.op).AddOp, lambda w: True),
     "op.id": (lambda w: w.op.id, lambda w: w.graph.ops[0].id),
     "op.name": (lambda w: (w.op.name, w.op.name()), lambda w: ("add_out", "add_out")),
     "getInputs": (lambda w: [t.id for t in w.op.getInputs()], lambda w: ["a", "a"]),
@@ -172,7 +182,10 @@ ANSWERS: dict[str, tuple[Callable[[World], Any], Callable[[World], Any]]] = {
         lambda w: 0,
     ),
     "isSharded": (lambda w: w.remote._pb_tensor.tensorLocationInfo.isSharded(), lambda w: False),
-    "_from_pb_tensor": (lambda w: popsr.Tensor._from_pb_tensor(w.b._pb_tensor) is w.b, lambda w: True),
+    "_from_pb_tensor": (
+        lambda w: unchecked(popsr.Tensor)._from_pb_tensor(w.b._pb_tensor) is w.b,
+        lambda w: True,
+    ),
     "_memmap_arr": (lambda w: w.a._memmap_arr, lambda w: None),
 }
 
@@ -203,7 +216,7 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
     "no such tensor": (lambda w: w.graph._pb_graph.getTensor("no"), UnknownNameError, "got 'no'"),
     "patterns": (lambda w: w.ir._pb_ir.setPatterns("All"), ArgumentTypeError, "not a Patterns"),
     "level": (
-        lambda w: _ir.patterns.Patterns(3),
+        lambda w: _ir.patterns.Patterns(unchecked(3)),
         ArgumentTypeError,
         "Patterns: patterns",
     ),
@@ -228,15 +241,27 @@ REFUSED: dict[str, tuple[Callable[[World], Any], type[Exception], str]] = {
     "settings of nothing": (lambda w: _ir.Settings(3, "x"), ArgumentTypeError, "Settings: graph is not a"),
     "loop": (lambda w: w.op.getTripCountValue(), UnsupportedError, "the op is not a loop"),
     "tensor of popart": (
-        lambda w: popsr.Tensor._from_pb_tensor(w.a),
+        lambda w: unchecked(popsr.Tensor)._from_pb_tensor(w.a),
         ArgumentTypeError,
         "pb_tensor is not a",
     ),
-    "op of a class": (lambda w: _ir.op.AddOp(3), ArgumentTypeError, "AddOp: cannot be constructed, got 3"),
-    "op of another class": (lambda w: _ir.op.MulOp(w.graph.ops[0]), ArgumentTypeError, "MulOp: cannot be"),
-    "created": (lambda w: get_current_context()._op_created("op"), ArgumentTypeError, "_op_created: op"),
+    "op of a class": (
+        lambda w: unchecked(_ir.op).AddOp(3),
+        ArgumentTypeError,
+        "AddOp: cannot be constructed, got 3",
+    ),
+    "op of another class": (
+        lambda w: unchecked(_ir.op).MulOp(w.graph.ops[0]),
+        ArgumentTypeError,
+        "MulOp: cannot be",
+    ),
+    "created": (
+        lambda w: unchecked(get_current_context())._op_created("op"),
+        ArgumentTypeError,
+        "_op_created: op",
+    ),
     "settings outside": (
-        lambda w: get_current_context()._get_op_settings("x"),
+        lambda w: unchecked(get_current_context())._get_op_settings("x"),
         StateError,
         "_get_op_settings",
     ),
@@ -267,12 +292,12 @@ def test_unknown_names_are_typed_errors(name: str, world: World) -> None:
 
 def _members(world: World) -> dict[str, Callable[..., Any]]:
     """Public methods of the objects by PopART's spelling, and functions that take anything."""
-    pending = _ir.Op(_ir.OperatorIdentifier("a", "b"), _ir.Settings(world.graph))
+    pending = unchecked(_ir.Op)(_ir.OperatorIdentifier("a", "b"), _ir.Settings(world.graph))
     session = popsr.Session(world.ir)
     found: dict[str, Callable[..., Any]] = {
         "_create_tensor_id": world.graph._create_tensor_id,
         "_set_device": session._set_device,
-        "_from_pb_tensor": popsr.Tensor._from_pb_tensor,
+        "_from_pb_tensor": unchecked(popsr.Tensor)._from_pb_tensor,
         "createConnectedOp": world.graph._pb_graph.createConnectedOp_X,
         "createOp": world.graph._pb_graph.createOp_X,
         **{
@@ -333,7 +358,7 @@ def test_handles_of_what_a_failed_call_made_stay_refused() -> None:
     made: list[Any] = []
 
     def fail(x: popsr.Tensor) -> popsr.Tensor:
-        made.append((x + x)._pb_tensor)
+        made.append(unchecked(x + x)._pb_tensor)
         raise ValueError("too late")
 
     with ir.main_graph, pytest.raises(ValueError, match="too late"):
@@ -347,9 +372,9 @@ def test_merging_by_the_transform_of_popart() -> None:
     with ir.main_graph:
         for name in "ab":
             ops.host_load(popsr.h2d_stream((2,), popsr.float32, name))
-    assert _ir.transforms.MergeExchange().apply(ir.main_graph._pb_graph)
-    (op,) = ir.main_graph._pb_graph.getOps()
-    assert isinstance(op, _ir.op.exchange.MultiExchangeOp)
+    assert _ir.transforms.MergeExchange().apply(unchecked(ir.main_graph)._pb_graph)
+    (op,) = unchecked(ir.main_graph)._pb_graph.getOps()
+    assert isinstance(op, unchecked(_ir.op.exchange).MultiExchangeOp)
 
 
 # --- variables ------------------------------------------------------------------------------------------------------
@@ -358,7 +383,7 @@ def test_merging_by_the_transform_of_popart() -> None:
 def test_memory_mapped_arrays_of_variables(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "w", np.float32, "w+", shape=(3,))
     with popsr.Ir().main_graph:
-        assert popsr.variable(mapped, name="w")._memmap_arr is mapped
+        assert unchecked(popsr.variable(mapped, name="w"))._memmap_arr is mapped
 
 
 Settings = VariableSettings
@@ -448,7 +473,7 @@ def test_a_popped_entry_keeps_the_session_attached() -> None:
     session._was_attached_stack.append(False)
     assert session._was_attached_stack == [False]
     session.__exit__(None, None, None)
-    assert not session.is_attached
+    assert not unchecked(session).is_attached
     assert session._device.attach()
     assert session.is_attached
     assert session._was_attached_stack == []

@@ -19,6 +19,7 @@ import popsr
 from popsr import errors, ops
 from popsr.ops import collectives, var_updates
 from tests_py.support.helpers import assert_same_bits
+from tests_py.support.unchecked import unchecked
 
 F32, BF16 = popsr.float32, popsr.bfloat16
 Argument, Attr, DType, Graph = (
@@ -204,10 +205,10 @@ def test_contexts_nest_and_restore() -> None:
         assert context.in_sequence is False
         assert context.name_scopes == ["a", "b"]
         with contextlib.suppress(KeyError), popsr.in_sequence("pass"), popsr.ipu(1), popsr.io_tiles():
-            assert (context.in_sequence, context.ipu_id, context.io_tile_set) == ("pass", 1, True)
+            assert unchecked((context.in_sequence, context.ipu_id, context.io_tile_set)) == ("pass", 1, True)
             raise KeyError
         assert (context.in_sequence, context.ipu_id, context.io_tile_set) == (False, None, False)
-    assert (context.in_sequence, context.name_scopes) == ("pass", [])
+    assert unchecked((context.in_sequence, context.name_scopes)) == ("pass", [])
 
 
 # --- create_graph and calls -----------------------------------------------------------------------------------------
@@ -271,21 +272,33 @@ class _Callable:
         (lambda ir, x: ir.create_graph(lambda t: _variable(), x), Graph, r"variable: made in graph '.*'"),
         (lambda ir, x: ir.create_empty_graph(3), Argument, r"create_empty_graph: name is not a str"),
         (lambda ir, x: ir.main_graph.get_tensor(3), Argument, r"get_tensor: tensor_id is not a str"),
-        (lambda ir, x: popsr.variable(1, name=3), Argument, r"variable: name is not a str, got 3"),
-        (lambda ir, x: popsr.constant(1, name=3), Argument, r"constant: name is not a str"),
-        (lambda ir, x: popsr.h2d_stream((), F32, 3), Argument, r"h2d_stream: name is not a str"),
-        (lambda ir, x: ops.init((), F32, 3), Argument, r"init: name is not a str"),
+        (lambda ir, x: popsr.variable(1, name=unchecked(3)), Argument, r"variable: name is not a str, got 3"),
+        (lambda ir, x: popsr.constant(1, name=unchecked(3)), Argument, r"constant: name is not a str"),
+        (lambda ir, x: popsr.h2d_stream((), F32, unchecked(3)), Argument, r"h2d_stream: name is not a str"),
+        (lambda ir, x: ops.init((), F32, unchecked(3)), Argument, r"init: name is not a str"),
         (lambda ir, x: popsr.variable("a", name="w"), DType, r"variable 'w': data .* got <U1 from str"),
         (lambda ir, x: popsr.variable([x]), Argument, r"variable 't': not an array, got list"),
-        (lambda ir, x: popsr.variable(1, "float31"), DType, r"variable 't': .*float31"),
+        (lambda ir, x: popsr.variable(1, unchecked("float31")), DType, r"variable 't': .*float31"),
         (lambda ir, x: popsr.variable(1, log2_scale=1), errors.StateError, r"float8 types only, got 1"),
         (lambda ir, x: x + "a", DType, r"operand: data of no supported dtype"),
         (lambda ir, x: operator.add([], x), Shape, r"operand: it is empty, got shape \(0,\)"),
-        (lambda ir, x: ops.reshape(x, 3), Argument, r"reshape: shape is not a sequence of ints, got 3"),
+        (
+            lambda ir, x: ops.reshape(x, unchecked(3)),
+            Argument,
+            r"reshape: shape is not a sequence of ints, got 3",
+        ),
         (lambda ir, x: x.transpose(0), Argument, r"transpose: permutation is not a sequence"),
-        (lambda ir, x: ops.squeeze(x, 0), Argument, r"squeeze: axes is not a sequence"),
-        (lambda ir, x: popsr.in_sequence([]).__enter__(), Attr, r"in_sequence: unknown mode, got \[\]"),
-        (lambda ir, x: ops.call(ir.create_empty_graph(), inputs_dict=3), Argument, r"inputs_dict is not"),
+        (lambda ir, x: ops.squeeze(x, unchecked(0)), Argument, r"squeeze: axes is not a sequence"),
+        (
+            lambda ir, x: popsr.in_sequence(unchecked([])).__enter__(),
+            Attr,
+            r"in_sequence: unknown mode, got \[\]",
+        ),
+        (
+            lambda ir, x: ops.call(ir.create_empty_graph(), inputs_dict=unchecked(3)),
+            Argument,
+            r"inputs_dict is not",
+        ),
     ],
 )
 def test_refused_arguments(build: Callable[..., Any], error: type[Exception], match: str) -> None:
@@ -308,7 +321,9 @@ def test_inputs_of_calls() -> None:
         graph = ir.create_graph(lambda a, b: a + b, x, x)
         for inputs in ((x, x), ([x, x],), ((t for t in (x, x)),), (x, np.ones(3)), ([[1, 2, 3], (1, 2, 3)],)):
             assert len(ops.call(graph, *inputs)) == 1
-        info = ops.repeat_with_info(graph, np.int64(2), x, inputs_dict={graph.inputs[1]: [1, 2, 3]})
+        info = ops.repeat_with_info(
+            graph, unchecked(np.int64(2)), x, inputs_dict={graph.inputs[1]: [1, 2, 3]}
+        )
         assert info.called_graph is graph
         assert info.parent_input(1).dtype is F32  # host data takes the dtype of the graph's input
         for call in (lambda: info.parent_input(2), lambda: info.parent_output(-1)):
@@ -317,7 +332,7 @@ def test_inputs_of_calls() -> None:
             ):
                 call()
         with pytest.raises(Argument, match="parent_input: index is not an int"):
-            info.parent_input("0")
+            info.parent_input(unchecked("0"))
 
 
 def test_constants_are_not_modified_by_reference() -> None:
@@ -395,7 +410,7 @@ def test_powers_take_the_dtype_of_the_base(dtype: Any) -> None:
         (_value(lambda x: x**2, [1, 2, 3], dtype), [1, 4, 9]),
         (_value(lambda x: x**0.5, [1, 4, 9], dtype), [1, 2, 3]),
         (_value(lambda x: 2**x, [1, 2, 3], dtype), [2, 4, 8]),
-        (_value(lambda x: np.array([3, 2, 1]) ** x, [1, 2, 3], dtype), [3, 4, 1]),
+        (_value(unchecked(lambda x: np.array([3, 2, 1]) ** x), [1, 2, 3], dtype), [3, 4, 1]),
     ):
         assert result.dtype == dtype.as_numpy()
         assert result.tolist() == expect
@@ -404,13 +419,13 @@ def test_powers_take_the_dtype_of_the_base(dtype: Any) -> None:
 def test_tensors_are_handles() -> None:
     with popsr.Ir().main_graph:
         x = _variable(X)
-        y = x
+        y: Any = x
         y += 1
         assert y is x  # the original object
         assert x == x
         assert operator.ne(x, x) is False
         assert {x: 1}[x] == 1
-        assert (x == 1) is False
+        assert (unchecked(x) == 1) is False
         assert (np.ones(4) == x) is False
         assert len(x) == 3
         assert bool(x)
@@ -418,8 +433,8 @@ def test_tensors_are_handles() -> None:
         assert x.strides() == (16, 4)
         for operation in (
             lambda: x < 1,
-            lambda: x // 2,
-            lambda: +x,
+            lambda: unchecked(x) // 2,
+            lambda: +unchecked(x),
             lambda: iter(x),
             lambda: 1 in x,
             lambda: float(x),

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 import popsr
 from popsr import errors, ops
 from popsr.ops import collectives, utils
-from popsr.ops.slice import INT_MAX, INT_MIN, process_args
+from popsr.ops.slice import INT_MAX, INT_MIN, process_args  # type: ignore[import-not-found]
 from popsr.typing_ import NewAliasAnnotation
 from popsr.utils import table_to_string
 from tests_py.support.helpers import assert_same_bits, evaluate
+from tests_py.support.unchecked import unchecked
 
 F32 = popsr.float32
 Argument, Attr, Graph, Shape = (
@@ -70,7 +71,7 @@ def test_none_stays_none() -> None:
 
 
 def test_every_collective_has_an_operator() -> None:
-    names = collectives.CollectiveOps.__args__
+    names = unchecked(collectives.CollectiveOps).__args__
     assert [collectives.to_collective_op(name).value for name in names] == list(names)
 
 
@@ -78,7 +79,7 @@ def test_every_collective_has_an_operator() -> None:
 def test_worked_out_shapes_are_numpys(shape: list[int], data: st.DataObject) -> None:
     extents = [each or 1 for each in shape]
     wanted = data.draw(st.permutations(extents))
-    if wanted and data.draw(st.booleans()):
+    if wanted and data.draw(unchecked(st.booleans())):
         wanted[data.draw(st.integers(0, len(wanted) - 1))] = -1
     with popsr.Ir().create_empty_graph():
         t = _input(*extents)
@@ -155,21 +156,21 @@ def test_tensors_of_one_place_pass_the_check() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda t: utils.cast_if_needed(3, F32), Argument, r"cast_if_needed: t is not a Tensor, got 3"),
-        (lambda t: utils.cast_if_needed(t(2), "float31"), errors.DTypeError, r"cast_if_needed: .*float31"),
-        (lambda t: utils.check_in_graph(3, t(2)), Argument, r"check_in_graph: graph is not a Graph, got 3"),
-        (lambda t: utils.check_in_graph(popsr.gcg(), x=3), Argument, r"x is not a Tensor, got 3"),
+        (lambda t: utils.cast_if_needed(unchecked(3), F32), Argument, r"cast_if_needed: t is not a Tensor, got 3"),
+        (lambda t: utils.cast_if_needed(t(2), unchecked("float31")), errors.DTypeError, r"cast_if_needed: .*float31"),
+        (lambda t: utils.check_in_graph(unchecked(3), t(2)), Argument, r"check_in_graph: graph is not a Graph, got 3"),
+        (lambda t: utils.check_in_graph(popsr.gcg(), x=unchecked(3)), Argument, r"x is not a Tensor, got 3"),
         (lambda t: utils.check_in_graph(popsr.gmg(), t(2)), Graph, r"tensor 0 is of another graph, got Tensor"),
-        (lambda t: utils.check_tensor_ipu_and_tile_set(x=None), Argument, r"x is not a Tensor, got None"),
+        (lambda t: utils.check_tensor_ipu_and_tile_set(x=unchecked(None)), Argument, r"x is not a Tensor, got None"),
         (lambda t: utils.handle_negative_axis(t(2), 1), Attr, r"axis is out of range, got 1"),
         (lambda t: utils.handle_negative_axis(t(2), -2), Attr, r"axis is out of range, got -2"),
         (lambda t: utils.handle_negative_axis(t(), 0), Attr, r"axis is out of range, got 0"),
-        (lambda t: utils.handle_negative_axis(t(2), None), Attr, r"axis is out of range, got None"),
-        (lambda t: utils.handle_negative_axis(t(2), 0.5), Argument, r"v is not an int, got 0.5"),
-        (lambda t: utils.convert_optional_float("x"), Argument, r"v is not a number, got str 'x'"),
-        (lambda t: utils.convert_optional_int(1.5), Argument, r"v is not an int, got 1.5"),
-        (lambda t: utils.convert_optional_dtype("x"), errors.DTypeError, r"convert_optional_dtype: .*'x'"),
-        (lambda t: utils.convert_optional_int64_list(3), Argument, r"l is not a sequence of ints, got 3"),
+        (lambda t: utils.handle_negative_axis(t(2), unchecked(None)), Attr, r"axis is out of range, got None"),
+        (lambda t: utils.handle_negative_axis(t(2), unchecked(0.5)), Argument, r"v is not an int, got 0.5"),
+        (lambda t: utils.convert_optional_float(unchecked("x")), Argument, r"v is not a number, got str 'x'"),
+        (lambda t: utils.convert_optional_int(unchecked(1.5)), Argument, r"v is not an int, got 1.5"),
+        (lambda t: utils.convert_optional_dtype(unchecked("x")), errors.DTypeError, r"convert_optional_dtype: .*'x'"),
+        (lambda t: utils.convert_optional_int64_list(unchecked(3)), Argument, r"l is not a sequence of ints, got 3"),
         (lambda t: utils.convert_optional_int64_list([2**63]), Attr, r"l: got 9223372036854775808, expected"),
         (lambda t: reshape_handle_negative_axis(3, (1,)), Argument, r"t is not a Tensor, got int 3"),
         (lambda t: reshape_handle_negative_axis(t(4), (0, 4)), Attr, r"bad shape, got \[0, 4\]"),
@@ -179,14 +180,18 @@ def test_tensors_of_one_place_pass_the_check() -> None:
         (lambda t: reshape_handle_negative_axis(t(4), (3, -1)), Shape, r"got \(3, -1\), expected 4"),
         (lambda t: process_args([1], [1, 2]), Attr, r"process_args: lists differ in length"),
         (lambda t: process_args("a"), Argument, r"process_args: bound is not an int"),
-        (lambda t: collectives.to_collective_op("local"), Attr, r"to_collective_op: unknown op, got 'local'"),
+        (
+            lambda t: collectives.to_collective_op(unchecked("local")),
+            Attr,
+            r"to_collective_op: unknown op, got 'local'",
+        ),
         (
             lambda t: importlib.import_module("popsr.ops.histogram").check_increment([2, 1]),
             Attr,
             r"levels do not ascend, got \[2.0, 1.0\]",
         ),
         (lambda t: t(2).diag(), Shape, r"diag: no matrix, got .*expected 2 dimensions"),
-        (lambda t: ops.CallSiteInfo(3), Argument, r"CallSiteInfo: not a call or repeat op, got 3"),
+        (lambda t: ops.CallSiteInfo(unchecked(3)), Argument, r"CallSiteInfo: not a call or repeat op, got 3"),
         (lambda t: ops.CallSiteInfo(_last_op(ops.relu(t(2)))), Argument, r"not a call or repeat op, got %"),
         (lambda t: popsr.transforms.GradGraphInfo(), Argument, r"GradGraphInfo: cannot be constructed"),
         (lambda t: popsr.transforms.ExpectedConnection(), Argument, r"cannot be constructed, use autodiff"),
@@ -264,7 +269,7 @@ def test_aliases_of_types() -> None:
     mine = NewAliasAnnotation("Mine", popsr.Tensor)
     assert mine == NewAliasAnnotation("Mine", popsr.Tensor)
     assert mine not in (popsr.Tensor, popsr.TensorByRef)
-    assert mine.__origin__ is popsr.Tensor
+    assert unchecked(mine).__origin__ is popsr.Tensor
     assert popsr.TensorByRef == NewAliasAnnotation("TensorByRef", popsr.Tensor)
 
 

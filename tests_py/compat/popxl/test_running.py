@@ -16,6 +16,7 @@ import popsr
 from popsr import errors, ops
 from popsr.transforms import autodiff
 from popsr.utils import to_numpy
+from tests_py.support.unchecked import unchecked
 
 F32, BF16 = popsr.float32, popsr.bfloat16
 Argument, DType, Graph = errors.ArgumentTypeError, errors.DTypeError, errors.GraphError
@@ -239,7 +240,7 @@ def test_refused_data(call: Callable[..., Any], error: type[Exception], match: s
     if not attached:
         with pytest.raises(error, match=match):
             call(program, session)
-    data = session.get_tensors_data(iter([program.v, program.w, program.c]))
+    data = session.get_tensors_data(unchecked(iter([program.v, program.w, program.c])))
     assert [float(value) for value in (data[program.v][0], data[program.w], data[program.c])] == [1, 5, 7]
 
 
@@ -346,7 +347,8 @@ def test_reprs_for_notebooks() -> None:
 def test_long_programs_build_fast() -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():
-        x = y = _variable(np.ones((4, 4)))
+        x = _variable(np.ones((4, 4)))
+        y: popsr.Tensor = x
         for _ in range(1000):
             y = ops.relu(y + x)
     assert len(ir.main_graph.ops) == 2000
@@ -368,15 +370,23 @@ def _layer(a: popsr.Tensor, b: popsr.Tensor) -> list[popsr.Tensor]:
     [
         (lambda g, x: autodiff(g, g.outputs[0]), Argument, "grads_provided is not a sequence of tensors"),
         (lambda g, x: autodiff(g, None, g.inputs[0]), Argument, "grads_required is not a sequence"),
-        (lambda g, x: autodiff(g, None, 3), Argument, "grads_required is not a sequence of tensors, got 3"),
-        (lambda g, x: autodiff(g, None, [3]), Argument, "grads_required holds no Tensor, got 3"),
+        (
+            lambda g, x: unchecked(autodiff)(g, None, 3),
+            Argument,
+            "grads_required is not a sequence of tensors, got 3",
+        ),
+        (lambda g, x: autodiff(g, None, [unchecked(3)]), Argument, "grads_required holds no Tensor, got 3"),
         (lambda g, x: autodiff(g, None, [x]), Graph, "grads_required holds a tensor of another graph"),
         (lambda g, x: autodiff(g, None, []), Graph, "no gradients are required"),
         (lambda g, x: autodiff(g, []), Graph, "unable to provide required gradient of '.*/a'"),
-        (lambda g, x: autodiff(g, None, None, 3), Argument, "called_graphs_grad_info is not a mapping"),
-        (lambda g, x: autodiff(g, None, None, {g: 3}), Argument, "has no GradGraphInfo of graph"),
+        (
+            lambda g, x: unchecked(autodiff)(g, None, None, 3),
+            Argument,
+            "called_graphs_grad_info is not a mapping",
+        ),
+        (lambda g, x: autodiff(g, None, None, unchecked({g: 3})), Argument, "has no GradGraphInfo of graph"),
         (lambda g, x: autodiff(g, None, None, {x.ir.main_graph: autodiff(g)}), Argument, "no GradGraphInfo"),
-        (lambda g, x: autodiff(g).inputs_dict(3), Argument, "inputs_dict: no call of graph"),
+        (lambda g, x: autodiff(g).inputs_dict(unchecked(3)), Argument, "inputs_dict: no call of graph"),
     ],
 )
 def test_refused_differentiation(call: Callable[..., Any], error: type[Exception], match: str) -> None:
