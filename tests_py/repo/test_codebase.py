@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +40,7 @@ MAY_INCLUDE = {
 }
 
 
-def test_layers_include_only_what_lies_below():
+def test_layers_include_only_what_lies_below() -> None:
     seen = set()
     for file in CPP.rglob("*.[hc]*"):
         layer = file.relative_to(CPP).parts[0]
@@ -49,19 +51,19 @@ def test_layers_include_only_what_lies_below():
     assert seen == {*MAY_INCLUDE, "bindings"}
 
 
-def test_includes_start_at_the_source_root():
+def test_includes_start_at_the_source_root() -> None:
     for file in CPP.rglob("*.[hc]*"):
         for included in re.findall(r'#include "([^"]+)"', file.read_text()):
             assert included.startswith("popsr/"), f'{file}: expected "popsr/...", got "{included}"'
             assert (ROOT / "cpp" / included).exists(), f"{file}: there is no {included}"
 
 
-def test_only_bindings_know_python():
+def test_only_bindings_know_python() -> None:
     for file in (f for f in CPP.rglob("*.[hc]*") if "bindings" not in f.parts):
         assert not re.search(r"#include <(pybind11/|Python\.h)", file.read_text()), f"{file} includes Python"
 
 
-def names_without_linkage(text):
+def names_without_linkage(text: Any) -> Iterator[Any]:
     """Constants, types and functions with their parameters, of the anonymous namespace of a source file."""
     for body in re.findall(r"^namespace \{\n(.*?)^\}  // namespace\n", text, re.MULTILINE | re.DOTALL):
         for line in re.findall(r"^const(?:expr|init)? .*", body, re.MULTILINE):
@@ -70,10 +72,10 @@ def names_without_linkage(text):
         yield from re.findall(r"^\w[\w:<>*& ]* (\w+\([^;{()]*\)) \{", body, re.MULTILINE)
 
 
-def test_names_without_linkage_are_unique_in_a_folder():
+def test_names_without_linkage_are_unique_in_a_folder() -> None:
     """A build with POPSR_UNITY compiles files of a folder together."""
     alone = set(re.findall(r"cpp/popsr/\S+\.cpp", (ROOT / "CMakeLists.txt").read_text()))
-    homes = {}
+    homes: dict[Any, list[str]] = {}
     for file in (f for f in CPP.rglob("*.cpp") if "level" not in f.parts):
         if str(file.relative_to(ROOT)) not in alone:
             for name in set(names_without_linkage(file.read_text())):
@@ -82,7 +84,7 @@ def test_names_without_linkage_are_unique_in_a_folder():
     assert {home: files for home, files in homes.items() if len(files) > 1} == {}
 
 
-def test_kernels_instantiate_no_standard_library():
+def test_kernels_instantiate_no_standard_library() -> None:
     """They are compiled with flags of their own; nothing of theirs may be merged with other code."""
     allowed = {"cstddef", "cstdint", "cstring", "climits", "cfloat", "immintrin.h", "cfenv", "emmintrin.h"}
     for file in (CPP / "kernels/level").rglob("*.[hc]*"):
@@ -93,7 +95,7 @@ def test_kernels_instantiate_no_standard_library():
 @pytest.mark.parametrize(
     "library", sorted(Path(popsr._core.__file__).parent.glob("popsr_kernels_*.so")), ids=lambda p: p.stem
 )
-def test_kernels_define_no_weak_symbol_and_export_one_function(library):
+def test_kernels_define_no_weak_symbol_and_export_one_function(library: Any) -> None:
     if shutil.which("nm") is None:
         pytest.skip("needs nm (binutils)")
     lines = subprocess.run(
@@ -108,7 +110,7 @@ def test_kernels_define_no_weak_symbol_and_export_one_function(library):
     assert len([line for line in exported if line.strip()]) == 1, exported
 
 
-def test_no_file_is_longer_than_the_limit(record_property):
+def test_no_file_is_longer_than_the_limit(record_property: Any) -> None:
     sizes = {f: f.read_text().count("\n") for f in SOURCES}
     layers: dict[str, int] = {}
     for file, lines in sizes.items():
@@ -123,19 +125,19 @@ def test_no_file_is_longer_than_the_limit(record_property):
     assert [f for f, n in long.items() if n > MAX_LINES] == []
 
 
-def test_version_has_one_source():
+def test_version_has_one_source() -> None:
     version = PROJECT["project"]["version"]
     assert version == popsr.__version__
     assert version == popsr._core.__version__
     assert version == importlib.metadata.version("popsr")
 
 
-def test_every_todo_names_an_issue():
+def test_every_todo_names_an_issue() -> None:
     for file in (f for f in SOURCES if f != Path(__file__)):
         for line in file.read_text().splitlines():
             if "TODO" in line or "FIXME" in line:
                 assert re.search(r"(TODO|FIXME)\(#\d+\)", line), f"{file}: {line.strip()}"
 
 
-def test_module_file_is_a_table_of_contents():
+def test_module_file_is_a_table_of_contents() -> None:
     assert (CPP / "bindings/module.cpp").read_text().count("\n") <= 60

@@ -5,6 +5,8 @@ import re
 import struct
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from tests_py import ROOT
 
 
 @pytest.fixture
-def idx(tmp_path):
+def idx(tmp_path: Path) -> Any:
     """A small folder of IDX files, half of them compressed."""
     rng = np.random.default_rng(0)
     for prefix, count, suffix in (("train", 70, ""), ("t10k", 20, ".gz")):
@@ -27,13 +29,13 @@ def idx(tmp_path):
     return tmp_path
 
 
-def needs_examples():
+def needs_examples() -> None:
     for module in ("sklearn", "matplotlib", "tqdm"):
         pytest.importorskip(module)
 
 
 @pytest.mark.filterwarnings("default")
-def test_quick_demo_on_digits(tmp_path, capsys):
+def test_quick_demo_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs_examples()
     figure = tmp_path / "curves.png"
     assert demo.main(["--quick", "--lrs", "0.1", "--out", str(figure)]) == 0
@@ -46,7 +48,7 @@ def test_quick_demo_on_digits(tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("default")
-def test_quick_demo_on_idx_files(idx, capsys):
+def test_quick_demo_on_idx_files(idx: Any, capsys: pytest.CaptureFixture[str]) -> None:
     needs_examples()
     out = ["--quick", "--lrs", "0.1", "--out", str(idx / "c.png")]
     assert demo.main(["--data", str(idx), *out]) == 0
@@ -64,7 +66,7 @@ def test_quick_demo_on_idx_files(idx, capsys):
         (["--out", "no/such/folder.png"], "there is no folder"),
     ],
 )
-def test_bad_options(arguments, message, capsys):
+def test_bad_options(arguments: Any, message: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         demo.main(arguments)
     assert stop.value.code == 2
@@ -86,7 +88,7 @@ def broken(data: bytes, *, cut: int = 0, magic: int = 8) -> bytes:
         ("t10k-labels-idx1-ubyte.gz", {"magic": 0xFF}, ValueError, "gzip|IDX|compress"),
     ],
 )
-def test_bad_idx_files_are_refused(idx, file, change, error, message):
+def test_bad_idx_files_are_refused(idx: Any, file: Any, change: Any, error: Any, message: Any) -> None:
     path = idx / file
     if change is None:
         path.unlink()
@@ -96,7 +98,7 @@ def test_bad_idx_files_are_refused(idx, file, change, error, message):
         idx_folder(idx, 100)
 
 
-def test_idx_header_cannot_ask_for_all_memory(idx):
+def test_idx_header_cannot_ask_for_all_memory(idx: Any) -> None:
     path = idx / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 2**31, 2**31, 2**31))
     with pytest.raises(ValueError, match="more than 2 GiB"):
@@ -104,7 +106,7 @@ def test_idx_header_cannot_ask_for_all_memory(idx):
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
-def test_examples_run(example, tmp_path):
+def test_examples_run(example: Any, tmp_path: Path) -> None:
     if "sklearn" in example.read_text():
         needs_examples()
     result = subprocess.run(

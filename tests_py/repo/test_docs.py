@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize(("program", "shown"), PROGRAMS)
-def test_programs_print_what_is_shown(program, shown, tmp_path):
+def test_programs_print_what_is_shown(program: Any, shown: Any, tmp_path: Path) -> None:
     for package in ("torch", "jax"):
         if f"import {package}" in program:
             pytest.importorskip(package)
@@ -34,5 +36,5 @@ def test_programs_print_what_is_shown(program, shown, tmp_path):
     assert result.stdout.replace(f"{tmp_path}/", "") == shown
 
 
-def test_there_are_programs():
+def test_there_are_programs() -> None:
     assert len(PROGRAMS) >= 4

@@ -27,6 +27,7 @@ from tests_py.support.hostile.by_signature import Target, calls, targets
 from tests_py.support.hostile.one_of_each import World
 from tests_py.support.hostile.values import Liar, Raises
 from tests_py.support.typed_errors import text_of, untyped
+from tests_py.support.unchecked import unchecked
 
 MAX_SECONDS = 1.0
 CALLS = 5
@@ -119,17 +120,18 @@ ALMOST: dict[str, Callable[[World], Any]] = {
     "an __iter__ that returns 3": lambda w: popsr.transforms.autodiff(w.graph, grads_provided=Liar()),
     "keys that are not tensors": lambda w: pipelining.PipelineBoundGraph(w.graph, {"a": 1}),
     "no truth": lambda w: remote.store_remote_graph(
-        remote.named_variable_buffers(w.net_factories, shard_over_dict=False), use_io_tiles=Raises()
+        remote.named_variable_buffers(w.net_factories, shard_over_dict=False),
+        use_io_tiles=unchecked(Raises()),
     ),
     "no truth of another flag": lambda w: replicated_all_reduce_strided_graph(
-        w.net_variables, use_io_tiles=Raises()
+        w.net_variables, use_io_tiles=unchecked(Raises())
     ),
-    "no truth of an option": lambda w: addons.Module().add_variable_input(
+    "no truth of an option": lambda w: unchecked(addons.Module().add_variable_input)(
         "v", lambda: 1.0, overwrite=Raises()
     ),
-    "a list as code": lambda w: popsr.Session(w.ir, strict=[[]]),
+    "a list as code": lambda w: popsr.Session(w.ir, strict=unchecked([[]])),
     "no items": lambda w: handle_ipus([w.t], Raises()),
-    "words for a number": lambda w: w.ir.embed_replication_factor(np.array(["a", "b"])),
+    "words for a number": lambda w: w.ir.embed_replication_factor(unchecked(np.array(["a", "b"]))),
     "more seeds than memory": lambda w: popsr.create_seeds(0, batches_per_step=2**40),
 }
 

@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.spl
 @pytest.mark.parametrize(
     ("program", "text"), PROGRAMS, ids=[text.strip().splitlines()[0][:40] for text, _ in PROGRAMS]
 )
-def test_programs_run_and_print_what_their_comments_say(program, text, tmp_path):
+def test_programs_run_and_print_what_their_comments_say(program: Any, text: Any, tmp_path: Path) -> None:
     """A comment after ``print(...)`` is the line it prints; a warning is an error unless the text shows it."""
     if "import torch" in program:
         pytest.importorskip("torch")
@@ -37,20 +39,20 @@ def test_programs_run_and_print_what_their_comments_say(program, text, tmp_path)
     assert [line for line in output.splitlines() if line.strip()] == [*shown, *text.splitlines()]
 
 
-def test_there_is_a_program():
+def test_there_is_a_program() -> None:
     assert PROGRAMS
 
 
-def test_ci_runs_the_test_command():
+def test_ci_runs_the_test_command() -> None:
     [command] = [line for line in COMMANDS if line.startswith("python3 -m venv") and "nox" in line]
     assert command in (ROOT / ".ci/run").read_text().splitlines()
 
 
-def test_nox_sessions_exist():
+def test_nox_sessions_exist() -> None:
     defined = re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text())
     assert set(re.findall(r"nox -s (\w+)", README)) <= set(defined)
 
 
-def test_files_and_folders_exist():
+def test_files_and_folders_exist() -> None:
     for name in set(re.findall(r"`((?:cpp|python|tests_py|tests_cpp|bench|examples)/[\w./]*)`", README)):
         assert (ROOT / name).exists(), name

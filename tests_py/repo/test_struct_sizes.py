@@ -1,6 +1,7 @@
 """Structs of the core stay small: a struct with many fields is several kinds of things with a tag."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def members_of(body: str) -> list[str]:
     return names
 
 
-def test_members_are_found():
+def test_members_are_found() -> None:
     body = """
   Kind kind = Kind::kCopy;        ///< A tag; with a semicolon.
   std::vector<std::pair<int, int>> pairs = {};
@@ -59,13 +60,13 @@ def test_members_are_found():
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_structs_have_few_members(header):
+def test_structs_have_few_members(header: Any) -> None:
     for name, body in structs_of((CPP / header).read_text()).items():
         members = members_of(body)
         assert len(members) <= MOST_MEMBERS, f"{header}: {name} has {len(members)} members: {members}"
 
 
-def test_the_large_structs_are_looked_at():
+def test_the_large_structs_are_looked_at() -> None:
     found = {name for header in HEADERS for name in structs_of((CPP / header).read_text())}
     program = "Tensor TensorState Op OpSchedule Graph Stream RemoteBuffer OpDef EmitArgs Context"
     alternatives = "KernelRun Exchange FusedProduct FusedAccumulation CopyBlocks Loop Merged Conditional"
