@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._host.arguments import read_choice, read_int, read_ipu, read_text
 from popsr._lazy import names_only
-from popsr._program.frames import frame_text, user_frame
 from popsr._program.handles import GraphHandle
 from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
+from popsr._text.frames import frame_text, user_frame
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from popsr._program.frames import frame_text, user_frame
 from popsr._program.handles import Program
+from popsr._text.frames import file_and_line, frame_place, frame_text, user_frame
 from popsr._text.one_line import one_line
 from popsr.context import _context
 from popsr.errors import Error
@@ -23,16 +23,18 @@ def current_location(ir: Program) -> int:
     frame = user_frame(_context._frame_offset)
     if frame is None:
         return 0
-    key = (frame.f_code.co_filename, frame.f_lineno)
-    location = ir._locations.get(key)
+    location = ir._locations.get((frame.f_code.co_filename, frame.f_lineno))
     if location is None:
-        location = ir._locations[key] = ir._core.intern_location(*key)
-        ir._modules[key[0]] = str(frame.f_globals.get("__name__"))
+        place = frame_place(frame)  # of a cell: its number changes when it runs again
+        location = ir._locations.get(place)
+    if location is None:
+        location = ir._locations[place] = ir._core.intern_location(*place)
+        ir._modules[file_and_line(frame_text(frame))[0]] = str(frame.f_globals.get("__name__"))
     return location
 
 
 def describe_location() -> str:
-    """``file:line`` of the user's program, for messages."""
+    """``file:line`` of the user's program, or ``Cell In[8], line 2``, for messages."""
     return frame_text(user_frame(_context._frame_offset))
 
 
@@ -46,8 +48,7 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn_explicit(
         text,
         category,
-        frame.f_code.co_filename,
-        frame.f_lineno,
+        *file_and_line(frame_text(frame)),
         module=names.get("__name__") or "<unknown>",
         registry=names.setdefault("__warningregistry__", {}),
     )

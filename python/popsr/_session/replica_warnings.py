@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any
 
-from popsr._program.frames import user_frame
+from popsr._text.frames import file_and_line, frame_text, user_frame
 from popsr._text.one_line import MAX_TEXT, one_line
 from popsr.context import _context
 from popsr.errors import ReplicaWarning
@@ -45,13 +45,13 @@ def warn(ir: Ir, code: str, location: str, text: str) -> None:
 
 def _place(ir: Ir, location: str) -> tuple[str, int, str]:
     """File, line and module."""
-    file, _, line = location.rpartition(":")
-    if file:
-        return file, int(line), ir._modules.get(file) or _UNKNOWN
+    if location:
+        file, line = file_and_line(location)
+        return file, line, ir._modules.get(file) or _UNKNOWN
     frame = user_frame(_context._frame_offset)
     if frame is None:
         return "popsr", 1, _UNKNOWN
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__") or _UNKNOWN
+    return *file_and_line(frame_text(frame)), frame.f_globals.get("__name__") or _UNKNOWN
 
 
 def _registry(module: str | None) -> dict[Any, Any]:

@@ -325,7 +325,7 @@ def test_a_gradient_that_nobody_asks_for_is_not_computed(operand: int) -> None:
 
 
 def test_multi_conv_options_are_checked_hints() -> None:
-    hints = ops.multi_conv_options(None, {"partials_types": ["HALF"]}, [0.5, 1], None, [0, 1])
+    hints: Any = ops.multi_conv_options(None, {"partials_types": ["HALF"]}, [0.5, 1], None, [0, 1])
     assert hints.available_memory_proportions == (0.5, 1)
     assert hints.partials_types == ("HALF",)
     assert hints.enable_conv_dithering == (0, 1)

@@ -1,0 +1,86 @@
+"""Frames of the user's program, the first outside this package, and how their lines are called."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from types import FrameType
+
+__all__ = ["file_and_line", "frame_place", "frame_text", "is_inside", "user_frame"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
+_DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
+_inside: dict[str, bool] = {}
+
+_CELL_FILE = re.compile(r"<ipython-input-|.*[/\\]ipykernel_\d+[/\\]")
+_CELL_LINE = re.compile(r"(Cell In\[.*\]), line (\d+)")
+_cells: dict[str, bool] = {}
+
+
+def is_inside(filename: str) -> bool:
+    """True for files of popsr, and of the standard library's context managers."""
+    known = _inside.get(filename)
+    if known is None:
+        path = os.path.abspath(filename)
+        ours = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
+        known = _inside[filename] = ours or path == _DECORATORS
+    return known
+
+
+def user_frame(offset: int) -> FrameType | None:
+    """The innermost frame of the user's program; with an offset the one so many further out, or the outermost."""
+    frame = _user_frame_from(sys._getframe(1))
+    return _outer_frame(frame, offset) if offset and frame else frame
+
+
+def frame_place(frame: FrameType) -> tuple[str, int]:
+    """File and line of a frame; for a cell of a notebook ``"Cell In[8], line 2"`` and 0."""
+    filename = frame.f_code.co_filename
+    is_cell = _cells.get(filename)
+    if is_cell is None:
+        is_cell = _cells[filename] = _CELL_FILE.match(filename) is not None
+    cell = _cell_name(filename) if is_cell else None
+    return (f"{cell}, line {frame.f_lineno}", 0) if cell else (filename, frame.f_lineno)
+
+
+def frame_text(frame: FrameType | None) -> str:
+    """``file:line`` of a frame, or ``Cell In[8], line 2``, for messages."""
+    if frame is None:
+        return "<unknown>"
+    file, line = frame_place(frame)
+    return f"{file}:{line}" if line else file
+
+
+def file_and_line(text: str) -> tuple[str, int]:
+    """What ``frame_text`` gives, in two: the file, or the cell, and the line. Of an empty text ``""`` and 0."""
+    cell = _CELL_LINE.fullmatch(text)
+    file, _, line = text.rpartition(":")
+    return (cell[1], int(cell[2])) if cell else (file, int(line or 0))
+
+
+def _cell_name(filename: str) -> str | None:
+    """``Cell In[8]``: the last run of a cell with that code, as tracebacks of IPython call it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    name = getattr(shell and shell.compile, "format_code_name", None)
+    label = name and name(filename)
+    return " ".join(label) if label else None
+
+
+def _user_frame_from(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _outer_frame(frame: FrameType, offset: int) -> FrameType:
+    """The frame so many frames of the program further out, or its outermost one."""
+    for _ in range(offset):
+        outer = _user_frame_from(frame.f_back)
+        if outer is None:
+            break
+        frame = outer
+    return frame
