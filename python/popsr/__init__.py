@@ -13,6 +13,7 @@ from popsr._core import __version__
 from popsr._late_members import add_late_members
 from popsr._lazy import lazy_attributes, names_only
 from popsr._program.calls import explain_calls
+from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
 from popsr.context import (
     gcg,
@@ -181,12 +182,15 @@ add_late_members()
 
 if not TYPE_CHECKING:
     # What most programs do not need, or need last, is imported at its first use.
-    __getattr__ = lazy_attributes(
-        __name__,
-        ("addons", "analysis", "compat", "fp8_utils", "io", "sr", "transforms"),
-        {"Session": "popsr.session", "StochasticAdder": "popsr.stochastic_adder"},
-        unknown_attribute(__name__, __all__),
+    __getattr__ = entry_point(
+        lazy_attributes(
+            __name__,
+            ("addons", "analysis", "compat", "fp8_utils", "io", "sr", "transforms"),
+            {"Session": "popsr.session", "StochasticAdder": "popsr.stochastic_adder"},
+            unknown_attribute(__name__, __all__),
+        )
     )
     __dir__ = names_only(__all__)
 
     explain_calls(globals(), __all__)
+    add_entry_points(__name__)

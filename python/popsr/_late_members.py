@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from popsr._text.entry_points import entry_point
 from popsr.context import Context
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -43,7 +44,7 @@ class _LateMember:
 
     def _found(self) -> Any:
         module, _, name = self._where.partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = entry_point(getattr(importlib.import_module(module), name))
         member = function if self._kind is None else self._kind(function)
         setattr(self._owner, self._name, member)
         return member

@@ -2,7 +2,8 @@
 
 Every class is an :class:`Error` and also the builtin exception that fits, so ``except ValueError`` works as well as
 ``except popsr.errors.ShapeError``. Texts read ``op: what is wrong, got X, expected Y``. ``python -m popsr help
-ShapeError`` prints what causes an error and what helps, with an example.
+ShapeError`` prints what causes an error and what helps, with an example; the last note of an error that leaves popsr
+says so. Tracebacks end at the user's line, unless ``POPSR_FULL_TRACEBACK=1`` is in the environment.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ class Error(Exception):
     def add_note(self, note: str, /) -> None:
         """Add a line below the text in tracebacks, which is bounded as the text is."""
         super().add_note(one_line(note))
+
+    @property
+    def help(self) -> str:
+        """The command that prints what causes such an error, and what helps."""
+        name = next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
+        return f"python -m popsr help {name}"
 
 
 class ShapeError(Error, ValueError):

@@ -21,6 +21,7 @@ from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int
 from popsr._host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.errors import DTypeError, ShapeError, StateError
 from popsr.utils import as_array
@@ -313,3 +314,4 @@ def host_fp8_mse_scale_pb(src: Array, dtype: dtypes.dtype | None = None) -> int:
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

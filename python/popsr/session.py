@@ -31,6 +31,7 @@ from popsr._session.synthetic_data import SyntheticData
 from popsr._session.variables import VariableMirror
 from popsr._session.weights_io import PyWeightsIO
 from popsr._show.dot import write_dot_checks
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.analysis import Lint, PartitionAnalysis
 from popsr.errors import ArgumentTypeError, Error, StateError, UnsupportedError
@@ -540,3 +541,4 @@ def _is_device(value: object) -> bool:
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

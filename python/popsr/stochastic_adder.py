@@ -10,6 +10,7 @@ import numpy as np
 from popsr import _core
 from popsr._host.arguments import read_choice, read_int
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.errors import StateError
 from popsr.settings import num_threads
@@ -149,3 +150,4 @@ class StochasticAdder:
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

@@ -143,11 +143,12 @@ def test_a_program_does_not_import_ipython() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
-def test_a_kernel() -> None:
-    """A real one: files of cells and their numbers."""
+def test_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real one: files of cells, their numbers, and what it prints of an error."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    monkeypatch.delenv("POPSR_FULL_TRACEBACK")
     cells = [SETUP, "with ir.main_graph:\n    a = popsr.variable([1.0, 2.0])\n    ops.reshape(a, (3,))"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
     with warnings.catch_warnings():
@@ -155,3 +156,6 @@ def test_a_kernel() -> None:
         nbclient.NotebookClient(notebook, allow_errors=True, timeout=120).execute()
     text = "\n".join(notebook.cells[1].outputs[0]["traceback"])
     assert "at Cell In[2], line 3" in text
+    assert "help: python -m popsr help ShapeError" in text
+    assert "python/popsr" not in text
+    assert "site-packages/popsr" not in text

@@ -1,4 +1,5 @@
-"""Whatever is called with whatever: the call works, or raises a typed error of one short line, at once.
+"""Whatever is called with whatever: the call works, or raises a typed error of one short line, at once, without frames
+of popsr in its traceback.
 
 Another exception than popsr's is Python's TypeError about parameters that a function does not have, or about operands.
 """
@@ -26,7 +27,7 @@ from popsr.context import _context
 from tests_py.support.hostile.by_signature import Target, calls, targets
 from tests_py.support.hostile.one_of_each import World
 from tests_py.support.hostile.values import Liar, Raises
-from tests_py.support.typed_errors import text_of, untyped
+from tests_py.support.typed_errors import frames_of_popsr, text_of, untyped
 from tests_py.support.unchecked import unchecked
 
 MAX_SECONDS = 1.0
@@ -45,7 +46,7 @@ def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
             with result:
                 pass
     except popsr.Error as error:
-        found = untyped(error)
+        found = untyped(error) or next((f"frame {each}" for each in frames_of_popsr(error)), None)
     except MemoryError as error:
         found = None if text_of(error) else "MemoryError without a text"
     except TypeError as error:
@@ -104,7 +105,10 @@ def _problems(make_world: Callable[[], World], count: int) -> tuple[int, int, li
     return len(todo), made, found
 
 
-def test_calls_with_what_does_not_fit(make_world: Callable[[], World]) -> None:
+def test_calls_with_what_does_not_fit(
+    make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POPSR_FULL_TRACEBACK")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         number, made, found = _problems(make_world, CALLS)
@@ -145,7 +149,10 @@ def test_calls_that_almost_fit(name: str, make_world: Callable[[], World]) -> No
 
 
 @pytest.mark.slow
-def test_many_calls_with_what_does_not_fit(make_world: Callable[[], World]) -> None:
+def test_many_calls_with_what_does_not_fit(
+    make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POPSR_FULL_TRACEBACK")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         targets_called, made, found = _problems(make_world, CALLS_SLOW)

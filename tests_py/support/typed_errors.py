@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import CodeType
+
 import popsr
+from popsr._text.frames import is_inside
 
 
 def text_of(error: Exception) -> str:
@@ -22,3 +25,21 @@ def untyped(error: popsr.Error) -> str | None:
         if not each or len(each) > 500 or not each.isprintable():
             return f"text of {len(each)} characters: {each!r}"
     return None
+
+
+def codes(error: BaseException) -> list[CodeType]:
+    """What the frames of the error's traceback run, outermost first."""
+    found, traceback = [], error.__traceback__
+    while traceback is not None:
+        found.append(traceback.tb_frame.f_code)
+        traceback = traceback.tb_next
+    return found
+
+
+def frames_of_popsr(error: BaseException | None) -> list[str]:
+    """Frames of popsr in the tracebacks of an error and of what it was raised from."""
+    found: list[str] = []
+    while error is not None:
+        found += [f"{c.co_filename}:{c.co_name}" for c in codes(error) if is_inside(c.co_filename)]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import weakref
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import popsr
@@ -20,6 +20,8 @@ from popsr.addons import module
 from popsr.context import _context
 
 PACKAGE = os.path.dirname(os.path.abspath(popsr.__file__)) + os.sep
+
+_ENTRY_POINTS = {popsr.variable.__code__}
 
 _irs: weakref.WeakSet[popsr.Ir] = weakref.WeakSet()
 _make_ir = popsr.Ir.__init__
@@ -111,6 +113,12 @@ def _is_ours(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(PACKAGE)
 
 
+def _called(frame: FrameType) -> CodeType:
+    """What a frame runs; of an entry point the function that it calls."""
+    function = frame.f_locals.get("fn") if frame.f_code in _ENTRY_POINTS else None
+    return inspect.unwrap(function).__code__ if function else frame.f_code
+
+
 class Watch:
     """Records what programs were when popsr was called last from outside."""
 
@@ -146,7 +154,7 @@ class Watch:
     def check(self, traceback: TracebackType | None) -> None:
         """An exception with this traceback left the block."""
         while traceback is not None:
-            code = traceback.tb_frame.f_code
+            code = _called(traceback.tb_frame)
             if traceback.tb_frame is self._frame:
                 if code.co_flags & inspect.CO_GENERATOR or code.co_name == "__exit__":
                     self._before.pop("context", None)  # it was left, whatever leaving it raised

@@ -28,7 +28,12 @@ void raise_as(const char* error, const std::string& text) {
 
 namespace {
 
-py::object args_module() { return py::module_::import("popsr._host.arguments"); }
+/// A function that reads arguments, whose errors have no frames of popsr: the core's methods are called by
+/// users.
+py::object reader(const char* name) {
+  const py::object read = py::module_::import("popsr._host.arguments").attr(name);
+  return py::module_::import("popsr._text.entry_points").attr("entry_point")(read);
+}
 
 std::string named(const char* where, const char* name) { return fmt::format("{}: {}", where, name); }
 
@@ -43,15 +48,15 @@ std::string type_name(py::handle value) {
 }
 
 std::int64_t read_int(const char* where, const char* name, py::handle value) {
-  return args_module().attr("read_int")(named(where, name), value).cast<std::int64_t>();
+  return reader("read_int")(named(where, name), value).cast<std::int64_t>();
 }
 
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values) {
-  return args_module().attr("read_int64s")(where, name, values).cast<std::vector<std::int64_t>>();
+  return reader("read_int64s")(where, name, values).cast<std::vector<std::int64_t>>();
 }
 
 std::string read_text(const char* where, const char* name, py::handle value) {
-  return args_module().attr("read_text")(named(where, name), value).cast<std::string>();
+  return reader("read_text")(named(where, name), value).cast<std::string>();
 }
 
 std::string types_of(const py::args& args, const py::kwargs& kwargs, std::size_t skipped) {

@@ -19,6 +19,7 @@ from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor_handle import TensorHandle
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.transaction import transactional
+from popsr._text.entry_points import entry_point, leave, mark
 from popsr._text.shown import shown, shown_items
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, ShapeError
@@ -43,12 +44,17 @@ def _with_literals(
     with_constant = transactional(operator)
     name = operator.__name__
 
+    @mark
     @functools.wraps(operator)
     def call(self: Tensor, other: TensorLike) -> Tensor:
-        if isinstance(other, Tensor):
-            return operator(self, other)
-        _context.graph_of(f"Tensor.{name}")
-        return with_constant(self, other)
+        try:
+            if isinstance(other, Tensor):
+                return operator(self, other)
+            _context.graph_of(f"Tensor.{name}")
+            return with_constant(self, other)
+        except Exception as error:
+            leave(error)
+            raise
 
     return call
 
@@ -69,6 +75,7 @@ class Tensor(TensorHandle):
     _by_type: ClassVar[dict[str, type[Tensor]]] = {}
     """Classes of tensors that have one of their own."""
 
+    @entry_point
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Tensors come from functions.
 
@@ -90,7 +97,7 @@ class Tensor(TensorHandle):
             **kwargs: of other bases.
         """
         super().__init_subclass__(**kwargs)
-        _core.set_iter(cls, _refuse_iteration)
+        _core.set_iter(cls, entry_point(_refuse_iteration))
         if tensor_type is not None:
             cls._by_type[tensor_type] = cls
 
@@ -411,7 +418,7 @@ def _refuse_iteration(t: Tensor) -> NoReturn:
     raise _no_value("iter", t, "parts such as t[0], or ops.split(t, n)")
 
 
-_core.set_iter(Tensor, _refuse_iteration)
+_core.set_iter(Tensor, entry_point(_refuse_iteration))
 
 
 @with_popart_names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 
+from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown
 from popsr.errors import AttributeAccessError
 
@@ -56,4 +57,4 @@ def unknown_attribute(module: str, names: Iterable[str]) -> Callable[[str], obje
         hint = f", expected {close}" if close else ""
         raise AttributeAccessError(f"module '{module}' has no attribute {shown(name)}{hint}")
 
-    return fail
+    return entry_point(fail)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from popsr import _module_paths as _paths
 from popsr import fp8_utils
 from popsr._lazy import lazy_attributes, names_only
+from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
@@ -225,8 +226,9 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_attributes(
-        __name__, ("layers", "optimizers"), {}, unknown_attribute(__name__, __all__)
+    __getattr__ = entry_point(
+        lazy_attributes(__name__, ("layers", "optimizers"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

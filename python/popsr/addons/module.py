@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast
 
@@ -12,6 +11,7 @@ from popsr import dtypes
 from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
 from popsr._lazy import names_only
 from popsr._program.built import Built, P, R_co
+from popsr._program.location import warn_user
 from popsr._program.transaction import keep_attribute, keep_item, transactional
 from popsr._text.shown import shown
 from popsr.addons import grad_graph
@@ -156,7 +156,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             )
             if self._grad_inlining_error == "error":
                 raise GraphError(text)
-            warnings.warn(text, stacklevel=4)
+            warn_user(text)
 
     def build_grad(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """Make the ops of the gradient graph in it and return the gradients of the inputs that are no variables.
@@ -531,11 +531,10 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         parts = self._tree()
         for module in others:
             if id(module) not in parts:
-                warnings.warn(
+                warn_user(
                     f"{type(self).__qualname__}: variables of a module that is no part of it have no names here, got "
                     f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute "
-                    "or Module.from_list",
-                    stacklevel=5,
+                    "or Module.from_list"
                 )
                 return
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from popsr._host.arguments import is_a, read_choice
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
@@ -31,3 +32,4 @@ def apply_pre_alias_patterns(
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

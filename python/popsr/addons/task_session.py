@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -15,6 +14,7 @@ import numpy as np
 from popsr._host.arguments import is_a, read_choice, read_int, read_mapping
 from popsr._host.files import file_errors
 from popsr._lazy import names_only
+from popsr._program.location import warn_user
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons import _checkpoint_folder as files
@@ -144,7 +144,7 @@ class TaskSession(Session):
             AttributeValueError: when it is set to an object without them.
         """
         if self._dataloader is None:
-            warnings.warn("TaskSession: no dataloader was set", stacklevel=2)
+            warn_user("TaskSession: no dataloader was set")
         return self._dataloader
 
     @dataloader.setter
@@ -345,7 +345,7 @@ def _common(
         text = f"{where}: names differ, got {missing} that {there} lacks and {unknown} that the session lacks"
         if report == "error":
             raise error(text)
-        warnings.warn(text, stacklevel=3)
+        warn_user(text)
     return [name for name in ours if name in theirs]
 
 

@@ -14,6 +14,7 @@ from popsr._popart.identifiers import graph_of
 from popsr._popart.members import PopartOp
 from popsr._popart.op_classes import OpClass
 from popsr._program.transaction import transactional
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
@@ -176,3 +177,4 @@ def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

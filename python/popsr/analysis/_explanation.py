@@ -186,6 +186,11 @@ class Lint:
     def __str__(self) -> str:
         return f"{self.code} {self.location}: {self.text}"
 
+    @property
+    def help(self) -> str:
+        """The command that prints what causes such a lint, and what helps."""
+        return f"python -m popsr help {self.code}"
+
 
 def lint_of(ir: Ir, found: tuple[int, int | None, int | None, str, int, str, str]) -> Lint:
     """From what the core says."""

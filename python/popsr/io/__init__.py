@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from popsr._lazy import names_only
 from popsr._session.weights_io import PyWeightsIO
+from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_read import load_onnx
@@ -26,3 +27,4 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

@@ -8,6 +8,7 @@ be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`
 from typing import TYPE_CHECKING
 
 from popsr._lazy import lazy_attributes, names_only
+from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_attributes(__name__, ("torch",), {}, unknown_attribute(__name__, __all__))
+    __getattr__ = entry_point(lazy_attributes(__name__, ("torch",), {}, unknown_attribute(__name__, __all__)))
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

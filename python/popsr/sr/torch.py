@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr.sr._adamw import adamw_
 from popsr.sr._call import Key
 
@@ -82,3 +83,4 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any 
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

@@ -1,8 +1,10 @@
 """What tests of programs need."""
 
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr.testing._dtypes import get_all_dtypes, get_all_int_dtypes
 
 __all__ = ["get_all_dtypes", "get_all_int_dtypes"]
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

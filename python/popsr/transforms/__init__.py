@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from popsr._lazy import names_only
 from popsr._module_paths import register
 from popsr._program.calls import explain_calls
+from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
@@ -33,3 +34,4 @@ if not TYPE_CHECKING:
     __dir__ = names_only(__all__)
     register("transforms")
     explain_calls(globals(), __all__)
+    add_entry_points(__name__)

@@ -7,6 +7,7 @@ torch for its variables.
 from typing import TYPE_CHECKING
 
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
@@ -32,3 +33,4 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)

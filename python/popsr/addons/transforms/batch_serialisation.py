@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from popsr import dtypes, ops
 from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
 from popsr._lazy import names_only
+from popsr._program.location import warn_user
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -359,7 +359,7 @@ def _read_mode(where: str, io_mode: str, steps: int) -> bool:
     """Are io tiles used?"""
     read_choice(where, "io_mode", io_mode, ("compute", "io", "io_overlapped"))
     if io_mode == "io_overlapped" and read_int(f"{where}: steps", steps, 1) < 2:
-        warnings.warn(f"{where}: one step does not overlap with others, as with io_mode 'io'", stacklevel=4)
+        warn_user(f"{where}: one step does not overlap with others, as with io_mode 'io'")
     return io_mode != "compute"
 
 
