@@ -107,7 +107,8 @@ class Context:
             raise ArgumentTypeError(f"push_graph: g is not a Graph, got {shown(g)}, expected a Graph")
         if self._graphs and self._graphs[-1].ir is not g.ir:
             raise StateError(
-                f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}"
+                f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}, expected "
+                "`with` of one program at a time"
             )
         self._graphs = (*self._graphs, g)
 

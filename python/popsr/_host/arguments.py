@@ -428,7 +428,7 @@ def read_dtype(where: str, value: Any) -> dtypes.dtype:
     try:
         found = dtypes.dtype.as_dtype(value)
     except ValueError as error:
-        raise DTypeError(f"{where}: {error}") from None
+        raise DTypeError(f"{where}: {str(error).partition(': ')[2]}") from None  # without "from_name"
     if found.is_complex:
         raise DTypeError(
             f"{where}: tensors are not complex, got {found.name}, expected one of {', '.join(dtypes.dtype._all)}"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from popsr._text.nearest import nearest
 from popsr._text.shown import shown
-from popsr._text.suggestions import nearest
 from popsr.errors import AttributeAccessError
 
 __all__ = ["CallableText", "PopartObject", "camel_case", "register_view", "view_class", "view_of"]

@@ -21,8 +21,8 @@ from popsr._popart.op_classes import Op, bases
 from popsr._popart.tensor import PopartTensor
 from popsr._program.location import describe_location
 from popsr._program.transaction import run
+from popsr._text.nearest import nearest
 from popsr._text.shown import shown
-from popsr._text.suggestions import nearest
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -11,8 +11,8 @@ import numpy as np
 from popsr import dtypes
 from popsr._host.arguments import read_index, read_shape
 from popsr._host.choices import Choices
+from popsr._text.nearest import nearest
 from popsr._text.shown import shown
-from popsr._text.suggestions import nearest
 from popsr.errors import DTypeError
 
 __all__ = ["DataType", "TensorInfo"]

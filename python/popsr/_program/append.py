@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from popsr._core import transact
 from popsr._program.handles import GraphHandle, is_retired
 from popsr._program.location import current_location, describe_location
@@ -125,8 +127,11 @@ def _input_ids(op: str, graph: GraphHandle, inputs: Inputs) -> list[int | None]:
         elif value is _ABSENT:
             ids.append(None)
         else:
+            made = (
+                ", as popsr.constant makes" if isinstance(value, (int, float, np.ndarray, np.generic)) else ""
+            )
             raise ArgumentTypeError(
-                f"{op}: {name} is not a Tensor, got {type(value).__name__} {shown(value)}, expected a Tensor"
+                f"{op}: {name} is not a Tensor, got {type(value).__name__} {shown(value)}, expected a Tensor{made}"
             )
     return ids
 

@@ -1,4 +1,4 @@
-"""Errors of public functions say where the user's program called them, and which keyword was meant."""
+"""Errors of public functions say where the user's program called them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 
 from popsr._program.location import describe_location
 from popsr._text.entry_points import entry_point, has_place, in_its_home
-from popsr._text.suggestions import nearest
-from popsr.errors import ArgumentTypeError, Error
+from popsr.errors import Error
 
 __all__ = ["explain_calls"]
 
 
 def explain_calls(module: MutableMapping[str, Any], names: Iterable[str]) -> None:
-    """Make entry points of functions of a module, whose errors say more.
+    """Make entry points of functions of a module, whose errors have a note with the file and line of the call.
 
-    An error that has no note yet gets one with the file and line of the call; a keyword that a function does not take
-    is answered with the nearest parameter. The functions are replaced where they are defined too, so that they are the
-    same objects everywhere.
+    Errors that have such a note already keep it. The functions are replaced where they are defined too, so that they
+    are the same objects everywhere.
 
     Args:
         module: the module's namespace.
@@ -28,26 +26,9 @@ def explain_calls(module: MutableMapping[str, Any], names: Iterable[str]) -> Non
     for name in names:
         function = module.get(name)
         if inspect.isfunction(function):
-            module[name] = in_its_home(function, entry_point(function, _explain))
+            module[name] = in_its_home(function, entry_point(function, _add_place))
 
 
-def _explain(fn: Callable[..., Any], kwargs: dict[str, Any], error: Exception) -> Error | None:
-    if isinstance(error, Error):
-        if not has_place(error):
-            error.add_note(f"in {fn.__name__}() at {describe_location()}")
-    elif kwargs and isinstance(error, TypeError):
-        return _unknown_keyword(fn, kwargs, error)
-    return None
-
-
-def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> Error | None:
-    """The error of popsr for Python's about a keyword that is not a parameter."""
-    parameters = inspect.signature(fn).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return None
-    known = list(parameters)
-    unknown = [name for name in kwargs if name not in known]
-    if not unknown:
-        return None
-    expected = nearest(unknown[0], known) or f"one of {', '.join(known)}"
-    return ArgumentTypeError(f"{error}, expected {expected}")
+def _add_place(fn: Callable[..., Any], error: Error) -> None:
+    if not has_place(error):
+        error.add_note(f"in {fn.__name__}() at {describe_location()}")

@@ -157,7 +157,7 @@ def stream_lints(ir: Ir, facts: _core.PartitionAnalysis, equal: list[int], large
 def _refused(lint: Lint) -> ReplicaError:
     return ReplicaError(
         f"Session: lint {lint.code} is an error with strict, got {lint.location}: {lint.text}, expected a program "
-        "without it"
+        f"without it: {lint.help}"
     )
 
 

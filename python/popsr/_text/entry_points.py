@@ -19,12 +19,13 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from popsr._text.frames import is_inside
-from popsr.errors import Error, InternalError
+from popsr._text.nearest import nearest
+from popsr.errors import ArgumentTypeError, Error, InternalError
 
 __all__ = ["add_entry_points", "entry_point", "has_place", "in_its_home", "leave", "mark"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Explain = Callable[[Callable[..., Any], dict[str, Any], Exception], Error | None]
+_Note = Callable[[Callable[..., Any], Error], None]
 
 _HELP = "help: "
 _wrapped: dict[Callable[..., Any], Callable[..., Any]] = {}  # entry points by what they call
@@ -76,17 +77,19 @@ def in_its_home(fn: Callable[..., Any], replacement: Callable[..., Any]) -> Call
     return replacement
 
 
-def entry_point(fn: _F, explain: _Explain | None = None) -> _F:
+def entry_point(fn: _F, note: _Note | None = None) -> _F:
     """A function around one that users call: typed errors leave it without frames of popsr, and with a line on help.
+
+    A keyword that the function does not take is answered with the nearest parameter.
 
     Args:
         fn: the function.
-        explain: may give another error for one of the call, or add notes to it. Default: errors stay.
+        note: adds notes to an error of the call. Default: none.
     """
     if fn in _entry_points:
         return fn
     if fn not in _wrapped:
-        _wrapped[fn] = _managed(fn) if _makes_context_manager(fn) else _around(fn, explain)
+        _wrapped[fn] = _managed(fn) if _makes_context_manager(fn) else _around(fn, note)
         _entry_points.add(_wrapped[fn])
     return _wrapped[fn]  # type: ignore[return-value]
 
@@ -102,13 +105,15 @@ def has_place(error: BaseException) -> bool:
     return any(not note.startswith(_HELP) for note in getattr(error, "__notes__", ()))
 
 
-def _around(fn: Callable[..., Any], explain: _Explain | None = None) -> Callable[..., Any]:
+def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as error:
-            other = explain(fn, kwargs, error) if explain else None
+            other = _unknown_keyword(fn, kwargs, error) if kwargs and type(error) is TypeError else None
             if other is None:
+                if note is not None and isinstance(error, Error):
+                    note(fn, error)
                 leave(error)
                 raise
             try:
@@ -119,6 +124,19 @@ def _around(fn: Callable[..., Any], explain: _Explain | None = None) -> Callable
 
     _named(call, fn)
     return call
+
+
+def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> Error | None:
+    """The error of popsr for Python's about a keyword that is not a parameter."""
+    parameters = inspect.signature(fn).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return None
+    known = [name for name in parameters if name != "self"]
+    unknown = [name for name in kwargs if name not in parameters]
+    if not unknown:
+        return None
+    expected = nearest(unknown[0], known) or (f"one of {', '.join(known)}" if known else "none")
+    return ArgumentTypeError(f"{error}, expected {expected}")
 
 
 def _named(call: Any, fn: Any) -> None:

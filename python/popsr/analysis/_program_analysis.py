@@ -28,7 +28,7 @@ class ProgramAnalysis:
 
     def _tensor(self, where: str, t: Tensor) -> int:
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}")
+            raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}, expected a Tensor")
         self._require_own(where, "tensor", t, t._ir)
         return t._id
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 
-from popsr._text.suggestions import nearest
+from popsr._text.nearest import nearest
 from popsr.compat import _gone, _probes, _values
 from popsr.compat._dataclass_fields import unhashable_defaults
 from popsr.compat._project import OwnModule, Project

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import popsr
-from popsr._text.suggestions import nearest
+from popsr._text.nearest import nearest
 from popsr.compat import _classes
 from popsr.compat._finder import ALIASES, popsr_name
 from popsr.options import Options

@@ -24,9 +24,14 @@ FloatFormat = Literal["auto", "fixed", "scientific", "none"]
 
 def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     if not isinstance(stream, cls):
-        raise ArgumentTypeError(f"{where}: not a {cls.__name__}, got {shown(stream)}")
+        maker = "h2d_stream" if cls is HostToDeviceStream else "d2h_stream"
+        raise ArgumentTypeError(
+            f"{where}: not a {cls.__name__}, got {shown(stream)}, expected what popsr.{maker}(shape, dtype) returns"
+        )
     if stream._ir is not _context.graph_of(where).ir:
-        raise GraphError(f"{where}: stream of another Ir, got {shown(stream)}")
+        raise GraphError(
+            f"{where}: stream of another Ir, got {shown(stream)}, expected one of the current Ir"
+        )
     return stream._id
 
 

@@ -245,7 +245,9 @@ def autodiff(
             the graph.
     """
     if not isinstance(graph, Graph):
-        raise ArgumentTypeError(f"autodiff: graph is not a Graph, got {shown(graph)}")
+        raise ArgumentTypeError(
+            f"autodiff: graph is not a Graph, got {shown(graph)}, expected what ir.create_graph returns"
+        )
     read_flag("autodiff: return_all_grad_graphs", return_all_grad_graphs)
     ir = graph.ir
     called = []

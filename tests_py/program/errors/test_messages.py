@@ -233,6 +233,16 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         Type,
         "variable() got an unexpected keyword argument 'replica_groupng', expected 'replica_grouping'",
     ),
+    "keyword of a constructor": (
+        lambda p: popsr.Ir(replicatio=2),
+        Type,
+        "Ir.__init__() got an unexpected keyword argument 'replicatio', expected 'replication'",
+    ),
+    "keyword of a method": (
+        lambda p: p.ir.replica_grouping(strid=1),
+        Type,
+        "Ir.replica_grouping() got an unexpected keyword argument 'strid', expected 'stride'",
+    ),
     "keyword of no parameter": (
         _entered(lambda p: unchecked(ops.relu)(p.a, zzzz=0)),
         Type,
@@ -256,6 +266,62 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         Value,
         "VariableFactory 'w': data_iter is no function or iterable but an array, got float32[3, 3] array, expected "
         "`lambda: array` for a value, or `iter(array)` for a value a row",
+    ),
+    # Tensors, streams, graphs and names that stand for another
+    "number for a tensor": (
+        _entered(lambda p: ops.add(p.a, 1)),
+        Type,
+        "add: rhs is not a Tensor, got int 1, expected a Tensor, as popsr.constant makes",
+    ),
+    "array for a tensor": (
+        _entered(lambda p: ops.relu(np.ones((2, 3), np.float32))),
+        Type,
+        "relu: t is not a Tensor, got ndarray float32[2, 3] array, expected a Tensor, as popsr.constant makes",
+    ),
+    "None for a tensor": (
+        _entered(lambda p: ops.relu(None)),
+        Type,
+        "relu: t is not a Tensor, got NoneType None, expected a Tensor",
+    ),
+    "tensor for a stream": (
+        _entered(lambda p: ops.host_load(p.a)),
+        Type,
+        "host_load: not a HostToDeviceStream, got Variable[a popsr.dtypes.float32 (2,)], expected what "
+        "popsr.h2d_stream(shape, dtype) returns",
+    ),
+    "tensor before its stream": (
+        _entered(lambda p: ops.host_store(p.a, popsr.d2h_stream((2,), F32))),
+        Type,
+        "host_store: not a DeviceToHostStream, got Variable[a popsr.dtypes.float32 (2,)], expected what "
+        "popsr.d2h_stream(shape, dtype) returns",
+    ),
+    "tensor for a graph": (
+        lambda p: popsr.transforms.autodiff(p.a),
+        Type,
+        "autodiff: graph is not a Graph, got Variable[a popsr.dtypes.float32 (2,)], expected what ir.create_graph "
+        "returns",
+    ),
+    "name for a tensor": (
+        lambda p: popsr.analysis.analyze(p.ir).partition("a"),
+        Type,
+        "partition: t is not a Tensor, got 'a', expected a Tensor",
+    ),
+    "name of no dtype": (
+        _entered(lambda p: ops.cast(p.a, "float31")),
+        DType,
+        f"cast: unknown dtype, got 'float31', expected one of {', '.join(popsr.dtypes.dtype._named)}",
+    ),
+    "two programs at once": (
+        _entered(lambda p: p.other.main_graph.__enter__()),
+        State,
+        "graph: graphs of different Irs are nested, got main graph of Ir {other} inside main graph of Ir {ir}, "
+        "expected `with` of one program at a time",
+    ),
+    # Sessions
+    "session of a graph": (
+        lambda p: popsr.Session(p.graph),
+        Type,
+        "Session: ir is not an Ir, got a graph, expected its Ir: graph.ir",
     ),
     # float8
     "product of float8": (
@@ -301,6 +367,8 @@ WITHOUT_LINE = {
     *("Tensor", "Variable", "no arguments", "with Ir", "no super().__init__()", "attribute of a module"),
     *("function", "dtype", "nothing like it", "PopXL's module", "addons", "option"),
     *("keyword", "keyword of variable", "keyword of no parameter", "array as initial value"),
+    *("keyword of a constructor", "keyword of a method", "name for a tensor", "session of a graph"),
+    "two programs at once",
 }
 
 
