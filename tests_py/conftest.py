@@ -20,7 +20,7 @@ from tests_py.support import unchanged
 def failed_calls_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each ``with pytest.raises(...)``: the call that raised left all programs, and the context, as they were.
 
-    Tracebacks have all frames, since the watch finds the call in them.
+    Tracebacks have all frames there, since the watch finds the call in them.
     """
     raises: Any = pytest.raises
 
@@ -30,7 +30,6 @@ def failed_calls_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
     unchanged.forget()
     monkeypatch.setattr(pytest, "raises", watched)
-    monkeypatch.setenv("POPSR_FULL_TRACEBACK", "1")
     yield
     unchanged.forget()
 

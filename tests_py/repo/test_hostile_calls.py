@@ -108,7 +108,7 @@ def _problems(make_world: Callable[[], World], count: int) -> tuple[int, int, li
 def test_calls_with_what_does_not_fit(
     make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("POPSR_FULL_TRACEBACK")
+    monkeypatch.delenv("POPSR_FULL_TRACEBACK", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         number, made, found = _problems(make_world, CALLS)
@@ -152,7 +152,7 @@ def test_calls_that_almost_fit(name: str, make_world: Callable[[], World]) -> No
 def test_many_calls_with_what_does_not_fit(
     make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("POPSR_FULL_TRACEBACK")
+    monkeypatch.delenv("POPSR_FULL_TRACEBACK", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         targets_called, made, found = _problems(make_world, CALLS_SLOW)

@@ -21,6 +21,7 @@ from popsr.context import _context
 
 PACKAGE = os.path.dirname(os.path.abspath(popsr.__file__)) + os.sep
 
+_FULL = "POPSR_FULL_TRACEBACK"
 _ENTRY_POINTS = {popsr.variable.__code__}
 
 _irs: weakref.WeakSet[popsr.Ir] = weakref.WeakSet()
@@ -127,13 +128,19 @@ class Watch:
         self._before: dict[str, list[str]] = {}
         self._busy = False
         self._outer: Any = None
+        self._full = os.environ.get(_FULL)
 
     def start(self) -> None:
+        os.environ[_FULL] = "1"
         self._outer = sys.getprofile()
         sys.setprofile(self._note)
 
     def stop(self) -> None:
         sys.setprofile(self._outer)
+        if self._full is None:
+            del os.environ[_FULL]
+        else:
+            os.environ[_FULL] = self._full
 
     def _note(self, frame: FrameType, event: str, arg: object) -> None:
         if event != "call" or not _is_ours(frame) or self._busy or self._is_inside(frame.f_back):

@@ -235,7 +235,11 @@ def test_refused(call: Callable[[], Any], error: type[Exception], match: str) ->
 @pytest.mark.parametrize(
     ("grouping", "error", "match"),
     [
-        ("all", Argument, "^variable: replica_grouping is not a ReplicaGrouping, got 'all'$"),
+        (
+            "all",
+            Argument,
+            r"^variable: replica_grouping is not a ReplicaGrouping, got 'all'\nin variable\(\) at .*\.py:\d+$",
+        ),
         (
             popsr.Ir(4).replica_grouping(),
             errors.ReplicaError,

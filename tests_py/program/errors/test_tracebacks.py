@@ -32,7 +32,7 @@ UNTYPED: Any = popsr
 
 @pytest.fixture(autouse=True)
 def users_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FULL)
+    monkeypatch.delenv(FULL, raising=False)
 
 
 class Net(addons.Module):
