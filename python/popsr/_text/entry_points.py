@@ -30,7 +30,7 @@ _Note = Callable[[Callable[..., Any], Error], None]
 _HELP = "help: "
 _wrapped: dict[Callable[..., Any], Callable[..., Any]] = {}  # entry points by what they call
 _entry_points: set[Callable[..., Any]] = set()
-_classes: set[type] = set()  # of which all members are entry points
+_classes: set[type] = set()  # that were seen: members of popsr's are entry points
 
 # Methods that raise nothing, are called too often, or are not called by name.
 _NEVER = {
@@ -56,17 +56,13 @@ def add_entry_points(package: str) -> None:
         vars(module) for name, module in list(sys.modules.items()) if _is_public(name, package, module)
     ]
     for module in modules:
+        exported = frozenset(module["__all__"])
         for name, value in list(module.items()):
-            if isinstance(value, type) and not name.startswith(
-                "_"
-            ):  # what functions return need not be exported
-                _add_members(value)
-            elif (
-                isinstance(value, FunctionType)
-                and name in module["__all__"]
-                and value.__module__[:6] == "popsr."
-            ):
-                module[name] = in_its_home(value, entry_point(value))
+            if type(value) is FunctionType:
+                if name in exported and value not in _entry_points and value.__module__.startswith("popsr."):
+                    module[name] = in_its_home(value, entry_point(value))
+            elif isinstance(value, type) and value not in _classes and not name.startswith("_"):
+                _add_members(value)  # also of what functions return, which need not be exported
 
 
 def in_its_home(fn: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,15 +177,20 @@ def _is_public(name: str, package: str, module: ModuleType) -> bool:
 def _add_members(cls: type) -> None:
     """Of the class and of its bases in this package."""
     for base in cls.__mro__:
-        ours = base.__module__.startswith("popsr.") and base.__module__ != "popsr._core"
-        if ours and base not in _classes and not issubclass(base, BaseException):
+        if base not in _classes:
             _classes.add(base)
-            for name, member in list(vars(base).items()):
-                is_special = name.startswith("__") and name not in _NEVER
-                if is_special or not name.startswith("_"):
-                    found = _member(member)
-                    if found is not member:
-                        setattr(base, name, found)
+            ours = base.__module__.startswith("popsr.") and base.__module__ != "popsr._core"
+            if ours and not issubclass(base, BaseException):
+                _replace_members(base)
+
+
+def _replace_members(cls: type) -> None:
+    for name, member in list(vars(cls).items()):
+        is_special = name.startswith("__") and name not in _NEVER
+        if is_special or not name.startswith("_"):
+            found = _member(member)
+            if found is not member:
+                setattr(cls, name, found)
 
 
 def _member(member: Any) -> Any:

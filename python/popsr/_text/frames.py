@@ -15,8 +15,8 @@ _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of 
 _DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
 _inside: dict[str, bool] = {}
 
-_CELL_FILE = re.compile(r"<ipython-input-|.*[/\\]ipykernel_\d+[/\\]")
-_CELL_LINE = re.compile(r"(Cell In\[.*\]), line (\d+)")
+_CELL_FILES = ("<ipython-input-", f"{os.sep}ipykernel_")
+_CELL_LINE = r"(Cell In\[.*\]), line (\d+)"
 _cells: dict[str, bool] = {}
 
 
@@ -41,7 +41,7 @@ def frame_place(frame: FrameType) -> tuple[str, int]:
     filename = frame.f_code.co_filename
     is_cell = _cells.get(filename)
     if is_cell is None:
-        is_cell = _cells[filename] = _CELL_FILE.match(filename) is not None
+        is_cell = _cells[filename] = any(part in filename for part in _CELL_FILES)
     cell = _cell_name(filename) if is_cell else None
     return (f"{cell}, line {frame.f_lineno}", 0) if cell else (filename, frame.f_lineno)
 
@@ -56,7 +56,7 @@ def frame_text(frame: FrameType | None) -> str:
 
 def file_and_line(text: str) -> tuple[str, int]:
     """What ``frame_text`` gives, in two: the file, or the cell, and the line. Of an empty text ``""`` and 0."""
-    cell = _CELL_LINE.fullmatch(text)
+    cell = re.fullmatch(_CELL_LINE, text)
     file, _, line = text.rpartition(":")
     return (cell[1], int(cell[2])) if cell else (file, int(line or 0))
 
