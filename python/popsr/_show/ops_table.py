@@ -10,7 +10,7 @@ from popsr._host.tables import markdown_table, table_to_string
 from popsr._records import OpSchema
 from popsr.ops import collectives, var_updates
 
-__all__ = ["main", "op_rows"]
+__all__ = ["in_place", "main", "op_rows", "operand_dtypes"]
 
 _HEADER = ("op", "dtypes", "gradient", "replicas agree on it", "in place")
 
@@ -50,7 +50,7 @@ def op_rows() -> list[tuple[str, ...]]:
 
 
 def _row(path: str, schema: OpSchema, form: OpSchema | None) -> tuple[str, ...]:
-    return (path, _operands(schema), schema["gradient"], schema["partition"], _in_place(schema, form))
+    return (path, operand_dtypes(schema), schema["gradient"], schema["partition"], in_place(schema, form))
 
 
 def _path(name: str) -> str:
@@ -61,7 +61,8 @@ def _path(name: str) -> str:
     return name
 
 
-def _in_place(schema: OpSchema, form: OpSchema | None) -> str:
+def in_place(schema: OpSchema, form: OpSchema | None) -> str:
+    """The name of the form in place, or "itself"; empty if there is none."""
     if schema["effects"]:
         return "itself"
     if form is None:
@@ -69,7 +70,8 @@ def _in_place(schema: OpSchema, form: OpSchema | None) -> str:
     return f"{form['name']}: a view" if form["view"] else str(form["name"])
 
 
-def _operands(schema: OpSchema) -> str:
+def operand_dtypes(schema: OpSchema) -> str:
+    """The dtypes of all operands, or of each, in words."""
     kinds = {each["name"]: _kinds(each["dtypes"]) for each in schema["inputs"]}
     if len(set(kinds.values())) < 2:
         return "".join(set(kinds.values()))

@@ -30,6 +30,12 @@ def geluerf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: geluerf_
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -43,6 +49,12 @@ def geluerf_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
@@ -57,6 +69,11 @@ def sigmoid(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -70,6 +87,12 @@ def swish(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: swish_
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -83,6 +106,12 @@ def swish_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
@@ -97,6 +126,11 @@ def tanh(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -110,6 +144,12 @@ def relu(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: relu_
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -123,6 +163,12 @@ def relu_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
@@ -137,6 +183,12 @@ def gelu(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: gelu_
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -150,6 +202,12 @@ def gelu_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.

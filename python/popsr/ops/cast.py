@@ -21,6 +21,11 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
         data_type: type of the result. Not float8: see :func:`pow2scale_cast_to_fp8`.
     Returns:
         Tensor of the shape of ``t``.
+    Facts:
+        dtypes: numbers, bool
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: there is no such type, or one of the two is float8.
     """
@@ -40,6 +45,11 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         data_type: a float8 type.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
+    Facts:
+        dtypes: t: floats; log2_scale: int32
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
         ShapeError: ``log2_scale`` is no scalar.
@@ -62,6 +72,11 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         data_type: float16, bfloat16, float32 or float64.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
+    Facts:
+        dtypes: t: float8; log2_scale: int32
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
         ShapeError: ``log2_scale`` is no scalar.

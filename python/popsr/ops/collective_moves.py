@@ -37,6 +37,11 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: that of the roots of the groups
+        rounding: never stochastic
     Raises:
         IndexError: no such member.
         ReplicaError: the group is of another number of replicas.
@@ -56,6 +61,11 @@ def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | Non
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: place in the group, and the values of all members
+        rounding: never stochastic
     Raises:
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
@@ -75,6 +85,11 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
             (source, destination); or a mapping from sources to destinations.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: that of the sources; equal where nothing arrives
+        rounding: never stochastic
     Raises:
         ReplicaError: two sources or two destinations of one value, or not one destination for each replica.
         IndexError: no such replica.
@@ -95,6 +110,11 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the dtype of ``t``, of its shape with the axis divided by the group size.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: place in the group, and meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
@@ -114,6 +134,11 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
     Returns:
         One-dimensional tensor of ceil(elements / group size) elements with the shape of ``t`` as its meta shape; the
         last chunk is filled up with zeros.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: place in the group, and meet of inputs
+        rounding: never stochastic
     Raises:
         ReplicaError: the group is of another number of replicas.
     """

@@ -42,6 +42,11 @@ def replicated_all_reduce_identical_inputs(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
@@ -60,6 +65,11 @@ def replicated_all_reduce_identical_grad_inputs(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: equal in a group, and in groups whose members agree in order
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
@@ -79,6 +89,11 @@ def all_reduce(
     Returns:
         The result once for each tensor, on its IPU. Each gradient is the sum of theirs, for "add"; other reductions
         refuse to be differentiated.
+    Facts:
+        dtypes: numbers, bool
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: no tensors, unequal shapes, unknown ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
@@ -98,6 +113,11 @@ def all_reduce_identical_inputs(
         op: "add".
     Returns:
         A copy of each tensor, on its IPU.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
@@ -117,6 +137,11 @@ def all_reduce_identical_grad_inputs(
         op: "add".
     Returns:
         The result once for each tensor, on its IPU.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.

@@ -71,6 +71,12 @@ def replicated_all_reduce(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers, bool
+        gradient: none
+        replicas: equal in a group, and in groups whose members agree in order
+        rounding: stochastic where stochastic rounding is on
+        in place: replicated_all_reduce_
     """
     return emit("replicated_all_reduce", {"t": t}, op=op, group=group)
 
@@ -86,6 +92,12 @@ def replicated_all_reduce_(
         group: the groups. Default: one of all replicas.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers, bool
+        gradient: none
+        replicas: equal in a group, and in groups whose members agree in order
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         ValueError: unknown ``op``.
@@ -109,6 +121,11 @@ def replicated_all_gather(
             "meta_shape" where there is one, else "concat".
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: equal in a group, and in groups whose members agree in order
+        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range, or unknown ``output_shape``.
     """
@@ -130,6 +147,11 @@ def replicated_reduce_scatter(
         configure_output_for_replicated_tensor_sharding: give the result the meta shape of ``t``.
     Returns:
         One-dimensional tensor; the last chunk is filled up with zeros.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: place in the group, and the values of all members
+        rounding: stochastic where stochastic rounding is on
     """
     return emit(
         "replicated_reduce_scatter",
@@ -153,6 +175,11 @@ def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers, bool
+        gradient: yes
+        replicas: the values of the members up to this one, in order
+        rounding: stochastic where stochastic rounding is on
     Raises:
         AttributeValueError: "mean", or unknown ``op``.
         DTypeError: ``op`` does not take the dtype.

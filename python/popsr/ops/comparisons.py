@@ -30,6 +30,11 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -45,6 +50,11 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
         other: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -59,6 +69,11 @@ def isfinite(t: Tensor) -> Tensor:
         t: the operand; integers are finite.
     Returns:
         Bool tensor of the shape of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -72,6 +87,11 @@ def isinf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Bool tensor of the shape of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -85,6 +105,11 @@ def isnan(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Bool tensor of the shape of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -99,6 +124,11 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
     """
@@ -112,6 +142,11 @@ def logical_not(t: Tensor) -> Tensor:
         t: the operand, of any dtype.
     Returns:
         Bool tensor of the shape of ``t``. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     """
     return emit("logical_not", {"t": t})
 
@@ -124,6 +159,11 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
     """
@@ -139,6 +179,11 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: taken where it is false.
     Returns:
         Tensor of the broadcast shape of all three and the dtype of ``lhs`` and ``rhs``.
+    Facts:
+        dtypes: condition: numbers, bool; lhs, rhs: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: ``lhs`` and ``rhs`` differ in dtype.

@@ -22,6 +22,12 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         axis: along which they follow each other.
     Returns:
         Tensor of their dtype.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: concat_: a view
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
@@ -39,6 +45,11 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         axis: along which they follow each other.
     Returns:
         Tensor of their dtype.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.

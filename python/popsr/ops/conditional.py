@@ -168,6 +168,11 @@ def conditional(
         else_inputs_dict: further inputs by the else branch's tensor.
     Returns:
         The outputs of the branch that ran.
+    Facts:
+        dtypes: cond: bool; inputs: all
+        gradient: yes
+        replicas: that of the graphs it runs
+        rounding: by the ops of the graphs it runs
     """
     return conditional_with_info(
         cond, then_branch, else_branch, then_inputs, else_inputs, then_inputs_dict, else_inputs_dict

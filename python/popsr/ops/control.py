@@ -130,6 +130,11 @@ def call(
         inputs_dict: further inputs by the graph's tensor.
     Returns:
         Its outputs.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: that of the graphs it runs
+        rounding: by the ops of the graphs it runs
     """
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
@@ -174,6 +179,11 @@ def repeat(
         inputs_dict: further inputs by the graph's tensor.
     Returns:
         The outputs of the last iteration.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: that of the graphs it runs
+        rounding: by the ops of the graphs it runs
     """
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 

@@ -75,6 +75,11 @@ def conv(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the ranks or channels do not fit, or the kernel is larger than the padded operand.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
@@ -123,6 +128,11 @@ def conv_transpose(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the ranks or channels do not fit, or padding cuts off more than there is.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
@@ -166,6 +176,11 @@ def conv_pow2scaled(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of float16.
+    Facts:
+        dtypes: t, weight: float8; log2_scale: int32
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: as there, or ``log2_scale`` is no scalar.
         DTypeError: other dtypes than these.
@@ -212,6 +227,11 @@ def conv_transpose_pow2scaled(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of float16.
+    Facts:
+        dtypes: t, weight: float8; log2_scale: int32
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: as there, or ``log2_scale`` is no scalar.
         DTypeError: other dtypes than these.

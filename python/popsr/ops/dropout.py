@@ -23,6 +23,11 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
         p: the chance, 0 <= p < 1. With 0 the result is ``t``.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: t: floats; seed_tensor: uint32
+        gradient: yes
+        replicas: meet of inputs; where nothing is dropped that of t
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.
@@ -43,6 +48,11 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
         ratio: chance of a zero in the mask, 0 <= ratio < 1. With 0 the result is ``t``.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: t: floats; seed_tensor: uint32
+        gradient: yes
+        replicas: meet of inputs; where nothing is dropped that of t
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the mask does not broadcast to ``t``, or the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.

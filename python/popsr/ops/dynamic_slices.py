@@ -28,6 +28,11 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: t: all; index: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -62,6 +67,12 @@ def dynamic_update(
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: t, t_update: all; index: ints
+        gradient: yes
+        replicas: meet of inputs; of the update alone where it covers everything
+        rounding: never stochastic
+        in place: dynamic_update_
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -96,6 +107,12 @@ def dynamic_update_(
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t, t_update: all; index: ints
+        gradient: none
+        replicas: meet of inputs; of the update alone where it covers everything
+        rounding: never stochastic
+        in place: itself
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``, which then keeps its value.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -120,6 +137,11 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         strides: k of the first axes; one number is that of axis 0. Axes without one are kept. Not modified.
     Returns:
         Tensor of the dtype of ``t``; an extent d becomes ``ceil(d / k)``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         AttributeValueError: more strides than axes, or one that is not positive.
     """

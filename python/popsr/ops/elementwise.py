@@ -43,6 +43,12 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: add_
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -58,6 +64,12 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: what is added; must broadcast to the shape of ``lhs``.
     Returns:
         An alias of ``lhs``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``lhs`` is a constant.
         ShapeError: the result has not the shape of ``lhs``.
@@ -74,6 +86,11 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -89,6 +106,11 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -104,6 +126,11 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -120,6 +147,11 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
         e: the exponent; numbers and arrays become constants of the dtype of ``t``.
     Returns:
         Tensor of the broadcast shape and the dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are not floating.
@@ -137,6 +169,11 @@ def maximum(*ts: Tensor) -> Tensor:
         *ts: tensors of one dtype.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
@@ -152,6 +189,11 @@ def negate(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -165,6 +207,11 @@ def abs(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -178,6 +225,12 @@ def exp(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: exp_
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -191,6 +244,12 @@ def exp_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
@@ -205,6 +264,11 @@ def log(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -218,6 +282,11 @@ def sqrt(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -234,6 +303,12 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
         b: factor of Y: a number or a tensor of one element.
     Returns:
         Tensor of the shape and dtype of ``X``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: scaled_add_
     Raises:
         ShapeError: the shapes differ, or a factor has not one element.
     """
@@ -250,6 +325,12 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         b: factor of Y: a number or a tensor of one element.
     Returns:
         An alias of ``X``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``X`` is a constant.
         ShapeError: the shapes differ, or a factor has not one element.

@@ -37,6 +37,11 @@ def ceil(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: zeros
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -54,6 +59,11 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
         max: upper bound, likewise; it counts where it is less than ``min``.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: a bound is NaN.
@@ -71,6 +81,11 @@ def cos(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -84,6 +99,11 @@ def erf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``; between -1 and 1, and odd: -0 for -0.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -97,6 +117,11 @@ def floor(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: zeros
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -114,6 +139,11 @@ def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: what it is divided by.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -129,6 +159,11 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
         output_name: name of the result. Default: the op's stem.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     """
     name = None if output_name is None else read_name("identity", output_name)
     return emit_op("identity", {"t": t}, {}, name=name)[1][0]
@@ -146,6 +181,12 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
         modulus: what the sum is divided by; truncated for integers.
     Returns:
         Tensor of the shape and dtype of ``t``; elements have the sign of the sum.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: increment_mod_
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
@@ -162,6 +203,12 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
         modulus: what the sum is divided by; truncated for integers.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is bool.
@@ -177,6 +224,11 @@ def log2(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -190,6 +242,11 @@ def rsqrt(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """
@@ -203,6 +260,11 @@ def sign(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: zeros
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     """
@@ -216,6 +278,11 @@ def sin(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """

@@ -43,6 +43,10 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         name: name of the tensor. Default: that of the stream with ``_load``.
     Returns:
         Tensor of the stream's shape and dtype.
+    Facts:
+        gradient: none
+        replicas: rows of the stream that are equal, by position
+        rounding: never stochastic
     Raises:
         GraphError: the stream is of another Ir.
     """
@@ -57,6 +61,11 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     Args:
         d2h_stream: the stream.
         t: the value, of the stream's shape and dtype.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the shape is not that of the stream.
         DTypeError: the dtype is not that of the stream.
@@ -105,6 +114,11 @@ def print_tensor(
         close_bracket: character that closes a dimension.
     Returns:
         A copy of ``t``. Its gradient is that of the copy.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         KeyError: unknown ``float_format``.
         ValueError: a separator or bracket that is not one character, or a negative number.
@@ -150,6 +164,10 @@ def init(
         meta_shape: shape before sharding, if it is a shard.
     Returns:
         Tensor of that shape and dtype.
+    Facts:
+        gradient: none
+        replicas: equal everywhere; undefined memory: nothing in common
+        rounding: never stochastic
     Raises:
         ValueError: a negative extent, or unknown ``init_type``.
     """

@@ -45,6 +45,11 @@ def gather(
         zero_OOR: indices out of range give zeros.
     Returns:
         Tensor of the dtype of ``t`` whose shape has that of ``indices`` in place of the axis.
+    Facts:
+        dtypes: t: all; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1, without ``zero_OOR``.
         AttributeValueError: there is no such axis.
@@ -76,6 +81,11 @@ def tied_gather(
         zero_OOR: indices out of range give zeros.
     Returns:
         As ``gather``.
+    Facts:
+        dtypes: t: all; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
         AttributeValueError: there is no such axis.
@@ -109,6 +119,11 @@ def groupedgather(
         zero_OOR: indices out of range give zeros.
     Returns:
         Tensor of the dtype of ``t``: for each group what ``gather`` gives.
+    Facts:
+        dtypes: t: all; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
         AttributeValueError: the axis is that of the groups or is not there, or there is less than one group.
@@ -144,6 +159,11 @@ def scatter(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: t, values: all; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         ShapeError: the shapes do not fit.
@@ -187,6 +207,11 @@ def scatter_reduce(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``data``.
+    Facts:
+        dtypes: data, initial_values: numbers; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         AttributeValueError: another reduction, neither ``initial_values`` nor ``axis_size``, or no such axis.
@@ -252,6 +277,11 @@ def grouped_scatter_reduce(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``data``: for each group what ``scatter_reduce`` gives.
+    Facts:
+        dtypes: data, initial_values: numbers; indices: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         AttributeValueError: as for ``scatter_reduce``; or the axis is that of the groups, or there is less than one.

@@ -58,6 +58,11 @@ def interpolate(
         coordinate_transformation_mode: the rule above.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         AttributeValueError: ``scale_factor`` has another length or a number that is not positive and finite, or there
             is no such mode.

@@ -16,6 +16,11 @@ def lamb_square(t: Tensor) -> Tensor:
         t: floating tensor of any shape.
     Returns:
         float32 scalar.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     """

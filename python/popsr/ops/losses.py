@@ -35,6 +35,11 @@ def nll_loss(
         log_prob: ``probs`` are logarithms already.
     Returns:
         Scalar of the dtype of ``probs``; of the shape of ``labels`` for reduction "none".
+    Facts:
+        dtypes: probs: floats; labels: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``labels`` has not that shape.
         DTypeError: ``probs`` is not floating or ``labels`` not integer.
@@ -67,6 +72,11 @@ def nll_loss_with_softmax_grad(
     Returns:
         The loss, a scalar, or of the shape of ``labels`` for reduction "none"; and the gradient, of the shape of
         ``probs``.
+    Facts:
+        dtypes: probs, loss_grad: floats; labels: ints
+        gradient: none
+        replicas: meet of inputs; of the loss without loss_grad
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``labels`` has another number of elements, or ``loss_grad`` is neither one element nor of the shape
             of the loss.

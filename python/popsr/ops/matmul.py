@@ -31,6 +31,11 @@ def matmul(
         partials_type: accepted for PopXL programs, float16 or float32; sums are kept in float32 or wider.
     Returns:
         Tensor of ``output_type`` and the shape that ``numpy.matmul`` gives.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, or an operand is a scalar.
         DTypeError: the dtypes differ or are not floating.
@@ -59,6 +64,11 @@ def matmul_pow2scaled(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of float16 and the shape that ``numpy.matmul`` gives.
+    Facts:
+        dtypes: lhs, rhs: float8; log2_scale: int32
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, an operand is a scalar, or ``log2_scale`` is none.
         DTypeError: other dtypes than these.

@@ -24,6 +24,11 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
         eps: added to the variance.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
@@ -44,6 +49,11 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> T
         eps: added to the variance.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
@@ -73,6 +83,11 @@ def batch_norm_inference(
         momentum: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: throws
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has less than 3 dimensions, or another operand is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.

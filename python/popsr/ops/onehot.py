@@ -29,6 +29,11 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
         axis: the place of the new axis in the result.
     Returns:
         Tensor of the dtype of ``values``.
+    Facts:
+        dtypes: t, num_classes: ints; values: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         GraphError: ``num_classes`` is not constant.
         AttributeValueError: it is not positive, or there is no such axis.
@@ -48,6 +53,11 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
         absolute_of_input: count absolute values.
     Returns:
         uint32 tensor of shape ``[len(levels) + 1]``.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         AttributeValueError: the levels do not ascend.
         DTypeError: ``t`` is not floating.

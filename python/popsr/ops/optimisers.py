@@ -161,6 +161,13 @@ def adam_updater(
         epsilon: added to the denominator.
     Returns:
         The step, of the dtype and shape of ``weight`` where that is read, else of ``acc_first_order``.
+    Facts:
+        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
+            weight_decay, beta1, beta2, epsilon: numbers
+        gradient: none
+        replicas: meet of inputs; of the step that of time_step
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         AttributeValueError: ``weight_decay`` without ``weight``, or ``time_step`` without both betas.
         ShapeError: shapes differ, or a scalar has several elements.
@@ -197,6 +204,13 @@ def lamb_updater(
         epsilon: added to the denominator.
     Returns:
         The step, as of ``adam_updater``.
+    Facts:
+        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
+            weight_decay, beta1, beta2, epsilon: numbers
+        gradient: none
+        replicas: meet of inputs; of the step that of time_step
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         AttributeValueError: as ``adam_updater``.
         ShapeError: as ``adam_updater``.
@@ -232,6 +246,13 @@ def adamax_updater(
         epsilon: added to the denominator.
     Returns:
         The step, as of ``adam_updater``.
+    Facts:
+        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
+            weight_decay, beta1, epsilon: numbers
+        gradient: none
+        replicas: meet of inputs; of the step that of time_step
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         AttributeValueError: ``time_step`` or ``beta1`` is missing, or ``weight_decay`` is given without ``weight``.
         ShapeError: as ``adam_updater``.
@@ -274,6 +295,12 @@ def adam_var_update(
         max_weight_norm: the greatest norm of the weight that counts.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t, x, r1, r2: floats; learning_rate, max_weight_norm: numbers
+        gradient: none
+        replicas: meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         AttributeValueError: ``learning_rate`` is missing.
         ShapeError: shapes differ, or a scalar has several elements.

@@ -27,6 +27,11 @@ def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         keepdim: keep the axis with extent 1.
     Returns:
         int32 tensor without the axis.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
@@ -44,6 +49,11 @@ def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         keepdim: keep the axis with extent 1.
     Returns:
         int32 tensor without the axis.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
@@ -63,6 +73,11 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -93,6 +108,11 @@ def topk(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Values of the dtype of ``t``, and their int32 indices; extent ``k`` on the axis.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: the axis or ``k`` is out of range.
         DTypeError: ``t`` is bool.

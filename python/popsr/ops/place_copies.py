@@ -21,6 +21,11 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         source: number of the IPU of ``t``. Default: where it is.
     Returns:
         Tensor of the shape and dtype of ``t``, with its bits.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         TypeError: ``destination`` or ``source`` is no int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
@@ -38,6 +43,11 @@ def io_tile_copy(t: Tensor) -> Tensor:
             current IPU.
     Returns:
         Tensor of the shape and dtype of ``t``, with its bits.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     """
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found

@@ -125,6 +125,11 @@ def average_pool(
         ceil_mode: without ``auto_pad``, keep a last window that reaches beyond the padding but begins before it.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, windows...]``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has another rank, or a window is larger than the padded operand.
         AttributeValueError: a sequence has another length, a number is out of range, or there is no such rule.
@@ -167,6 +172,11 @@ def max_pool(
         storage_order: the order of the indices of maxima, which are no output; has no effect.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, windows...]``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: as for ``average_pool``.
         AttributeValueError: as for ``average_pool``; or there is no such order.

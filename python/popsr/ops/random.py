@@ -33,6 +33,11 @@ def random_uniform(
         dtype: a floating dtype.
     Returns:
         Tensor of that shape and dtype.
+    Facts:
+        dtypes: uint32
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.
@@ -65,6 +70,11 @@ def random_normal(
         dtype: a floating dtype.
     Returns:
         Tensor of that shape and dtype.
+    Facts:
+        dtypes: uint32
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.

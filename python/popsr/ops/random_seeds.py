@@ -34,6 +34,11 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
         modifier: an integer of one element, m; the sum wraps.
     Returns:
         Seed ``(a, h)``, where h is what seed ``(a, b + m)`` draws.
+    Facts:
+        dtypes: seed: uint32; modifier: ints
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]`` or the modifier has not one element.
         DTypeError: the seed is not uint32 (a ValueError too) or the modifier no integer.
@@ -54,6 +59,11 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
         n: how many, 1 or more.
     Returns:
         The n seeds.
+    Facts:
+        dtypes: uint32
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``.
         DTypeError: the seed is not uint32 (a ValueError too).

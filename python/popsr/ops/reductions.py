@@ -30,6 +30,11 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes. Integers wrap in it, as in all arithmetic.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -47,6 +52,11 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes. Of integers it is the exact quotient, towards zero,
         however large their sum is.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -63,6 +73,11 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -80,6 +95,11 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -99,6 +119,11 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -115,6 +140,11 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -131,6 +161,11 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -149,6 +184,11 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -165,6 +205,11 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -181,6 +226,11 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -204,6 +254,11 @@ def var(
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes; NaN where there are no more elements than ``correction``
         and no distances.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         AttributeValueError: ``correction`` is not a finite number of at least 0.

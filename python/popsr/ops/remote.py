@@ -51,6 +51,12 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
         name: name of the tensor. Default: the op's name with ``_out``.
     Returns:
         Tensor of the buffer's shape and dtype, with its meta shape.
+    Facts:
+        dtypes: ints
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: remote_load_
     Raises:
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.
@@ -69,6 +75,12 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         t: tensor of the buffer's shape and dtype; overwritten.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t: all; offset: ints
+        gradient: none
+        replicas: meet of offset
+        rounding: never stochastic
+        in place: itself
     Raises:
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.
@@ -86,6 +98,11 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         remote_buffer: the buffer.
         offset: number of the entry: an int, or an integer tensor of one element, per replica.
         t: tensor of the buffer's shape and dtype.
+    Facts:
+        dtypes: t: all; offset: ints
+        gradient: none
+        replicas: the entry: what is stored; at an offset that is a tensor also that and the old value
+        rounding: never stochastic
     Raises:
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.

@@ -28,6 +28,10 @@ def replica_index(
         dtype: int32 or uint32.
     Returns:
         Scalar of that dtype.
+    Facts:
+        gradient: none
+        replicas: the index itself
+        rounding: never stochastic
     Raises:
         ValueError: unknown ``what``.
         TypeError: another dtype.

@@ -40,6 +40,11 @@ def roi_align(
         sampling_ratio: samples of a bin along each axis. 0: one per position that a bin spans, rounded up.
     Returns:
         Tensor of the dtype of ``t``, shape ``[regions, channels, *output_size]``.
+    Facts:
+        dtypes: t, rois: floats; batch_index: ints
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to samples - 1; nothing is written.
         ShapeError: a shape does not fit.

@@ -17,6 +17,11 @@ def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
         dim: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``; integers wrap.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.

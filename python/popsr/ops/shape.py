@@ -54,6 +54,12 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: transpose_: a view
     Raises:
         ValueError: not each axis once.
     """
@@ -69,6 +75,12 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape: shape of the result; one extent may be -1 and is worked out.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: reshape_: a view
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     """
@@ -108,6 +120,12 @@ def flatten(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of shape ``(nelms,)`` and the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: flatten_: a view
     """
     return emit("flatten", {"t": t})
 
@@ -120,6 +138,11 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         axes: the axes. Default: all of extent 1.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: an axis is given twice, is out of range or has another extent than 1.
     """
@@ -143,6 +166,12 @@ def slice(
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: slice_: a view
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
     """
@@ -157,6 +186,12 @@ def detach(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
+        in place: detach_: a view
     """
     return emit("detach", {"t": t})
 
@@ -269,6 +304,11 @@ def slice_(
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
+    Facts:
+        dtypes: all
+        gradient: throws
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
     """
@@ -284,6 +324,11 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape: shape of the result; one extent may be -1 and is worked out.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     """
@@ -297,6 +342,11 @@ def flatten_(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of shape ``(nelms,)`` and the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     """
     return emit("flatten_", {"t": t})
 
@@ -309,6 +359,11 @@ def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
     Returns:
         Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     Raises:
         ValueError: not each axis once.
     """
@@ -323,6 +378,11 @@ def detach_(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
     """
     return emit("detach_", {"t": t})
 

@@ -17,6 +17,11 @@ def softmax(t: Tensor, axis: int) -> Tensor:
         axis: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.
@@ -32,6 +37,11 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
         axis: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.

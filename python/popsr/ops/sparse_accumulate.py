@@ -34,6 +34,12 @@ def sparse_accumulate_(
         W: a weight whose layout ``t`` is to have: accepted for PopXL programs; its value has no effect.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t, X, f: numbers; indices: ints; W: all
+        gradient: none
+        replicas: meet of inputs; with a constant factor 0 that of t
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1; nothing is written.
         AttributeValueError: there is no such axis.

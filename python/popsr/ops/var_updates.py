@@ -40,6 +40,12 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
         f: a number or a tensor of one element. Default: 1.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs; with a constant factor 0 that of t
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -56,6 +62,12 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
         step: how many values ``t`` already is the mean of: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t: floats; X, step: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -72,6 +84,12 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
         f: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs; with a constant factor 0 that of t
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -88,6 +106,12 @@ def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tenso
         f: how much of ``t`` stays: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t: floats; X, f: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
@@ -105,6 +129,12 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
         f: how much of ``t`` stays: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: t: floats; X, f: numbers
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
@@ -121,6 +151,12 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
         f: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: none
+        replicas: meet of inputs; with a constant factor 0 equal everywhere
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -135,6 +171,12 @@ def accumulator_zero_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: equal everywhere
+        rounding: never stochastic
+        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
     """
@@ -149,6 +191,12 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
         X: the new value.
     Returns:
         An alias of ``t``.
+    Facts:
+        dtypes: all
+        gradient: none
+        replicas: meet of X
+        rounding: stochastic where stochastic rounding is on
+        in place: itself
     Raises:
         ShapeError: the shapes differ.
         GraphError: ``t`` is a constant.
