@@ -1,4 +1,4 @@
-"""What the infos of ops that run other graphs have in common."""
+"""Shared members of the infos of ops that run other graphs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Site(Handle):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors that are passed: those of a call or loop in the order of the graph's inputs.
+        """Tensors that are passed; of a call or loop, in the order of the graph's inputs.
 
-        Of a conditional: the condition, then those of the then branch, then those of the else branch.
+        Of a conditional: the condition, the inputs of the then branch, the inputs of the else branch.
         """
         return self._ir._tensors_of(id_ for id_ in self._ir._core.op_inputs(self._op) if id_ is not None)
 

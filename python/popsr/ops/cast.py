@@ -27,7 +27,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
-        DTypeError: there is no such type, or one of the two is float8.
+        DTypeError: the type is unknown, or one of the two is float8.
     """
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)
 
@@ -36,7 +36,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
     """Convert ``t * 2**log2_scale`` to float8, rounded once.
 
     What is too large becomes infinite, or NaN where the type has no infinity, as do infinities; the least float8 are
-    subnormal, smaller values become 0. The rounding takes part in stochastic rounding. There is no gradient: autodiff
+    subnormal, smaller values become 0. The rounding takes part in stochastic rounding. It has no gradient: autodiff
     refuses.
 
     Args:
@@ -52,7 +52,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
-        ShapeError: ``log2_scale`` is no scalar.
+        ShapeError: ``log2_scale`` is not a scalar.
         AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
     """
@@ -79,7 +79,7 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
-        ShapeError: ``log2_scale`` is no scalar.
+        ShapeError: ``log2_scale`` is not a scalar.
         AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
     """

@@ -1,4 +1,4 @@
-"""Where the code of graphs is, which PopXL programs may move. Here code is where it is."""
+"""Copies of graphs' code between memories; nothing is copied here, so they add nothing to the program."""
 
 from __future__ import annotations
 

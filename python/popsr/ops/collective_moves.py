@@ -126,7 +126,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's shard of its own tensor: member k keeps the k-th chunk of the flattened tensor.
 
-    The gradient is that of all members put together, as that of ``replicated_slice``.
+    The gradient is that of all members put together, as for ``replicated_slice``.
 
     Args:
         t: the operand.

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class CollectiveOperator(Choices):
-    """What values of several replicas are folded with."""
+    """Operators that reduce the values of several replicas."""
 
     Add = "add"
     Mean = "mean"
@@ -117,7 +117,7 @@ def replicated_all_gather(
         t: the operand.
         axis: where members are put together, in ascending replica order.
         group: the groups. Default: one of all replicas.
-        output_shape: "concat" joins along ``axis``, "new_axis" stacks, "meta_shape" takes that of ``t``, "auto" is
+        output_shape: "concat" joins along ``axis``, "new_axis" stacks, "meta_shape" takes the shape of ``t``, "auto" is
             "meta_shape" where there is one, else "concat".
     Returns:
         Tensor of the dtype of ``t``.
@@ -163,7 +163,7 @@ def replicated_reduce_scatter(
 
 
 def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
-    """Reduce over the replicas of each group up to each member: member k receives that of members 0 to k.
+    """Reduce over the replicas of each group up to each member: member k receives the result of members 0 to k.
 
     With "add" the running sum over replicas, MPI's ``MPI_Scan``: the number of samples on the replicas before this
     one is ``replicated_scan(n) - n``. The gradient of "add" is the scan from the last member down; other reductions

@@ -43,7 +43,7 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 
 def greater(input: Tensor, other: Tensor) -> Tensor:
-    """Are the elements of ``input`` greater than those of ``other``? False where either is NaN.
+    """True where ``input`` is greater than ``other``; False where either is NaN.
 
     Args:
         input: first operand.

@@ -31,7 +31,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
-        GraphError: there is no operand.
+        GraphError: the list of operands is empty.
     """
     return emit("concat", {"ts": read_tensor_list("concat", "ts", ts)}, axis=axis)
 
@@ -53,7 +53,7 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
-        GraphError: there is no operand.
+        GraphError: the list of operands is empty.
     """
     return emit("concat_", {"ts": read_tensor_list("concat_", "ts", ts)}, axis=axis)
 

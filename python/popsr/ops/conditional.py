@@ -25,7 +25,7 @@ BranchInputs = Iterable[TensorLike | Iterable[TensorLike]]
 class ConditionalSiteInfo(Site):
     """A ``conditional`` op, seen from both sides.
 
-    Inputs here are the condition, then those of the then branch, then those of the else branch.
+    Inputs here are the condition, the inputs of the then branch, the inputs of the else branch.
     """
 
     def __init__(self, ir: Ir, op: int, called: tuple[Graph, Graph]) -> None:

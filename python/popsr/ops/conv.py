@@ -182,7 +182,7 @@ def conv_pow2scaled(
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
-        ShapeError: as there, or ``log2_scale`` is no scalar.
+        ShapeError: as there, or ``log2_scale`` is not a scalar.
         DTypeError: other dtypes than these.
         AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
@@ -233,7 +233,7 @@ def conv_transpose_pow2scaled(
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
-        ShapeError: as there, or ``log2_scale`` is no scalar.
+        ShapeError: as there, or ``log2_scale`` is not a scalar.
         DTypeError: other dtypes than these.
         AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
@@ -322,7 +322,7 @@ def _attributes(
 
 
 def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tuple[Any, ...] | None:
-    """None for the default, which is that of two spatial axes but serves any number of them."""
+    """None for the default, which is written for two spatial axes but serves any number of them."""
     if values is None:
         return None
     read = read_ints(where, name, values)

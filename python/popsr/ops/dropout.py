@@ -37,9 +37,9 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
 
 
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
-    """``dropout`` with a mask of another shape, which is broadcast to that of ``t``.
+    """``dropout`` with a mask of another shape, which is broadcast to the shape of ``t``.
 
-    With ``shape`` that of ``t`` it is ``dropout``.
+    With the shape of ``t`` it is ``dropout``.
 
     Args:
         t: floating tensor.

@@ -157,7 +157,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
         DTypeError: the dtypes differ or are not floating.
     """
     if is_a(t, Tensor) and not isinstance(e, Tensor):
-        with contextlib.suppress(DTypeError):  # emit() reports what is no number
+        with contextlib.suppress(DTypeError):  # emit() reports other values than numbers
             e = as_operand(e, t.dtype)
     return emit("pow", {"t": t, "e": e})
 
@@ -177,7 +177,7 @@ def maximum(*ts: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
-        GraphError: there is no operand.
+        GraphError: the list of operands is empty.
     """
     return emit("maximum", {"ts": ts})
 

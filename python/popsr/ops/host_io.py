@@ -1,4 +1,4 @@
-"""What a program exchanges with the host, and tensors that start from nothing."""
+"""Exchange with the host, and new tensors without operands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
 
     Args:
         h2d_stream: the stream.
-        name: name of the tensor. Default: that of the stream with ``_load``.
+        name: name of the tensor. Default: the stream's name with ``_load``.
     Returns:
         Tensor of the stream's shape and dtype.
     Facts:
@@ -67,8 +67,8 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
-        ShapeError: the shape is not that of the stream.
-        DTypeError: the dtype is not that of the stream.
+        ShapeError: the shape differs from the stream's.
+        DTypeError: the dtype differs from the stream's.
         GraphError: the stream is of another Ir.
     """
     id_ = _stream_id("host_store", d2h_stream, DeviceToHostStream)
@@ -113,7 +113,7 @@ def print_tensor(
         open_bracket: character that opens a dimension.
         close_bracket: character that closes a dimension.
     Returns:
-        A copy of ``t``. Its gradient is that of the copy.
+        A copy of ``t``. Its gradient is the gradient of the copy.
     Facts:
         dtypes: all
         gradient: yes

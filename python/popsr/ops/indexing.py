@@ -44,7 +44,7 @@ def gather(
         available_memory_proportion: accepted for PopXL programs; has no effect.
         zero_OOR: indices out of range give zeros.
     Returns:
-        Tensor of the dtype of ``t`` whose shape has that of ``indices`` in place of the axis.
+        Tensor of the dtype of ``t`` in the shape of ``t``, its axis replaced by the shape of ``indices``.
     Facts:
         dtypes: t: all; indices: ints
         gradient: yes
@@ -52,7 +52,7 @@ def gather(
         rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1, without ``zero_OOR``.
-        AttributeValueError: there is no such axis.
+        AttributeValueError: the axis is out of range.
         DTypeError: the indices are not integers.
     """
     return emit(
@@ -88,7 +88,7 @@ def tied_gather(
         rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
-        AttributeValueError: there is no such axis.
+        AttributeValueError: the axis is out of range.
         DTypeError: the indices are not integers.
     """
     return emit(
@@ -126,7 +126,7 @@ def groupedgather(
         rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
-        AttributeValueError: the axis is that of the groups or is not there, or there is less than one group.
+        AttributeValueError: the axis is the axis of the groups or out of range, or there is less than one group.
         ShapeError: axis 0 of an operand is not the number of groups.
         DTypeError: the indices are not integers.
     """
@@ -168,7 +168,7 @@ def scatter(
         OutOfRangeError: when the program runs: an index is out of range.
         ShapeError: the shapes do not fit.
         DTypeError: the dtypes of ``t`` and ``values`` differ, or the indices are not integers.
-        AttributeValueError: there is no such axis.
+        AttributeValueError: the axis is out of range.
     """
     return emit(
         "scatter",
@@ -202,7 +202,7 @@ def scatter_reduce(
         reduction: "sum", "min", "max", or "none": the last element replaces the others.
         initial_values: what the elements are folded into: the shape of ``data`` but for the axis.
         axis: the axis that the indices address.
-        axis_size: extent of that axis in the result. Default: that of ``initial_values``.
+        axis_size: extent of that axis in the result. Default: the extent in ``initial_values``.
         enable_index_broadcast: if false, indices must have the shape of ``data``.
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
@@ -235,7 +235,7 @@ def scatter_reduce(
 
 
 class ScatterReduction(Choices):
-    """What becomes of elements that meet."""
+    """Reductions of elements with equal indices."""
 
     Sum = 0
     Max = 1
@@ -271,7 +271,7 @@ def grouped_scatter_reduce(
         reduction: "sum", "min", "max", or "none": the last element replaces the others.
         initial_values: what the elements are folded into: the shape of ``data`` but for the axis.
         axis: the axis of ``data`` that the indices address, not 0.
-        axis_size: extent of that axis in the result. Default: that of ``initial_values``.
+        axis_size: extent of that axis in the result. Default: the extent in ``initial_values``.
         group_size: number of groups. 1: a plain ``scatter_reduce``, without an axis of groups.
         enable_index_broadcast: if false, indices must have the shape of ``data``.
         available_memory_proportion: accepted for PopXL programs; has no effect.
@@ -284,7 +284,7 @@ def grouped_scatter_reduce(
         rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
-        AttributeValueError: as for ``scatter_reduce``; or the axis is that of the groups, or there is less than one.
+        AttributeValueError: as for ``scatter_reduce``; or the axis holds the groups, or there is less than one.
         ShapeError: the shapes do not fit, or axis 0 is not the number of groups.
         DTypeError: the dtypes of ``data`` and ``initial_values`` differ, or the indices are not integers.
     """

@@ -1,4 +1,4 @@
-"""What the LAMB optimiser compares."""
+"""Norms for the LAMB optimiser."""
 
 from __future__ import annotations
 

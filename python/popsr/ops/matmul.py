@@ -27,7 +27,7 @@ def matmul(
         lhs: left operand.
         rhs: right operand.
         available_memory_proportion: accepted for PopXL programs; has no effect.
-        output_type: type of the result. Default: that of the operands.
+        output_type: type of the result. Default: the operands' dtype.
         partials_type: accepted for PopXL programs, float16 or float32; sums are kept in float32 or wider.
     Returns:
         Tensor of ``output_type`` and the shape that ``numpy.matmul`` gives.
@@ -55,7 +55,7 @@ def matmul_pow2scaled(
     """Matrix product of float8 operands, times ``2**log2_scale``.
 
     The product is that of :func:`matmul` on the operands in float32, which is what sums are kept in; it is scaled and
-    rounded once. There is no gradient: autodiff refuses.
+    rounded once. It has no gradient: autodiff refuses.
 
     Args:
         lhs: left operand, of a float8 type.

@@ -20,7 +20,7 @@ __all__ = ["histogram", "onehot"]
 
 
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
-    """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is no class.
+    """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is not a class.
 
     Args:
         t: integers. Sessions log one that is no class (logger ``popsr``), or refuse it with ``strict={"labels"}``.
@@ -36,7 +36,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
         rounding: never stochastic
     Raises:
         GraphError: ``num_classes`` is not constant.
-        AttributeValueError: it is not positive, or there is no such axis.
+        AttributeValueError: it is not positive, or the axis is out of range.
         ShapeError: it is not one number, or ``values`` has another shape.
         DTypeError: ``t`` is not of integers.
     """
@@ -67,7 +67,7 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
     numbers = read_ints("histogram", "levels", levels)
     numbers = tuple(read_number("histogram: an item of levels", each) for each in numbers)
     check_increment(numbers)
-    # Levels are rounded as elements are: those of narrow floats are compared as float32.
+    # Levels are rounded as elements are: levels of narrow floats are compared as float32.
     kind = dtypes.float64 if t.dtype == dtypes.float64 else dtypes.float32
     return emit(
         "histogram",

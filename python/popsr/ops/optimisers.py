@@ -46,11 +46,11 @@ class OptimizerValue:
 
 
 def handle_optimizer_value(f: Any, ins: MutableMapping[int, str], index: int) -> OptimizerValue:
-    """What an op is told of a scalar that may be a number or a tensor.
+    """Read a scalar that may be a number or a tensor; a tensor joins the op's inputs.
 
     Args:
         f: the scalar; None counts as a tensor that is not there.
-        ins: ids of an op's inputs by position; that of a tensor is added.
+        ins: ids of an op's inputs by position; the id of a tensor is added.
         index: the position of the scalar among them.
     Returns:
         The number, or that it is none.
@@ -89,7 +89,7 @@ def create_adamupdater(
     beta2: Scalar | None = None,
     epsilon: Scalar = 1e-07,
 ) -> Tensor:
-    """What the updaters have in common; ``mode`` says which of them it is.
+    """Shared implementation of the updaters; ``mode`` selects one.
 
     Args:
         acc_first_order: first moment.

@@ -27,7 +27,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
-        TypeError: ``destination`` or ``source`` is no int.
+        TypeError: ``destination`` or ``source`` is not an int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
     """
     return emit("ipu_copy", {"t": t}, **ipu_copy_attributes(t, destination, source))

@@ -19,7 +19,7 @@ _PAD_TYPES = ("not_set", "same_upper", "same_lower", "valid")
 
 @dataclass(frozen=True)
 class ReceptiveAttributes:
-    """How windows lie; None stands for the default of a number per dimension."""
+    """Layout of windows; None stands for the default of a number per dimension."""
 
     strides: tuple[int, ...] | None
     pads: tuple[int, ...] | None
@@ -50,7 +50,7 @@ def receptive_attributes(
     auto_pad: PadType | None,
     ceil_mode: bool | None,
 ) -> ReceptiveAttributes:
-    """What says how windows lie, in one object. The parameters are those of ``max_pool``.
+    """The layout of windows in one object; parameters as in ``max_pool``.
 
     Args:
         strides: positions from one window to the next.
@@ -64,7 +64,7 @@ def receptive_attributes(
         The attributes, sequences as tuples.
     Raises:
         ArgumentTypeError: a sequence is none.
-        AttributeValueError: there is no such rule.
+        AttributeValueError: the rule is unknown.
     """
     return _attributes(
         "receptive_attributes", strides, pads, out_pads, dilations, in_dilations, auto_pad, ceil_mode
@@ -132,7 +132,7 @@ def average_pool(
         rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has another rank, or a window is larger than the padded operand.
-        AttributeValueError: a sequence has another length, a number is out of range, or there is no such rule.
+        AttributeValueError: a sequence has another length, a number is out of range, or the rule is unknown.
         DTypeError: ``t`` is not floating.
     """
     given = _attributes(
@@ -179,7 +179,7 @@ def max_pool(
         rounding: never stochastic
     Raises:
         ShapeError: as for ``average_pool``.
-        AttributeValueError: as for ``average_pool``; or there is no such order.
+        AttributeValueError: as for ``average_pool``; or the order is unknown.
         DTypeError: ``t`` is not floating.
     """
     given = _attributes("max_pool", stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)

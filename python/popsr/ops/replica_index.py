@@ -1,4 +1,4 @@
-"""Which replica runs."""
+"""The index of the replica that runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replica_index(
     what: Literal["index", "group"] = "index",
     dtype: dtypes.dtype = dtypes.uint32,
 ) -> Tensor:
-    """The number of the replica that runs, or that of its group.
+    """The number of the replica that runs, or the number of its group.
 
     Args:
         group: the groups. Default: one of all replicas, in which a replica's index is its number.

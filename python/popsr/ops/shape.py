@@ -43,7 +43,7 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 """Bounds that ``process_args`` puts where one is left out; an op clamps them to the axis."""
 
 
-_FIRST, _LAST = -(2**63), 2**63 - 1  # those of the ops: also beyond the longest axis
+_FIRST, _LAST = -(2**63), 2**63 - 1  # as the ops have them: also beyond the longest axis
 
 
 def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:

@@ -42,7 +42,7 @@ def sparse_accumulate_(
         in place: itself
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1; nothing is written.
-        AttributeValueError: there is no such axis.
+        AttributeValueError: the axis is out of range.
         ShapeError: the shapes do not fit, or the factor has not one element.
         DTypeError: the indices are not integers.
         GraphError: ``t`` is a constant.

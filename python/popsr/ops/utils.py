@@ -1,4 +1,4 @@
-"""What functions that make ops share: checks and conversions of their arguments."""
+"""Checks and conversions of arguments, shared by functions that make ops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
         *args: tensors that messages call by position.
         **tensors: tensors that messages call by name.
     Raises:
-        TypeError: one is no tensor.
+        TypeError: one is not a tensor.
         ValueError: one is of another graph.
     """
     if not is_a(graph, Graph):
@@ -66,7 +66,7 @@ def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
         *args: tensors that messages call by position.
         **tensors: tensors that messages call by name.
     Raises:
-        TypeError: one is no tensor.
+        TypeError: one is not a tensor.
         ValueError: two are at different places.
     """
     named = _named("check_tensor_ipu_and_tile_set", args, tensors)
@@ -100,7 +100,7 @@ def convert_optional_float(v: float | None) -> float | None:
     """A number as float; None stays.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
     """
     if v is None:
         return None
@@ -111,7 +111,7 @@ def convert_optional_int(v: int | None) -> int | None:
     """An integer as int; None stays.
 
     Raises:
-        TypeError: it is no integer.
+        TypeError: it is not an integer.
     """
     if v is None:
         return None

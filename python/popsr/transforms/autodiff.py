@@ -21,7 +21,7 @@ __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "aut
 
 
 class ExpectedConnectionType(Choices):
-    """What an input or output of a gradient graph is."""
+    """Role of an input or output of a gradient graph."""
 
     Fwd = "Fwd"
     """The value of a forward tensor."""
@@ -237,7 +237,7 @@ def autodiff(
         grads_provided: tensors whose gradients are given to the gradient graph. Default: all outputs.
         grads_required: tensors whose gradients it returns. Default: all inputs.
         called_graphs_grad_info: known gradient graphs of graphs that it calls.
-        return_all_grad_graphs: return those of called graphs too.
+        return_all_grad_graphs: return gradient graphs of called graphs too.
     Returns:
         The gradient graph; with ``return_all_grad_graphs`` all of them by forward graph.
     Raises:

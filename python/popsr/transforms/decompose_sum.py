@@ -14,7 +14,7 @@ __all__ = ["decompose_sum"]
 def decompose_sum(graph: Graph) -> Graph:
     """Split each op that adds more than two tensors into additions of two.
 
-    There is no such op: programs add two tensors at a time, and so does ``autodiff`` where several gradients
+    No op adds more than two tensors: programs add two at a time, and so does ``autodiff`` where several gradients
     meet. So the graph is already as PopXL's transform would leave it.
 
     Args:
@@ -22,7 +22,7 @@ def decompose_sum(graph: Graph) -> Graph:
     Returns:
         ``graph``.
     Raises:
-        TypeError: it is no Graph.
+        TypeError: it is not a Graph.
     """
     if not is_a(graph, Graph):
         raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {shown(graph)}")

@@ -1,4 +1,4 @@
-"""Which random numbers each op rounds with."""
+"""Choice of the random numbers that each op rounds with."""
 
 from __future__ import annotations
 
