@@ -54,9 +54,14 @@ def generate() -> dict[str, str]:
 
     import popsr._core as core
 
-    for value in vars(core).values():  # the package gives some of them another home
+    for value in vars(
+        core
+    ).values():  # the package gives some of them another home, and members for notebooks
         if isinstance(value, type) and value.__module__ == "popsr.replicas":
             value.__module__ = "popsr._core"
+            for name in ("_repr_html_", "__treescope_repr__"):
+                if name in vars(value):
+                    delattr(value, name)
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         arguments = ["popsr._core", "-o", folder, "--numpy-array-use-type-var"]

@@ -16,6 +16,7 @@ from popsr.context import Context
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
+from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Tensor, Variable
 
 __all__ = ["add_late_members"]
@@ -26,7 +27,8 @@ _TABLE: tuple[tuple[type, str, str, Callable[[Any], Any] | None], ...] = (
     (Context, "_op_created", "popsr._popart.members:op_created", None),
     (Graph, "_create_tensor_id", "popsr._popart.members:create_tensor_id", None),
     (Graph, "_pb_graph", "popsr._popart.members:pb_graph", property),
-    (Graph, "_repr_html_", "popsr._show.graph_html:graph_html", None),
+    (Graph, "_repr_html_", "popsr._show.graph_html:graph_repr_html", None),
+    (Graph, "html", "popsr._show.graph_html:graph_html", None),
     (Ir, "_pb_ir", "popsr._popart.members:pb_ir", property),
     (Ir, "dot_checkpoint", "popsr._show.dot:dot_checkpoint", None),
     (Op, "opType", "popsr._popart.members:type_of_op", property),
@@ -57,7 +59,16 @@ class _LateMember:
         setattr(instance, self._name, value)
 
 
+# Summaries, of these classes and of those that notebooks show in another way.
+_SUMMARISED = (Ir, Tensor, Partition, ReplicaGrouping)
+
+
 def add_late_members() -> None:
     """Add them to their classes."""
-    for owner, name, where, kind in _TABLE:
+    summaries = [(cls, "_repr_html_", "popsr._show.summaries:html_of", None) for cls in _SUMMARISED]
+    treescope = [
+        (cls, "__treescope_repr__", "popsr._show.summaries:treescope_of", None)
+        for cls in (*_SUMMARISED, Graph)
+    ]
+    for owner, name, where, kind in (*_TABLE, *summaries, *treescope):
         setattr(owner, name, _LateMember(owner, name, where, kind))

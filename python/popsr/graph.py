@@ -14,6 +14,7 @@ from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.transaction import transactional
 from popsr._program.variables import variable
 from popsr._text.shown import shown
+from popsr._text.summary import line
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
@@ -33,6 +34,9 @@ class Graph(GraphHandle):
     _ir: Ir
 
     if TYPE_CHECKING:  # a late member
+
+        def html(self) -> str:
+            """A page with all ops by name scope, coloured by which replicas agree, and a picture; stands alone."""
 
         def _repr_html_(self) -> str:
             """See :func:`popsr._show.graph_html.graph_html`."""
@@ -183,7 +187,7 @@ class Graph(GraphHandle):
         return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
 
     def __repr__(self) -> str:
-        return f"Graph[id={self.id} name={self.name}]"
+        return line(f"Graph[id={self.id} name={self.name} inputs={len(self.inputs)} ops={len(self.ops)}]")
 
     def __str__(self) -> str:
         return self._ir._core.print_graph(self._id)

@@ -6,7 +6,7 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from popsr import _core
 from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._lazy import names_only
 from popsr._program.create_graph import create_graph
-from popsr._program.handles import Handle, Undone, retire
+from popsr._program.handles import Handle, Undone, refuse_copy, retire
 from popsr._program.launcher import total_replicas
 from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor import Tensor, Variable
@@ -381,8 +381,16 @@ class Ir(Handle):
     def __exit__(self, *exc: object) -> None:
         """Never called: nothing is entered."""
 
+    def __copy__(self) -> Self:
+        refuse_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        refuse_copy(self)
+
     def __repr__(self) -> str:
-        return f"Ir[id={self._ir_id}]"
+        core = self._core
+        counts = f"graphs={core.num_graphs} ops={core.num_ops} variables={len(self.main_graph.variables)}"
+        return f"Ir[id={self._ir_id} replicas={core.replication} {counts}]"
 
     def __str__(self) -> str:
         return self._core.print_ir()

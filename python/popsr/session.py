@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from popsr import _core
 from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping
 from popsr._lazy import LazyModule, names_only
 from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
+from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
@@ -32,7 +33,9 @@ from popsr._session.variables import VariableMirror
 from popsr._session.weights_io import PyWeightsIO
 from popsr._show.dot import write_dot_checks
 from popsr._text.entry_points import add_entry_points
+from popsr._text.html import describe
 from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis
 from popsr.errors import ArgumentTypeError, Error, StateError, UnsupportedError
 from popsr.graph import Graph
@@ -55,7 +58,7 @@ StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
 @with_popart_names
-class Session(HostState):
+class Session(Summarised, HostState):
     """A compiled program with its host copy of the variables.
 
     The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
@@ -524,8 +527,36 @@ class Session(HostState):
             self._state.depth = self._state.popped = 0
             self._mirror.copies.trim()
 
+    def __copy__(self) -> Self:
+        refuse_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        refuse_copy(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_pickle(self)
+
     def __repr__(self) -> str:
-        return f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'}]"
+        return line(
+            f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'} step={self._core.step}]"
+        )
+
+    def _summary(self) -> Summary:
+        """The variables, with the replicas that hold one copy of each."""
+        variables = self._ir.main_graph.variables
+        rows = (
+            (
+                v.name,
+                v.dtype.name,
+                v.shape,
+                describe(v.replica_grouping.partition),
+                describe(self._core.storage(v._id)),
+            )
+            for v in variables
+        )
+        return Summary(
+            repr(self), ("variable", "dtype", "shape", "groups", "stored once for"), rows, len(variables)
+        )
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:

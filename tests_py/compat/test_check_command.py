@@ -208,7 +208,8 @@ def _with_popxls_names(text: str) -> str:
 
 
 # Those in ``published`` are known to need ``popsr run``.
-SUPPORT = {*(ROOT / "tests_py").rglob("[!_]*.py")} - {*PUBLISHED.rglob("*.py")}
+TYPED = ROOT / "tests_py/repo/typed"  # programs with mistakes that mypy finds
+SUPPORT = {*(ROOT / "tests_py").rglob("[!_]*.py")} - {*PUBLISHED.rglob("*.py"), *TYPED.rglob("*.py")}
 PROGRAMS = [
     *(ROOT / "examples").rglob("*.py"),
     *(ROOT / "bench").glob("*.py"),

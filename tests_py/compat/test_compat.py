@@ -299,7 +299,9 @@ def test_errors_of_the_program_are_its_own(program: Path) -> None:
     result = _run_command("fails.py", cwd=program)
     assert result.returncode == 1
     assert '"fails.py", line 3, in <module>' in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("popsr.errors.ReplicaError: Ir: too few replicas")
+    error, help_ = result.stderr.splitlines()[-2:]
+    assert error.startswith("popsr.errors.ReplicaError: Ir: too few replicas")
+    assert help_ == "help: python -m popsr help ReplicaError"
 
 
 def test_errors_of_a_package_above_a_module_are_not_hidden(program: Path) -> None:

@@ -12,9 +12,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from popsr import _core
+from popsr._records import OpSchema
 from popsr._show.ops_table import in_place, operand_dtypes
 
 FOLDER = Path(__file__).resolve().parents[2] / "python" / "popsr" / "ops"
@@ -22,7 +22,7 @@ HEADING = "Facts:"
 WIDTH = 110
 _SECTION = re.compile(r" {4}[A-Z]\w*:")
 
-Schema = dict[str, Any]
+Schema = OpSchema
 
 
 def facts(schema: Schema, form: Schema | None) -> list[str]:
@@ -83,7 +83,11 @@ def families() -> list[str]:
 def _functions(source: str, family: str) -> Iterator[tuple[ast.FunctionDef, Schema, Schema | None]]:
     schemas = {s["name"]: s for s in _core.op_schemas() if not s["internal"]}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and schemas.get(node.name, {}).get("family") == family:
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name in schemas
+            and schemas[node.name]["family"] == family
+        ):
             yield node, schemas[node.name], schemas.get(f"{node.name}_")
 
 

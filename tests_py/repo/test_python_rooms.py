@@ -71,7 +71,7 @@ def module_name(file: Path) -> str:
 FILES = {
     module_name(file): file
     for file in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
-    if file.name != "_core.pyi"
+    if file.parent.name != "_core"  # types of the compiled module
 }
 
 
@@ -174,6 +174,7 @@ OPTIONAL = {
     "sklearn",
     "torch",
     "tqdm",
+    "treescope",
 }
 
 

@@ -84,9 +84,9 @@ void bind_grouping(py::module_& m) {
           py::arg("assignment"),
           "Groups from the group of each replica. ReplicaError unless groups are of one size and numbered "
           "from 0 in order of first appearance.")
-      .def_property_readonly("num_replicas", &Class::replicas)
-      .def_property_readonly("num_groups", &Class::num_groups)
-      .def_property_readonly("group_size", &Class::group_size)
+      .def_property_readonly("num_replicas", &Class::replicas, "Number of replicas.")
+      .def_property_readonly("num_groups", &Class::num_groups, "Number of groups.")
+      .def_property_readonly("group_size", &Class::group_size, "Members of a group.")
       .def_property_readonly("stride", &stride_of,
                              "Distance between members; NotImplementedError when it varies.")
       .def_property_readonly("is_const", &Class::is_const, "True if the stride is the same everywhere.")
@@ -113,7 +113,8 @@ void bind_grouping(py::module_& m) {
       .def("__eq__", &equal_groupings, py::arg("other"))
       .def("__hash__", [](const Class& self) { return py::hash(tuple_of(self.assignment())); })
       .def("__reduce__", [](const Class& self) { return rebuilt_by("_grouping", self.assignment()); })
-      .def("__repr__", &Class::to_string);
+      .def("__repr__", &Class::to_string)
+      .def("__str__", &Class::table);
   refuse_other_arguments(grouping, "ReplicaGrouping",
                          {{"from_stride", "replicas, stride=1, group_size=None", true},
                           {"from_assignment", "a sequence of ints", true},
@@ -167,8 +168,8 @@ void bind_comm_group(py::module_& m) {
           "from_replica_grouping", &comm_group_from, py::arg("grouping"),
           "The first that fits of Ungrouped, All, Orthogonal and Consecutive. ReplicaError when none does, "
           "as for {0,2}{1,3}{4,6}{5,7}.")
-      .def_property_readonly("type", &CommGroup::type)
-      .def_property_readonly("size", &CommGroup::size)
+      .def_property_readonly("type", &CommGroup::type, "The kind of the groups.")
+      .def_property_readonly("size", &CommGroup::size, "Members of a group; 0 for kinds that have no size.")
       .def(
           "to_replica_grouping",
           [=](const CommGroup& self, const AnInt& n) { return self.to_replica_grouping(replicas_of(n)); },

@@ -213,7 +213,7 @@ void bind_variable_settings(py::module_& m) {
   settings
       .def_property_readonly("comm_group", &comm_group,
                              "What the settings were made of; None for other groups.")
-      .def_property_readonly("retrieval_mode", &VariableSettings::mode)
+      .def_property_readonly("retrieval_mode", &VariableSettings::mode, "What the host reads.")
       .def("getSharedVariableDomain", &shared_domain, "``comm_group``; ReplicaError when there is none.")
       .def("getRetrievalMode", &VariableSettings::mode)
       .def(

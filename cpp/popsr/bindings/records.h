@@ -67,13 +67,16 @@ class As : public py::object {
 using AnInt = As<"typing.SupportsIndex">;
 using Ints = As<"collections.abc.Iterable[typing.SupportsIndex]">;
 
-/// What __reduce__ returns: a function of popsr.replicas or a class, and its arguments. Pickles name public
-/// modules.
+/// What __reduce__ returns: a function or class of a public module, which pickles name, and its arguments.
 using Reduced = py::typing::Tuple<py::object, py::tuple>;
 template <class... Args>
-Reduced rebuilt_by(const char* function, Args&&... args) {
-  return py::make_tuple(py::module_::import("popsr.replicas").attr(function),
+Reduced rebuilt_in(const char* module, const char* function, Args&&... args) {
+  return py::make_tuple(py::module_::import(module).attr(function),
                         py::make_tuple(std::forward<Args>(args)...));
+}
+template <class... Args>
+Reduced rebuilt_by(const char* function, Args&&... args) {
+  return rebuilt_in("popsr.replicas", function, std::forward<Args>(args)...);
 }
 
 template <class T>

@@ -61,10 +61,14 @@ class Partition:
         """
     @property
     def num_blocks(self) -> int:
-        ...
+        """
+        Number of blocks.
+        """
     @property
     def num_replicas(self) -> int:
-        ...
+        """
+        Number of replicas.
+        """
 class ReplicaGrouping:
     """
     A tiling of the replicas into groups of equal size: made by ``Ir.replica_grouping`` and
@@ -92,6 +96,8 @@ class ReplicaGrouping:
         ...
     def __repr__(self) -> str:
         ...
+    def __str__(self) -> str:
+        ...
     def members(self, group: typing.SupportsIndex) -> tuple[int, ...]:
         """
         Members of a group, ascending. ReplicaError when there is no such group.
@@ -116,7 +122,9 @@ class ReplicaGrouping:
         """
     @property
     def group_size(self) -> int:
-        ...
+        """
+        Members of a group.
+        """
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """
@@ -129,10 +137,14 @@ class ReplicaGrouping:
         """
     @property
     def num_groups(self) -> int:
-        ...
+        """
+        Number of groups.
+        """
     @property
     def num_replicas(self) -> int:
-        ...
+        """
+        Number of replicas.
+        """
     @property
     def partition(self) -> Partition:
         """
@@ -207,13 +219,19 @@ class CommGroup:
         """
     @property
     def replicaGroupSize(self) -> int:
-        ...
+        """
+        Members of a group; 0 for kinds that have no size.
+        """
     @property
     def size(self) -> int:
-        ...
+        """
+        Members of a group; 0 for kinds that have no size.
+        """
     @property
     def type(self) -> CommGroupType:
-        ...
+        """
+        The kind of the groups.
+        """
 class VariableRetrievalMode(popsr._host.choices.Choices):
     """
     What the host reads of a variable.
@@ -352,7 +370,9 @@ class VariableSettings:
         """
     @property
     def retrieval_mode(self) -> VariableRetrievalMode:
-        ...
+        """
+        What the host reads.
+        """
 class Ir:
     @staticmethod
     def with_defect(replication: int, op: str, defect: str) -> Ir:

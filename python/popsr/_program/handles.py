@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex
 
 from popsr import _core
-from popsr.errors import GraphError
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError, GraphError
 
-__all__ = ["GraphHandle", "Handle", "Program", "Undone", "is_retired", "refuse_undone", "retire"]
+__all__ = [
+    "GraphHandle",
+    "Handle",
+    "Program",
+    "Undone",
+    "is_retired",
+    "refuse_copy",
+    "refuse_pickle",
+    "refuse_undone",
+    "retire",
+]
 
 
 class Program(Protocol):
@@ -33,9 +44,21 @@ class Program(Protocol):
 
 
 class Handle:
-    """Something of an Ir, or the Ir itself."""
+    """Something of an Ir, or the Ir itself.
+
+    Handles are identities: a copy of one is itself. They cannot be pickled, as a program is not a value.
+    """
 
     __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_pickle(self)
 
     if TYPE_CHECKING:
 
@@ -49,6 +72,21 @@ class GraphHandle(Handle):
     _ir: Any
     _id: int
     _op_hooks: Any
+
+
+def refuse_pickle(value: object) -> NoReturn:
+    """The error of whoever pickles a program, something of it, or a session."""
+    raise ArgumentTypeError(
+        f"pickle: programs and sessions are not values, got {shown(value)}, expected the Python code that makes the "
+        "program, and the variables in a file of popsr.io.save_safetensors"
+    )
+
+
+def refuse_copy(value: object) -> NoReturn:
+    """The error of whoever copies a program or a session."""
+    raise ArgumentTypeError(
+        f"copy: programs and sessions are not values, got {shown(value)}, expected a call of the code that makes it"
+    )
 
 
 def refuse_undone(text: str) -> NoReturn:

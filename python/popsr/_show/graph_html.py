@@ -7,10 +7,12 @@ from html import escape
 
 from popsr._show.graph_picture import graph_picture
 from popsr._show.graph_tree import Called, Group, Leaf, graph_tree
+from popsr._show.summaries import html_of
 from popsr._text.html import Colours, Row, describe_all, page, table
+from popsr._text.summary import MAX_HTML
 from popsr.graph import Graph
 
-__all__ = ["graph_html"]
+__all__ = ["graph_html", "graph_repr_html"]
 
 _MAX_ROWS = 2000  # of all scopes together
 _ROWS_OF_A_SCOPE = range(200, 0, -5)  # the first that keeps to it
@@ -31,6 +33,12 @@ def graph_html(graph: Graph) -> str:
     picture = graph_picture(graph, tree, colours, notes)
     body = _Body(tree, colours).html()
     return page(_title(graph), picture + body, colours, notes)
+
+
+def graph_repr_html(graph: Graph) -> str:
+    """``graph_html``, or the first ops as a table where that is too long for the output of a cell."""
+    html = graph_html(graph)
+    return html if len(html.encode()) <= MAX_HTML else html_of(graph)
 
 
 def _title(graph: Graph) -> str:

@@ -10,6 +10,7 @@ from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
+from popsr._text.summary import line
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
@@ -182,7 +183,8 @@ class DotTree(Generic[L]):
         return tuple(key for key, _ in leaves), tuple(leaf for _, leaf in leaves)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.to_dict()!r})"
+        keys = dict(zip(*self.unpack(), strict=True))
+        return line(f"{type(self).__name__}({keys!r})")
 
     # --- changing ---------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import ops
-from popsr._host.arguments import read_a, read_mapping
+from popsr._host.arguments import is_a, read_a, read_mapping
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.utils import OrderedDict
 from popsr.errors import UnknownNameError
@@ -46,10 +47,20 @@ class NamedTensorData(DotTree[np.ndarray[Any, Any]]):
     """A tree of arrays."""
 
 
-class NamedTensors(DotTree[Tensor]):
+class NamedTensors(Summarised, DotTree[Tensor]):
     """A tree of tensors."""
 
     _is_named = True
+
+    def _summary(self) -> Summary:
+        keys, tensors = self.unpack()
+        rows = (
+            (key, t.name, t.dtype.name, t.shape)
+            for key, t in zip(keys, tensors, strict=True)
+            if is_a(t, Tensor)
+        )
+        title = f"{type(self).__name__} of {len(keys)} tensors"
+        return Summary(title, ("key", "name", "dtype", "shape"), rows, len(keys))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

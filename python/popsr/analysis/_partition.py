@@ -9,7 +9,9 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
+from popsr._text.html import describe
 from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr.analysis._explanation import (
     Explanation,
@@ -48,7 +50,7 @@ class CallContext:
     _id: int = field(repr=False)
 
 
-class PartitionAnalysis(ProgramAnalysis):
+class PartitionAnalysis(Summarised, ProgramAnalysis):
     """Facts of a program; made by ``analyze``.
 
     They are refused once the program has changed, or an option that decides the seeds of stochastic rounding.
@@ -247,6 +249,14 @@ class PartitionAnalysis(ProgramAnalysis):
 
     def _repr_html_(self) -> str:
         return drift_html(self._drift_title(), self.drifting())
+
+    def _summary(self) -> Summary:
+        """The variables, with the replicas that keep their values equal."""
+        variables = self._ir.main_graph.variables
+        rows = (
+            (v.name, describe(v.replica_grouping.partition), describe(self.partition(v))) for v in variables
+        )
+        return Summary(repr(self), ("variable", "declared", "kept by a run"), rows, len(variables))
 
     def _drift_title(self) -> str:
         """How many variables drift."""

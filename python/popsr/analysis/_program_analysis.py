@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from popsr._host.arguments import read_a
+from popsr._program.handles import refuse_pickle
 from popsr._text.shown import shown
+from popsr._text.summary import line
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.ir import Ir
 from popsr.op import Op
@@ -55,5 +57,14 @@ class ProgramAnalysis:
         op = before if before is not None else after
         return None if op is None else self._op(where, op, names[0])
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_pickle(self)
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}[{self._ir!r}]"
+        return line(f"{type(self).__name__}[{self._ir!r}]")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from popsr._host.arguments import is_a, read_a
 from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
 from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
 from popsr.io._settings import StoredSettings
 from popsr.io._stored import StoredFile
@@ -22,7 +24,7 @@ _COMPARED_NAMES = 500  # comparing texts takes time with the square of their len
 _COMPARED_LENGTH = 100
 
 
-class Checkpoint(Mapping[str, Array]):
+class Checkpoint(Summarised, Mapping[str, Array]):
     """The tensors of a file by name, and what the file says about them.
 
     ``replication_factor``, ``settings`` (by name) and ``step`` are there when the file has them; ``unknown`` says what
@@ -80,10 +82,19 @@ class Checkpoint(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._arrays)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "settings": dict(self.settings)}
+
     def __repr__(self) -> str:
         factor = "" if self.replication_factor is None else f", replication factor {self.replication_factor}"
         unknown = f"; {self.unknown}" if self.unknown else ""
-        return f"Checkpoint[{shown_path(self.path)}: {len(self)} tensors{factor}{unknown}]"
+        return line(f"Checkpoint[{shown_path(self.path)}: {len(self)} tensors{factor}{unknown}]")
+
+    def _summary(self) -> Summary:
+        rows = (
+            (name, a.dtype.name, a.shape, self.settings.get(name, "")) for name, a in self._arrays.items()
+        )
+        return Summary(repr(self), ("tensor", "dtype", "shape", "groups"), rows, len(self))
 
 
 class _Settings(Mapping[str, VariableSettings]):

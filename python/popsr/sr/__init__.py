@@ -13,7 +13,7 @@ from popsr._text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
 from popsr.sr._bracket import bracket
-from popsr.sr._call import Key
+from popsr.sr._call import Key, _key  # noqa: F401 - pickles name _key
 from popsr.sr._cast import cast
 from popsr.sr._products import addcdiv, addcdiv_, addcmul, addcmul_, fma, fma_, mul, mul_
 from popsr.sr._sum import sum

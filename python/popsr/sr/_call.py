@@ -79,6 +79,11 @@ class Options(NamedTuple):
     num_threads: int
 
 
+def _key(lo: int, hi: int, text: str) -> Key:
+    """A Key of a pickle."""
+    return _core.sr._key_from_words(lo, hi, text)
+
+
 def read_key(op: str, key: Any) -> Key:
     """A key.
 

@@ -336,7 +336,7 @@ def test_fork_after_a_run() -> None:
 
 def test_reprs_for_notebooks() -> None:
     program = Counter()
-    assert repr(program.session) == f"Session[Ir[id={program.ir.id}] detached]"
+    assert repr(program.session) == f"Session[{program.ir!r} detached step=0]"
     assert repr(program.out) == "DeviceToHostStream[out popsr.dtypes.float32 (1,)]"
     assert str(program.out) == "out: float32[1] from device to host"
     assert "add_" in str(program.ir.main_graph)

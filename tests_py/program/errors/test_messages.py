@@ -234,7 +234,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "variable() got an unexpected keyword argument 'replica_groupng', expected 'replica_grouping'",
     ),
     "keyword of a constructor": (
-        lambda p: popsr.Ir(replicatio=2),
+        lambda p: unchecked(popsr.Ir)(replicatio=2),
         Type,
         "Ir.__init__() got an unexpected keyword argument 'replicatio', expected 'replication'",
     ),
@@ -269,17 +269,17 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     ),
     # Tensors, streams, graphs and names that stand for another
     "number for a tensor": (
-        _entered(lambda p: ops.add(p.a, 1)),
+        _entered(lambda p: ops.add(p.a, unchecked(1))),
         Type,
         "add: rhs is not a Tensor, got int 1, expected a Tensor, as popsr.constant makes",
     ),
     "array for a tensor": (
-        _entered(lambda p: ops.relu(np.ones((2, 3), np.float32))),
+        _entered(lambda p: ops.relu(unchecked(np.ones((2, 3), np.float32)))),
         Type,
         "relu: t is not a Tensor, got ndarray float32[2, 3] array, expected a Tensor, as popsr.constant makes",
     ),
     "None for a tensor": (
-        _entered(lambda p: ops.relu(None)),
+        _entered(lambda p: ops.relu(unchecked(None))),
         Type,
         "relu: t is not a Tensor, got NoneType None, expected a Tensor",
     ),
@@ -290,7 +290,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "popsr.h2d_stream(shape, dtype) returns",
     ),
     "tensor before its stream": (
-        _entered(lambda p: ops.host_store(p.a, popsr.d2h_stream((2,), F32))),
+        _entered(lambda p: ops.host_store(p.a, unchecked(popsr.d2h_stream((2,), F32)))),
         Type,
         "host_store: not a DeviceToHostStream, got Variable[a popsr.dtypes.float32 (2,)], expected what "
         "popsr.d2h_stream(shape, dtype) returns",
@@ -302,12 +302,12 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "returns",
     ),
     "name for a tensor": (
-        lambda p: popsr.analysis.analyze(p.ir).partition("a"),
+        lambda p: popsr.analysis.analyze(p.ir).partition(unchecked("a")),
         Type,
         "partition: t is not a Tensor, got 'a', expected a Tensor",
     ),
     "name of no dtype": (
-        _entered(lambda p: ops.cast(p.a, "float31")),
+        _entered(lambda p: ops.cast(p.a, unchecked("float31"))),
         DType,
         f"cast: unknown dtype, got 'float31', expected one of {', '.join(popsr.dtypes.dtype._named)}",
     ),

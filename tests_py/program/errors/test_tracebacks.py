@@ -24,6 +24,7 @@ from popsr._text import entry_points
 from tests_py import ROOT
 from tests_py.support.helpers import run_python
 from tests_py.support.typed_errors import codes, frames_of_popsr
+from tests_py.support.unchecked import unchecked
 
 FULL = "POPSR_FULL_TRACEBACK"
 WRONG: Any = 3
@@ -109,7 +110,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "facts": lambda w: popsr.analysis.analyze(WRONG),
     "explanation": lambda w: popsr.analysis.analyze(w.ir).explain(w.a, 0, 9),
     "transform": lambda w: transforms.autodiff(WRONG),
-    "rounding": lambda w: popsr.sr.add(WRONG, "x"),
+    "rounding": lambda w: unchecked(popsr.sr.add)(WRONG, "x"),
     "adder": lambda w: popsr.StochasticAdder("x"),
     "file": lambda w: popsr.io.load_safetensors("/no/such/file"),
     "keyword": lambda w: ops.softmax(w.a, axes=0),  # type: ignore[call-arg]

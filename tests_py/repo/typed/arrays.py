@@ -73,7 +73,7 @@ sr.sum(f32, key=key, axes=0)  # E: call-overload: Unexpected keyword argument "a
 sr.adamw_(w, f32, w, w, key=key)  # E: call-overload: No overload variant
 sr.adamw_(w, f32, w, w, key=key, step=1, learning_rate=0.1)  # E: call-overload: Unexpected keyword argument
 sr.bracket(f32, None)  # E: call-overload: No overload variant
-sr.Key("seed")  # E: arg-type: expected "int"
+sr.Key("seed")  # E: arg-type: expected "SupportsIndex"
 popsr.StochasticAdder("bfloat16", rng="counted")  # E: arg-type: expected "Literal['value', 'counter']"
 adder.add(u16, [1])  # E: call-overload: No overload variant
 sr.addd(f32, f32, key=key)  # E: attr-defined: maybe "add"

@@ -121,9 +121,8 @@ void bind_sr_key(py::module_& m) {
       .def("__hash__", [](const SrKey& key) { return key.words().lo ^ (key.words().hi >> 1); })
       .def("__repr__", &SrKey::text)
       .def("__reduce__",
-           [m](const SrKey& key) {
-             return Reduced(py::make_tuple(m.attr("_key_from_words"),
-                                           py::make_tuple(key.words().lo, key.words().hi, key.text())));
+           [](const SrKey& key) {
+             return rebuilt_in("popsr.sr", "_key", key.words().lo, key.words().hi, key.text());
            })
       .def("__copy__", [](const As<"Key">& key) { return key; })
       .def("__deepcopy__", [](const As<"Key">& key, const py::dict&) { return key; });

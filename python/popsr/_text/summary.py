@@ -1,0 +1,114 @@
+"""Summaries of objects: one line, a table as text, a table as HTML, and treescope's protocol.
+
+An object's class gives a ``Summary``; the forms are made of it here, within limits that hold for any program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from popsr._text.one_line import one_line
+
+__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Summarised", "Summary", "line"]
+
+MAX_LINE = 200  # characters of a repr
+MAX_ROWS = 40  # of a table as text
+MAX_HTML = 20_000  # bytes
+_MAX_CELL = 60
+_STYLE = (
+    ".popsr{font:13px/1.5 ui-monospace,monospace;color:inherit}"
+    ".popsr table{border-collapse:collapse;margin:2px 0;font:inherit;color:inherit}"
+    ".popsr table td,.popsr table th{text-align:left;padding:1px 12px 1px 0;border:0;color:inherit}"
+    ".popsr table th{font-weight:600;border-bottom:1px solid rgba(128,128,128,.5)}"
+    ".popsr p{margin:2px 0}"
+)
+
+
+def line(text: str) -> str:
+    """A text as one line of at most ``MAX_LINE`` characters: of a longer one the middle is left out."""
+    return one_line(text, MAX_LINE)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A title, and a row for each part of the object.
+
+    ``rows`` may be long or lazy; as much of it is read as is shown. ``total`` is the number of rows.
+    """
+
+    title: str
+    header: Sequence[str] = ()
+    rows: Iterable[Sequence[object]] = ()
+    total: int = 0
+
+    def text(self) -> str:
+        """Lines of a table with aligned columns; after ``MAX_ROWS`` rows the number of the others."""
+        rows = self._cells(MAX_ROWS)
+        if not rows:
+            return self.title
+        widths = [max(map(len, column)) for column in zip(self.header, *rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (tuple(self.header), *rows)]
+        more = [f"… {self.total - len(rows)} more"] if self.total > len(rows) else []
+        return "\n".join([self.title, *(f"  {each}" for each in [*lines, *more])])
+
+    def html(self) -> str:
+        """A table that stands alone, of at most ``MAX_HTML`` bytes."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
+        start = f'<div class="popsr"><style>{_STYLE}</style><p><b>{escape(line(self.title))}</b></p>'
+        if not self.header:
+            return f"{start}</div>"
+        left = MAX_HTML - len(start.encode()) - len(head.encode()) - 200
+        shown: list[str] = []
+        for cells in self._rows():
+            row = "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+            left -= len(row.encode())
+            if left < 0:
+                break
+            shown.append(row)
+        more = f"<p>… {self.total - len(shown)} more</p>" if self.total > len(shown) else ""
+        return (
+            f"{start}<table><thead><tr>{head}</tr></thead><tbody>{''.join(shown)}</tbody></table>{more}</div>"
+        )
+
+    def treescope(self, value: object, path: str | None, render: Any) -> Any:
+        """What ``__treescope_repr__`` returns: the object as a constructor that folds, a row of the table an entry."""
+        from treescope import repr_lib
+
+        fields = {cells[0]: " ".join(cells[1:]).strip() for cells in self._cells(MAX_ROWS)}
+        if self.total > len(fields):
+            fields["…"] = f"{self.total - len(fields)} more"
+        return repr_lib.render_dictionary_wrapper(
+            object_type=type(value),
+            wrapped_dict={"": line(self.title), **fields},
+            path=path,
+            subtree_renderer=render,
+        )
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for row in self.rows:
+            yield tuple(one_line(str(cell), _MAX_CELL) for cell in row)
+
+    def _cells(self, limit: int) -> list[tuple[str, ...]]:
+        return list(itertools.islice(self._rows(), limit))
+
+
+class Summarised:
+    """A class whose objects have a summary: tables for ``print`` and notebooks, treescope's protocol."""
+
+    __slots__ = ()
+
+    def _summary(self) -> Summary:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._summary().text()
+
+    def _repr_html_(self) -> str:
+        return self._summary().html()
+
+    def __treescope_repr__(self, path: str | None, subtree_renderer: Any) -> Any:
+        return self._summary().treescope(self, path, subtree_renderer)

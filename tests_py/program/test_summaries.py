@@ -1,0 +1,154 @@
+"""What objects show of themselves: one line, a table, HTML of bounded size, treescope's protocol; at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr
+from popsr import ops
+from popsr.addons import NamedTensors
+from popsr.replicas import Partition, ReplicaGrouping
+
+REPLICAS = 4096
+NAME = "<script>alert('w')</script>"
+VOID = {"br", "hr", "img", "meta"}
+
+
+class Program:
+    """Many ops and variables on many replicas, one with a name that HTML must escape."""
+
+    def __init__(self, replicas: int, layers: int) -> None:
+        self.ir = popsr.Ir(replication=replicas)
+        stride = replicas // 2 or 1
+        groups = self.ir.replica_grouping(stride=stride)
+        with self.ir.main_graph, popsr.in_sequence():
+            self.variables = [
+                popsr.variable(
+                    np.ones((groups.num_groups, 2), np.float32)
+                    if groups.num_groups > 1
+                    else np.ones(2, np.float32),
+                    name=NAME if i == 0 else f"layer{i}.weight",
+                    replica_grouping=groups,
+                )
+                for i in range(layers)
+            ]
+            y = self.variables[0] + 0.0
+            for w in self.variables:
+                y = ops.relu(ops.add(y, w))
+            self.y = y
+
+
+@pytest.fixture(scope="module")
+def large() -> Program:
+    return Program(REPLICAS, 1000)
+
+
+@pytest.fixture(scope="module")
+def small() -> Program:
+    return Program(4, 3)
+
+
+OBJECTS: dict[str, Callable[[Program], Any]] = {
+    "Ir": lambda p: p.ir,
+    "Graph": lambda p: p.ir.main_graph,
+    "Session": lambda p: popsr.Session(p.ir),
+    "Tensor": lambda p: p.y,
+    "Variable": lambda p: p.variables[0],
+    "PartitionAnalysis": lambda p: popsr.analysis.analyze(p.ir),
+    "Partition": lambda p: Partition.from_labels([i % 97 for i in range(p.ir.replication_factor)]),
+    "Partition of single replicas": lambda p: Partition.from_labels(list(range(p.ir.replication_factor))),
+    "ReplicaGrouping": lambda p: p.ir.replica_grouping(group_size=1),
+    "ReplicaGrouping of pairs": lambda p: ReplicaGrouping.from_assignment(
+        [i % (p.ir.replication_factor // 2) for i in range(p.ir.replication_factor)]
+    ),
+    "NamedTensors": lambda p: NamedTensors.from_dict({f"w{i}": v for i, v in enumerate(p.variables)}),
+}
+# These print the program, or all blocks: what a user asks for by `print`.
+WHOLE = {"Ir", "Graph", "Partition", "Partition of single replicas"}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_repr_is_one_line(name: str, size: str, request: pytest.FixtureRequest) -> None:
+    text = repr(OBJECTS[name](request.getfixturevalue(size)))
+    assert 10 < len(text) <= 200
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("name", OBJECTS.keys() - WHOLE)
+def test_print_is_a_short_table(name: str, large: Program) -> None:
+    lines = str(OBJECTS[name](large)).splitlines()
+    assert 1 <= len(lines) <= 60
+    assert max(map(len, lines)) <= 300
+
+
+class Tags(HTMLParser):
+    """Checks that tags are closed in order, and collects the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_html_is_small_and_well_formed(name: str, size: str, request: pytest.FixtureRequest) -> None:
+    html = OBJECTS[name](request.getfixturevalue(size))._repr_html_()
+    assert len(html.encode()) <= 20_000
+    tags = Tags()
+    tags.feed(html)
+    tags.close()
+    assert tags.open == []
+    assert "script" not in tags.seen
+    assert "http" not in html
+    assert len(tags.text) > 20
+
+
+def test_the_whole_graph_is_a_call_away(large: Program) -> None:
+    graph = large.ir.main_graph
+    assert "graph.html() shows all of it" in graph._repr_html_()
+    assert len(graph.html()) > 20_000
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_treescope_shows_the_summary(name: str, large: Program) -> None:
+    treescope = pytest.importorskip("treescope")
+    text = treescope.render_to_text(OBJECTS[name](large))
+    assert len(text) < 20_000
+    assert type(OBJECTS[name](large)).__name__ in text
+
+
+def test_checkpoints_show_their_tensors(tmp_path: Path, small: Program) -> None:
+    file = str(tmp_path / "w.safetensors")
+    with popsr.Session(small.ir) as session:
+        popsr.io.save_safetensors(session, file)
+    checkpoint = popsr.io.load_safetensors(file)
+    assert len(repr(checkpoint)) <= 200
+    assert "layer1.weight" in str(checkpoint)
+    assert len(checkpoint._repr_html_().encode()) <= 20_000
+
+
+def test_tables_say_what_a_session_holds(small: Program) -> None:
+    lines = str(popsr.Session(small.ir)).splitlines()
+    assert lines[0] == f"Session[{small.ir!r} detached step=0]"
+    assert lines[1].split() == ["variable", "dtype", "shape", "groups", "stored", "once", "for"]
+    assert lines[3].split() == ["layer1.weight", "float32", "(2,)", "{0,2}{1,3}", "all"]
