@@ -81,7 +81,7 @@ def test_repr_is_one_line(name: str, size: str, request: pytest.FixtureRequest) 
     assert text.isprintable()
 
 
-@pytest.mark.parametrize("name", OBJECTS.keys() - WHOLE)
+@pytest.mark.parametrize("name", [name for name in OBJECTS if name not in WHOLE])
 def test_print_is_a_short_table(name: str, large: Program) -> None:
     lines = str(OBJECTS[name](large)).splitlines()
     assert 1 <= len(lines) <= 60
