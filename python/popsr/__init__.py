@@ -181,7 +181,7 @@ __all__ = [
 add_late_members()
 
 if not TYPE_CHECKING:
-    # What most programs do not need, or need last, is imported at its first use.
+    # Names that most programs do not need, or need last, are imported at their first use.
     __getattr__ = entry_point(
         lazy_attributes(
             __name__,

@@ -1,4 +1,4 @@
-"""What the compiled core answers: records with typed fields, which it makes, and dicts with known keys.
+"""Records of the compiled core: NamedTuples with typed fields, and dicts with known keys.
 
 Graphs, tensors, ops, streams and remote buffers are the core's numbers. Dtypes are their names.
 """

@@ -1,4 +1,4 @@
-"""What is current while a program is written: graph, name scopes, places, order and rounding of new ops.
+"""The current graph, name scopes, placement, order and rounding of new ops.
 
 One global context, as in PopXL: building programs is for one thread. All context managers restore what was before
 also when their body raises, and work as decorators.
@@ -56,7 +56,7 @@ _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERE
 
 @with_popart_names
 class Context:
-    """What is behind the functions of this module. All that it has are values: a copy of its dict is what it was."""
+    """State of the functions of this module. All members are values: a copy of its dict restores it."""
 
     def __init__(self) -> None:
         self._graphs: tuple[Graph, ...] = ()
@@ -77,7 +77,7 @@ class Context:
 
     @property
     def io_tile_set(self) -> bool:
-        """Inside an ``io_tiles`` context?"""
+        """True inside an ``io_tiles`` context."""
         return self._io_tile_set
 
     @property
@@ -273,7 +273,7 @@ def name_scope(name: str) -> Setting:
 
 
 def stochastic_rounding(enabled: bool) -> Setting:
-    """Whether ops made inside take part in stochastic rounding when it is on for the Ir."""
+    """Let ops made inside take part in stochastic rounding, or not, when it is on for the Ir."""
 
     def change() -> Callable[[], object]:
         if not isinstance(enabled, bool):

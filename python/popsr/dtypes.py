@@ -47,7 +47,7 @@ __all__ = [
 
 
 class FloatFormat(NamedTuple):
-    """How the bits of a float are used. A code are the bits of a value without its sign."""
+    """Format of a float. A code is the bits of a value without its sign."""
 
     exponent_bits: int
     mantissa_bits: int

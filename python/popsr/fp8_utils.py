@@ -49,7 +49,7 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 torch_imported = importlib.util.find_spec("torch") is not None
-"""Is torch installed? Its tensors are accepted as data either way."""
+"""True if torch is installed; its tensors are accepted as data either way."""
 
 max_scaling_bias = 31
 min_scaling_bias = -31
@@ -163,7 +163,7 @@ def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
 
 @in_default_environment
 def log_histogram(src: Array, ftype: FpDef) -> tuple[Array, Array]:
-    """How many values lie in each binade.
+    """Number of values in each binade.
 
     Args:
         src: floats. Zeros, infinities and NaN are left out.

@@ -87,7 +87,7 @@ class Ir(Handle):
 
     @property
     def num_host_transfers(self) -> int:
-        """How many elements each stream carries in one run."""
+        """Number of elements that each stream carries in one run."""
         return self._num_host_transfers
 
     @num_host_transfers.setter

@@ -23,7 +23,7 @@ __all__ = ["Op", "StochasticRoundingMethod"]
 
 
 class StochasticRoundingMethod(Choices):
-    """How an op that rounds stochastically picks its random numbers."""
+    """Choice of random numbers of an op that rounds stochastically."""
 
     DifferingSeeds = "differing_seeds"
     IdenticalSeeds = "identical_seeds"

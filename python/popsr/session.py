@@ -395,7 +395,7 @@ class Session(Summarised, HostState):
 
     @property
     def is_attached(self) -> bool:
-        """Inside ``with session:``?"""
+        """True inside ``with session:``."""
         return self._state.depth > 0
 
     @property

@@ -1,4 +1,4 @@
-"""What holds for the process: threads, and what the compiled core was built for."""
+"""Settings of the process: threads, and the build of the compiled core."""
 
 from __future__ import annotations
 

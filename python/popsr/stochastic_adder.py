@@ -76,7 +76,7 @@ class StochasticAdder:
 
     @property
     def rng(self) -> Rng:
-        """Where the coins come from."""
+        """Source of the random decisions."""
         return self._rng
 
     @property

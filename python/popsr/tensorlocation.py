@@ -22,7 +22,7 @@ class TensorStorage(Choices):
 
 
 class ReplicatedTensorSharding(Choices):
-    """Does each replica keep a part of the tensor only?"""
+    """True if each replica keeps a part of the tensor only."""
 
     Off = 0
     On = 1
@@ -47,7 +47,7 @@ class ExecutionContext(Choices):
 
 
 class TensorLocation:
-    """Where a tensor is kept. Locations compare by what they say."""
+    """Location of a tensor. Locations are equal if all their members are."""
 
     __slots__ = ("_sharding", "_storage")
 
@@ -81,7 +81,7 @@ class TensorLocation:
 
     @property
     def replicated_tensor_sharding(self) -> ReplicatedTensorSharding:
-        """Does each replica keep a part only?"""
+        """True if each replica keeps a part only."""
         return self._sharding
 
     def __eq__(self, other: object) -> bool:

@@ -38,7 +38,7 @@ HW_DEVICE_CONNECTION_TIMEOUT = 10_000
 """PopXL's patience with hardware, in milliseconds; the simulator is always there."""
 
 torch_imported: bool
-"""Can torch's tensors be handed over? Looked up at first use: popsr does not import torch."""
+"""True if torch's tensors can be handed over. Looked up at first use: popsr does not import torch."""
 
 Array = np.ndarray[Any, Any]
 HostScalarTensor = Any
@@ -49,7 +49,7 @@ _NARROWER = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 downcast_np_dtypes: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(wide): np.dtype(narrow) for wide, narrow in _NARROWER.items()
 }
-"""What ``downcast`` makes of 64-bit types."""
+"""Result types of ``downcast`` for 64-bit types."""
 
 
 def __getattr__(name: str) -> object:
@@ -186,7 +186,7 @@ def _float8_data(
 
 
 def is_mapped(x: object) -> bool:
-    """Is it an array in a file? Results of operations on such arrays are in memory."""
+    """True for an array in a file. Results of operations on such arrays are in memory."""
     return isinstance(x, np.memmap) and getattr(x, "_mmap", None) is not None
 
 

@@ -1,4 +1,5 @@
-// How much of what is true the two analyses find, on the same random programs: the table of bench/README.md.
+// Share of the exact facts that the two analyses find, on the same random programs: the table of
+// bench/README.md.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Which state a run reads as the run before left it, against a Herbrand interpreter.
+// State that a run reads as the run before left it, against a Herbrand interpreter.
 #include "popsr/analysis/state_reads.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace test;
 
-/// What a run leaves in the state of the main graph, and where streams stand.
+/// State of the main graph and positions of streams after a run.
 struct Final final : Observer {
   void value(const test::Place& place, std::span<const Term> terms, Mask) override {
     if (place.path != 0 || (place.role != Role::kLast && place.role != Role::kPosition)) return;

@@ -44,7 +44,7 @@ struct Way {
   const kernels::KernelTable* kernels = nullptr;  ///< Null: those of everything else.
 };
 
-/// What one run leaves behind.
+/// Results of one run.
 struct Outcome {
   std::vector<Bytes> outputs;    ///< By stream: [elements, replicas, value].
   std::vector<Bytes> variables;  ///< A row a replica.
@@ -288,7 +288,7 @@ class BitJudge {
     }
   }
 
-  /// Are the rows of replicas of one block the same?
+  /// True if the rows of replicas of one block are the same.
   void check_rows(std::size_t run, std::string_view name, const TensorType& type, PartitionId claim,
                   std::span<const std::byte> rows) {
     const std::span<const std::uint32_t> labels = ir_.partitions().labels(claim);

@@ -168,7 +168,7 @@ std::span<const std::uint32_t> SoundnessCheck::seeds(PathId path, const Op& op) 
 
 void ExactCheck::value(const Place& place, std::span<const Term> terms, Mask active) {
   SoundnessCheck::value(place, terms, active);
-  // What state holds before and after is a matter of several runs.
+  // State before and after is a matter of several runs.
   if (!failure_.empty() || place.role != Role::kOutput) return;
   const std::optional<PartitionId> fact = claims_.fact(place);
   if (!fact) {

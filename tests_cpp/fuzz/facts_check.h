@@ -17,7 +17,7 @@
 
 namespace popsr::test {
 
-/// What the analysis says about places that the interpreter comes to.
+/// Facts of the analysis at points that the interpreter reaches.
 class Claims {
  public:
   Claims(const PartitionAnalysis& facts, const Herbrand& program);
@@ -26,7 +26,7 @@ class Claims {
   std::optional<PartitionId> fact(const Place& place);
   /// Replicas of one block start the graph together or not at all; nullopt as above.
   std::optional<PartitionId> exec(PathId path);
-  /// Is it said that members of one group may part before the op?
+  /// True if the analysis says that members of one group may diverge before the op.
   bool flags(PathId path, const Op& op);
   /// Seed partition of an op that rounds.
   std::optional<PartitionId> seeds(PathId path, const Op& op);
@@ -103,7 +103,7 @@ class PairCollector : public Observer {
   int divergences_ = 0;
 };
 
-/// How a fact compares with what was seen of a value.
+/// Comparison of a fact with the observed values.
 struct Comparison {
   std::int64_t equal_pairs = 0;    ///< Pairs of mates that were seen, and never seen to differ.
   std::int64_t proved_pairs = 0;   ///< Of those: in one block of the fact.
@@ -117,13 +117,13 @@ Comparison compare(const ValuePairs& value, std::span<const std::uint32_t> label
 /// nullopt when that is no equivalence, because some replicas never came there together.
 std::optional<PartitionId> exact_partition(PartitionTable& table, const ValuePairs& value);
 
-/// What is true of a value and what is claimed.
+/// The exact and the claimed partition of a value.
 struct JudgedValue {
   ValuePairs pairs;
   OpId op = kNone;
   std::optional<PartitionId> exact, fact;  ///< exact_partition(); nullopt where nothing is claimed.
 };
-/// Does lint L1 say of some exchange that replicas of one group may part before it?
+/// True if lint L1 says of some collective that replicas of one group may diverge before it.
 bool may_part(const PartitionAnalysis& facts);
 /// All outputs of ops that the sessions come to, in all contexts. Of programs without stochastic rounding.
 std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessions, int runs);

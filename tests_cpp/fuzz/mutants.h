@@ -1,7 +1,7 @@
 // Wrong analyses: registries in which one field of one op's definition is changed. A fuzz that lets one of
 // them live is too weak.
 //
-// What the solver itself does with a conditional, a loop or with runs is in no field, so no mutant ignores a
+// Rules of the solver itself for conditionals, loops and runs are in no field, so no mutant ignores a
 // condition. Two come close: a loop defined as a call is analysed in one pass, and ops that run graphs can be
 // defined as ops that the analysis does not look into.
 #pragma once

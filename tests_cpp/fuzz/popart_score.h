@@ -1,4 +1,4 @@
-// How well mode "popart" describes values whose exact partition is known.
+// Precision of mode "popart" on values whose exact partition is known.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace popsr::test {
 
-/// What the reference says of values, compared with what is true.
+/// Facts of the reference, compared with exact ones.
 struct PopartScore {
   double values = 0, exact = 0, wrong = 0;
   double pairs = 0, proved = 0;  ///< Of replicas that hold the same value.

@@ -9,7 +9,7 @@
 namespace popsr::test {
 namespace {
 
-/// What the op really does.
+/// The real effect of the op.
 BlockKernel right_kernel(const EvalSpec& spec) {
   return default_registry()->at(spec.op.def->name).kernel.eval(spec);
 }
@@ -41,7 +41,7 @@ void compute(OpDef& def) {
   def.kernel.eval = eval;
 }
 
-/// Which members meet in the op is not said, so what it overwrites is not staged.
+/// The members of the collective are not declared, so values that it overwrites are not staged.
 void without_peers(OpDef& def) { def.replicas.peers = Peers::kNone; }
 void without_influence(OpDef& def) { def.inputs[1].influences = false; }
 template <PartitionFn rule>

@@ -1,4 +1,4 @@
-// What the analysis says of values at the moment when they are stored for the host.
+// Facts of values at the moment when they are stored for the host.
 #pragma once
 
 #include <optional>

@@ -195,7 +195,8 @@ TEST_CASE("views: regions of random chains hold their elements, and are exact ne
       exact += is_exact ? 1 : 0;
       ++total;
       const View* const view = view_of(ir, t);
-      // What is traced back to roots repeats if its elements do; else parts of what repeats count, too.
+      // A view that is traced back to roots repeats if its elements do; else parts of what repeats count,
+      // too.
       const bool traced = view && std::ranges::all_of(view->bases, [&ir](TensorId base) {
                             return view_of(ir, base) == nullptr;
                           });

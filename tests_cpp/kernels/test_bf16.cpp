@@ -51,7 +51,7 @@ Words all_words() {
 /// One NaN for all.
 std::uint16_t unified(std::uint16_t x) { return (x & 0x7fffU) > 0x7f80U ? 0x7fffU : x; }
 
-/// How many results differ.
+/// Number of results that differ.
 int differences(const KernelTable& table, int op, const Words& a, const Words& b) {
   const Words expect = by_steps(table, op, a, b);
   const Words got = at_once(table, op, a, b);

@@ -1,4 +1,4 @@
-// What the kernels of convolutions offer to ops of other formats: operands of different dtypes, and a factor
+// Convolution kernels for ops of other formats: operands of different dtypes, and a factor
 // that is applied before results are rounded.
 #include <doctest/doctest.h>
 

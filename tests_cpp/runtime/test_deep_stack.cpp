@@ -54,7 +54,7 @@ TEST_CASE("deep stack: results and errors come back, recursion has the room it n
     CHECK(*with_deep_stack([] { return std::make_unique<std::string>("moved"); }) == "moved");
     CHECK_THROWS_WITH_AS(with_deep_stack([] { raise<GraphError>("deep: it fails"); }), "deep: it fails",
                          GraphError);
-    // What is on a large stack already stays there.
+    // Calls that are on a large stack already stay there.
     CHECK(with_deep_stack([] {
       const std::thread::id outer = std::this_thread::get_id();
       return with_deep_stack([outer] { return outer == std::this_thread::get_id(); });

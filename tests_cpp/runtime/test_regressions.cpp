@@ -1,4 +1,4 @@
-// What broke once: each test is named after it.
+// Regressions: each test is named after what broke.
 #include <doctest/doctest.h>
 
 #include <cstddef>

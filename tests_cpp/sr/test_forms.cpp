@@ -78,7 +78,7 @@ double worst_avalanche(FloatFormat format, std::mt19937_64& random) {
 // --- AdamW
 // ------------------------------------------------------------------------------------------------------------
 
-/// What KernelTable's AdamW says, one element at a time.
+/// AdamW as KernelTable specifies it, one element at a time.
 template <class T>
 struct ReferenceStep {
   T m, v, update;

@@ -215,7 +215,7 @@ void Herbrand::copy(const Term* from, Term* to, Mask active) {
   each(active, [=](std::size_t r) { to[r] = from[r]; });
 }
 
-/// What state holds before the first run.
+/// State before the first run.
 void Herbrand::start() {
   for (const TensorId t : state_) {
     const Tensor& home = ir_.tensor(t);

@@ -33,7 +33,7 @@ Names kinds(const Ir& ir, GraphId graph = kMainGraph) {
   return names;
 }
 
-/// How views see the memory of a tensor.
+/// Views of the memory of a tensor.
 Viewed viewed_of(const Ir& ir, TensorId root) {
   Viewed viewed = Viewed::kNo;
   for (const TensorId view : ir.views(root)) {

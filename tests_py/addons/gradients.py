@@ -1,4 +1,4 @@
-"""What tests of ``popsr.addons`` share: values and gradients of functions on replicas, directional derivatives."""
+"""Values and gradients of functions on replicas, and directional derivatives, for tests of ``popsr.addons``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""popsr.addons has the modules, names and signatures of popxl_addons: those of the table in surface.txt.
+"""popsr.addons has the modules, names and signatures of popxl_addons, as the table in surface.txt lists them.
 
 Parameters have its names, order, kinds and defaults; popsr adds parameters that are given by keyword only.
 """
@@ -66,7 +66,7 @@ def test_packages_are_packages() -> None:
 
 @pytest.fixture(scope="module")
 def aliases() -> dict[str, bool]:
-    """Whether each path, imported as programs do, is popsr's module; in a process where nothing was imported before."""
+    """For each path, imported as programs do: true if it is popsr's module. In a fresh process."""
     code = f"""
 import importlib, json
 import popsr.compat

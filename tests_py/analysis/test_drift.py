@@ -28,7 +28,7 @@ PROGRAMS = programs(resets)
 
 
 def given(ir: popsr.Ir) -> dict[str, popsr.Tensor]:
-    """What each replica loads, and an accumulator with a counter."""
+    """A stream of one element for each replica, and an accumulator with a counter."""
     return {
         "x": ops.host_load(popsr.h2d_stream((4,), F32, "x")),
         "a": popsr.variable(np.zeros(4, np.float32), name="a"),

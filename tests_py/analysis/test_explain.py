@@ -182,7 +182,7 @@ t = ops.conditional(c, f, g, [w], [w])[0]
 
 
 def test_values_inside_branches_part_at_the_conditional() -> None:
-    """Wherever the value is, the line is that of the conditional, and so is what helps."""
+    """Wherever the value is, the line is the conditional's, and so is the suggestion."""
     ir, scope = build(4, BRANCH)
     facts = analyze(ir)
     for graph in (ir.main_graph, scope["f"], scope["inner"], scope["g"]):
@@ -279,7 +279,7 @@ def test_graphs_are_shown_as_tables() -> None:
     ir = popsr.Ir(replication=4)
     with ir.main_graph, popsr.in_sequence():
         calls.into_a_called_graph_and_out_of_it(ir)
-    html = ir.main_graph._repr_html_()
+    html = ir.main_graph.html()
     graphs = [ir._graph(number) for number in range(ir._core.num_graphs)]
     assert html.count("<tr class") == sum(len(graph.ops) for graph in graphs)
     assert "calls.py:40" in html
@@ -287,7 +287,7 @@ def test_graphs_are_shown_as_tables() -> None:
     unused = ir.create_graph(lambda a: ops.relu(a), popsr.TensorSpec((2,), F32))
     assert "nothing calls this graph" in unused._repr_html_()
     long, _ = chain(300)
-    assert "101 ops more" in long.main_graph._repr_html_()
+    assert "101 ops more" in long.main_graph.html()
 
 
 def test_graphs_of_ambiguous_programs_are_shown_without_facts() -> None:
@@ -297,7 +297,7 @@ def test_graphs_of_ambiguous_programs_are_shown_without_facts() -> None:
         w = popsr.variable(np.zeros(2, np.float32))
         ops.relu(w)
         ops.add_(w, popsr.constant(1.0))
-    html = ir.main_graph._repr_html_()
+    html = ir.main_graph.html()
     assert "Inplacing ambiguity" in html
     assert html.count("<tr class") == 2
 
@@ -309,7 +309,7 @@ def test_html_of_seeds() -> None:
         x = ops.host_load(popsr.h2d_stream((2,), popsr.bfloat16))
         ops.add(x, x)
     popsr.transforms.stochastic_rounding(ir)
-    assert "seeds {0}{1}" in ir.main_graph._repr_html_()
+    assert "seeds {0}{1}" in ir.main_graph.html()
 
 
 # --- bad questions --------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ PROGRAMS = programs_of(lints)
 
 
 def given(ir: popsr.Ir, elements: int = 4) -> dict[str, popsr.Tensor]:
-    """What each replica loads, and a variable that is declared equal on all replicas."""
+    """A stream of one element for each replica, and a variable that is declared equal on all replicas."""
     x = ops.host_load(popsr.h2d_stream((elements,), F32, "x"))
     return {"x": x, "w": popsr.variable(np.zeros(elements, np.float32), name="w")}
 

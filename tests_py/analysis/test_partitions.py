@@ -235,7 +235,7 @@ def test_values_over_time() -> None:
 
 
 def test_variables_across_runs() -> None:
-    """What a run leaves behind is what the next run starts from."""
+    """The next run starts from the variables that a run leaves."""
     four = Four()
     with four.ir.main_graph, popsr.in_sequence():
         before = ops.relu(four.top)

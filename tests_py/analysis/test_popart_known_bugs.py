@@ -180,7 +180,7 @@ def test_r1_seeds_behind_a_loop_without_outputs() -> None:
 
 
 def test_u8_stale_graph_rounds_with_differing_seeds() -> None:
-    """What PopART takes for equal behind a graph that it does not look at again really differs."""
+    """Values that PopART takes for equal behind a graph that it does not analyse again do differ."""
     w = World()
     w.ir.options.enable_stochastic_rounding = True
     w.ir.options.stochastic_rounding_mode = "popart"

@@ -239,7 +239,7 @@ def test_stale_facts_are_refused() -> None:
 
 
 def test_graphs_without_inputs_are_refused() -> None:
-    """Where PopART stops with an internal error."""
+    """Programs on which PopART stops with an internal error."""
     ir = popsr.Ir(replication=2)
     with ir.main_graph:
         graph = ir.create_graph(lambda: ops.add(popsr.constant(1.0), popsr.constant(2.0)))

@@ -33,7 +33,7 @@ DEFECTS = (
 
 
 def fails(seed: int, steps: list[Step], **options: Any) -> str:
-    """What is wrong with the program; empty when all is well."""
+    """Faults found in the program; empty if there are none."""
     axes, _ = program_of(seed)
     try:
         judge(axes, steps, seed, **options)

@@ -254,7 +254,7 @@ def test_programs_at_which_popart_stops() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_session_that_failed_left_its_seeds_to_be_chosen(mode: RoundingMode) -> None:
-    """What a failed call is taken back with, it must not remember either."""
+    """A failed call leaves no entry in the undo list."""
 
     def with_drift() -> TwoReductions:
         program = TwoReductions(mode)

@@ -1,4 +1,4 @@
-"""What the analysis claims holds bit by bit when programs run: every op, and random programs."""
+"""The facts of the analysis hold bit by bit when programs run: every op, and random programs."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def measure(names: list[str], folder: str) -> None:
 
     loads: dict[str, Callable[[Path], Any]] = {".onnx": io.load_onnx, ".safetensors": io.load_safetensors}
     program = small_program()
-    for suffix, load in loads.items():  # what is loaded once is no row's fault
+    for suffix, load in loads.items():  # modules loaded once do not count for a row
         path = Path(folder, f"warm{suffix}")
         (io.save_onnx if suffix == ".onnx" else io.save_safetensors)(program.ir, path)
         load(path)

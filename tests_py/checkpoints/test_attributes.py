@@ -96,7 +96,7 @@ def test_access_control_lists_stay(tmp_path: Path, format: Format) -> None:
 def test_a_new_data_file_is_as_readable_as_what_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the weights: those of a private model are private."""
+    """It has the weights: a private model's are private."""
     program = Program(1)
     program.add("w", np.ones(100))
     path = saved(tmp_path, ONNX, program.ir)

@@ -101,7 +101,7 @@ def kill(format: Format, path: Path, last: int, seconds: float) -> tuple[int, in
 
 
 def value_of(format: Format, path: Path) -> int:
-    """What all elements of all variables are; the file is complete, or this is an error."""
+    """The value of all elements of all variables; the file is complete, or this is an error."""
     arrays = format.load(path)
     values = {float(value) for i in range(3) for value in np.unique(arrays[f"w{i}"])}
     assert len(values) == 1, values

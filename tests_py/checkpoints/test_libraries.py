@@ -68,7 +68,8 @@ def test_without_the_factor_a_file_says_what_it_does_not(tmp_path: Path) -> None
     found = io.load_onnx(saved(tmp_path, ONNX, small_program().session()))
     assert found.replication_factor is None
     assert not found.settings
-    for text in (found.unknown, str(found), repr(found)):
+    assert repr(found).endswith("groups are unknown, see .unknown]")
+    for text in (found.unknown, str(found)):
         assert "embed_replication_factor" in text
         assert "reset_host_weights" in text
     assert found["g"].shape == (2, 2)
@@ -153,7 +154,7 @@ def test_safetensors_reads_our_files(tmp_path: Path) -> None:
         assert sorted(file.keys()) == sorted(program.variables)
         found = {name: file.get_slice(name) for name in unknown}
         assert all(each.get_shape() == [2, 3] for each in found.values())
-        names = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3"}  # others are those of ml_dtypes
+        names = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3"}  # the others have ml_dtypes' names
         for name, each in found.items():
             foreign = np_dtype(name).name
             assert each.get_dtype() == names.get(foreign, foreign.replace("float8", "F8").upper())

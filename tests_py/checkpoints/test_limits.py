@@ -1,4 +1,4 @@
-"""What files may contain: versions, names, shapes, places of data; and that what is saved can be loaded."""
+"""Limits of files: versions, names, shapes, offsets of data; and everything that is saved can be loaded."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def loads(format: Format, path: Path) -> Iterator[Callable[[], dict[str, Array]]
 def outcomes(
     format: Format, path: Path, restore: Callable[[], None], act: Callable[[], None]
 ) -> Iterator[dict[str, Array] | None]:
-    """What is loaded when ``act`` comes before each read in turn; None where the file is refused."""
+    """Contents loaded when ``act`` comes before each read in turn; None where the file is refused."""
     for load in loads(format, path):
         at, more = 0, True
         while more:

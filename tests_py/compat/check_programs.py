@@ -496,7 +496,7 @@ CASES = {
         "4:60 value refused value: Session: ",
         "6:3 value refused value: options: ",
     ),
-    # What no longer imports
+    # Imports that fail
     "removed modules and modules of the SDK": _program(
         """
         import binhex

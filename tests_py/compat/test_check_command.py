@@ -240,7 +240,7 @@ def test_programs_that_run_have_names_to_look_up(tmp_path: Path, capsys: pytest.
 
 
 def test_attributes_of_real_objects_are_known() -> None:
-    """What methods set on an object is not missing."""
+    """Attributes that methods set are not missing."""
     ir = popsr.Ir()
     with ir.main_graph:
         stream = popsr.h2d_stream((2,), popsr.float32, "x")

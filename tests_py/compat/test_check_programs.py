@@ -133,7 +133,7 @@ def test_each_place_is_said_once_with_its_hint(tmp_path: Path, capsys: pytest.Ca
     ]
 
 
-# What the running Python has
+# Modules of the running Python
 
 
 def test_removed_modules_are_those_that_python_lacks(

@@ -323,7 +323,7 @@ def _members(world: World) -> dict[str, Callable[..., Any]]:
 
 
 def _outcome(member: Callable[..., Any], *args: Any) -> str | None:
-    """What is wrong with how a call ends; None if nothing is."""
+    """Fault in the end of a call; None if there is none."""
     try:
         member(*args)
     except popsr.Error as error:

@@ -38,7 +38,7 @@ Data = dict[Any, Array]
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a program is run; no bit depends on it."""
+    """Settings of a run; no bit depends on them."""
 
     threads: int
     level: str
@@ -75,7 +75,7 @@ def configurations() -> list[Configuration]:
 
 @dataclass
 class Record:
-    """What the runs of a program leave behind."""
+    """Outputs and variables after the runs of a program."""
 
     outputs: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Array] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def instructions(plan: str) -> list[tuple[str, int]]:
 
 
 def digests(record: Record, blocks: str = "blocks") -> dict[str, str]:
-    """The digests of a record; ``blocks`` names that of the plan."""
+    """The digests of a record; ``blocks`` names the plan's digest."""
     return {
         "outputs": digest(record.outputs, record.error),
         "variables": digest(record.variables),
@@ -218,7 +218,7 @@ def record_random(number: int, configuration: Configuration, seed: int = SEED) -
 
 
 def record_arrays(name: str, configuration: Configuration) -> Record:
-    """What an example of popsr.sr rounds; what it adds to its arrays is replaced by exact numbers."""
+    """Arrays that an example of popsr.sr rounds; what it adds to them is replaced by exact numbers."""
     file, *args = ARRAYS[name]
     record, rng = Record(), np.random.default_rng(SEED)
 

@@ -1,4 +1,4 @@
-"""What the rows of element-wise ops do not show: operators, masks, names, payloads of NaN, gradients through logic."""
+"""Element-wise ops beyond their rows: operators, masks, names, payloads of NaN, gradients through logic."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_gradients_pass_beside_comparisons() -> None:
 
 @pytest.mark.parametrize("name", NAN_BITS)
 def test_clip_has_no_gradient_at_its_bounds(name: str) -> None:
-    """The bounds are those of the dtype: in bfloat16 0.1 is another number, which the result equals."""
+    """The bounds are rounded to the dtype: in bfloat16 0.1 is another number, which the result equals."""
     kind = dtype(name).as_numpy()
     x = np.array([-2, -0.1, -0.05, 0.1, 3.0]).astype(kind)
     ir, io = popsr.Ir(), Streams()

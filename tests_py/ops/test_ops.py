@@ -75,7 +75,7 @@ class Run:
             fetched = io.run(session)
             self.variables = [plain(session.get_tensor_data(target)) for target in targets]
         self.outputs, self.inputs_after = fetched[: len(results)], fetched[len(results) :]
-        # What an op modifies without returning it is one more result.
+        # A variable that an op modifies without returning it is one more result.
         for (_, k), variable in zip(SCHEMAS[op]["effects"], self.variables, strict=False):
             if k >= len(results):
                 self.outputs.append(variable)
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def variable(self) -> Array | None:
-        """What the op modified."""
+        """The variable that the op modified."""
         return self.variables[0] if self.variables else None
 
     def keywords(self, case: Case) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_signature_is_that_of_the_schema(op: str) -> None:
 def check_signature(function: Callable[..., Any], schema: dict[str, Any], row: Row) -> None:
     """Parameters, their order and their defaults."""
     attrs = [attr for attr in schema["attrs"] if not attr["internal"]]
-    # What the op is about comes first: its graph or stream, and the count of a repeat.
+    # The graph or stream comes first, and the count of a repeat.
     leading = [
         a
         for a in attrs

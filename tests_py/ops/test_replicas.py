@@ -1,4 +1,4 @@
-"""The facts of every op: which replicas hold the same bits of its outputs, given those of its inputs.
+"""The facts of every op: which replicas hold the same bits of its outputs, given the facts of its inputs.
 
 Over 4 replicas; a partition is written as the labels of its blocks, ``"0011"`` for {0,1} and {2,3}.
 """

@@ -142,7 +142,7 @@ def program(actions: Sequence[Action]) -> Program:
 
 
 def results(p: Program, **options: Any) -> dict[str, Array]:
-    """What two runs store, and the variables after them."""
+    """Outputs of two runs, and the variables after them."""
     rng = np.random.default_rng(1)
     found: dict[str, Array] = {}
     with popsr.Session(p.ir, **options) as session:

@@ -106,7 +106,7 @@ class Page(HTMLParser):
 
 
 def page(graph: popsr.Graph) -> Page:
-    return Page(graph._repr_html_())
+    return Page(graph.html())
 
 
 def text_of(op: popsr.op.Op) -> str:
@@ -169,7 +169,7 @@ def test_every_op_is_shown_once_in_its_order_and_scope() -> None:
 
 def test_scopes_are_folded_and_say_how_many_ops_and_who_agrees() -> None:
     ir, called = program()
-    text = ir.main_graph._repr_html_()
+    text = ir.main_graph.html()
     assert "<details open" not in text
     shown = Page(text)
     body = f"↳ graph '{called.name}'"
@@ -350,7 +350,7 @@ SIZES = {
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]} of {size[1]}")
 def test_large_graphs_are_cut_short_and_say_so(size: tuple[int, int]) -> None:
     graph = layers(*size)
-    text = graph._repr_html_()
+    text = graph.html()
     shown = Page(text)
     rows, groups = SIZES[size]
     assert len(shown.rows) == rows
@@ -378,7 +378,7 @@ def library() -> Any:
 def test_without_the_library_there_is_a_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fast_sugiyama", None)
     ir, _ = program()
-    text = ir.main_graph._repr_html_()
+    text = ir.main_graph.html()
     assert "<svg" not in text
     assert len(Page(text).rows) == len(ir.main_graph.ops) + 1
 
@@ -425,7 +425,7 @@ def points(text: str) -> list[tuple[float, float]]:
 
 def test_boxes_do_not_overlap_and_lines_lead_down(library: Any) -> None:
     ir, _ = program()
-    text = ir.main_graph._repr_html_()
+    text = ir.main_graph.html()
     boxes = points(text)
     assert len(boxes) == len(set(boxes)) == 7
     for i, (x, y) in enumerate(boxes):
@@ -434,11 +434,11 @@ def test_boxes_do_not_overlap_and_lines_lead_down(library: Any) -> None:
     for path in re.findall(r' d="M([^m]*)m', text):
         heights = [float(pair.split()[1]) for pair in re.findall(r"[\d.]+ [\d.]+", path)]
         assert heights == sorted(heights)
-    assert text == ir.main_graph._repr_html_()
+    assert text == ir.main_graph.html()
 
 
 def test_graphs_of_many_boxes_have_no_picture(library: Any) -> None:
-    assert "<svg" in layers(99, 2)._repr_html_()
+    assert "<svg" in layers(99, 2).html()
     shown = page(layers(100, 2))
     assert "too large for a picture: 101 boxes and 100 lines" in shown.paragraphs
     assert shown.boxes == {}

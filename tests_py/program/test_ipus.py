@@ -99,7 +99,7 @@ def _in_a_graph() -> Any:
 
 
 def _passed_through() -> Any:
-    """A graph that gives back what it is given: it is where its first known argument is, here that of the calls."""
+    """A graph that gives back what it is given: it is on the IPU of its first known argument, here of the calls'."""
     graph = popsr.gir().create_graph(lambda a: a, variable())
     x, y = variable(), variable()
     with popsr.ipu(4):

@@ -197,7 +197,7 @@ def test_reprs() -> None:
         assert repr(popsr.constant([1.0], name="c")) == "Constant[c popsr.dtypes.float32 (1,)]"
     assert repr(graph.inputs[0]) == f"Tensor[{graph.id}/a popsr.dtypes.int32 (1,)]"
     assert repr(graph) == f"Graph[id={graph.id} name={graph.id} inputs=1 ops=0]"
-    assert repr(ir) == f"Ir[id={ir.id} replicas=1 graphs=2 ops=0 variables=0]"
+    assert repr(ir) == f"Ir[id={ir.id} replicas=1 graphs=2 ops=0 variables=1]"
     assert repr(buffer) == "RemoteBuffer[id=1 float32 (2,) entries=3]"
     assert repr(popsr.Session).endswith("Session'>")
 

@@ -1,4 +1,4 @@
-"""Where values are kept: on the chip or behind it, whole or in parts."""
+"""Locations of tensors: on the chip or in remote memory, whole or sharded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples print, and the program of the notebook about replica groupings."""
+"""Output of the examples, and the program of the notebook about replica groupings."""
 
 from __future__ import annotations
 

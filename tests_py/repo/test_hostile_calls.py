@@ -37,7 +37,7 @@ CALLS_SLOW = 40
 
 
 def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """What is wrong with how a call ends; None if nothing is."""
+    """Fault in the end of a call; None if there is none."""
     given = args if target.owner is None else (target.owner, *args)
     start = time.thread_time()
     try:

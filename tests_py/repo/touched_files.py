@@ -25,7 +25,7 @@ class Addition:
 
 
 def git(*arguments: str) -> str:
-    """What a command of git prints about this checkout; RuntimeError without a history."""
+    """Output of a command of git about this checkout; RuntimeError without a history."""
     try:
         done = subprocess.run(("git", "-C", str(REPOSITORY), *arguments), capture_output=True, text=True)
     except OSError as error:

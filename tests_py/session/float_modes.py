@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator
 
 MODES = {"down": 0x2000, "up": 0x4000, "towards zero": 0x6000, "flush to zero": 0x8040}
-"""What is added to the default MXCSR of x86-64."""
+"""Bits added to the default MXCSR of x86-64."""
 
 AVAILABLE = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 

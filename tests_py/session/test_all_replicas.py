@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Make, Any]] = {
     "all_replicas": (_plain(ROWS, replica_grouping=_pairs, retrieval_mode="all_replicas"), OF_GROUPS),
     "mapped": (_mapped, OF_ALL),
     "remote": (_remote, OF_ALL),
-    # Replicas 0 and 1 hold the halves of one whole, 2 and 3 those of another.
+    # Replicas 0 and 1 hold the halves of one array, 2 and 3 of another.
     "sharded": (
         _sharded,
         START + np.array([[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]], np.float32),

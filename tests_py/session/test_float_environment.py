@@ -37,7 +37,7 @@ F32, F16, BF16 = popsr.float32, popsr.float16, popsr.bfloat16
 
 
 def values_of(make: Callable[[], popsr.Variable | popsr.Constant]) -> Array:
-    """What a session says of the tensor that ``make`` makes."""
+    """Report of a session about the tensor that ``make`` makes."""
     ir = popsr.Ir()
     with ir.main_graph:
         t = make()

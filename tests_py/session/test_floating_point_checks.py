@@ -122,7 +122,7 @@ def _group(x: popsr.Tensor) -> Any:
     return collectives.replicated_all_reduce(x, "add", popsr.gcg().ir.replica_grouping(group_size=2))
 
 
-# What is fed to element 4 of replica 2, and what is said of it.
+# Value fed to element 4 of replica 2, and the report about it.
 CASES: dict[str, tuple[Body, float, tuple[str, str, str, str]]] = {
     "exp": (ops.exp, 100.0, ("exp", "inf", "[1, 1]", "replica 2")),
     "log of zero": (ops.log, 0.0, ("log", "-inf", "[1, 1]", "replica 2")),

@@ -1,4 +1,4 @@
-"""What sessions do without the GIL."""
+"""Sessions release the GIL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What print_tensor writes: blocks of replicas, layout, numbers; and that numbers can be read back."""
+"""Output of print_tensor: blocks of replicas, layout, numbers; and that numbers can be read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F32 = popsr.float32
 
 
 def run(ir: popsr.Ir, **options: Any) -> str:
-    """What one run writes to Python's standard error."""
+    """Python's standard error of one run."""
     with popsr.Session(ir, **options) as session, contextlib.redirect_stderr(io.StringIO()) as text:
         session.run()
     return text.getvalue()

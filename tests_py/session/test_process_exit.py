@@ -147,7 +147,7 @@ def test_daemon_thread_inside_popsr_does_not_disturb_the_exit(inside: str, repet
 
 
 def test_run_that_the_exit_stops_lets_go_of_the_session() -> None:
-    """What is registered with ``atexit`` before popsr is called after its hook, and may want the session's lock."""
+    """Functions registered with ``atexit`` before popsr run after its hook, and may want the session's lock."""
     out = run_python(
         """if True:
         import atexit

@@ -85,7 +85,7 @@ def random_bits(name: str, n: int, rng: np.random.Generator) -> list[int]:
 
 
 def near(bits: Sequence[int], source: str, name: str, rng: np.random.Generator) -> list[int]:
-    """For each number one of format ``name`` whose last places overlap those of the sum, where the format can."""
+    """For each number one of format ``name`` whose last places overlap the sum's, where the format can."""
     form, out = FORMATS[name], []
     for b in bits:
         x = oracle.decode(b, source)

@@ -22,7 +22,7 @@ def operands(names: tuple[str, ...], seed: int) -> list[Any]:
 
 
 def results(num_threads: int | None = None) -> list[Array]:
-    """Bits of every operation in every format, of a length that is no multiple of anything."""
+    """Bits of every operation in every format, of a length that is not a multiple of a vector."""
     out = []
     for op, name in itertools.product(OPERANDS, NAMES):
         second = "float32" if op in ("cast", "lerp") else name

@@ -1,4 +1,4 @@
-"""What the tests of refused calls of popsr.sr share."""
+"""Arrays and checks for refused calls of popsr.sr."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_exact_or_one_of_the_neighbours(name: Any, method: Any, rng: Any) -> Non
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
 def test_counter_form_draws_by_the_number_of_the_call(name: Any, method: Any) -> None:
-    """Bit for bit, from the documented key: that of the seed, at the number of the call."""
+    """Bit for bit, from the documented key: the seed's, at the number of the call."""
     x, y = pairs(name, 300)
     exact = exact_results("add", [to_bits(x, name), to_bits(y, name)], (name, name))
     adder = StochasticAdder(name, seed=8, rng="counter")

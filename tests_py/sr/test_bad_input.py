@@ -1,4 +1,4 @@
-"""What is refused, with which error and text; nothing has been written then."""
+"""Refused calls, with error and text; nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``adamw_`` refuses; nothing has been written then."""
+"""Refused calls of ``adamw_``; nothing is written."""
 
 from __future__ import annotations
 

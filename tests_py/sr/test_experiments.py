@@ -80,7 +80,7 @@ def test_r2_a_thousand_small_updates() -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_r3_inner_products(name: Any) -> None:
-    """100 rows of 10,000 products: the largest backward error to nearest is over 4 times that of stochastic."""
+    """100 rows of 10,000 products: the largest backward error to nearest is over 4 times the stochastic one."""
     n, rng = 10_000, np.random.default_rng(0)
     a = sr.cast(1e-3 * rng.uniform(size=(n, 100)), name, key=KEY, mode="rn")
     x = sr.cast(rng.uniform(size=n), name, key=KEY, mode="rn")

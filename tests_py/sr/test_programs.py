@@ -180,7 +180,7 @@ def test_data_movement_and_wide_types_are_not_rounded() -> None:
 
 
 def _groups(mode: RoundingMode, **options: Any) -> tuple[popsr.Ir, Array]:
-    """Where 4 replicas round up the same values: from a variable, a grouped variable and a stream."""
+    """Masks of the elements that 4 replicas round up: from a variable, a grouped variable and a stream."""
     ir = popsr.Ir(replication=4)
     ir.options.enable_stochastic_rounding = True
     ir.options.stochastic_rounding_mode = mode
@@ -257,7 +257,7 @@ def test_collective_results_round_alike() -> None:
 
 
 def _moves(ir: popsr.Ir, **options: Any) -> list[bool]:
-    """Does each bf16 cast of a value between two neighbours round both ways?"""
+    """For each bf16 cast of a value between two neighbours: true if it rounds both ways."""
     casts = _casts(ir)
     with ir.main_graph, popsr.in_sequence():
         outputs = [popsr.d2h_stream(op.outputs[0].shape, popsr.bfloat16) for op in casts]

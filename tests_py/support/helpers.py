@@ -1,4 +1,4 @@
-"""What several test files share: bitwise comparison, running small programs, the registry."""
+"""Bitwise comparison, running small programs, the registry: helpers of several test files."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _parts(file: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def problems(module: Any, lines: list[str]) -> list[str]:
-    """What is wrong with what lines of a table say of a module."""
+    """Differences between a module and its lines of a table."""
     return [f"{line}: {found}" for line in lines if (found := problem(module, line))]
 
 
@@ -55,7 +55,7 @@ def problems(module: Any, lines: list[str]) -> list[str]:
 
 
 def problem(module: Any, line: str) -> str:
-    """What is wrong with what a line describes; empty when nothing is."""
+    """Differences between a name and its line; empty if there are none."""
     name = re.match(r"(?:class )?([\w.]+)", line)[1]  # type: ignore[index]
     owner = module
     for part in name.split(".")[:-1]:
@@ -82,7 +82,7 @@ def _property_problem(owner: Any, name: str) -> str:
 
 
 def _namespace(module: Any) -> dict[str, Any]:
-    """What defaults and constants are made of: names of the module, builtins where they have the same."""
+    """Names that defaults and constants use: the module's, builtins where they have the same."""
     names = {name: getattr(module, name) for name in dir(module) if hasattr(module, name)}
     return {
         **popsr.dtypes.dtype._all,
@@ -147,5 +147,5 @@ def _difference(got: list[Parameter], wanted: list[Parameter]) -> str:
 
 
 def _kind(parameter: Parameter) -> Any:
-    """Whether ``self`` can be given by keyword does not matter."""
+    """``self`` may be positional only."""
     return None if parameter.name == "self" else parameter.kind

@@ -1,4 +1,4 @@
-"""Whether an error is one that popsr raises on purpose, with a text that fits on a line."""
+"""Checks that an error is one that popsr raises on purpose, with a text of one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text_of(error: Exception) -> str:
 
 
 def untyped(error: popsr.Error) -> str | None:
-    """What is wrong with an error of popsr; None if nothing is."""
+    """Fault in an error of popsr; None if there is none."""
     text = str(error)
     if isinstance(error, popsr.errors.InternalError) or type(error) is popsr.Error:
         return f"{type(error).__name__}: {text}"

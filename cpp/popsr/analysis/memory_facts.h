@@ -34,7 +34,7 @@ class MemoryFacts {
   void write(TensorId tensor, PartitionId fact) { write(tensor, ir_->storage_index(tensor), fact); }
   PartitionId read(const Region& region) const;
 
-  /// What read() gives of each tensor of the graph that is its own storage, by Tensor::index.
+  /// Results of read() for each tensor of the graph that is its own storage, by Tensor::index.
   std::vector<PartitionId> all() &&;
 
  private:

@@ -17,7 +17,7 @@ struct PartTag {
 using PartId = Id<PartTag>;
 inline constexpr PartId kAllOfIt{};
 
-/// Is the tensor's memory seen by views?
+/// True if views see the tensor's memory.
 inline bool is_viewed(const Ir& ir, TensorId storage) {
   return ir.tensor(storage).memory.viewed != Viewed::kNo;
 }
@@ -31,7 +31,7 @@ class MemoryParts {
 
   /// May the tensor's memory have an element of the part?
   bool touches(TensorId root, PartId part, TensorId tensor) const;
-  /// What is left of the part where the tensor surely has no element; nullopt when nothing is.
+  /// The rest of the part, where the tensor surely has no element; nullopt if empty.
   std::optional<PartId> rest(TensorId root, PartId part, TensorId tensor);
 
  private:

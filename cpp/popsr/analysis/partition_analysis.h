@@ -86,7 +86,7 @@ PartitionId declared_fact(const Ir& ir, TensorId id);
 /// Replicas that get the same rows of a stream: what its mode declares.
 PartitionId declared_rows(const Ir& ir, StreamId id);
 
-/// What a context knows of an op; of a part of a merged op, of that part alone.
+/// Facts of an op in a context; of a part of a merged op, of that part alone.
 FactView facts_of(const Ir& ir, const Context& context, const Op& op);
 
 class MemoryFacts;
@@ -100,7 +100,7 @@ class PartitionAnalysis {
   std::uint64_t epoch() const { return epoch_; }
   /// Throws GraphError when the program changed since the analysis, or the seed rules of its ops.
   void check_fresh() const;
-  /// What changed, as far as that is known: "relu at model.py:31, which is newer", "version 5 for 3".
+  /// The change, as far as that is known: "relu at model.py:31, which is newer", "version 5 for 3".
   std::string change() const;
 
   const Assumptions& assumptions() const { return assumptions_; }

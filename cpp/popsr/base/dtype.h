@@ -135,7 +135,7 @@ inline constexpr DTypeSet kNumbersAndBool = kNumbers | DTypeSet{DType::kBool};
 /// ops/math/cast.cpp convert them.
 inline constexpr DTypeSet kFloat8 =
     dtypes_where([](const DTypeInfo& row) { return row.format && row.size == 1; });
-/// What ops accept that only move elements. Ops that read values accept kNumbersAndBool at most.
+/// Types of ops that only move elements. Ops that read values accept kNumbersAndBool at most.
 inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8;
 
 /// An element of an integer dtype. 2^63 and above come out negative: out of range either way.

@@ -100,7 +100,7 @@ std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
   return result;
 }
 
-/// Which graph of `op` a path goes on into: that of the next call, or the one asked about.
+/// The graph of `op` that a path enters: that of the next call, or the one asked about.
 std::uint32_t branch_into(Explainer& self, const Op& op, GraphId graph) {
   const std::vector<CalledGraph> called = called_graphs(ir_of(self), op);
   const auto is_next = [graph](const CalledGraph& each) { return each.graph == graph; };

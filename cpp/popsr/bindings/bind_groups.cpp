@@ -113,8 +113,7 @@ void bind_grouping(py::module_& m) {
       .def("__eq__", &equal_groupings, py::arg("other"))
       .def("__hash__", [](const Class& self) { return py::hash(tuple_of(self.assignment())); })
       .def("__reduce__", [](const Class& self) { return rebuilt_by("_grouping", self.assignment()); })
-      .def("__repr__", &Class::to_string)
-      .def("__str__", &Class::table);
+      .def("__repr__", &Class::to_string);
   refuse_other_arguments(grouping, "ReplicaGrouping",
                          {{"from_stride", "replicas, stride=1, group_size=None", true},
                           {"from_assignment", "a sequence of ints", true},

@@ -1,4 +1,4 @@
-// What the registry declares, as plain data: tests and tools enumerate it instead of keeping lists.
+// The registry as plain data: tests and tools enumerate it instead of keeping lists.
 #include <algorithm>
 
 #include "popsr/bindings/bindings.h"
@@ -60,7 +60,7 @@ std::string control_of(const OpDef& def) {
   return "?";
 }
 
-/// What a gradient that is asked for becomes: its kernel, zeros, nothing (an error where nothing else flows),
+/// Result of a request for a gradient: its kernel, zeros, nothing (an error where nothing else flows),
 /// or an error at once.
 std::string gradient_of(const OpDef& def) {
   if (std::ranges::find(def.grad.inputs, &zero_gradient) != def.grad.inputs.end()) return "zeros";

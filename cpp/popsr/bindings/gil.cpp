@@ -28,7 +28,7 @@ void wait_while_leaving() {
   ++computing;
 }
 
-/// What CPython throws to end a thread is never let out of here. Nothing else comes: the call is of C.
+/// CPython's exception that ends a thread never leaves this function. Nothing else comes: the call is of C.
 template <class Call>
 auto unless_ended(const Call& call) {
   try {

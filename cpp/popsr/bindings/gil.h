@@ -44,7 +44,7 @@ py::object call_python(const py::object& function, const py::tuple& arguments);
 /// Runs the handlers of signals that came; throws what they raise.
 void run_signal_handlers();
 
-/// How often the interpreter has begun to end: a computation that sees it change stops.
+/// Number of times that the interpreter has begun to end: a computation that sees it change stops.
 std::uint64_t exits_begun();
 /// Tells computations to stop, and gives threads inside the core a second to leave it: from then on Python
 /// must not be called. The caller holds the GIL, which other threads may take meanwhile.

@@ -10,7 +10,7 @@
 
 namespace popsr::bindings {
 
-/// What Python code made in one call of transact(), of all Irs that it changed.
+/// Changes of Python code in one call of transact(), of all Irs.
 class CallScope;
 
 /// An Ir that joins the calls of transact() that are running in the thread that changes it.

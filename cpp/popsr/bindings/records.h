@@ -67,7 +67,7 @@ class As : public py::object {
 using AnInt = As<"typing.SupportsIndex">;
 using Ints = As<"collections.abc.Iterable[typing.SupportsIndex]">;
 
-/// What __reduce__ returns: a function or class of a public module, which pickles name, and its arguments.
+/// Result of __reduce__: a function or class of a public module, which pickles name, and its arguments.
 using Reduced = py::typing::Tuple<py::object, py::tuple>;
 template <class... Args>
 Reduced rebuilt_in(const char* module, const char* function, Args&&... args) {

@@ -59,7 +59,7 @@ class Collector {
     if (in_parts) result.parts.push_back({tensor, writes});
   }
 
-  /// What the op does to things that belong to no graph.
+  /// Effects of the op on streams and remote memory, which belong to no graph.
   std::set<Resource> outside(const Op& op) {
     std::set<Resource> result;
     for (const OpId part : op.schedule.parts) result.merge(outside(ir_.op(part)));

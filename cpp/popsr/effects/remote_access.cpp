@@ -9,7 +9,7 @@
 namespace popsr {
 namespace {
 
-/// What a merged op's parts have, one after another.
+/// The accesses of a merged op's parts, one after another.
 std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
                                std::vector<TensorId> (*of)(const Ir&, const Op&)) {
   std::vector<TensorId> all;

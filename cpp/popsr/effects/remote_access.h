@@ -1,4 +1,4 @@
-// Which entries of remote buffers ops and graphs reach. Remote memory belongs to no graph: its entries are
+// The entries of remote buffers that ops and graphs reach. Remote memory belongs to no graph: its entries are
 // operands that an op does not list.
 #pragma once
 

@@ -100,7 +100,7 @@ class Order {
   std::uint32_t source_ = kNone, reached_ = 0;
 };
 
-/// What one op does to an allocation.
+/// Effect of one op on an allocation.
 struct Use {
   OpId op = kNone;
   TensorId tensor = kNone;

@@ -1,4 +1,4 @@
-// Which inputs of a graph its ops write, itself or through the graphs it calls.
+// The inputs of a graph that its ops write, themselves or through the graphs they call.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class WrittenInputs {
 
   /// Per input of the graph. The reference lives as long as this object.
   const std::vector<bool>& of(GraphId graph);
-  /// Does `op`, a call, loop or conditional, change the tensor that it is given as input `i`?
+  /// True if `op`, a call, loop or conditional, changes the tensor that it is given as input `i`.
   bool by_call(const Op& op, std::uint32_t i);
 
  private:

@@ -26,7 +26,7 @@ class ActiveReplicas {
   const std::uint8_t* mask_ = nullptr;
 };
 
-/// What the program prints; C++ never prints itself.
+/// Output of the program's prints; C++ never prints itself.
 struct PrintRequest {
   const Op& op;
   TensorType type;

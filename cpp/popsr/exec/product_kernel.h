@@ -43,9 +43,9 @@ struct RowsRun {
 
 using RowsKernel = std::function<void(const RowsRun&)>;
 
-/// How a consumer accumulates or reduces a product that is fused into it. Output and product have the same
-/// shape, and an element of the output depends on the same element of the products alone: they may meet slice
-/// by slice.
+/// Accumulation or reduction by the consumer of a product that is fused into it. Output and product have the
+/// same shape, and an element of the output depends on the same element of the products alone: they may meet
+/// slice by slice.
 struct ProductFusion {
   std::size_t product_input = 0;  ///< Which input may be a product.
   std::optional<std::size_t> target =

@@ -85,7 +85,7 @@ void check_choice(const OpDef& def, const AttrDef& attr, const Attribute& value)
                              fmt::join(attr.choices, "', '"));
 }
 
-/// Does `from` call `target`, itself or through the graphs it calls?
+/// True if `from` calls `target`, itself or through the graphs it calls.
 bool calls(const Ir& ir, GraphId from, GraphId target) {
   std::vector<GraphId> stack{from};
   std::set<GraphId> seen{from};

@@ -26,7 +26,7 @@ class GraphEditor;
 class Journal;
 class Registry;
 
-/// How many there are of each, which is the number of the next one; and numbers that go into names.
+/// Counts of each kind, which are the next ids; and numbers that go into names.
 struct Counters {
   std::size_t graphs = 0, tensors = 0, ops = 0, streams = 0, remotes = 0, ops_with_graphs = 0;
   std::size_t names = 0, viewed = 0;  ///< Names of tensors; tensors with views.

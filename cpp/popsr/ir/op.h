@@ -17,7 +17,7 @@ namespace popsr {
 
 struct OpDef;
 
-/// How an op that rounds picks its seeds; set by the stochastic-rounding transform.
+/// Rule for the seeds of an op that rounds; set by the stochastic-rounding transform.
 enum class SeedRule : std::uint8_t {
   kPartition,  ///< Join of the partitions of the op's outputs.
   kIdentical,  ///< One seed for all replicas.

@@ -26,7 +26,7 @@ namespace kernels {
 enum class ElementwiseOp : int;
 }
 
-// What kernels are made from and are given (popsr/exec).
+// Kernel contract (popsr/exec).
 struct EvalSpec;
 struct BlockRun;
 struct ExchangeSpec;
@@ -155,7 +155,7 @@ enum class Collective : std::uint8_t {
   kGather,     ///< All values, one after the other.
   kBroadcast,  ///< The value of one of them.
 };
-/// How a collective reduces the values of its members.
+/// Reduction of a collective over the values of its members.
 enum class CollectiveOp : std::uint8_t { kAdd, kMean, kMul, kMin, kMax, kAnd, kOr, kSquareAdd };
 enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 /// Entries of the remote buffer in attribute "remote_buffer" that follow an op's own operands: as inputs when

@@ -23,7 +23,7 @@
 
 namespace popsr::kernels {
 
-/// What a folded component is; separates, for example, op 3 of call 5 from call 3 of op 5.
+/// Kind of a component of a noise key; separates, for example, op 3 of call 5 from call 3 of op 5.
 enum class Domain : std::uint64_t {
   kSeed = 0x101,
   kStep = 0x102,

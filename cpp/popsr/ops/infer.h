@@ -1,4 +1,4 @@
-// What the infer and gradient rules of several families share.
+// Common parts of the infer and gradient rules of several families.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How many replicas there may be.
+// Limits of the number of replicas.
 #pragma once
 
 #include <cstdint>

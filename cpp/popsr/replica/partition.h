@@ -62,8 +62,8 @@ class PartitionTable {
   PartitionId join(PartitionId a, PartitionId b);
   bool refines(PartitionId fine, PartitionId coarse) const;
 
-  /// What `make` returned for this key: rules that take O(replicas) run once for each. `keep_alive` keeps the
-  /// key's meaning.
+  /// Cached result of `make` for this key: rules that take O(replicas) run once for each. `keep_alive` keeps
+  /// the key's meaning.
   template <class Make>
   PartitionId remember(const RuleKey& key, const std::shared_ptr<const void>& keep_alive, Make&& make) {
     if (const auto it = remembered_.find(key); it != remembered_.end()) return it->second.result;

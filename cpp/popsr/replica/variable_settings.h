@@ -14,7 +14,7 @@
 
 namespace popsr {
 
-/// Which replicas' values the host reads.
+/// Replicas whose values the host reads.
 enum class VariableRetrievalMode : std::uint8_t {
   kOnePerGroup,        ///< Of the first member of each group.
   kAllReplicas,        ///< Of each replica, in replica order.

@@ -18,7 +18,7 @@ struct SrArray {
 };
 using SrShape = std::vector<std::int64_t>;
 
-/// How many threads `n` elements are worth, at most `threads` (0: default_threads()).
+/// Number of threads for `n` elements, at most `threads` (0: default_threads()).
 int parts_for(std::int64_t n, int threads);
 
 /// Calls body(part) for part = 0 .. parts - 1 on the shared pool, on this thread alone while another call has

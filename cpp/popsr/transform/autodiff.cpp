@@ -19,7 +19,7 @@
 namespace popsr {
 namespace {
 
-/// What is asked of one graph, in the order of its gradient graph's inputs and outputs.
+/// Request for one graph, in the order of its gradient graph's inputs and outputs.
 struct Demand {
   std::vector<TensorId> provided;
   std::vector<TensorId> required;

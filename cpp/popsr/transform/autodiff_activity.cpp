@@ -25,8 +25,8 @@ std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flo
   return flow;
 }
 
-/// What is refused on the way (a missing gradient that throws, an op that modifies) lets flags through, so
-/// that the error is raised. Gradients stop at a repeat.
+/// Ops that are refused on the way (a missing gradient that throws, an op that modifies) lets flags through,
+/// so that the error is raised. Gradients stop at a repeat.
 bool passes_gradients(const Op& op) {
   const OpDef& def = *op.def;
   if (is_call(op)) return true;

@@ -1,4 +1,4 @@
-// Which tensors take part in a differentiation: known before anything is emitted.
+// The tensors that take part in a differentiation: known before anything is emitted.
 #pragma once
 
 #include <map>
@@ -9,10 +9,10 @@
 
 namespace popsr {
 
-/// Is the op differentiated through the graphs that it calls? A loop is not.
+/// True if the op is differentiated through the graphs that it calls; a loop is not.
 bool is_call(const Op& op);
 
-/// What calls of one graph let through: inputs that can get a gradient, outputs that can pass one on.
+/// Activity of one graph: inputs that can get a gradient, outputs that can pass one on.
 struct CallFlow {
   std::vector<bool> inputs;
   std::vector<bool> outputs;

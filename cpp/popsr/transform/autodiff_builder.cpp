@@ -137,7 +137,7 @@ std::vector<TensorId> GradGraphBuilder::grad_of_call(const Op& op, const std::ve
   return gradients;
 }
 
-/// What the gradient graph of one of the graphs that `op` calls takes; that graph's inputs are the op's from
+/// Inputs of the gradient graph of one of the graphs that `op` calls; that graph's inputs are the op's from
 /// `first` on.
 std::vector<TensorId> GradGraphBuilder::arguments(const Op& op, std::size_t first, const GradGraph& callee,
                                                   const std::vector<TensorId>& cotangents) {

@@ -303,7 +303,7 @@ void GraphEditor::Outliner::move_views() {
   index_tensors(body());
 }
 
-/// What the graph knows of its ops, of those that are left.
+/// Updates the graph's lists for the ops that are left.
 void GraphEditor::Outliner::cut_schedule() {
   from().next = {};
   for (const TensorId t : outer_) ir_.set_first_use(t, kNone);

@@ -1,4 +1,4 @@
-"""What counts as host data."""
+"""Types of host data."""
 
 from __future__ import annotations
 

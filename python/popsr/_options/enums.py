@@ -34,7 +34,7 @@ class AccumulateOuterFragmentSchedule(Choices):
 
 
 class AutodiffStitchStrategy(Choices):
-    """How a gradient graph gets what it needs of the forward graph."""
+    """Source of forward values in a gradient graph."""
 
     RecomputeMinimal = 0
     RecomputeAllNonInputs = 1
@@ -52,7 +52,7 @@ class BatchSerializationBatchSchedule(Choices):
 
 
 class BatchSerializationMethod(Choices):
-    """How the serialised batch is iterated."""
+    """Iteration over the serialised batch."""
 
     UnrollDynamic = 0
     UnrollStatic = 1
@@ -123,7 +123,7 @@ class RecomputationType(Choices):
 
 
 class ReductionType(Choices):
-    """How a loss or a gradient is reduced."""
+    """Reduction of a loss or a gradient."""
 
     Sum = 0
     Mean = 1
@@ -147,7 +147,7 @@ class SyntheticDataMode(Choices):
 
 
 class VirtualGraphMode(Choices):
-    """How ops are placed on the IPUs of a replica."""
+    """Placement of ops on the IPUs of a replica."""
 
     Off = 0
     Manual = 1

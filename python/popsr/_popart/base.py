@@ -1,4 +1,4 @@
-"""What PopART's objects share here: camelCase names, and errors about names that they do not have."""
+"""Base of PopART's objects: camelCase names, and errors about names that they do not have."""
 
 from __future__ import annotations
 

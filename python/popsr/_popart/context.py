@@ -1,4 +1,4 @@
-"""What functions that make ops ask of the context of PopXL."""
+"""The context as functions that make ops see it."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ class PendingOp(Op):
             raise StateError(f"{where}: the operator is made, got {self._made}, expected a new one")
 
     def __getattr__(self, name: str) -> Any:
-        """What the operator has once it is made.
+        """Finishes the operator once it is made.
 
         Raises:
             StateError: it is not made yet.

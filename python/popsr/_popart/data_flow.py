@@ -1,4 +1,4 @@
-"""What PopART's sessions are told to return, and the patterns that they apply."""
+"""Anchors and patterns of PopART's sessions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AnchorReturnType:
 
 
 class DataFlow:
-    """How many batches a step has, and which tensors it returns.
+    """Batches of a step, and the tensors that it returns.
 
     Args:
         batchesPerStep: the batches.

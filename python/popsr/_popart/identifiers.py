@@ -127,7 +127,7 @@ class DebugContext(PopartObject):
 
 
 class DebugInfo(PopartObject):
-    """Where an op comes from."""
+    """Debug name of an op."""
 
     __slots__ = ("_op",)
     _where = "op.getDebugInfo()"
@@ -150,7 +150,7 @@ class DebugInfo(PopartObject):
 
 
 class OpSettings(PopartObject):
-    """What PopXL passes to the constructor of an op: its name, its graph and its place.
+    """Settings that PopXL passes to the constructor of an op: name, graph and placement.
 
     The op is placed by the contexts that are entered when it is made, which are the ones that this was made in;
     attributes that place it on hardware are accepted and recorded.

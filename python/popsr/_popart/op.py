@@ -134,7 +134,7 @@ class PopartOp(op_classes.Op, OpView):
         return [GraphId(graph.id) for graph in self._op.called_graphs]
 
     def get_debug_info(self) -> DebugInfo:
-        """Where it comes from."""
+        """Debug name."""
         return DebugInfo(self._op)
 
     def get_settings(self) -> OpSettings:
@@ -175,7 +175,7 @@ class PopartOp(op_classes.Op, OpView):
         return self._op._ir.replica_grouping() if grouping is None else grouping
 
     def get_trip_count_value(self) -> int:
-        """How often a loop runs its graph.
+        """Trip count of a loop.
 
         Raises:
             UnsupportedError: it is not a loop.
@@ -229,7 +229,7 @@ def type_of_op(op: Op) -> CallableText:
 
 
 def op_created(context: object, op: Any) -> None:
-    """What PopXL calls after it made an op. Here hooks ran when the op was made, so this only reads its argument.
+    """Called by PopXL after it made an op. Hooks ran when the op was made, so this only reads its argument.
 
     Raises:
         ArgumentTypeError: it is not an op.

@@ -84,7 +84,7 @@ bases: dict[str, Any] = {}
 
 
 class OpView:
-    """What has an op of the program behind it."""
+    """Base of the classes whose objects stand for an op of the program."""
 
     __slots__ = ("_op",)
     _op: Any

@@ -1,4 +1,4 @@
-"""What programs that attach and detach by hand reach of a session."""
+"""Sessions of programs that attach and detach by hand."""
 
 from __future__ import annotations
 

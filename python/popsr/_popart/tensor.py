@@ -23,7 +23,7 @@ __all__ = ["PopartTensor", "TensorLocationInfo", "TensorType", "from_pb_tensor",
 
 
 class TensorType(Choices):
-    """What a tensor is: made by an op, of a fixed value, or kept between runs."""
+    """Kind of a tensor: made by an op, constant, or variable."""
 
     ActGrad = 0
     Const = 1
@@ -36,7 +36,7 @@ _TYPES = {"Constant": TensorType.Const, "Variable": TensorType.Variable}
 
 
 class TensorLocationInfo(PopartObject):
-    """Where a tensor is kept between uses."""
+    """Location of a tensor between uses."""
 
     __slots__ = ("_tensor",)
     _where = "tensor._pb_tensor.tensorLocationInfo"
@@ -94,7 +94,7 @@ class PopartTensor(PopartObject):
 
     @property
     def tensor_location_info(self) -> TensorLocationInfo:
-        """Where it is kept between uses."""
+        """Location between uses."""
         return TensorLocationInfo(self._tensor)
 
     def tensor_type(self) -> TensorType:

@@ -70,7 +70,7 @@ class DataType(Choices):
         return dtypes.dtype.from_name(name)
 
 
-# Where PopART's name is not the dtype's in capitals.
+# PopART's names that are not the dtype's in capitals.
 _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 

@@ -1,4 +1,4 @@
-"""How arguments of a Python function become inputs of the graph that it builds."""
+"""Arguments of a Python function as inputs of the graph that it builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs hold of an Ir: objects that stand for its tensors, graphs, ops, streams and remote buffers."""
+"""Handles: objects that stand for tensors, graphs, ops, streams and remote buffers of an Ir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tensors are: on which device of a replica, on which of its tiles, on the chip or behind it."""
+"""Placement of tensors: device of a replica, kind of tiles, on-chip or remote memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_tensor_ipu_and_tile_set(*args: Any, **tensors: TensorHandle) -> None:
 
 
 def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[str, int]:
-    """Where a copy of a tensor goes, and where it comes from: by default where the tensor is.
+    """Destination and source of a copy of a tensor; the source is by default the tensor's device.
 
     Raises:
         TypeError: they are not ints.
@@ -69,7 +69,7 @@ def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[st
 
 
 def location_of(tensor: TensorHandle) -> TensorLocation:
-    """Where the value of a tensor is kept, and whether in parts on several replicas."""
+    """Location of a tensor's value: memory, and sharding over replicas."""
     core = tensor._ir._core
     home, shards = core.home(tensor._id) or (tensor._id, 1)
     kind = core.tensor(home).kind

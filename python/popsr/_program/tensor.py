@@ -128,12 +128,12 @@ class Tensor(TensorHandle):
 
     @property
     def in_sync_with_ipu(self) -> bool:
-        """Is the host copy of variables what the device holds?"""
+        """True if the host copy of variables is what the device holds."""
         return self._ir._in_sync
 
     @property
     def location_info(self) -> TensorLocation:
-        """Where its value is kept between uses, and whether each replica has a part only."""
+        """Location of its value between uses: memory, and sharding over replicas."""
         return location_of(self)
 
     @property
@@ -414,7 +414,7 @@ def _not_constructible(cls: type[Tensor], got: str) -> ArgumentTypeError:
 
 
 def _refuse_iteration(t: Tensor) -> NoReturn:
-    """What the core calls for ``iter(t)``: a method ``__iter__`` would make tensors Iterables."""
+    """Called by the core for ``iter(t)``: a method ``__iter__`` would make tensors Iterables."""
     raise _no_value("iter", t, "parts such as t[0], or ops.split(t, n)")
 
 
@@ -434,7 +434,7 @@ class Variable(Tensor, tensor_type="Variable"):
 
     @property
     def retrieval_mode(self) -> Literal["one_per_group", "all_replicas"]:
-        """Does the host read one replica of each group, or all?"""
+        """Replicas that the host reads: one of each group, or all."""
         return "all_replicas" if self._ir._core.variable(self._id).all_replicas else "one_per_group"
 
     @property

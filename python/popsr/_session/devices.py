@@ -23,7 +23,7 @@ _ids = itertools.count()
 
 
 class DeviceType(Choices):
-    """What a program asked for."""
+    """Number and kind of devices that a program asked for."""
 
     IpuModel = 0
     Cpu = 1
@@ -90,7 +90,7 @@ class DeviceInfo:
 
     @property
     def type(self) -> DeviceType:
-        """What the program asked for."""
+        """Number and kind of devices that the program asked for."""
         return self._type
 
     @property

@@ -60,7 +60,7 @@ class _Copy:
 
     @property
     def one_of_several(self) -> bool:
-        """Does a row stand for replicas that may differ?"""
+        """True if a row stands for replicas that may differ."""
         return not self.per_replica and self.grouping.group_size > 1
 
     def room(self, per_replica: bool) -> Array:
@@ -185,7 +185,7 @@ class HostCopies:
         return self._copies[variable._id].mapped
 
     def on_device(self, variable: Variable) -> bool:
-        """Is the host copy what the device holds?"""
+        """True if the host copy is what the device holds."""
         return self._copies[variable._id].on_device
 
     def group_rows(self, variable: Variable) -> Array | None:
@@ -197,7 +197,7 @@ class HostCopies:
         return None if per_replica else rows
 
     def divergence(self, variable: Variable, newest: bool = False) -> Divergence | None:
-        """Where members of a group differ in what one row a group would show of them.
+        """The first element in which members of a group differ, where one row stands for the group.
 
         Args:
             variable: the variable.

@@ -22,7 +22,7 @@ from popsr.utils import as_array, check_range, downcast_np_dtypes, host_data
 
 
 class StreamPlan:
-    """What the host's data of one stream has to look like."""
+    """Shape and dtype of the host's data of one stream."""
 
     __slots__ = ("name", "numpy", "prefix", "replicas", "shape", "stream", "to_device", "transfers")
 
@@ -38,7 +38,7 @@ class StreamPlan:
 
     @property
     def made(self) -> str:
-        """Where the stream was made, as the end of a message."""
+        """Location of the stream, as the end of a message."""
         return f"; made at {self.stream.location or '?'}"
 
     def misfit(self, shape: tuple[int, ...]) -> str:
@@ -54,7 +54,7 @@ class StreamPlan:
         return f"{shown(self.name)}, got {shape}, expected {self.shape}: {made_of}{self.made}"
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Is it the full shape? More rows than transfers are fine; one element may have any rank."""
+        """True for the full shape. More rows than transfers are fine; one element may have any rank."""
         prefix, rest = shape[: len(self.prefix)], shape[len(self.prefix) :]
         if len(prefix) < len(self.prefix):
             return False
@@ -151,7 +151,7 @@ def _rounded(where: str, plan: StreamPlan, data: Any) -> Any:
 
 
 def _dtype_hint(plan: StreamPlan, given: np.dtype[Any], *, is_torch: bool) -> str:
-    """What makes data of that dtype fit."""
+    """Conversion that makes data of that dtype fit."""
     name = plan.stream.dtype.name
     if plan.stream.dtype in FLOAT8:
         return "float8 needs a scale, convert with fp8_utils.host_pow2scale_cast_to_fp8"

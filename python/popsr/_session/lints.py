@@ -1,4 +1,4 @@
-"""How a session checks: which lints are errors and which are warnings, and which claims are compared."""
+"""Checks of a session: lints that are errors or warnings, and claims that are compared."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _refused(lint: Lint) -> ReplicaError:
 
 
 class Place(NamedTuple):
-    """Where a variable that drifts is written last in a run.
+    """The last write, in a run, of a variable that drifts.
 
     Attributes:
         location: ``file:line``.

@@ -55,7 +55,7 @@ def _place(ir: Ir, location: str) -> tuple[str, int, str]:
 
 
 def _registry(module: str | None) -> dict[Any, Any]:
-    """Where Python keeps which warnings a module has given, as for ``warnings.warn``."""
+    """Python's registry of the warnings that a module has given, as for ``warnings.warn``."""
     found = sys.modules.get(module or "")
     registry: dict[Any, Any] = {} if found is None else vars(found).setdefault("__warningregistry__", {})
     return registry

@@ -25,7 +25,7 @@ def host_array(data: Array, dtype: str, shape: Iterable[int]) -> Array:
 
 
 def keeps_all_replicas(variable: Variable) -> bool:
-    """Does the host have a row per replica although groups have several members?"""
+    """True if the host has a row per replica although groups have several members."""
     return variable.retrieval_mode == "all_replicas" and variable.replica_grouping.group_size > 1
 
 
@@ -56,7 +56,7 @@ def copy_rows(
 
 
 def first_difference(rows: Array, grouping: ReplicaGrouping) -> Divergence | None:
-    """Where a row per replica is not bitwise the same inside a group, if anywhere."""
+    """The first element in which rows of a group differ in their bits; None if there is none."""
     rows = rows.view(f"u{rows.itemsize}")
     for first, *others in grouping.groups:
         for replica in others:

@@ -1,4 +1,4 @@
-"""What the parts of a session share: its program, who is attached, whether a run is in progress."""
+"""State that the parts of a session share: its program, attachment, and runs in progress."""
 
 from __future__ import annotations
 

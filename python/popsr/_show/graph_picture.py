@@ -106,7 +106,7 @@ class _Flow:
 
 
 def _is_inside(items: Sequence[Leaf | Group], readers: Iterable[int], scope: list[str]) -> bool:
-    """Is a tensor of that scope read in this scope's box alone?"""
+    """True if a tensor of that scope is read in this scope's box alone."""
     boxes = [items[number] for number in readers]
     return bool(scope) and all(isinstance(box, Group) and box.name == scope[0] for box in boxes)
 

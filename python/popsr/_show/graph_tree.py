@@ -161,7 +161,7 @@ def _scopes(ops: Sequence[Op]) -> list[list[str]]:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many scopes they share from the outermost on."""
+    """Number of scopes that they share from the outermost on."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 

@@ -54,7 +54,7 @@ def _row(path: str, schema: OpSchema, form: OpSchema | None) -> tuple[str, ...]:
 
 
 def _path(name: str) -> str:
-    """Where the function is, below ``popsr.ops``."""
+    """Path of the function below ``popsr.ops``."""
     for module in (collectives, var_updates):
         if name in module.__all__:
             return f"{module.__name__.removeprefix(f'{ops.__name__}.')}.{name}"

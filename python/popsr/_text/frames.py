@@ -55,7 +55,7 @@ def frame_text(frame: FrameType | None) -> str:
 
 
 def file_and_line(text: str) -> tuple[str, int]:
-    """What ``frame_text`` gives, in two: the file, or the cell, and the line. Of an empty text ``""`` and 0."""
+    """The two parts of ``frame_text``: the file or the cell, and the line. For an empty text ``""`` and 0."""
     cell = re.fullmatch(_CELL_LINE, text)
     file, _, line = text.rpartition(":")
     return (cell[1], int(cell[2])) if cell else (file, int(line or 0))

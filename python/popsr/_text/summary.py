@@ -75,7 +75,7 @@ class Summary:
         )
 
     def treescope(self, value: object, path: str | None, render: Any) -> Any:
-        """What ``__treescope_repr__`` returns: the object as a constructor that folds, a row of the table an entry."""
+        """Rendering for ``__treescope_repr__``: a dictionary that folds, with an entry for each row."""
         from treescope import repr_lib
 
         fields = {cells[0]: " ".join(cells[1:]).strip() for cells in self._cells(MAX_ROWS)}

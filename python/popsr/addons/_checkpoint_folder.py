@@ -211,7 +211,7 @@ def check_type(
 
 
 def read_info(where: str, folder: Path) -> dict[str, Any]:
-    """What ``session_info.json`` says; without it, that nothing was run.
+    """Contents of ``session_info.json``; without the file, the state before any run.
 
     Raises:
         CheckpointError: it is damaged.

@@ -183,8 +183,11 @@ class DotTree(Generic[L]):
         return tuple(key for key, _ in leaves), tuple(leaf for _, leaf in leaves)
 
     def __repr__(self) -> str:
-        keys = dict(zip(*self.unpack(), strict=True))
-        return line(f"{type(self).__name__}({keys!r})")
+        leaves = ", ".join(f"{key}: {leaf!r}" for key, leaf in self._leaves())
+        return line(f"{type(self).__name__}({{{leaves}}})")
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.to_dict()!r})"
 
     # --- changing ---------------------------------------------------------------------------------------------------
 

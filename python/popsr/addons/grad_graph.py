@@ -35,7 +35,7 @@ __all__ = ["Aux", "VarGrad", "create", "create_grad_graph_info"]
 
 
 class Aux:
-    """What ``build`` leaves for ``build_grad``, by key."""
+    """Tensors that ``build`` leaves for ``build_grad``, by key."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, is_readable: bool = False) -> None:
         """With values, as ``build_grad`` sees them."""
@@ -112,7 +112,7 @@ def create_grad_graph_info(
     grad_output_to_fwd_input: OrderedDict[Tensor, Tensor],
     fwd_tensors: set[Tensor],
 ) -> GradGraphInfo:
-    """What ``popsr.transforms.autodiff`` would return for a gradient graph that was made by hand.
+    """``GradGraphInfo`` of a gradient graph that was made by hand, as ``popsr.transforms.autodiff`` returns.
 
     Args:
         ir: the Ir.

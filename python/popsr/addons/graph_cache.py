@@ -81,7 +81,7 @@ def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspec
 
 
 def argument_key(arg: Any) -> Hashable:
-    """What makes two arguments of a graph the same.
+    """Key by which two arguments of a graph are the same.
 
     Of tensors and specs shape, dtype and meta shape; of graphs which graph, and what is bound to it; lists, tuples and
     mappings item by item; of floats type and bits; other values their type and value.
@@ -164,7 +164,7 @@ def _key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def call_key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
-    """What makes two calls of one function the same: the current place, and arguments; see ``argument_key``.
+    """Key by which two calls of one function are the same: the current place, and arguments; see ``argument_key``.
 
     Args:
         args: positional arguments.

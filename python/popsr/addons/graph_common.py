@@ -1,4 +1,4 @@
-"""What functions take where they need a graph, or gradient graphs of graphs."""
+"""Arguments that stand for a graph, or for gradient graphs of graphs."""
 
 from popsr._lazy import names_only
 from popsr.addons.graph import CalledGraphsGradInfoLike, GradGraphInfoLike, GraphLike, read_grad_infos

@@ -168,12 +168,12 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         raise UnsupportedError(f"{type(self).__qualname__} does not define build_grad()")
 
     def implements_grad_graph(self) -> bool:
-        """Does the class define ``build_grad``?"""
+        """True if the class defines ``build_grad``."""
         return overrides(type(self), Module, "build_grad")
 
     @property
     def aux(self) -> Aux:
-        """What ``build`` leaves for ``build_grad``, by key."""
+        """Tensors that ``build`` leaves for ``build_grad``, by key."""
         return self._own_state.aux
 
     @property

@@ -1,4 +1,4 @@
-"""What a module holds while one of its graphs is built."""
+"""State of a module while one of its graphs is built."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = Non
 
 
 def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
-    """Do groups reach over several instances? No: there is one."""
+    """True if groups reach over several instances; always False, as there is one."""
     return get_instance_replica_grouping(replica_grouping) != replica_grouping
 
 
@@ -120,7 +120,7 @@ def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) ->
 
 
 def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:
-    """Do groups reach over several domains of IPU links?"""
+    """True if groups reach over several domains of IPU links."""
     return get_ild_replica_grouping(replica_grouping) != replica_grouping
 
 

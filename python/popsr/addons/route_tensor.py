@@ -29,7 +29,7 @@ Modified = bool | Iterable[object]
 
 
 def is_subgraph(parent: Graph, subgraph: Graph) -> bool:
-    """Does a graph run another one, itself or through the graphs that it calls?
+    """True if a graph runs another one, itself or through the graphs that it calls.
 
     Args:
         parent: the graph that may call.
@@ -295,7 +295,7 @@ def _passed_already(
 
 
 def _operands(op: Op, graph: Graph, graph_input: Tensor) -> list[Tensor | None]:
-    """What an op passes as an input of a graph that it runs; nothing that stays the same where a loop carries it."""
+    """The operand that an op passes as an input of a graph that it runs; None for a value that a loop carries."""
     at = graph.inputs.index(graph_input)
     if op.kind == "repeat" and at < len(op.outputs):
         return [None]

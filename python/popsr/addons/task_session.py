@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ReportMissingMethods = Literal["none", "warn", "error"]
-"""What to do with names that only one side has."""
+"""Treatment of names that only one side has."""
 
 _STEP = "popsr_step"  # in session_info.json: that of the random numbers
 
@@ -135,7 +135,7 @@ class TaskSession(Session):
 
     @property
     def dataloader(self) -> Any:
-        """What feeds the program; its state is in checkpoints. Settable to an object with ``save`` and ``resume``.
+        """The data set of the program, saved in checkpoints. Settable to an object with ``save`` and ``resume``.
 
         ``save(path)`` writes its state to a file and ``resume(path)`` goes on from there. Reading it warns when
         there is none.

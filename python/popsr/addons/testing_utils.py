@@ -110,7 +110,7 @@ OpType = str | type
 
 
 def ops_of_type(ops: Iterable[Op], op_type: OpType) -> int:
-    """How many ops are of a kind.
+    """Checks the number of ops of a kind.
 
     Args:
         ops: the ops, as ``graph.ops`` or ``graph._pb_graph.getOps()``.
@@ -123,7 +123,7 @@ def ops_of_type(ops: Iterable[Op], op_type: OpType) -> int:
 
 
 def num_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = None) -> int:
-    """How many ops of a graph are of a kind.
+    """Checks the number of ops of a kind in a graph.
 
     Args:
         op_type: as for ``ops_of_type``.

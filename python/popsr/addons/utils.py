@@ -190,7 +190,7 @@ def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]
 
 
 def overrides(cls: type, base_cls: type, method: str) -> bool:
-    """Does a class have another method of a name than the class that it is derived from?
+    """True if a class has another method of a name than the class that it is derived from.
 
     Args:
         cls: the derived class.

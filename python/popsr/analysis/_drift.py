@@ -105,7 +105,7 @@ def drift_html(title: str, drifts: Sequence[DriftingVariable]) -> str:
 
 
 def drift_text(ir: Ir, drifts: Sequence[_core.Drift]) -> str:
-    """What a warning says of variables that are written last on one line of the program."""
+    """Text of a warning about variables that are written last on one line of the program."""
     first = drifting_variable(ir, drifts[0])
     more = f" and {len(drifts) - 1} more variable{'' if len(drifts) == 2 else 's'}" if len(drifts) > 1 else ""
     return (

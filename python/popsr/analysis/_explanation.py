@@ -1,4 +1,4 @@
-"""What the analysis says in words: why replicas are not proved equal, and what is suspicious in a program."""
+"""Explanations and lints: the cause of a difference between replicas, and probable mistakes in a program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ExplanationStep:
 
 @dataclass(frozen=True, slots=True)
 class ExplanationRoot:
-    """What tells two replicas apart in the first place.
+    """The cause of a difference between two replicas.
 
     Attributes:
         kind: a "stream" with data for each replica; a "variable" of several groups; "uninitialised" memory; an op that
@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def equal(self) -> bool:
-        """Are they proved equal?"""
+        """True if they are proved equal."""
         return self._found.root is None
 
     @property
@@ -120,7 +120,7 @@ class Explanation:
 
     @property
     def root(self) -> ExplanationRoot | None:
-        """Where the difference comes from; None when they are equal."""
+        """Cause of the difference; None when they are equal."""
         found = self._found
         if self.equal:
             return None
@@ -128,7 +128,7 @@ class Explanation:
 
     @property
     def suggestion(self) -> str:
-        """What would make them equal; empty when they are."""
+        """A change that would make them equal; empty when they are."""
         return self._found.suggestion
 
     def __str__(self) -> str:

@@ -135,7 +135,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         ]
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
-        """Do all replicas agree on a tensor's last value, or those of each group of ``grouping``?
+        """True if all replicas agree on a tensor's last value, or the replicas of each group of ``grouping``.
 
         Raises:
             ReplicaError: the grouping is of another number of replicas.
@@ -194,7 +194,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
 
     @property
     def warnings(self) -> tuple[Lint, ...]:
-        """What is suspicious, by code and then in program order; each with what it costs.
+        """Lints by code and then in program order, each with its cost.
 
         ==== ============================================================= =====================================
         code what                                                          cost
@@ -259,7 +259,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         return Summary(repr(self), ("variable", "declared", "kept by a run"), rows, len(variables))
 
     def _drift_title(self) -> str:
-        """How many variables drift."""
+        """The number of variables that drift, in words."""
         drifts, variables = len(self.drifting()), len(self._ir.main_graph.variables)
         counts = f"{_count(variables, 'variable')} on {_count(self._ir.replication_factor, 'replica')}"
         text = f"{drifts} of {counts} drift{'s' if drifts == 1 else ''}"

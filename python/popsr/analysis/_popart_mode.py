@@ -1,4 +1,4 @@
-"""What PopART's analysis says of a program: mode "popart" of ``popsr.analysis.analyze``."""
+"""PopART's analysis of a program: mode "popart" of ``popsr.analysis.analyze``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PopartAnalysis(ProgramAnalysis):
         self._core = _core.PopartAnalysis(ir._core)
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:
-        """Does PopART take a tensor's last value for equal on all replicas?
+        """True if PopART takes a tensor's last value for equal on all replicas.
 
         Args:
             t: the tensor.
@@ -82,19 +82,19 @@ class PopartAnalysis(ProgramAnalysis):
         ]
 
     def is_input_equal(self, op: Op, index: int) -> bool:
-        """Does PopART take input ``index`` for equal when the op reads it? True for one that is absent."""
+        """True if PopART takes input ``index`` for equal when the op reads it, or the input is absent."""
         return self._core.is_input_equal(
             self._op("is_input_equal", op), read_int("is_input_equal: index", index, 0)
         )
 
     def is_output_equal(self, op: Op, index: int = 0) -> bool:
-        """Does PopART take output ``index`` for equal when the op has made it?"""
+        """True if PopART takes output ``index`` for equal when the op has made it."""
         return self._core.is_output_equal(
             self._op("is_output_equal", op), read_int("is_output_equal: index", index, 0)
         )
 
     def attributes(self, op: Op) -> dict[str, str]:
-        """What PopART adds to the attributes of an op: "true" or "false" by "replEqIn0", "replEqOut0" and so on."""
+        """Attributes that PopART adds to an op: "true" or "false" by "replEqIn0", "replEqOut0" and so on."""
         return self._core.attributes(self._op("attributes", op))
 
     @property

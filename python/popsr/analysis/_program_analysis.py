@@ -1,4 +1,4 @@
-"""What the analyses of a program have in common: whose it is, and which questions they take."""
+"""Base of the analyses of a program: its program, and checks of arguments."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Report:
 
     @property
     def missing(self) -> int:
-        """How many different things keep the programs from running."""
+        """Number of different causes that keep the programs from running."""
         return len({each.text for each in self.findings if not each.note and each.kind != "syntax"})
 
     @property

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
-    """What the interpreter does before a program starts, and the aliases. Nothing is undone: threads may go on."""
+    """Steps of the interpreter before a program starts, and the aliases. Nothing is undone: threads may go on."""
     name = program[0]
     if not is_module and not _is_program(name):
         raise _not_found(f"run: no such program, got {shown(name)}, expected a Python script")

@@ -231,7 +231,7 @@ class _Reader(Walker):
         self._report_missing(node, kind, what, "AttributeError", suggestion)
 
     def _is_expected(self, node: ast.Attribute, owner: Value) -> bool:
-        """Whether popsr should have it: no part to its left is missing, and the program does not make it itself."""
+        """True if popsr should have it: no part to its left is missing, and the program does not make it itself."""
         if node.attr in self._index.asked_for or (isinstance(owner, Missing) and not owner.is_module):
             return False
         if _values.is_option(owner):

@@ -172,7 +172,7 @@ class Walker(ast.NodeVisitor):
         self._visitors: dict[type, Callable[[ast.AST], object]] = {}
 
     def handles(self, error: str) -> bool:
-        """Whether the program goes on when this error is raised here."""
+        """True if the program goes on when this error is raised here."""
         wanted = {error, "Exception", "BaseException", ""}
         return any(wanted & names for names in self._handled)
 
@@ -303,7 +303,7 @@ def _names(node: ast.expr | None) -> set[str]:
 
 
 def _is_type_checking(test: ast.expr) -> tuple[bool, bool]:
-    """Whether the body and the other branch are for type checkers, or Python 2, only."""
+    """True for the body, and for the other branch, that only type checkers or Python 2 read."""
     is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     names = _names(test.operand if isinstance(test, ast.UnaryOp) else test)
     found = bool(names & {"TYPE_CHECKING", "PY2"})

@@ -167,7 +167,7 @@ def _attribute_of_object(owner: Known, name: str) -> Value:
 
 
 def _of_object(owner: Any, name: str) -> tuple[bool | None, Any]:
-    """Whether an object of popsr has an attribute, None where that is not known, and the attribute."""
+    """True if an object of popsr has an attribute, None where that is not known; and the attribute."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a deprecated name

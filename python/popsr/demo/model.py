@@ -20,7 +20,7 @@ BATCH = REPLICAS * ACCUMULATION * MICRO_BATCH
 
 @dataclass(frozen=True)
 class Recipe:
-    """How weights, activations and gradients are stored and rounded. Losses and gradient sums are fp32."""
+    """Storage and rounding of weights, activations and gradients. Losses and gradient sums are fp32."""
 
     name: str
     dtype: popsr.dtype

@@ -1,4 +1,4 @@
-"""What the demo prints and draws."""
+"""Tables and figure of the demo."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

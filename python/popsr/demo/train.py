@@ -15,7 +15,7 @@ from popsr.demo.data import Dataset, Floats, Ints
 
 @dataclass
 class Curve:
-    """What one training gave, epoch by epoch."""
+    """Results of one training, by epoch."""
 
     train_loss: list[float] = field(default_factory=list)
     test_loss: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a new file takes over from the one that it replaces: permissions, owner, extended attributes."""
+"""Permissions, owner and extended attributes that a new file takes over from the one that it replaces."""
 
 from __future__ import annotations
 

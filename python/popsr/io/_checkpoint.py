@@ -87,14 +87,15 @@ class Checkpoint(Summarised, Mapping[str, Array]):
 
     def __repr__(self) -> str:
         factor = "" if self.replication_factor is None else f", replication factor {self.replication_factor}"
-        unknown = f"; {self.unknown}" if self.unknown else ""
+        unknown = "; groups are unknown, see .unknown" if self.unknown else ""
         return line(f"Checkpoint[{shown_path(self.path)}: {len(self)} tensors{factor}{unknown}]")
 
     def _summary(self) -> Summary:
         rows = (
             (name, a.dtype.name, a.shape, self.settings.get(name, "")) for name, a in self._arrays.items()
         )
-        return Summary(repr(self), ("tensor", "dtype", "shape", "groups"), rows, len(self))
+        title = f"{self!r}: {self.unknown}" if self.unknown else repr(self)
+        return Summary(title, ("tensor", "dtype", "shape", "groups"), rows, len(self))
 
 
 class _Settings(Mapping[str, VariableSettings]):

@@ -1,4 +1,4 @@
-"""How a program and its variables were replicated, as text in a file's metadata, and back.
+"""Replication of a program and its variables as text in a file's metadata, and back.
 
 ``__replicationFactor`` is PopART's key. Beside it each tensor has the type and size of its CommGroup and its retrieval
 mode; groupings that no CommGroup expresses have a key of popsr's own instead: stride and group size, or the group of

@@ -70,7 +70,7 @@ class Source(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What every operation takes besides its operands, checked."""
+    """Options of every operation, checked."""
 
     key: Key
     mode: Mode
@@ -221,7 +221,7 @@ class Layout(NamedTuple):
     given: Source | None  # memory of the caller
 
     def result(self) -> Any:
-        """What the caller gets, once ``array`` is written."""
+        """Result for the caller, once ``array`` is written."""
         if self.given is None:
             return self.first.wrap(self.array, self.form)
         self.given.tell_written()

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def is_same_view(a: Array, b: Array) -> bool:
-    """Is element i of one the same memory as element i of the other, for every i?"""
+    """True if element i of one is the same memory as element i of the other, for every i."""
     return (
         a.itemsize == b.itemsize
         and a.shape == b.shape

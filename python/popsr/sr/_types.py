@@ -125,7 +125,7 @@ FormatLike = str | np.dtype[Any] | type[np.generic] | type[float] | TorchDtype |
 """Names and dtypes of formats."""
 
 Memory: TypeAlias = "np.ndarray[Any, Any] | TorchArray[Any] | memoryview | bytearray | array.array[Any]"
-"""What can be written, unless it is read-only."""
+"""Types that can be written, unless read-only."""
 
 Out = TypeVar("Out", bound=Memory)
 W = TypeVar("W", bound=np.ndarray[Any, Any])

@@ -1,4 +1,4 @@
-"""What tests of programs need."""
+"""Tools for tests of programs."""
 
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points

@@ -102,7 +102,7 @@ OpId ProgramCopy::run_as_graph(std::size_t first, std::size_t end, TensorId cond
   for (std::uint32_t i = condition == kNone ? 0 : 1; i < arguments.size(); ++i)
     GraphEditor(to_.ir).mark_modified(run, i);
   for (std::size_t k = 0; k < results.size(); ++k) tensors_[results[k]] = to_.ir.op(run).outputs[k];
-  // What was written in place lives where it lived, or with the output that it is an alias of.
+  // A tensor that was written in place lives where it lived, or with the output that it is an alias of.
   for (const auto& [t, copied] : inner_) {
     if (!tensors_.contains(t)) tensors_[t] = tensors_.at(from_.tensor(t).memory.storage);
   }

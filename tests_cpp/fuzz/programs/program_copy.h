@@ -12,7 +12,7 @@ namespace popsr::test {
 
 class ProgramCopy {
  public:
-  /// How replicas of the copy follow from those of the original; left out, groups stay what they are.
+  /// Map of the copy's replicas to the original's; without it, groups stay as they are.
   struct Replicas {
     std::function<ReplicaGrouping(const ReplicaGrouping&)> grouping = {};
     std::function<std::vector<std::int64_t>(const std::vector<std::int64_t>&)> mapping =

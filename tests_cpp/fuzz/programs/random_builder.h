@@ -1,4 +1,4 @@
-// What random programs are written with: decisions read from a record, graphs inside graphs, tensors that
+// Tools of random programs: decisions read from a record, graphs inside graphs, tensors that
 // come into a graph when they are needed there.
 #pragma once
 

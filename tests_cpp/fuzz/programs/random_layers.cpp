@@ -147,7 +147,7 @@ void RandomLayers::differentiate(const Callable& callable) {
   for (const TensorId t : ir().op(backward).outputs) keep(t);
 }
 
-/// What the gradient graph is given: a gradient is any value of its type.
+/// Inputs of the gradient graph: a gradient is any value of its type.
 TensorId RandomLayers::operand(const ExpectedConnection& each, const Callable& callable, OpId forward) {
   const Graph& graph = ir().graph(callable.graph);
   const auto input = std::ranges::find(graph.inputs, each.fwd_tensor);

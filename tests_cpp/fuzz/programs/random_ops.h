@@ -27,7 +27,7 @@ class RandomOps : public RandomBuilder {
   /// An op that writes nothing; kind < kComputations.
   void compute(std::size_t kind);
 
-  /// What may be written in place.
+  /// Tensors that may be written in place.
   TensorId target(std::string_view op);
   /// Notes that the graph writes the memory of `t`, which it may have been given.
   void wrote(TensorId t);
@@ -38,7 +38,7 @@ class RandomOps : public RandomBuilder {
   void remote(std::size_t kind);
   void load_into();
 
-  /// How the members' values become one: by sum, where the judges tell reductions apart by anything.
+  /// Reduction of the members' values: by sum, where the judges tell reductions apart by anything.
   Attrs reduction(TensorId t);
   Attrs with_group(Attrs attrs);
   void pass_on(TensorId t);

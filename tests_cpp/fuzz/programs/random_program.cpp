@@ -12,7 +12,7 @@ namespace {
 
 using Record = Recipe::Record;
 
-/// Does what the records say.
+/// Executes the records.
 class Generator : RandomLayers {
  public:
   using RandomLayers::RandomLayers;

@@ -23,7 +23,7 @@ enum class Flavour : std::uint8_t {
   kEveryOp,       ///< As kControlFlow, with ops that only the judge of bits knows (fuzz/bit_judge.h).
 };
 
-/// How ops that round pick their seeds.
+/// Seed rules of ops that round.
 enum class RoundingMode : std::uint8_t { kNearest, kIdentical, kPartition, kDiffering, kPopart };
 inline constexpr std::size_t kNumRoundingModes = 5;
 std::string_view to_string(RoundingMode mode);

@@ -1,4 +1,4 @@
-"""What modules refuse, what they are like after an error, and cached graphs."""
+"""Errors of modules, their state after an error, and cached graphs."""
 
 from __future__ import annotations
 

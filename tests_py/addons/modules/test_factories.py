@@ -229,7 +229,7 @@ def test_both_names_of_the_grouping(ir: popsr.Ir) -> None:
 
 
 def make_tree(shape: tuple[int, ...] = (2,)) -> tuple[Counted, NamedVariableFactories]:
-    """Of factories that read one counter, in another order than that of their keys."""
+    """Factories that read one counter, in another order than their keys."""
     draw = Counted(shape)
     keys = ("b.x", "10", "a", "9")
     return draw, NamedVariableFactories.from_dict({key: VariableFactory(draw, name="leaf") for key in keys})

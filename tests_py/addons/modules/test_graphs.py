@@ -96,7 +96,7 @@ def test_calls(name: str, ir: popsr.Ir) -> None:
     variables = factories.init()
     outputs = CALLS[name](graph, variables)
     assert isinstance(outputs, tuple)
-    # What the graph writes to an input by reference is seen in what was passed.
+    # Writes of the graph to an input by reference are seen in the argument.
     assert fetch(ir, outputs, variables.total, variables.a.w) == [11, 2, 5, 3]
 
 

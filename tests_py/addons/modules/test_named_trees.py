@@ -61,7 +61,7 @@ def test_arrays() -> None:
 def test_text_of_groups() -> None:
     ir = popsr.Ir(4)
     groups = NamedReplicaGrouping.build_groups(["x.y"], ir.replica_grouping(group_size=2))
-    assert repr(groups) == (
+    assert str(groups) == (
         "NamedReplicaGrouping({\nx.y: ReplicaGrouping(num_replicas=4, stride=1, group_size=2, num_groups=2),\n})"
     )
 

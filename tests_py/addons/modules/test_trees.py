@@ -145,7 +145,7 @@ def test_sanitise(name: str, expected: str) -> None:
 def test_sanitised_names_are_keys(name: str) -> None:
     clean = sanitise(name)
     assert len(clean) - len(name) in (0, 1)
-    if clean.isidentifier():  # some word characters are no letters
+    if clean.isidentifier():  # some word characters are not letters
         assert Tree.from_dict({clean: 1})[clean] == 1
     if re.fullmatch(r"\w+", name) and not name[0].isdigit():
         assert clean == name
@@ -295,8 +295,10 @@ def test_keys_values_and_lengths() -> None:
 
 
 def test_text() -> None:
-    assert repr(Tree.from_dict({"a": 1, "b.c": 2})) == "DotTree({\na: 1,\nb.c: 2,\n})"
-    assert repr(Tree()) == "DotTree({\n})"
+    assert str(Tree.from_dict({"a": 1, "b.c": 2})) == "DotTree({\na: 1,\nb.c: 2,\n})"
+    assert str(Tree()) == "DotTree({\n})"
+    assert repr(Tree.from_dict({"a": 1, "b.c": 2})) == "DotTree({a: 1, b.c: 2})"
+    assert repr(Tree()) == "DotTree({})"
 
 
 def test_from_dict_does_not_touch_what_it_is_given() -> None:

@@ -52,7 +52,7 @@ CASES = [(kind, op, group) for kind in ("tp", "strided") for op in ops_of(kind) 
 
 @pytest.mark.parametrize(("kind", "op", "name"), CASES)
 def test_all_reduce(kind: str, op: str, name: str) -> None:
-    """Forward all-reduce; the gradient is all-reduced, or is that of the result and the share of a mean."""
+    """Forward all-reduce; the gradient is all-reduced, or is the result's gradient times the share of a mean."""
     rng = np.random.default_rng(0)
     x, seed = integers(rng, 8, 3), integers(rng, 8, 3)
     ir = popsr.Ir(replication=8)
@@ -233,7 +233,7 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float) -> Array:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_layer_norm_over_replicas(name: str, dtype: str) -> None:
-    """It is that of the whole axis; narrow operands are rounded once."""
+    """The result is the whole axis's; narrow operands are rounded once."""
     rng = np.random.default_rng(0)
     ir = popsr.Ir(replication=8)
     group = GROUPS[name](ir)

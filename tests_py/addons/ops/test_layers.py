@@ -136,7 +136,7 @@ def test_norms() -> None:
 
 
 def test_a_norm_of_shared_out_columns() -> None:
-    """Variables have a row for each rank; the result is that of the whole rows."""
+    """Variables have a row for each rank; the result equals the whole rows'."""
     ir = popsr.Ir(replication=4)
     group = ir.replica_grouping(1, 2)
     x = RNG.standard_normal((4, 3, 5))
@@ -153,7 +153,7 @@ def test_a_norm_of_shared_out_columns() -> None:
 
 
 def test_embedding() -> None:
-    indices = np.array([[0, 6], [7, -1]], np.int32)  # 7 and -1 are no rows
+    indices = np.array([[0, 6], [7, -1]], np.int32)  # 7 and -1 are not rows
     got = Run(layers.Embedding(popsr.float16, 7, 3), indices)
     table = np.concatenate([got.weights["weight"], np.zeros((1, 3), np.float16)])
     assert_same_bits(got.y[0], table[[[0, 6], [7, 7]]])
@@ -254,7 +254,7 @@ def test_layers_of_torch(row: str) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_layers_make_the_same_graph_again(bias: bool) -> None:
-    """What was asked for is not overwritten by tensors of the first graph."""
+    """Requested values are not overwritten by tensors of the first graph."""
     with popsr.Ir().main_graph:
         for layer, shape in (
             (layers.Conv2D(3, 2, bias=bias), (1, 2, 4, 4)),
@@ -297,7 +297,7 @@ def through_float8(x: Array, name: str, metric: str) -> Array:
 @pytest.mark.parametrize("name", ["float16", "float32"])
 @pytest.mark.parametrize("metric", ["amax", "mse", "manual"])
 def test_linear_of_float8(metric: str, name: str) -> None:
-    """Products are those of the converted operands, rounded to float16; gradients likewise."""
+    """Products of the converted operands, rounded to float16; gradients likewise."""
     x = RNG.standard_normal((2, 3, 16)).astype(np_dtype(name))
     seed = (RNG.standard_normal((2, 3, 8)) * 0.01).astype(np_dtype(name))
     got = Run(layers.LinearFP8(8, True, metric, 3), x, seed=seed)
@@ -321,7 +321,7 @@ def test_float8_of_tiny_operands() -> None:
         return {variables.get("weight"): np.full((16, 8), 2.0**-20, np.float16)}
 
     got = Run(layers.LinearFP8(8, False), x, tiny, seed=np.full((2, 8), 2.0**-24, np.float16))
-    assert not got.y.any()  # 2**-40 is no float16
+    assert not got.y.any()  # 2**-40 is not a float16
     x = np.full((2, 16), 2.0**-24, np.float32)
 
     def small(variables: addons.NamedTensors) -> dict[Any, Array]:

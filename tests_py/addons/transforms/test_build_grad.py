@@ -111,7 +111,7 @@ def test_the_gradient_graph(ir: popsr.Ir) -> None:
     before = graph.graph.outputs
     info = graph.autodiff().grad_graph_info
     x, w, _ = graph.graph.inputs
-    # What was provided, then what was taken from aux, in the order of its first use.
+    # Provided tensors, then those taken from aux, in the order of first use.
     assert [c.connection_type for c in info.expected_inputs] == [ExpectedConnectionType.FwdGrad] * 2 + [
         ExpectedConnectionType.Fwd
     ] * 3
@@ -142,7 +142,7 @@ def test_required_gradients(wanted: tuple[str, ...], ir: popsr.Ir) -> None:
     made = Partial().create_graph(X)
     named = {"x": made[1].graph.inputs[0], **made[1].args.to_dict()}
     gradient = made[1].autodiff(grads_required=[named[key] for key in wanted])
-    order = sorted(wanted, key=lambda key: key != "x")  # those of no variable are first
+    order = sorted(wanted, key=lambda key: key != "x")  # keys without a variable are first
     assert gradient.grad_graph_info.outputs == tuple(named[key] for key in order)
     for found, key in zip(gradients(ir, made, gradient), order, strict=True):
         np.testing.assert_allclose(found, EXPECTED[key], rtol=1e-15)
@@ -284,7 +284,7 @@ def test_graphs_that_are_called_without_their_gradient_are_unsafe(ir: popsr.Ir) 
         for differentiate in (autodiff, lambda g: popsr.transforms.autodiff(g.graph)):
             with pytest.raises(errors.GraphError, match=r"marked as unsafe to autodiff.*ByHand"):
                 differentiate(graph)
-    # What is given to autodiff is used.
+    # Arguments of autodiff are used.
     inner = ByHand().create_graph(X)
 
     class Holds(Module):

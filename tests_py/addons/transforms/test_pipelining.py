@@ -45,7 +45,7 @@ class Layer(addons.Module):
 
 
 class NoStages:
-    """What a program without a pipeline has in the place of one."""
+    """Stand-in for the pipeline of a program without one."""
 
     @contextmanager
     def stage(self, i: int) -> Iterator[None]:
@@ -161,7 +161,7 @@ def test_training_in_stages_matches_numpy() -> None:
 
 
 def test_a_restored_tensor_keeps_the_value_of_its_stage() -> None:
-    """What a later stage does to the tensor does not reach the copy."""
+    """Writes of a later stage to the tensor do not reach the copy."""
     ir = popsr.Ir()
     io = Streams()
     with ir.main_graph, popsr.in_sequence(), pipelined_execution(4) as pipeline:

@@ -150,7 +150,7 @@ def test_facts_of_what_is_routed_are_those_of_the_tensor() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_by_reference_into_a_loop(count: int) -> None:
-    """What iterations write stays; the carried value stays what it was."""
+    """Writes of iterations stay; the carried value keeps its bits."""
     ir = popsr.Ir()
     io = Streams()
     body = ir.create_graph(scale, popsr.TensorSpec((3,), popsr.float32))

@@ -36,7 +36,7 @@ def _variable(data: Any = (1.0, 2.0, 3.0), name: str = "x", dtype: Any = F32) ->
 
 
 def _value(fn: Callable[[popsr.Tensor], popsr.Tensor], data: Any, dtype: Any) -> Any:
-    """What ``fn`` of one tensor evaluates to."""
+    """Value of ``fn`` of one tensor."""
     ir = popsr.Ir()
     with ir.main_graph, popsr.in_sequence():
         result = fn(_variable(data, dtype=dtype))

@@ -90,7 +90,7 @@ BF = ml_dtypes.bfloat16
         ((), F32, (2, 1, 1), 1, Shape),
         ((2,), F32, (1, 1, 1), 2.0, Shape),
         ((2,), F32, (1, 1, 1), [[1, 2]], Shape),
-        ((2,), F32, (1, 1, 1), [[1, 2], [3, 4]], Shape),  # no further rows where there is no such dimension
+        ((2,), F32, (1, 1, 1), [[1, 2], [3, 4]], Shape),  # without that dimension there are no further rows
         # positions wrap exactly at the end, else they overrun
         ((), F32, (1, 2, 4), [1, 2], [1, 2]),
         ((), F32, (1, 2, 3), [1, 2], Shape),

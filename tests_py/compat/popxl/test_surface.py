@@ -1,4 +1,4 @@
-"""popsr has PopXL's modules, names and signatures: those of the table in surface.txt.
+"""popsr has PopXL's modules, names and signatures, as the table in surface.txt lists them.
 
 Parameters have PopXL's names, order, kinds and defaults; popsr adds parameters that are given by keyword only.
 """

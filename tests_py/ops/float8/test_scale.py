@@ -39,7 +39,7 @@ def errors_of_scales(x: Array, name: str) -> dict[int, float]:
 @pytest.mark.parametrize("name", FLOAT8)
 @pytest.mark.parametrize("data", DATA)
 def test_the_scale_is_nearly_the_best(data: str, name: str) -> None:
-    """The expected error is that of the conversion, within a sample's spread, and no scale is much better."""
+    """The expected error is the conversion's, within a sample's variation, and no scale is much better."""
     x = DATA[data]
     metric, scale = fp8_utils.host_fp8_mse_scale(unchecked(x), dtype(name))
     found = errors_of_scales(unchecked(x), name)

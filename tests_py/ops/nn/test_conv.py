@@ -34,7 +34,7 @@ Attrs = dict[str, Any]
 
 
 def gradients(t: Array, weight: Array, dy: Array, attrs: Attrs, **options: Any) -> list[Array]:
-    """Gradients of ``conv`` for t and weight, given that of its result."""
+    """Gradients of ``conv`` for t and weight, given the result's gradient."""
 
     def build(x: popsr.Tensor, w: popsr.Tensor, cotangent: popsr.Tensor) -> Any:
         graph = popsr.gir().create_graph(lambda a, b: ops.conv(a, b, **attrs), x, w)
@@ -60,7 +60,7 @@ def chain(a: Array, b: Array) -> Array:
 
 
 def windows(t: Array, kernel: tuple[int, ...], attrs: Attrs) -> Array:
-    """What the elements of the kernel meet: [channel, *kernel, *positions] of one sample [channel, ...]."""
+    """Elements under each element of the kernel: [channel, *kernel, *positions] of one sample [channel, ...]."""
     rank = len(kernel)
     begin, end = conv_cases.pads(t.shape[1:], kernel, attrs)
     stride, dilation = (attrs.get(name, (1,) * rank) for name in ("stride", "dilation"))
@@ -277,7 +277,7 @@ def test_instruction_sets_agree(level: str, flag: str) -> None:
 
 @pytest.mark.parametrize("dedup", [True, False])
 def test_replicas_share_a_weight_or_have_their_own(dedup: bool) -> None:
-    """Each replica's results are those of a program of its own."""
+    """Each replica's results equal a program's of its own."""
     rng = np.random.default_rng(7)
     data = random_array(rng, (4, 2, 3, 9, 8), "float32")
     weights = random_array(rng, (2, 5, 3, 3, 3), "float32")

@@ -107,7 +107,7 @@ def test_broadcast_masks_share_their_zeros(mask: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("mask", [None, (4, 1)])
 def test_replicas_with_seeds_of_their_own(mask: tuple[int, ...] | None) -> None:
-    """One copy of the operand, masks by replica: bits are those of each seed."""
+    """One copy of the operand, masks by replica: each has the bits of its seed."""
     t = np.random.default_rng(7).standard_normal((4, 50)).astype(np.float32)
     seeds = np.stack([seed_of(n) for n in (1, 2, 1)])
     for options in ({"dedup": True}, {"dedup": False}, {"check": True}):

@@ -1,4 +1,4 @@
-"""Seeds: those of the host, and those that programs make of others."""
+"""Seeds that the host makes, and seeds that programs make of others."""
 
 from __future__ import annotations
 

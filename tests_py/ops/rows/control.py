@@ -158,7 +158,7 @@ def _remote() -> dict[str, Row]:
         )
 
     return {
-        # The dtypes of a row are those of the first input, here of the offset.
+        # The dtypes of a row are the first input's, here the offset's.
         "remote_load": _row(
             Case(together(normal((2, 3)), at), first, dtypes=INTS, call=load),
             Case(normal((4,)), first, {}, "known", ("int32",), call=load),

@@ -88,7 +88,7 @@ def conv_transpose(t: Array, weight: Array, **attrs: Any) -> Array:
 def _cropped(
     extents: tuple[int, ...], full: list[int], stride: tuple[int, ...], attrs: dict[str, Any]
 ) -> tuple[list[int], list[int]]:
-    """What is cut off in front, and the extents of the result."""
+    """Elements cut off in front, and the extents of the result."""
     rank, kind = len(extents), attrs.get("pad_type", "not_set")
     out = list(attrs.get("output_shape", ()))
     if not out and kind in ("not_set", "valid"):

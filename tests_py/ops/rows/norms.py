@@ -30,7 +30,7 @@ def group_norm(t: Array, weight: Array, bias: Array, num_groups: int = 1, eps: f
 
 
 def _bound(t: Array, weight: Array, bias: Array, *, u: Any, num_groups: int = 1, eps: float = 1e-5) -> Array:
-    """Sums of n terms err by n units of their magnitudes; the inverse deviation magnifies that of the mean."""
+    """Sums of n terms err by n units of their magnitudes; the inverse deviation magnifies the mean's error."""
     if not t.size:
         return t
     rows = _rows(t, num_groups)

@@ -76,7 +76,7 @@ def _normal(
 
 
 def kept(seed: Array, shape: tuple[int, ...], p: float) -> Array:
-    """Where elements are not dropped."""
+    """Mask of the elements that are kept."""
     numbers = bits(seed, MASK, int(np.prod(shape, dtype=int)))
     threshold = -int(-p * 2**64 // 1)
     return np.array([int(number) >= threshold for number in numbers], bool).reshape(shape)

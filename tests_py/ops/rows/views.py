@@ -1,4 +1,4 @@
-"""Rows of the table of ops for concat, detach and the ops that make views: values as those of the ops that copy."""
+"""Rows of the table of ops for concat, detach and the ops that make views: with the values of the ops that copy."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class Program:
             )
 
     def compare_claims(self, claims: list[popsr.replicas.Partition], expected: list[Array]) -> None:
-        """What is claimed to be equal is."""
+        """Values that are claimed to be equal are."""
         for k, (claim, values) in enumerate(zip(claims, expected, strict=True)):
             for block in claim.blocks:
                 for replica in block[1:]:

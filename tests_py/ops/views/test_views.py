@@ -205,7 +205,7 @@ def test_branches_write_views_of_their_arguments_only() -> None:
 
 
 def counts(build: Callable[[popsr.Variable], Any]) -> dict[str, int]:
-    """How often ops that make views copied something."""
+    """Number of copies by ops that make views."""
     ir, io = popsr.Ir(replication=4), Streams()
     with ir.main_graph, popsr.in_sequence():
         for tensor in build(make_variable(X)):

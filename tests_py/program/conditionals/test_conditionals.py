@@ -183,7 +183,7 @@ def test_results_keep_condition_and_both_branches(condition: str, x: str, y: str
 
 @pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # branches write on some replicas only
 def test_facts_of_memory_after_branches() -> None:
-    """What a branch writes keeps the condition; what it only reads, or gets by reference unwritten, keeps all."""
+    """Facts of tensors that a branch writes meet the condition; others keep theirs."""
     m = Machine()
     with m.ir.main_graph, popsr.in_sequence():
         condition = make_variable(np.array([True, False]), replica_grouping=m.pairs)

@@ -34,7 +34,7 @@ RUNS = 2
 
 
 class Expected:
-    """What each run must leave behind; None for a run that gets stuck, which is the last one."""
+    """Expected outputs and variables of each run; None for a run that deadlocks, which is the last one."""
 
     def __init__(self, data: Data) -> None:
         self.streams = [data.streams() for _ in range(RUNS)]

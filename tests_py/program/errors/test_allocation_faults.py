@@ -36,7 +36,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def injections(shim: Path, *args: str) -> dict[str, int]:
-    """How often memory ran out, by call."""
+    """Number of times that memory ran out, by call."""
     paths = [str(ROOT), str(Path(popsr.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [

@@ -73,7 +73,7 @@ def probe() -> list[Any]:
 
 
 class Rows:
-    """What failing calls are given; made before them."""
+    """Arguments of failing calls, made before them."""
 
     def __init__(self) -> None:
         self.x, self.matrix = vector(), popsr.variable(np.ones((2, 3), np.float32), name="matrix")

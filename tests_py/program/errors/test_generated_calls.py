@@ -58,7 +58,7 @@ def test_bad_calls_leave_no_trace(part: int) -> None:
 
 
 def _is_of_python(call: hostile.Call, error: Exception) -> bool:
-    """True if the call does not fit the parameters, the constructor is that of an enumeration, or the value raised."""
+    """True if the call does not fit the parameters, the constructor is an enumeration's, or the value raised."""
     if isinstance(error, ZeroDivisionError):  # as hostile values do when they are asked
         return True
     if isinstance(error, TypeError) and re.search(r"\(\) (takes|missing|got) ", str(error)):

@@ -1,4 +1,4 @@
-"""Integers of NumPy wherever ints go: the program, or the answer, is that of the int."""
+"""Integers of NumPy wherever ints go: the program, or the answer, is the same as with the int."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_embedding_the_replication_factor() -> None:
 
 
 def _stored(ir: popsr.Ir, v: popsr.Variable) -> Array:
-    """What each replica really holds."""
+    """The value on each replica."""
     with ir.main_graph:
         out = popsr.d2h_stream(v.shape, v.dtype)
         ops.host_store(out, v)
@@ -368,7 +368,7 @@ ReadWarnings = Callable[[], list[str]]
 
 @pytest.fixture
 def read_warnings() -> Iterator[ReadWarnings]:
-    """Texts of the warnings L3 so far; the program drifts on purpose, so that L2 is no news."""
+    """Texts of the warnings L3 so far; the program drifts on purpose, so that L2 is expected."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda: [str(each.message) for each in caught if str(each.message).startswith("L3")]

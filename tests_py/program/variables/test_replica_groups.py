@@ -110,7 +110,7 @@ def test_the_notebook_prints_its_transpose(capsys: pytest.CaptureFixture[str]) -
 
 # --- ReplicaGrouping ------------------------------------------------------------------------------------------------
 
-# Replicas, arguments, assignment, assignment of the transpose, is that const?
+# Replicas, arguments, assignment, assignment of the transpose, true if that is const.
 STRIDED = [
     (8, {}, "00000000", "01234567", True),
     (8, {"stride": 2}, "01010101", "00112233", True),
@@ -137,7 +137,7 @@ def test_from_stride_and_size(
     assert rg == from_digits(assignment)
 
 
-# Assignment, const_rg, to_device_map, to_host_map, transpose, is that const?
+# Assignment, const_rg, to_device_map, to_host_map, transpose, true if that is const.
 VARYING = [
     ("00110011", "00112233", "0101", "01", "01012323", True),
     ("00111100", "00112233", "0110", "01", "01012323", True),

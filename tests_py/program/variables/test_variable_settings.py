@@ -99,7 +99,7 @@ MODES = tuple(VariableRetrievalMode)
 
 
 def all_settings(n: int) -> list[tuple[Any, Groups]]:
-    """What settings can be made of, with the groups."""
+    """Arguments of settings, with the groups."""
     made: list[tuple[Any, Groups]] = [((group,), comm_groups(group, n)) for group in valid_comm_groups(n)]
     made += [((s, g), strided(n, s, g)) for s, g in valid_strides(n)]
     made += [

@@ -168,7 +168,7 @@ def test_infinities_and_nan_as_ieee(name: Any, mode: Any) -> None:
 
 
 def test_nans_stay_nan_and_become_quiet() -> None:
-    """Signalling ones and those of all ones too, of which adding to the bits makes infinities or zeros."""
+    """Signalling NaNs and NaNs of all ones too, of which adding to the bits makes infinities or zeros."""
     for name in ("float64", "float32", "float16", "bfloat16"):
         form: Any = FORMATS[name]
         nans = from_bits(

@@ -1,6 +1,6 @@
 """Inputs on which other libraries go wrong (spec: stochastic adder, section 2): each must come out right here.
 
-The letters are those of the specification. Where a defect is about chances, the decisions are compared with the
+The letters are the specification's. Where a defect is about chances, the decisions are compared with the
 numbers of ``uniform_bits``, not counted.
 """
 
@@ -112,7 +112,7 @@ def test_s7_fp16_works() -> None:
 
 
 def test_s8_addcdiv_rounds_once() -> None:
-    """1 + 1/3: the mean has no error of its own beyond that of the coins."""
+    """1 + 1/3: the mean has no error beyond the random decisions'."""
     n = 1 << 16
     got = sr.addcdiv(full(1, "bfloat16", n), full(1, "bfloat16", n), full(3, "bfloat16", n), key=KEY)
     p = (1 + 1 / 3 - 1.328125) / 2.0**-7

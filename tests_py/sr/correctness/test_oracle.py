@@ -59,7 +59,7 @@ def test_rounding_to_nearest_of_doubles() -> None:
 
 
 def test_ties_at_the_largest_value() -> None:
-    """To even: the last code of e4m3fn is even, that of the others odd."""
+    """To even: the last code of e4m3fn is even, the others' is odd."""
     for name, tie, last in (
         ("float8_e4m3fn", 464, 448),
         ("float8_e5m2", 61440, 57344),

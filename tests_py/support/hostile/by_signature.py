@@ -21,7 +21,7 @@ from tests_py.support.hostile.values import hostile
 
 __all__ = ["Target", "calls", "modules", "targets"]
 
-# What is not called: it changes the process, trains for seconds, or is not popsr's own.
+# Not called: functions that change the process, train for seconds, or are not popsr's own.
 SKIPPED_MODULES = ("popsr.compat", "popsr.demo", "popsr.testing", "popsr.sr.torch", "popsr.popsr_kernels")
 SKIPPED = {"NameScopeMeta", "HostScalarTensor", "as_torch"}
 # Special methods, as the expressions that call them.
@@ -59,7 +59,7 @@ class Target:
     Attributes:
         name: how a program would write it.
         function: takes what it is called on, if anything, and the arguments.
-        parameters: those of the arguments; None where no signature is known.
+        parameters: the arguments' parameters; None where no signature is known.
         owner: the object that a method is called on.
     """
 
@@ -98,7 +98,7 @@ def targets(world: World) -> Iterator[Target]:
 
 
 def _members(owner: Any, seen: set[int]) -> Iterator[Target]:
-    """Methods of the object's class that were not there before: those of base classes come once."""
+    """Methods of the object's class that were not there before; methods of base classes come once."""
     cls = type(owner)
     for name in sorted(set(dir(cls)) - SKIPPED):
         home = next((base for base in cls.__mro__ if name in vars(base)), object)

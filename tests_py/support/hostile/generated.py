@@ -738,7 +738,7 @@ def valid_call(target: Target, world: World) -> Call:
 
 
 def _spoiled(given: Any, parameter: inspect.Parameter, value: Any, rng: random.Random) -> Any:
-    """What is passed in the place of an argument."""
+    """Value passed in place of an argument."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return (*(given or ()), value) if rng.random() < 0.5 else (value,)
     if parameter.kind is parameter.VAR_KEYWORD:

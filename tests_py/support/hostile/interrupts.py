@@ -40,7 +40,7 @@ def _run(call: Callable[[], object], stop: int | None) -> int:
 
 
 def lines_of(call: Callable[[], object]) -> int:
-    """How many lines of popsr a call runs."""
+    """Number of lines of popsr that a call runs."""
     return _run(call, None)
 
 

@@ -86,7 +86,7 @@ def _recursive() -> list[Any]:
 
 
 class Foreign:
-    """What belongs to another program."""
+    """Objects of another program."""
 
     def __init__(self) -> None:
         current, _context._graphs = _context._graphs, ()

@@ -42,7 +42,7 @@ class Machine:
         return self.ir.create_empty_graph("nothing")
 
     def run(self, mode: dict[str, Any]) -> tuple[list[Array], Array]:
-        """What was fetched, and the variable's value of each replica."""
+        """Fetched values, and the variable's value of each replica."""
         with popsr.Session(self.ir, **mode) as session:
             return self.io.run(session), session.get_tensor_data(self.v)
 

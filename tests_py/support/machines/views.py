@@ -41,7 +41,7 @@ class Value:
 
     @property
     def writable(self) -> bool:
-        """Is each element there once?"""
+        """True if each element is there once."""
         return self.places is None or len(np.unique(self.places)) == self.places.size
 
 
@@ -97,7 +97,7 @@ class Machine:
     # --- inputs and outputs -----------------------------------------------------------------------------------------
 
     def variable(self, data: Array, grouping: popsr.ReplicaGrouping) -> Value:
-        """A variable whose rows of ``data`` are those of the groups."""
+        """A variable with a row of ``data`` for each group."""
         shaped = data if grouping.num_groups > 1 else data[0]
         made = make_variable(shaped.astype(self.np_dtype), replica_grouping=grouping)
         value = Value(made, self.allocate(data.shape[1:]))
@@ -121,7 +121,7 @@ class Machine:
         self.fetched.append(copy)
 
     def run(self, variables: Memory | None) -> tuple[list[Array], Memory]:
-        """What is fetched, and memory with the variables' values for the next run."""
+        """Fetched values, and memory with the variables' values for the next run."""
         memory = np.zeros((self.replicas, self.size), np.int32)
         for value, rows in self.variables:
             memory[:, value.places] = rows if variables is None else variables[:, value.places]
@@ -203,7 +203,7 @@ class Machine:
     # --- graphs -----------------------------------------------------------------------------------------------------
 
     def copied(self, x: Value) -> Value:
-        """Where a graph gets a value."""
+        """Source of a value of a graph."""
         assert x.places is not None
         places = x.places
         return self.fresh(None, x.shape, lambda memory: memory[:, places])

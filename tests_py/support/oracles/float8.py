@@ -1,4 +1,4 @@
-"""What float8 numbers are: a table of exact fractions from the definition of the formats."""
+"""The float8 numbers as a table of exact fractions, from the definition of the formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops should give, in NumPy.
+"""Reference values of the ops, in NumPy.
 
 Exact oracles compute in the op's compute type (float32 for float16 and bfloat16) or return the exact real result as
 float64 rounded to odd; ``round_once`` then rounds to the dtype. Approximate oracles compute in long double; the op's

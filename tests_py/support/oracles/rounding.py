@@ -1,4 +1,4 @@
-"""What ``popsr.sr`` should give, in Python's integers and fractions. Nothing here comes from popsr.
+"""Reference values of ``popsr.sr``, in Python's integers and fractions. Nothing here comes from popsr.
 
 ``round_bits`` is the whole contract of rounding in one place; ``exact`` is the real result of each operation with the
 zeros, infinities and NaNs of IEEE 754, composed in the order in which the operation is written.
@@ -178,7 +178,7 @@ def exact(op: str, *operands: Number) -> Number:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a magnitude lies on the grid: at ``code`` + p, 0 <= p < 1, p = ``part`` / ``whole``."""
+    """Position of a magnitude on the grid: ``code`` + p, 0 <= p < 1, p = ``part`` / ``whole``."""
 
     code: int
     part: int

@@ -24,12 +24,12 @@ SEED = 5
 
 
 class Found(AssertionError):
-    """What is wrong with a program."""
+    """A fault in a program."""
 
 
 @dataclass
 class Tally:
-    """What was looked at."""
+    """Counts of the checked values."""
 
     programs: int = 0
     values: int = 0
@@ -45,7 +45,7 @@ class Tally:
 
 @dataclass
 class Outcome:
-    """What one run leaves behind: bits of streams and variables, or the text of the error that ended it."""
+    """Results of one run: bits of streams and variables, or the text of the error that ended it."""
 
     outputs: list[Array] = field(default_factory=list)
     variables: list[Array] = field(default_factory=list)
@@ -111,7 +111,7 @@ class BitJudge:
         }
 
     def _writes(self, run: int) -> dict[popsr.Variable, Array]:
-        """What the host writes before a run: about half of the variables before all but the first."""
+        """Writes of the host before a run: about half of the variables before all but the first."""
         chosen = [v for v in self.program.variables if run and self.rng.random() < 0.5]
         draw = self.program.draw
         return {

@@ -73,7 +73,7 @@ def transfers_of(steps: Sequence[Step]) -> int:
 
 
 class Data:
-    """What a program of ``n`` replicas is fed; the same for both sides.
+    """Inputs of a program of ``n`` replicas; the same for both sides.
 
     Without rounding numbers are int32, else float16 is rounded in that mode.
     """
@@ -344,7 +344,7 @@ def _groups_that_met(data: Data, waiting: dict[int, Wait]) -> Iterator[list[int]
 
 
 def mixed_choices(replicas: list[Replica]) -> int:
-    """How many conditionals sent replicas both ways in the last run."""
+    """Number of conditionals that sent replicas both ways in the last run."""
     paths = {path for replica in replicas for path in replica.choices}
     seen = [{r.choices[path] for r in replicas if path in r.choices} for path in paths]
     return sum(len(choices) == 2 for choices in seen)

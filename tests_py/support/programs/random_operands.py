@@ -1,4 +1,4 @@
-"""What steps of random programs take: the axes of a program, its values, streams and variables."""
+"""Operands of random programs: axes, values, streams and variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRANSFERS = 12  # of programs that load and store in loops
 
 @dataclass(frozen=True)
 class Axes:
-    """What holds for a whole program."""
+    """Properties of a whole program."""
 
     replicas: int = 4
     name: str = "float32"  # dtype of most values

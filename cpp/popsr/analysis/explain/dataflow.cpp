@@ -164,7 +164,7 @@ bool Dataflow::touches(const Value& value, TensorId tensor) const {
                                         : ir().tensor(tensor).memory.storage == value.storage;
 }
 
-/// What is left of a value's memory where none of the tensors has an element.
+/// The rest of a value's memory, where none of the tensors has an element.
 std::optional<PartId> Dataflow::rest(const Value& value, const std::vector<TensorId>& written) {
   PartId left = value.part;
   for (const TensorId tensor : written) {
@@ -328,7 +328,7 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
 
 // --- sources
 
-/// What a branch or body leaves in the value's memory, and what it leaves alone there.
+/// The value that a branch or body leaves in the memory, and the part that it leaves unchanged.
 void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
                                   std::vector<Source>& result) {
   const CalledGraph called = called_graphs(ir(), op)[branch];

@@ -1,4 +1,4 @@
-// Where values come from. A value is the contents of an allocation at one time on one call path; its sources
+// Data flow. A value is the contents of an allocation at one time on one call path; its sources
 // are the values that it may be made of. Explanations and lints walk these edges backwards.
 //
 // Nothing is copied from the analysis: graphs are indexed when they are first asked about (O(ops)), frames
@@ -34,7 +34,7 @@ struct Frame {
   std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/calls/called_graphs.h).
 };
 
-/// What an allocation holds after the op at position `time` of the frame's graph; -1: when the graph starts.
+/// Contents of an allocation after the op at position `time` of the frame's graph; -1: when the graph starts.
 /// Of a view, what it shows.
 struct Value {
   FrameId frame = {};
@@ -61,7 +61,7 @@ struct Source {
   std::uint32_t input = 0;  ///< kOperand: which input; kUntouched: which branch.
 };
 
-/// How near a value is to one whose op tells replicas apart by itself: at least so many edges lie between
+/// Distance of a value to one whose op makes replicas differ by itself: at least so many edges lie between
 /// them.
 struct Nearness {
   std::uint32_t distance = 0;
@@ -106,9 +106,9 @@ class Dataflow {
   /// The op that wrote the value, of a merged op that part; nullptr for what a graph starts with. Of a view
   /// the op that made it.
   const Op* writer(const Value& value) const;
-  /// Where the writer of memory that views see left alone what was there before, if it did.
+  /// The part that the writer of memory with views left unchanged, if any.
   std::optional<Value> untouched(const Value& value);
-  /// Which output of its writer a value is; nullopt when a call left it by reference.
+  /// Index of a value among its writer's outputs; nullopt when a call left it by reference.
   std::optional<std::size_t> output(const Value& value) const;
 
   std::vector<Source> sources(const Value& value);

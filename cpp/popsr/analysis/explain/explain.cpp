@@ -47,7 +47,7 @@ struct Candidate {
   }
 };
 
-/// What an op that tells replicas apart by itself does.
+/// Effect of an op that makes replicas differ by itself.
 RootKind own_root(const Op& op) {
   if (!op.def->has_rule()) return RootKind::kUndeclared;
   if (op.def->memory.undefined != nullptr && op.def->memory.undefined(op)) return RootKind::kUninitialised;

@@ -39,13 +39,13 @@ class Explainer {
   /// Replicas of one block that the fact splits, if it splits one.
   std::optional<std::pair<Replica, Replica>> split(PartitionId block, PartitionId fact) const;
 
-  /// What ends a path at this value, if it does.
+  /// Cause that ends a path at this value, if any.
   std::optional<RootKind> root(const Difference& node);
-  /// Do the seeds of the op's rounding tell the replicas apart, whatever its inputs do? It ends a path where
-  /// nothing else does.
+  /// True if the seeds of the op's rounding make the replicas differ, whatever its inputs do. It ends a path
+  /// where nothing else does.
   bool has_own_seeds(const Difference& node) const;
 
-  /// What the condition of a conditional that is around the frame, or in its graph, is there.
+  /// Value of the condition of a conditional around the frame, or in its graph.
   Value condition(FrameId frame, const Op& conditional);
 
  private:
@@ -64,7 +64,7 @@ class Explainer {
   Dataflow flow_;
 };
 
-/// What would make the replicas of an explanation equal.
+/// Suggestion that makes the replicas of an explanation equal.
 std::string suggestion(Explainer& explainer, const Explanation& explanation);
 
 }  // namespace popsr

@@ -63,7 +63,7 @@ std::string control_text(const Ir& ir, const Op& op) {
   return fmt::format("{} of graph{} {}", op.def->name, called.size() > 1 ? "s" : "", names);
 }
 
-/// What a call, loop or branch does to the value of a path's i-th node.
+/// Effect of a call, loop or branch on the value of a path's i-th node.
 std::string call_step_text(const Dataflow& flow, const std::vector<Difference>& path, std::size_t i) {
   const Ir& ir = flow.ir();
   const Value& value = path[i].value;
@@ -87,7 +87,7 @@ std::string argument_text(const Dataflow& flow, const std::vector<Difference>& p
                      name(flow.ir(), path[i + 1].value.storage), what);
 }
 
-/// What an op that runs no graphs does to the value of a path's i-th node.
+/// Effect of an op that runs no graphs on the value of a path's i-th node.
 std::string op_step_text(const Dataflow& flow, const std::vector<Difference>& path, std::size_t i,
                          StepKind kind) {
   const Ir& ir = flow.ir();

@@ -1,4 +1,4 @@
-// What an explanation says, and its words.
+// Contents of an explanation, and its text.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct Explanation {
 /// The step of a path's i-th node; of equal replicas, why they are. Steps are made when they are asked for:
 /// paths can be long.
 ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i);
-/// What is told apart at the root, and how.
+/// Values that differ at the root, and the cause.
 std::string root_text(const Dataflow& flow, const Explanation& explanation);
 /// True if the pair differs in the start value of a variable that is declared equal on both: an earlier run
 /// left it so.

@@ -1,4 +1,4 @@
-// What would make replicas equal: the first place on a path where a collective does.
+// Suggestions: the first place on a path where a collective makes replicas equal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Diffe
   return found;
 }
 
-/// What the state at the start of the path promises; all replicas when it is no state.
+/// Declared partition of the state at the start of the path; all replicas when it is no state.
 PartitionId wanted_fact(const Ir& ir, const std::vector<Difference>& path) {
   for (const Difference& node : path) {
     if (!is_state(ir, node.value.storage)) continue;
@@ -91,7 +91,7 @@ PartitionId wanted_fact(const Ir& ir, const std::vector<Difference>& path) {
   return ir.partitions().top();
 }
 
-/// What helps against some causes whatever depends on them; "" when that decides.
+/// Suggestion for causes that have one whatever depends on them; "" when that decides.
 std::string root_suggestion(Explainer& explainer, const Explanation& explanation) {
   const std::vector<Difference>& path = explanation.path;
   const RootKind root = *explanation.root;

@@ -207,7 +207,7 @@ void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>&
                            used + lost)});
 }
 
-/// How often each value occurs in its group when all occur equally often; else 1.
+/// Number of times that each value occurs in its group when all occur equally often; else 1.
 std::int64_t copies_in_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId fact) {
   std::int64_t copies = 0;
   for (std::int64_t g = 0; g < group.num_groups(); ++g) {
@@ -221,7 +221,7 @@ std::int64_t copies_in_groups(const ReplicaGrouping& group, const PartitionTable
   return copies;
 }
 
-/// How often each value occurs in its group, in the context where it does so least often.
+/// Number of times that each value occurs in its group, in the context where it is least.
 std::int64_t copies_of(Dataflow& flow, const Op& op, const ReplicaGrouping& group) {
   const TensorId storage = flow.storage_of(op.inputs[0]);
   const std::int32_t time = flow.time_before(op.graph, storage, op.schedule.position);

@@ -1,5 +1,5 @@
-// What is suspicious in a program, judged by its facts. Reports, not walls: programs run all the same.
-// What each of them is, and its cost:
+// Lints: probable mistakes in a program, judged by its facts. Programs run all the same.
+// Each lint, and its cost:
 //   - L1: a collective or stream whose groups need not run it together; groups that may not meet
 //   - L2: a variable whose declared groups are not kept, unless every run overwrites it first; bytes of
 //   further

@@ -12,7 +12,7 @@
 namespace popsr {
 namespace {
 
-/// What an allocation may hold: nothing since an op made it, what inputs of the graph were given, or data.
+/// Contents of an allocation: nothing since an op made it, inputs of the graph, or data.
 struct Contents {
   OpId undefined = kNone;
   std::set<std::uint32_t> inputs = {};

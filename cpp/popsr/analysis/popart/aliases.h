@@ -1,4 +1,4 @@
-// Which tensors of a graph share memory, as mode "popart" asks it: of a graph as a whole, whatever the time.
+// Tensors of a graph that share memory, for mode "popart": of a graph as a whole, whatever the time.
 #pragma once
 
 #include <unordered_map>
@@ -16,7 +16,7 @@ class PopartAliases {
 
   /// The tensors that share memory with `t`, which is one of them.
   std::vector<TensorId> aliases(TensorId t) const;
-  /// Is all memory of `sub` that of `super`?
+  /// True if `super` has all memory of `sub`.
   bool contains(TensorId super, TensorId sub) const;
 
  private:

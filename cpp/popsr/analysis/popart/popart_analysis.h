@@ -53,7 +53,7 @@ class PopartAnalysis {
   /// As the op reads its input, and as it leaves its output.
   bool is_input_equal(OpId op, std::size_t input) const;
   bool is_output_equal(OpId op, std::size_t output) const;
-  /// Does the reference give the op identical seeds? Also when it has no outputs.
+  /// True if the reference gives the op identical seeds, also when it has no outputs.
   bool are_outputs_equal(OpId op) const;
   /// The attributes by which the reference keeps unlike ops apart: ("replEqIn0", "true").
   std::vector<std::pair<std::string, std::string>> attributes(OpId op) const;
@@ -61,7 +61,7 @@ class PopartAnalysis {
   const std::vector<TensorId>& disagreements() const { return disagreements_; }
 
  private:
-  /// What an op makes of its inputs: a bool for each output, and for the inputs that it modifies.
+  /// Result of an op: a bool for each output, and for the inputs that it modifies.
   struct Results {
     std::vector<bool> outputs = {};
     std::vector<std::pair<std::uint32_t, bool>> modified = {};

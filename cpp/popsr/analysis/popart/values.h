@@ -1,4 +1,4 @@
-// What mode "popart" knows: is a tensor equal on all replicas, from a time on? (Of popart_analysis.h.)
+// Facts of mode "popart": true if a tensor is equal on all replicas, from a time on. (Of popart_analysis.h.)
 #pragma once
 
 #include <cstddef>

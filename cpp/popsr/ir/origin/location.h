@@ -1,4 +1,4 @@
-// Where in the user's program something was made.
+// Locations: the line of the user's program that made an object.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ class Finder {
     return op.def->program.output_place ? op.def->program.output_place(op, index) : op.origin.place;
   }
 
-  /// What the first call that tells it passes.
+  /// The operand of the first call whose placement is known.
   std::optional<Place> of_argument(const Tensor& input) {
     const Graph& graph = ir_.graph(input.graph);
     if (!graph.called()) return std::nullopt;
@@ -57,7 +57,7 @@ class Finder {
     return std::nullopt;
   }
 
-  /// Where the first op that tells it expects the tensor.
+  /// The placement of the first op that uses the tensor.
   std::optional<Place> of_use(const Tensor& tensor) {
     if (tensor.uses.first_use == kNone) return std::nullopt;
     if (const auto place = of_use_by(ir_.op(tensor.uses.first_use), tensor.id)) return place;

@@ -1,4 +1,4 @@
-// Where values are: on which device of a replica, and on which of its tiles.
+// Device placement of values: device of a replica, and kind of tiles.
 //
 // A program declares places; here one memory holds them all, so they are checked and asked for, and change no
 // value.

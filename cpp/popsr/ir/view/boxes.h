@@ -40,7 +40,7 @@ std::int64_t num_elements(const Box& box);
 inline bool is_empty(const Box& box) { return num_elements(box) == 0; }
 
 // Of boxes of one tensor.
-/// What both hold; nullopt when that is nothing.
+/// The intersection; nullopt if it is empty.
 std::optional<Box> intersection(const Box& a, const Box& b);
 bool contains(const Box& outer, const Box& inner);
 /// `a` without `b`, as boxes that do not overlap.

@@ -19,7 +19,7 @@ struct Range {
   std::int64_t count = 0;
 };
 
-/// How elements of one input stand in a view of it, which is the output of an op.
+/// Map of the elements of one input to a view of it, which is the output of an op.
 struct ViewPart {
   std::vector<Range> ranges = {};      ///< The part of the input, along its axes.
   std::vector<std::size_t> axes = {};  ///< Axis d of the output runs along axis axes[d] of the input.
@@ -35,7 +35,7 @@ struct Region {
 };
 
 struct View {
-  /// What the elements are elements of, and how: storages. Views of views are traced back as far as the parts
+  /// The storages of the elements, with their maps. Views of views are traced back as far as the parts
   /// of these are parts of what these view.
   std::vector<TensorId> bases = {};
   std::vector<ViewPart> parts = {};

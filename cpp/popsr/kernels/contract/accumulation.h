@@ -1,4 +1,4 @@
-// How a product is accumulated.
+// Accumulation of a product.
 #pragma once
 
 namespace popsr::kernels {

@@ -1,4 +1,4 @@
-// What the kernels of stochastic rounding are asked to do: plain data on contiguous buffers.
+// Calls of the kernels of stochastic rounding: plain data on contiguous buffers.
 //
 // One rule for every op, format and mode: let S be the exact real result. If the format has S, that is the
 // result. Else one of its two neighbours, the one away from zero iff U / 2^64 < p, p = (|S| - |toward|) /
@@ -36,7 +36,7 @@ enum class SrMode : int {
   kZero,
 };
 
-/// How S becomes a value of `format`.
+/// Rounding of S to a value of `format`.
 struct SrRounding {
   FloatFormat format = FloatFormat::kF32;
   SrMode mode = SrMode::kProportional;

@@ -85,7 +85,7 @@ constexpr void fill_functions(KernelTable& table) {
   table.conv_rows = kConvRows;
 }
 
-/// What every number type has.
+/// Kernels of every number type.
 template <class T>
 constexpr void fill_number(KernelTable& table, Compute type) {
   fill_reductions<T>(table, type);

@@ -84,7 +84,7 @@ class Box {
     row_ = nest_.stride(0) == 1 ? nest_.extent(0) : 1;
   }
 
-  /// Where the box begins in each block, in bytes; OutOfRangeError for a place outside.
+  /// Begin of the box in each block, in bytes; OutOfRangeError for a place outside.
   Ints places(const BlockRun& run) const {
     Ints places;
     for_each_block(run, [&](const Block& block) {

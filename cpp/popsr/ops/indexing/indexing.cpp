@@ -1,7 +1,7 @@
 // Ops that address one axis by an index tensor: gather, scatter, scatter_reduce and their gradients.
 //
 // Indices count from 0; one outside the axis is an error when the program runs, unless zero_OOR says zeros.
-// Where several elements meet at one position they are folded in ascending order along the axis: the last one
+// Several elements at one position are reduced in ascending order along the axis: the last one
 // stays when nothing is reduced.
 #include <algorithm>
 
@@ -226,7 +226,7 @@ BlockKernel eval_scatter_reduce(const EvalSpec& spec) {
       options);
 }
 
-/// Where a largest or smallest element is met several times, each receives the whole gradient.
+/// A largest or smallest element that occurs several times receives the whole gradient each time.
 bool selects(const Grad& g) {
   const IndexFold reduction = g.get(kReduction);
   return reduction == IndexFold::kMax || reduction == IndexFold::kMin;

@@ -90,7 +90,7 @@ void for_each_product(const Matmul& op, ThreadPool& pool, std::int64_t products,
       cost);
 }
 
-/// Where product i of a run (item i mod items of block i div items) lies in memory.
+/// Address of product i of a run (item i mod items of block i div items).
 struct Place {
   const std::byte* a;
   const std::byte* b;
@@ -170,7 +170,7 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
   });
 }
 
-/// What the product of a block is multiplied by: in the compute type that is exact.
+/// Factor of the product of a block, exact in the compute type.
 double scale_of(const Matmul& op, const BlockRun& run, std::int64_t block) {
   return op.scaled ? block_scale(Block(run, block), kMatmulScale) : 1.0;
 }

@@ -78,7 +78,7 @@ BlockKernel per_block(Body body) {
   return [body = std::move(body)](const BlockRun& run) { for_each_block(run, body); };
 }
 
-/// How the units of one block, e.g. its elements, rows or tiles, are shared among threads.
+/// Split of the units of one block, e.g. its elements, rows or tiles, among threads.
 struct BlockUnits {
   std::int64_t units = 1;
   std::int64_t grain = 1;  ///< Parts are cut at multiples of this, counted over all blocks.

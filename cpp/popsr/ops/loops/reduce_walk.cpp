@@ -56,7 +56,7 @@ constexpr Row row_of(ReductionOp op) {
   return kRows[static_cast<std::size_t>(op)];
 }
 
-/// How results of outer axes combine.
+/// Combination of the results of outer axes.
 constexpr ElementwiseOp combine_of(Reduce kernel) {
   switch (kernel) {
     case Reduce::kMax:

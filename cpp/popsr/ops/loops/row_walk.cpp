@@ -16,7 +16,7 @@ namespace {
 
 using kernels::Compute;
 
-/// Where the rows of one operand are.
+/// Addresses of the rows of one operand.
 struct RowLayout {
   DType dtype;
   Compute compute;

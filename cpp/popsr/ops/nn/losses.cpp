@@ -37,7 +37,7 @@ enum class Target : std::uint8_t { kClass, kIgnored, kOutside };
 
 std::int64_t floor_to_tile(std::int64_t n) { return std::min(n, kTile); }
 
-/// What is known when the plan is compiled, and how rows are read.
+/// Constants of the plan, and access to rows.
 struct Loss {
   const KernelTable& table;
   DType dtype, label_dtype;

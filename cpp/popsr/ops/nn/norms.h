@@ -1,4 +1,4 @@
-// What normalisation and its gradients share: how a tensor [samples, channels, ...] falls into rows.
+// Normalisation and its gradients: division of a tensor [samples, channels, ...] into rows.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct NormShape {
 /// Of an operand of rank 2 or more.
 NormShape norm_shape(const Shape& t, std::int64_t groups);
 
-/// What is known when the plan is compiled.
+/// Constants of the plan.
 struct Normalisation : NormShape {
   /// `t`: the operand that is normalised.
   Normalisation(const EvalSpec& spec, const TensorType& t, std::int64_t num_groups, double epsilon);

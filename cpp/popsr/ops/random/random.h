@@ -13,7 +13,7 @@
 
 namespace popsr {
 
-/// What is drawn: each has numbers of its own.
+/// Kinds of random numbers: each has numbers of its own.
 enum class Drawn : std::uint64_t { kUniform = 0, kNormal = 1, kMask = 2, kSeed = 3 };
 
 /// A seed as operand.

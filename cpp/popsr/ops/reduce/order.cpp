@@ -43,7 +43,7 @@ std::int64_t first_nan(const T* x, std::int64_t n) {
   return std::find_if(x, x + n, is_nan<T>) - x;
 }
 
-/// Does element a come before b, ties by index?
+/// True if element a comes before b, ties by index.
 template <class T>
 auto before(const T* x, bool largest) {
   return [x, largest](std::int32_t a, std::int32_t b) {
@@ -53,7 +53,7 @@ auto before(const T* x, bool largest) {
   };
 }
 
-/// Where the lower median is: position (n - 1) / 2 of the ascending order.
+/// Index of the lower median: position (n - 1) / 2 of the ascending order.
 template <class T>
 std::int64_t median_index(const T* x, std::span<std::int32_t> order, std::int64_t n) {
   if (const std::int64_t nan = first_nan(x, n); nan < n) return nan;

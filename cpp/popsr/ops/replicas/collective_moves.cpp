@@ -20,7 +20,7 @@ namespace {
 
 constexpr Attr<std::vector<std::int64_t>> kMapping{"mapping"};
 
-/// Which replica a replica's value comes from; none: zeros.
+/// The source replica of a replica's value; none: zeros.
 using SourceOf = std::function<std::optional<Replica>(Replica)>;
 
 ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) {

@@ -21,8 +21,8 @@ using kernels::ElementwiseFn;
 using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
-/// Which input blocks the members of each output block's group hold. Groups that read the same blocks share a
-/// list.
+/// The input blocks that the members of each output block's group hold. Groups that read the same blocks
+/// share a list.
 struct Sources {
   std::vector<std::vector<std::uint32_t>> lists;
   std::vector<std::uint32_t> list;  ///< Per output block.
@@ -149,7 +149,7 @@ bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std:
   return residual;
 }
 
-/// How many members the value of a block is made of.
+/// Number of members that the value of a block is made of.
 std::size_t members_of(const Fold& fold, std::size_t block) {
   const std::size_t all = fold.sources.lists[fold.sources.list[block]].size();
   if (fold.receive == Receive::kPrefix) return at(fold.sources.index[block]) + 1;

@@ -28,10 +28,10 @@ inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(
 /// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
 /// of output 0.
 BlockKernel fold_tensors_kernel(const EvalSpec& spec);
-/// How an all-reduce folds the product that it reduces.
+/// Fusion of an all-reduce with the product that it reduces.
 std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec);
 
-/// How a gathered value is made of the members' values: `outer` pieces of each member, `inner` elements each,
+/// Layout of a gathered value: `outer` pieces of each member, `inner` elements each,
 /// members side by side.
 struct GatherLayout {
   std::int64_t outer = 1, inner = 1;

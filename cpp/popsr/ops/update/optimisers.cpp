@@ -98,7 +98,7 @@ double power(const kernels::KernelTable& kernels, double beta, double t) {
   return result;
 }
 
-/// How 1 - beta^t is made of one moment.
+/// The factor 1 - beta^t of one moment.
 struct Correction {
   const kernels::KernelTable& kernels;
   DType moment;
@@ -130,7 +130,7 @@ std::function<void(double*)> corrections(const EvalSpec& spec) {
   };
 }
 
-/// What the three updaters differ in.
+/// Differences between the three updaters.
 struct Rule {
   bool adamax = false;
 

@@ -1,8 +1,8 @@
 // sparse_accumulate_: rows of an axis that indices name are added to; all other elements keep their bits.
 //
-// What meets at one element is added in ascending order of the positions in the index tensor, in t's compute
-// type: t + f*X_1 + f*X_2 + ..., each product and each sum rounded to that type; a narrow t is rounded once,
-// at the end, with the remainder of the last sum.
+// Contributions to one element are added in ascending order of the positions in the index tensor, in t's
+// compute type: t + f*X_1 + f*X_2 + ..., each product and each sum rounded to that type; a narrow t is
+// rounded once, at the end, with the remainder of the last sum.
 #include <algorithm>
 #include <array>
 #include <numeric>

@@ -16,7 +16,7 @@ struct Accesses {
   int writes = 0;
 };
 
-/// How often each buffer is read and written in the program's text.
+/// Numbers of reads and writes of each buffer in the program's text.
 IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program) {
   IdVector<BufferId, Accesses> counts(program.buffers.size());
   for_each_op(program.ops, [&counts](const LoweredOp& op) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMaxIterations = 64;
 constexpr std::size_t kMaxInstructions = 8192;  ///< Of a loop that is written out.
 
-/// How many instructions of the whole program touch each buffer.
+/// Number of instructions of the whole program that touch each buffer.
 IdVector<BufferId, std::size_t> count_uses(const LoweredProgram& program) {
   IdVector<BufferId, std::size_t> uses(program.buffers.size());
   for_each_op(program.ops, [&uses](const LoweredOp& op) {

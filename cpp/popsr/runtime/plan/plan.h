@@ -40,7 +40,7 @@ class Plan {
   /// Address of the block that holds `replica`'s value.
   std::byte* block(BufferId buffer, Replica replica) const;
 
-  /// How often each stream moves on in one run, the most that any replica may see when branches
+  /// Steps of each stream in one run, the most that any replica may see when branches
   /// differ.
   IdVector<StreamId, std::int64_t> stream_reads() const;
   /// Of one run: passes of the loops that are in no other loop and no branch; of a program without any, how

@@ -14,7 +14,7 @@ PartitionId row_partition(const Ir& ir, TensorId variable, HostRows rows) {
   return rows == HostRows::kReplicas ? table.bottom() : ir.tensor(variable).state.grouping->partition(table);
 }
 
-/// How a row of one variable lies on the replicas: whole, or in parts on consecutive members of the group.
+/// Layout of a row of one variable on the replicas: whole, or in parts on consecutive members of the group.
 class RowParts {
  public:
   RowParts(const Ir& ir, const Plan& plan, TensorId variable)

@@ -1,4 +1,4 @@
-"""What the layers share: initial values, and data of layers of torch."""
+"""Common parts of the layers: initial values, and data of layers of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops that choose scales of float8 share."""
+"""Common parts of the ops that choose scales of float8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops share: checks of labels when a program runs, and arithmetic in wide types."""
+"""Common parts of the ops: checks of labels when a program runs, and arithmetic in wide types."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _MOST = 15
 
 @transactional
 def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor, dim: int = -1) -> Tensor:
-    """What ``group_quantize_compress_numpy`` stored: ``number * scale + bias`` of its group.
+    """Values that ``group_quantize_compress_numpy`` stored: ``number * scale + bias`` of the group.
 
     Args:
         t: uint16, four numbers of four bits each, along ``dim`` the first in the lowest bits: ``[..., n / 4, ...]``.

@@ -1,4 +1,4 @@
-"""How much of each device's memory products may take: a hint for hardware that has no meaning here."""
+"""Share of each device's memory that products may take: a hint for hardware, without effect here."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class BatchSerialResult:
         stored_buffers: Mapping[Tensor, RemoteHandle],
         remap_dict: TensorMap,
     ) -> None:
-        """What a function of this module made."""
+        """Result of a function of this module."""
         where = "BatchSerialResult"
         read_a(f"{where}: graph", graph, GraphWithNamedArgs)
         self.graph = graph
@@ -88,7 +88,7 @@ class BatchSerialResult:
 
 @dataclass
 class _Plan:
-    """What a graph is given in each step, and where its values go."""
+    """Inputs of a graph in each step, and destinations of its values."""
 
     where: str
     steps: int
@@ -286,7 +286,7 @@ def batch_serialise_fwd_and_grad(
 
 
 class _Needed:
-    """What a gradient graph takes of its forward graph."""
+    """Forward values that a gradient graph takes."""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ class _Needed:
         return NamedTensors.from_dict(args)
 
     def _kept(self, value: Tensor) -> RemoteHandle:
-        """Where a value of the forward graph is kept."""
+        """Storage of a value of the forward graph."""
         loaded = self.forward.loads.get(value)
         if isinstance(loaded, RemoteHandle):
             return loaded
@@ -356,7 +356,7 @@ def _read_plan(where: str, steps: int, rows: int, use_io_tiles: bool) -> _Plan:
 
 
 def _read_mode(where: str, io_mode: str, steps: int) -> bool:
-    """Are io tiles used?"""
+    """True if io tiles are used."""
     read_choice(where, "io_mode", io_mode, ("compute", "io", "io_overlapped"))
     if io_mode == "io_overlapped" and read_int(f"{where}: steps", steps, 1) < 2:
         warn_user(f"{where}: one step does not overlap with others, as with io_mode 'io'")

@@ -118,7 +118,7 @@ class PipelineBoundGraph(BoundGraph):
         self.args[made] = new
 
     def __contains__(self, value: Any) -> bool:
-        """Is a tensor of the graph, or one that an input or output of it stands for, meant by a tensor or id?"""
+        """True if a tensor or id means a tensor of the graph, or one that an input or output of it stands for."""
         if isinstance(value, Tensor) and value in self.graph:
             return True
         id_ = value.id if isinstance(value, Tensor) else value

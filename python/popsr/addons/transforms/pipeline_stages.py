@@ -142,7 +142,7 @@ class StageContext:
     def stash_and_restore_activations(
         self, call_info: CallSiteInfo, grad_info: GradGraphInfo
     ) -> dict[Tensor, Tensor]:
-        """What a gradient graph takes of a forward call in an earlier stage, for a call of it in this stage.
+        """Forward values of a call in an earlier stage, for a call of its gradient graph in this stage.
 
         Args:
             call_info: the call of the forward graph.

@@ -1,4 +1,4 @@
-"""Where the steps of a serialised batch load from and store to."""
+"""Loads and stores of the steps of a serialised batch."""
 
 from __future__ import annotations
 

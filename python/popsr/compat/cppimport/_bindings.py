@@ -1,4 +1,4 @@
-"""What a C++ file binds: classes and functions of pybind11 that make operators. The file is read, never compiled."""
+"""Bindings of a C++ file: classes and functions of pybind11 that make operators. The file is read, never compiled."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _next(where: str, what: str, args: list[Any]) -> Any:
 
 
 def read_binding(file: str) -> Binding | None:
-    """What a file binds; None when it does not bind an operator of PopART.
+    """Bindings of a file; None if it binds no operator of PopART.
 
     Raises:
         FileError: it cannot be read, or is longer than a mebibyte.

@@ -1,1 +1,1 @@
-"""Programs with a question each: is the tensor that it returns equal on two replicas, and why?"""
+"""Programs whose tensor two replicas hold equal or not, each with the expected explanation."""

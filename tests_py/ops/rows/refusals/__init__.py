@@ -1,1 +1,1 @@
-"""Calls of ops that must be refused, by family; each op's row has those of the op."""
+"""Calls of ops that must be refused, by family; each op's row has its own."""

@@ -58,7 +58,7 @@ template <class T>
   return t / (sum * sum);
 }
 
-/// Where x e^x is zero for x = -limit, whatever the rounding.
+/// The limit for which x e^x is zero at x = -limit in any rounding.
 template <class T>
 inline constexpr T kSwishLimit = sizeof(T) == sizeof(float) ? static_cast<T>(120) : static_cast<T>(800);
 

@@ -5,7 +5,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// How a binary format lays out its bits.
+/// Bit layout of a binary format.
 template <class T>
 struct Layout;
 template <>

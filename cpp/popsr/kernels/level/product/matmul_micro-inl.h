@@ -10,7 +10,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// What becomes of a chain, or of the sum of a fold's chains.
+/// Destination of a chain, or of the sum of a fused reduction's chains.
 template <class T>
 struct Finish {
   enum Mode { kSet, kAdd, kScaledAdd };

@@ -1,4 +1,4 @@
-// Which path a product takes: a function of its shape and strides only, and no path changes a bit.
+// The path of a product: a function of its shape and strides only, and no path changes a bit.
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"

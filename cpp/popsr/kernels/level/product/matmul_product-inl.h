@@ -52,7 +52,7 @@ int panel_width(std::int64_t left) {
   return static_cast<int>(at_most(left, X::kLanes));
 }
 
-/// How a term enters C.
+/// Accumulation of a term into C.
 template <class T>
 Finish<T> finish_of(const MatmulArgs& args, bool first, bool last) {
   using E = MatmulArgs::Epilogue;

@@ -1,5 +1,5 @@
-// Where an exact value lies on the grid of a format, and which neighbour it becomes. One function does the
-// first for every operation, one the second for every mode.
+// Position of an exact value on the grid of a format, and the neighbour that it becomes. One function does
+// the first for every operation, one the second for every mode.
 #pragma once
 
 #include "popsr/kernels/level/convert/formats-inl.h"
@@ -83,7 +83,7 @@ template <FloatFormat kFormat>
   const SrParts value = parts_of((bits_of(s.hi) & ~sign) - inward);
   const SrBracket lo = fraction_of(s.lo, value.exponent);
   const SrBracket rest = fraction_of(s.rest, value.exponent);
-  // Where lo has bits below 2^-64, rest is below them: it neither adds nor borrows.
+  // If lo has bits below 2^-64, rest is below them: it neither adds nor borrows.
   const std::uint64_t opposite = (bits_of(s.lo) ^ bits_of(s.rest)) >> 63;
   const std::uint64_t less_rest = lo.p64 - rest.p64 - (rest.sticky & (lo.sticky ^ 1));
   const std::uint64_t outward = opposite != 0 ? less_rest : lo.p64 + rest.p64;
@@ -137,7 +137,7 @@ inline SrRule rule_of(SrMode mode, int bits) {
   return less | (equal & sticky);
 }
 
-/// What codes above the largest become.
+/// Result for codes above the largest.
 struct SrLimits {
   std::uint64_t max_code;
   std::uint64_t overflow[2];  ///< of finite S, by sign

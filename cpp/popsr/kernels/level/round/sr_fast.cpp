@@ -65,7 +65,7 @@ template <class Step>
   }
 }
 
-/// What a step does to y, or its factor.
+/// Operation of a step on y, or its factor.
 template <class Word>
 Word flip_of(const SrCall& call) {
   if (call.op == SrOp::kAxpy) return static_cast<Word>(bits_of(call.scalar));

@@ -5,12 +5,12 @@
 
 namespace popsr::kernels {
 
-/// Does the call and returns true, if it is a proportional one of these: add and sub of two operands of one
-/// format (float64, float32, float16, bfloat16), of a 16-bit format and float32 into the former, casts of
+/// Executes the call and returns true, if it is a proportional one of these: add and sub of two operands of
+/// one format (float64, float32, float16, bfloat16), of a 16-bit format and float32 into the former, casts of
 /// float32 to the 16-bit formats, also with a residual, and axpy of float64.
 bool sr_apply_fast(const SrCall& call);
 
-/// Does the call and returns true, if it is a proportional cast, add, sub, mul, axpy or fma with a result
+/// Executes the call and returns true, if it is a proportional cast, add, sub, mul, axpy or fma with a result
 /// narrower than float64 (the last two where the CPU has a fused multiply-add).
 bool sr_apply_truncated(const SrCall& call);
 

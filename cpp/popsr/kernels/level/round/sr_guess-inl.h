@@ -191,7 +191,7 @@ template <class T, class Word>
   return from_bits(bits_of(s.lo) ^ (bits_of(s.hi) & sign));
 }
 
-/// Where part is negative, or -0, S lies inward: p = 1 - |part| / ulp, and 2^16 p is above the threshold, at
+/// If part is negative, or -0, S lies inward: p = 1 - |part| / ulp, and 2^16 p is above the threshold, at
 /// most 1 above. An exact -0 comes out right: away from the neighbour below, but for the one word that is
 /// told apart by `difference`. 1 / ulp = 2^(150 - e) comes in two factors, normal for every e of a sum and
 /// finite where 0 - 1 wraps.

@@ -19,7 +19,7 @@ struct TruncatedStep {
   using Y = FromY;
   using Word = std::uint32_t;
   using Mode = TowardZero;
-  /// Whether what was cut off matters beyond the bits of t: it does for a coin, and where t knows few bits of
+  /// True if the cut-off part matters beyond the bits of t: it does for a coin, and where t knows few bits of
   /// p.
   static constexpr bool kNeedsRest = kEven || Out::kLimit == ToF16::kLimit;
 
@@ -92,7 +92,7 @@ struct AxpyStep {
     const DoubleDouble low = two_sum(high.lo, product.lo);
     const DoubleDouble sum = two_sum(high.hi, low.hi);
     const DoubleDouble rest = two_sum(sum.lo, low.lo);
-    // Where nothing is added, high has the sign of a zero.
+    // If nothing is added, high has the sign of a zero.
     const double hi = low.hi == 0 ? high.hi : sum.hi;
     SrGuess<Word> guess = To::guess({hi, to_odd(rest.hi, rest.lo)}, noise);
     const Word extreme = out_of_range<300>(s) | out_of_range<300>(from_bits(x)) | too_large(from_bits(y));
@@ -119,7 +119,7 @@ template <class Step, class Out, class Noise>
   return least == 0 || most > Step::To::kLimit;
 }
 
-/// Which elements of a tile are hard.
+/// The elements of a tile that the fast path cannot decide.
 template <class Step, class Noise>
 [[gnu::always_inline]] inline void mark_tile(std::uint8_t* hard, const typename Step::X::Wide* x,
                                              const typename Step::Y::Wide* y, typename Step::Word flip,

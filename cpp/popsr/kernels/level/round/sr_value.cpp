@@ -8,7 +8,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// What a step looks at: the first 16 bits of U, or a coin that is 1 where U < 2^63.
+/// Input of a step: the first 16 bits of U, or a coin that is 1 where U < 2^63.
 template <class Step, bool kEven>
 struct Hashed {
   const typename Step::X::Bits* x;

@@ -72,7 +72,7 @@ using Doubles = Pack<double, DoubleVector>;
 using Longs = Pack<std::uint64_t, LongVector>;
 inline constexpr int kFloats = kPack * kVectorBytes / 4;  ///< In a pack.
 
-/// What holds the bits of F.
+/// Unsigned integer of the bits of F.
 template <class F>
 struct WordsOf {
   using type = std::uint32_t;

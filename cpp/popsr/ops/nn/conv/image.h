@@ -12,7 +12,7 @@ namespace popsr {
 struct InsideRange {
   std::int64_t begin, end;
 };
-/// Which of `n` positions first, first + step, ... lie in [0, extent).
+/// Those of `n` positions first, first + step, ... that lie in [0, extent).
 inline InsideRange inside(std::int64_t first, std::int64_t step, std::int64_t extent, std::int64_t n) {
   const auto at_least = [&](std::int64_t x) { return x <= first ? 0 : (x - first + step - 1) / step; };
   const std::int64_t begin = std::min(at_least(0), n);

@@ -78,7 +78,7 @@ class Conv {
     return elements;
   }
 
-  /// How many rows are computed at a time, and the scratch that takes.
+  /// Number of rows that are computed at a time, and their scratch.
   void plan_rows() {
     std::int64_t steps = 1;
     for (const ConvPhase& phase : sweep_.chains.phases)

@@ -1,4 +1,4 @@
-// What the kernels of convolutions share: the kernel table by element type, scratch, and the split of work.
+// Convolution kernels: the kernel table by element type, scratch, and the split of work.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace popsr {
 template <class T>
 constexpr kernels::Compute kComputeOf = sizeof(T) == 4 ? kernels::Compute::kF32 : kernels::Compute::kF64;
 
-/// Is a buffer of that dtype one of T?
+/// True if a buffer of that dtype is one of T.
 template <class T>
 bool holds(DType dtype) {
   return dtype == (sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64);

@@ -51,7 +51,7 @@ class WeightGradient {
   }
 
  private:
-  /// Which positions of the image an axis reads.
+  /// The positions of the image that an axis reads.
   void find_lines(std::size_t d) {
     used_[d].assign(static_cast<std::size_t>(std::max<std::int64_t>(extent_[d], 0)), false);
     for (std::int64_t x = 0; x < s_.out[d]; ++x)

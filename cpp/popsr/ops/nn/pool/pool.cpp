@@ -24,7 +24,7 @@ namespace {
 
 using kernels::ElementwiseOp;
 
-/// What the bodies of both ops share: the windows, and the lines of a plane that a line of them meets.
+/// Common parts of both ops: the windows, and the lines of a plane that a line of them meets.
 struct Pool {
   PoolWindows windows;
   std::vector<std::int64_t> counts[PoolWindows::kDims];
