@@ -35,7 +35,7 @@ RULES = (
     # Ids and numbers: what accepts an int need not say that it accepts more.
     (r"typing\.SupportsInt \| typing\.SupportsIndex", "int"),
     (r"typing\.SupportsFloat \| typing\.SupportsIndex", "float"),
-    # The last overloads refuse what does not fit with an error of popsr; they are no ways to call.
+    # The last overloads refuse what does not fit with an error of popsr; they are not ways to call.
     (r"    @typing\.overload\n    def \w+\(self, \*args, \*\*kwargs\) -> [\w.]+:\n        \.\.\.\n", ""),
     (r"    def __init__\(self, \*args, \*\*kwargs\) -> None:\n        \.\.\.\n", ""),
     (r"arg0: dict\)", "arg0: dict[int, object])"),

@@ -1,4 +1,4 @@
-"""What the analysis costs: programs of a C++ generator (bench/analysis) and one built in Python, beside JAX's check.
+"""Cost of the analysis: programs of a C++ generator (bench/analysis) and one built in Python, beside JAX's check.
 
 The generator is built with the wheel of the preset `default` (nox does it); POPSR_BENCH_ANALYSIS names another binary.
 """

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 BASE = "a352a3f"
-# What is touched, by patterns of files of which the first that exists is taken, and the goal in seconds.
+# The touched files, by patterns of files of which the first that exists is taken, and the goal in seconds.
 TOUCHED = (
     ("one kernel", ("cpp/popsr/kernels/level/**/softmax.cpp", "cpp/popsr/kernels/level/**/*.cpp"), 15),
     ("one op", ("cpp/popsr/ops/**/softmax.cpp", "cpp/popsr/ops/*/*.cpp"), 15),

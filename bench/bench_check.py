@@ -1,4 +1,4 @@
-"""What ``python -m popsr check`` costs: 40 files of one program, with the start of Python and the import of popsr."""
+"""Cost of ``python -m popsr check``: 40 files of one program, with the start of Python and the import of popsr."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What it costs to compare claims while a program runs: the training program, each replica stored on its own."""
+"""Cost of comparing claims while a program runs: the training program, each replica stored on its own."""
 
 import contextlib
 import functools

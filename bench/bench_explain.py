@@ -1,4 +1,4 @@
-"""What questions about facts cost: explanations on programs of 1,000,000 ops, from Python, and the lints of one."""
+"""Cost of queries about facts: explanations on programs of 1,000,000 ops, from Python, and the lints of one."""
 
 import json
 import random

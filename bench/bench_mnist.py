@@ -28,7 +28,7 @@ class Popsr:
     def __init__(self, replicas: int, micro_batch: int, accumulation: int, steps: int) -> None:
         self.program = mnist.training(replicas, micro_batch, accumulation)
         self.shape = (steps, accumulation, replicas)
-        leading = tuple(n for n in (accumulation, replicas) if n > 1)  # as in PopXL: without those of one
+        leading = tuple(n for n in (accumulation, replicas) if n > 1)  # as in PopXL: without axes of extent 1
         self.batches = [
             {
                 stream: each.reshape(leading + each.shape[2:])

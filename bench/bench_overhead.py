@@ -1,4 +1,4 @@
-"""What popsr costs before it computes: a call of session.run, and the import."""
+"""Overhead before anything is computed: a call of session.run, and the import."""
 
 import statistics
 import subprocess

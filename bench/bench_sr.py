@@ -86,7 +86,7 @@ def random(name, n, seed=0):
     return np.resize(some.astype(name), n)
 
 
-# --- beside NumPy -----------------------------------------------------------------------------------------------------
+# Beside NumPy
 
 
 @pytest.mark.parametrize("n", SIZES, ids=lambda n: f"2^{n.bit_length() - 1}")
@@ -127,7 +127,7 @@ def test_two_threads(benchmark, name):
     )
 
 
-# --- the founding interface beside its formulation in torch -----------------------------------------------------------
+# The founding interface beside its formulation in torch
 
 
 def torch_add_biased(torch, x, y):
@@ -169,7 +169,7 @@ def test_adder_beside_numpy(benchmark, name, method, rng):
     report(f"{name} StochasticAdder.{method}(out=), {rng} / numpy.add(out=)", n, times, "-", "-")
 
 
-# --- optimiser and operations beside copies ---------------------------------------------------------------------------
+# Optimiser and operations beside copies
 
 
 def test_adamw_beside_copies(benchmark):
@@ -226,7 +226,7 @@ def test_noise(benchmark):
     report("uniform_bits, new array", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
 
 
-# --- calls ------------------------------------------------------------------------------------------------------------
+# Calls
 
 
 def report_call(what, benchmark, call, number=20_000, rounds=15):

@@ -65,7 +65,7 @@ def _text(name: str) -> str:
 
 
 def _title(name: str) -> str:
-    """What follows the code in the heading of a lint."""
+    """The text after the code in the heading of a lint."""
     return _text(name).split("\n", 1)[0].partition(": ")[2]
 
 

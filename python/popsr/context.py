@@ -292,7 +292,7 @@ def ipu(ipu: int) -> Setting:
     Args:
         ipu: number of the device. Outside it is 0.
     Raises:
-        TypeError: it is no int.
+        TypeError: it is not an int.
         ValueError: it is negative.
     """
     return Setting(lambda: _context._set("_ipu_id", read_ipu("ipu", "ipu", ipu)))
@@ -315,7 +315,7 @@ def debug_context_frame_offset(i: int) -> Setting:
     Args:
         i: how many functions of the program to leave out.
     Raises:
-        TypeError: it is no int.
+        TypeError: it is not an int.
         ValueError: it is negative.
     """
 
@@ -332,9 +332,9 @@ def get_source_location(offset: int) -> str:
     Args:
         offset: how many functions of the program to leave out; 0 is the line of this call.
     Returns:
-        The location; that of the outermost function where there are fewer.
+        The location; the outermost function's where there are fewer.
     Raises:
-        TypeError: ``offset`` is no int.
+        TypeError: ``offset`` is not an int.
         ValueError: it is negative.
     """
     with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):

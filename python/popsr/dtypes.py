@@ -178,11 +178,11 @@ class dtype:  # noqa: N801 - PopXL's spelling
         return self._plain.type.__module__ == "ml_dtypes"
 
     def as_numpy(self) -> np.dtype[Any]:
-        """The NumPy type of host data (bfloat16: that of ml_dtypes; float8: bits in a structure)."""
+        """The NumPy type of host data (bfloat16: ml_dtypes'; float8: bits in a structure)."""
         return self._numpy
 
     def as_ml_dtypes(self) -> np.dtype[Any]:
-        """The NumPy type with arithmetic: that of ml_dtypes for bfloat16 and float8, else ``as_numpy()``.
+        """The NumPy type with arithmetic: ml_dtypes' for bfloat16 and float8, else ``as_numpy()``.
 
         Both have the same bits: ``array.view(popsr.float8_143.as_ml_dtypes()).astype(np.float32)`` are the numbers of
         what ``session.get_tensor_data`` returns.
@@ -250,7 +250,7 @@ np_dtype_float8_143 = float8_143.as_numpy()
 """Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
 ``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""
 np_dtype_float8_152 = float8_152.as_numpy()
-"""Host data of ``float8_152``; its numbers are those of ``ml_dtypes.float8_e5m2fnuz``."""
+"""Host data of ``float8_152``; its numbers are ``ml_dtypes.float8_e5m2fnuz``'s."""
 complex64 = dtype._make("complex64")
 complex128 = dtype._make("complex128")
 half = float16

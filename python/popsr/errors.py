@@ -153,7 +153,7 @@ class ReplicaWarning(UserWarning):
     """Replicas that are declared equal need not stay so; see the lints of ``PartitionAnalysis.warnings``.
 
     It is given at the line of the op that is to blame, by Python's ``warnings``: filters silence it or make it an
-    error. It is not an :class:`Error`, as it stops nothing. Its text is bounded as those of errors are.
+    error. It is not an :class:`Error`, as it stops nothing. Its text is bounded as an error's is.
     """
 
     def __init__(self, *args: object) -> None:

@@ -73,7 +73,7 @@ _WIDE = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 _WIDE_NAMES = "float16, bfloat16, float32 or float64"
 
 
-# --- conversions ----------------------------------------------------------------------------------------------------
+# Conversions
 
 
 def host_pow2scale_cast_to_fp8(
@@ -91,7 +91,7 @@ def host_pow2scale_cast_to_fp8(
         Structured array of ``dtype.as_numpy()`` and the shape of ``src``.
     Raises:
         RuntimeError: data or ``dtype`` of another kind.
-        ValueError: ``log2_scale`` is no int.
+        ValueError: ``log2_scale`` is not an int.
     """
     where = "host_pow2scale_cast_to_fp8"
     to = _read_float8(where, dtype)
@@ -106,7 +106,7 @@ def host_pow2scale_cast_to_fp8(
 def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, log2_scale: int = 0) -> Array:
     """``src * 2**log2_scale`` as a wider float, rounded once.
 
-    The scale is not that of the conversion to float8 but its negative.
+    The scale is the negative of the conversion's to float8.
 
     Args:
         src: float8 data, structured or of ml_dtypes, any shape.
@@ -116,7 +116,7 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
         Array of ``dtype`` and the shape of ``src``.
     Raises:
         RuntimeError: data or ``dtype`` of another kind.
-        ValueError: ``log2_scale`` is no int.
+        ValueError: ``log2_scale`` is not an int.
     """
     where = "host_pow2scale_cast_from_fp8"
     to = dtypes.float32 if dtype is None else dtype
@@ -135,7 +135,7 @@ def _read_float8(where: str, dtype: dtypes.dtype | None) -> dtypes.dtype:
     return to
 
 
-# --- choosing a scale -----------------------------------------------------------------------------------------------
+# Choosing a scale
 
 
 def _numbers(what: str, data: Any, rank: int | None = None) -> Array:

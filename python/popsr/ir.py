@@ -141,7 +141,7 @@ class Ir(Handle):
             *args: its arguments.
             **kwargs: its arguments.
         Raises:
-            TypeError: ``fn`` is no function, or tensors are mixed with other values in one argument.
+            TypeError: ``fn`` is not a function, or tensors are mixed with other values in one argument.
             ValueError: the arguments do not fit, or it returned something else than tensors.
         """
         return create_graph(self, fn, args, kwargs)
@@ -161,7 +161,7 @@ class Ir(Handle):
         """Let ONNX checkpoints say how many replicas there are, and each variable's groups and retrieval mode.
 
         Args:
-            replication_factor: that of this Ir, as PopART has it.
+            replication_factor: this Ir's, as PopART has it.
         Raises:
             ReplicaError: another number.
         """
@@ -294,7 +294,7 @@ class Ir(Handle):
         return tuple(self._tensor(id_) for id_ in ids)
 
     def _assign_seeds(self) -> None:
-        """Give ops the seed rules that the options decide; those of ``transforms.stochastic_rounding`` stay.
+        """Give ops the seed rules that the options decide; rules of ``transforms.stochastic_rounding`` stay.
 
         Raises:
             GraphError: mode "popart", and PopART would stop at the program.

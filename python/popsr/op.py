@@ -105,12 +105,12 @@ class Op(Handle):
 
     @property
     def location(self) -> str:
-        """``file:line`` in the user's program; a gradient op carries that of its forward op."""
+        """``file:line`` in the user's program; a gradient op carries its forward op's."""
         return self._ir._core.location_of(self._id)
 
     @property
     def ipu(self) -> int:
-        """Device of the replica that it was placed on; a gradient op carries that of its forward op."""
+        """Device of the replica that it was placed on; a gradient op carries its forward op's."""
         return self._ir._core.op_place(self._id).ipu
 
     @property

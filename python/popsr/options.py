@@ -54,7 +54,7 @@ class Options(OptionAttributes):
     Attributes:
         enable_stochastic_rounding: narrow floats are rounded stochastically, not to nearest.
         stochastic_rounding_mode: "partition": replicas that are proved to hold the same value round it the same way;
-            "identical": all replicas round with the same random numbers; "popart": those of an op do, or none, as
+            "identical": all replicas round with the same random numbers; "popart": an op's do, or none, as
             PopART's own analysis decides. PopART's ``_enableRngStateManagement`` sets it: True is "popart", False is
             "identical", as PopART rounds without it.
         seed: seed of the random numbers, 0 <= seed < 2**64; ``Session(seed=...)`` goes first.

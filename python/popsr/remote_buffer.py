@@ -76,7 +76,7 @@ class RemoteBuffer(Handle):
 
     @property
     def meta_shape(self) -> tuple[int, ...]:
-        """Shape of the tensors whose shards the entries are; empty when they are no shards. Settable."""
+        """Shape of the tensors whose shards the entries are; empty when they are not shards. Settable."""
         return self._ir._core.remote_buffer(self._id).meta_shape
 
     @meta_shape.setter
@@ -86,7 +86,7 @@ class RemoteBuffer(Handle):
     def set_remote_buffer_info(
         self, tensor_dtype: dtypes.dtype, tensor_shape: Iterable[int], entries: int
     ) -> None:
-        """Check that dtype and shape are those of the buffer, and grow it to ``entries``.
+        """Check that dtype and shape are the buffer's, and grow it to ``entries``.
 
         Raises:
             ShapeError: another dtype or shape.

@@ -68,7 +68,7 @@ class Session(Summarised, HostState):
         ir: the program.
         device_desc: "cpu", "ipu_model", "ipu_hw" and a device of PopART's ``DeviceManager`` all run on the simulator.
         weights_to_host_on_exit: download variables on exit.
-        seed: seed of stochastic rounding. Default: that of ``ir.options``.
+        seed: seed of stochastic rounding. Default: the seed of ``ir.options``.
         dedup: store and compute values once per block of equal replicas; the bits are the same without it.
         check: compare the claims of the analysis while running (implies ``dedup=False``): True for all of them, or
             the share of executed ops whose claims are compared, from 0 (none, as False) to 1. Which these are is the
@@ -137,7 +137,7 @@ class Session(Summarised, HostState):
         self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
         self._facts: PartitionAnalysis | None = None
 
-    # --- running ----------------------------------------------------------------------------------------------------
+    # Running
 
     def run(
         self,
@@ -222,7 +222,7 @@ class Session(Summarised, HostState):
         """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.
 
         For other threads, handlers of signals, and what a run calls back. Variables hold what the instructions wrote
-        that completed, and the next run starts anew. A run that still converts its inputs, or waits for that of another
+        that completed, and the next run starts anew. A run that still converts its inputs, or waits for another one's
         thread, ends too. When no run is in progress nothing happens, also not later.
         """
         self._runner.stop()
@@ -253,7 +253,7 @@ class Session(Summarised, HostState):
         """
         _reset.reset_host_weights(self, path, ignore_missing=ignore_missing)
 
-    # --- variables --------------------------------------------------------------------------------------------------
+    # Variables
 
     @noted("reading variables")
     def weights_to_host(self) -> None:
@@ -337,7 +337,7 @@ class Session(Summarised, HostState):
 
         Raises:
             UnknownNameError: no variable has that name.
-            TypeError: a buffer is no array, or of another dtype.
+            TypeError: a buffer is not an array, or of another dtype.
             ShapeError: a buffer of another shape.
             SessionError: a buffer is read-only, or a variable is of another Ir.
             ReplicaError: as for ``get_tensor_data``.
@@ -386,7 +386,7 @@ class Session(Summarised, HostState):
             if step is not None:
                 self.step = step
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # State
 
     @property
     def ir(self) -> Ir:
@@ -412,7 +412,7 @@ class Session(Summarised, HostState):
 
     @property
     def facts(self) -> PartitionAnalysis:
-        """Which replicas agree in the last run, or in the first one if its streams are fed as assumed.
+        """The facts of the last run, or of the first one if its streams are fed as assumed.
 
         Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
         the replicas really hold of each variable. ``warnings`` has lint L13 too.
@@ -486,7 +486,7 @@ class Session(Summarised, HostState):
             finally:
                 self._state.depth -= 1
 
-    # --- attached by hand, as programs for PopXL do it ---------------------------------------------------------------
+    # Attached by hand, as programs for PopXL do it
 
     @property
     def _device(self) -> SessionDevice:

@@ -25,7 +25,7 @@ def set_num_threads(threads: int) -> None:
     Args:
         threads: how many, from 1 to 4096.
     Raises:
-        ValueError: it is no int in that range.
+        ValueError: it is not an int in that range.
     """
     _core.set_num_threads(read_int("set_num_threads: threads", threads, 1, 4096))
 

@@ -14,7 +14,7 @@ from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.errors import StateError
 from popsr.settings import num_threads
-from popsr.sr._call import Key, lay_out, read_options, run, spread
+from popsr.sr._call import Key, broadcast_view, lay_out, read_options, run
 from popsr.sr._formats import FORMATS, read_format
 from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Operand, OtherArray, Out, R
 
@@ -52,7 +52,7 @@ class StochasticAdder:
         seed: a 64-bit integer. Default: one from the OS, which ``repr`` shows.
         rng: "value" or "counter".
     Raises:
-        TypeError: ``dtype`` is no supported format, or ``seed`` no int.
+        TypeError: ``dtype`` is not a supported format, or ``seed`` no int.
         ValueError: ``seed`` is out of range, or ``rng`` unknown.
     """
 
@@ -140,7 +140,7 @@ class StochasticAdder:
             run("add", layout.array, layout.form, layout.sources, (), options)
             self._calls += 1
         else:
-            a, b = (spread(source.array, layout.array.shape) for source in layout.sources)
+            a, b = (broadcast_view(source.array, layout.array.shape) for source in layout.sources)
             _core.sr.add_value(a, b, layout.array, layout.form.index, self._key, biased, num_threads())
         return layout.result()
 

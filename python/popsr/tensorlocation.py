@@ -36,7 +36,7 @@ class TileSet(Choices):
 
 
 class ExecutionContext(Choices):
-    """When the ops of the main graph run. Programs of PopXL are all of context Normal."""
+    """Phase in which the ops of the main graph run. Programs of PopXL are all of context Normal."""
 
     Normal = 0
     AccumulateOuterFragment = 1

@@ -205,7 +205,7 @@ def mapped_data(x: Array, dtype: dtypes.dtype | None, downcast: bool) -> Array:
         )
     if dtype is not None and read_dtype("variable", dtype) is not kind:
         raise AttributeValueError(
-            f"{what}, dtype must be None or that of the array, got {shown(dtype)}, expected {shown(kind)}"
+            f"{what}, dtype must be None or the array's, got {shown(dtype)}, expected {shown(kind)}"
         )
     if dtype is None and downcast and kind.name in _NARROWER:
         raise AttributeValueError(

@@ -33,7 +33,7 @@ std::vector<std::pair<int, std::string>> texts(const Program& p,
   return result;
 }
 
-// --- straight-line programs
+// Straight-line programs
 
 TEST_CASE("analysis: sources") {
   Program p(4);
@@ -85,7 +85,7 @@ TEST_CASE("analysis: collectives make equal, position by position") {
                   {"all", kTop}});
 }
 
-// --- in-place
+// In-place
 
 TEST_CASE("analysis: a write changes the value from there on") {
   Program p(4);
@@ -120,7 +120,7 @@ TEST_CASE("analysis: variables fall to the fixpoint across runs") {
   CHECK(facts.variable(kept) == p.ir.partitions().top());
 }
 
-// --- calls and loops
+// Calls and loops
 
 /// relu(add(a, b)) as a graph.
 GraphId add_graph(Program& p) {
@@ -231,7 +231,7 @@ TEST_CASE("analysis: a carried value that is modified by reference ends as the l
   check_facts(p, {{"out", kTop}, {"v", kTop}, {"f_subgraph(0)/a", kBottom}});
 }
 
-// --- seeds
+// Seeds
 
 TEST_CASE("analysis: seeds are the finest partition that breaks no proof") {
   const TensorType narrow{DType::kBFloat16, {4}};

@@ -37,7 +37,7 @@ std::vector<Lint> lints_of(Explainer& explainer, int code) {
   return lints;
 }
 
-// --- roots
+// Roots
 
 TEST_CASE("explain: an exchange without a rule is equal nowhere, says so, and is a lint") {
   for (const bool declared : {true, false}) {
@@ -105,7 +105,7 @@ TEST_CASE("explain: every exchange of values between replicas says how pairs mov
     const auto moves = [](const AttrDef& attr) {
       return attr.type == AttrType::kGrouping || attr.name == "mapping";
     };
-    if (!def.kernel.exchange || def.inputs.empty() || std::ranges::none_of(def.attrs, moves)) continue;
+    if (!def.kernel.collective || def.inputs.empty() || std::ranges::none_of(def.attrs, moves)) continue;
     if (def.program.observable) continue;  // tells the host, and no replica
     CAPTURE(name);
     CHECK((def.replicas.witness != nullptr));
@@ -127,7 +127,7 @@ TEST_CASE("explain: partitions in words") {
   CHECK(equal_inside(table, table.from_keys(keys)) == "equal inside {0,1,2}");
 }
 
-// --- the search
+// The search
 
 /// Random values of one shape, with loops and calls.
 std::vector<TensorId> grow(Program& p, std::mt19937& random) {
@@ -233,7 +233,7 @@ TEST_CASE("explain: a search without one value finds another cause or none, and 
   CHECK_FALSE(again.path(again.flow().last(kMainFrame, both), 0, 1, &at_x, 1).has_value());
 }
 
-// --- L1
+// L1
 
 TEST_CASE("lints: groups that may not meet are counted") {
   PartitionTable table(8);

@@ -10,7 +10,7 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/ops/infer.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
@@ -27,7 +27,7 @@ using test::Program;
 using Times = std::vector<std::pair<Time, bool>>;
 const TensorType kNarrow{DType::kBFloat16, {4}};
 
-// --- values
+// Values
 
 constexpr TensorId kA{0}, kB{1}, kC{2};
 
@@ -88,7 +88,7 @@ TEST_CASE("popart values: true of what is false already is a disagreement") {
   CHECK(values.disagreements().empty());
 }
 
-// --- the reference's test cases
+// The reference's test cases
 
 TEST_CASE("popart: results of host loads are equal when the stream is broadcast") {
   for (const auto left : {StreamMode::kBroadcast, StreamMode::kReplicate}) {
@@ -170,7 +170,7 @@ TEST_CASE("popart: attributes of ops") {
         Attributes{{"replEqIn0", "false"}, {"replEqIn1", "false"}, {"replEqOut0", "false"}});
 }
 
-// --- ops that the product does not have
+// Ops that the product does not have
 
 /// The registry with one more op.
 std::shared_ptr<const Registry> with(OpDef def) {
@@ -210,8 +210,8 @@ TEST_CASE("popart: P2, a step that is counted in place spoils itself and then th
 }
 
 TEST_CASE("popart: U10, an op that reads hidden state is equal when its inputs are") {
-  const ExchangeFn reads_clock = [](const ExchangeSpec&) { return ExchangeKernel(); };
-  const OpDef undeclared{.name = "clock", .infer = a_number, .kernel = {.exchange = reads_clock}};
+  const CollectiveFn reads_clock = [](const CollectiveSpec&) { return CollectiveKernel(); };
+  const OpDef undeclared{.name = "clock", .infer = a_number, .kernel = {.collective = reads_clock}};
   OpDef declared = undeclared;
   declared.replicas.partition = nowhere;
   for (const bool has_rule : {false, true}) {
@@ -241,9 +241,9 @@ TEST_CASE("popart: constants are equal, but for those that an op reads as its se
   CHECK(facts.is_equal(by_variable));
 }
 
-// --- graphs
+// Graphs
 
-TEST_CASE("popart: values of a graph are those of all its calls, and the calls are warned of") {
+TEST_CASE("popart: values of a graph are ANDed over its calls, and the calls are warned of") {
   Program p(4);
   const GraphId f = p.at = p.ir.create_graph("f");
   const TensorId x = p.input("x");
@@ -322,7 +322,7 @@ TEST_CASE("popart: facts of another version of the program are refused") {
   }
 }
 
-// --- seeds
+// Seeds
 
 SeedRule rule_of(const Program& p, OpId op) { return p.ir.op(op).noise.seeds.value(); }
 
@@ -356,7 +356,7 @@ TEST_CASE("popart seeds: identical where all outputs are equal, and facts follow
   CHECK(rule_of(p, split) == SeedRule::kDiffering);
 }
 
-TEST_CASE("popart seeds: parts of a merged op have those of the whole") {
+TEST_CASE("popart seeds: parts of a merged op have the seeds of the whole") {
   Program p(4);
   const TensorId w = p.variable("w", {}, kNarrow), x = p.load("x", StreamMode::kReplicate, kNarrow);
   const OpId good = p.emit("replicated_all_reduce", {w}, {{"group", p.groups(1, 2)}});

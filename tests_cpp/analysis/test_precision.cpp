@@ -41,7 +41,7 @@ void judge_both(const Ir& ir, Scores& scores) {
   PartitionTable& table = ir.partitions();
   for (const JudgedValue& value : judge_values(facts, 24, 3)) {
     const bool listed = value.pairs.place.index < ir.op(value.op).outputs.size();
-    if (!listed) continue;  // remote entries are no values of the reference
+    if (!listed) continue;  // remote entries are not values of the reference
     const bool equal = popart.is_output_equal(value.op, value.pairs.place.index);
     scores.ours.add(compare(value.pairs, table.labels(value.fact.value())));
     scores.popart.add(compare(value.pairs, table.labels(equal ? table.top() : table.bottom())));

@@ -286,7 +286,7 @@ TEST_CASE("view facts: what the reference says of them (P1, P4, U7)") {
 }
 
 /// Random writes and reads of parts of one matrix against a fact an element.
-TEST_CASE("view facts: facts of random parts are those of their elements") {
+TEST_CASE("view facts: facts of random parts are facts of their elements") {
   std::mt19937 random(7);
   int kept = 0, total = 0;
   for (int round = 0; round < 300; ++round) {

@@ -41,7 +41,7 @@ class UseKernels {
 struct Way {
   std::string name;
   SessionOptions options;
-  const kernels::KernelTable* kernels = nullptr;  ///< Null: those of everything else.
+  const kernels::KernelTable* kernels = nullptr;  ///< Null: the kernels of everything else.
 };
 
 /// Results of one run.
@@ -253,7 +253,7 @@ class BitJudge {
                      run, name, at % elements, at / elements));
   }
 
-  // --- claims
+  // Claims
 
   void check_claims() {
     const PartitionAnalysis facts(ir_);

@@ -12,7 +12,7 @@
 
 namespace popsr::test {
 
-// --- what is claimed
+// Claims
 
 Claims::Claims(const PartitionAnalysis& facts, const Herbrand& program)
     : facts_(facts),
@@ -44,9 +44,9 @@ std::optional<PartitionId> Claims::exec(PathId path) {
 
 bool Claims::flags(PathId path, const Op& op) {
   const auto id = context(path);
-  const auto groups = exchange_groups(facts_.ir(), op);
+  const auto groups = collective_groups(facts_.ir(), op);
   if (!id || !groups) return !id;
-  return facts_.parting(facts_.context(*id), groups->partition(facts_.ir().partitions())) != kNone;
+  return facts_.diverging_op(facts_.context(*id), groups->partition(facts_.ir().partitions())) != kNone;
 }
 
 std::optional<PartitionId> Claims::seeds(PathId path, const Op& op) {
@@ -111,7 +111,7 @@ std::optional<PartitionId> Claims::fact(const Place& place) {
   return std::nullopt;
 }
 
-// --- soundness
+// Soundness
 
 SoundnessCheck::SoundnessCheck(const PartitionAnalysis& facts, const Herbrand& program)
     : claims_(facts, program), table_(facts.ir().partitions()), program_(program) {}
@@ -200,7 +200,7 @@ std::span<const std::uint32_t> ExactCheck::seeds(PathId path, const Op& op) {
   return SoundnessCheck::seeds(path, op);
 }
 
-// --- precision
+// Precision
 
 void PairCollector::value(const Place& place, std::span<const Term> terms, Mask active) {
   if (place.role != Role::kOutput) return;
@@ -276,10 +276,10 @@ std::vector<Mask> block_masks(std::span<const std::uint32_t> labels) {
 bool may_part(const PartitionAnalysis& facts) {
   const Ir& ir = facts.ir();
   for (const OpId id : ids<OpId>(ir.num_ops())) {
-    const auto groups = exchange_groups(ir, ir.op(id));
+    const auto groups = collective_groups(ir, ir.op(id));
     if (!groups) continue;
     for (const ContextId c : facts.contexts(ir.op(id).graph)) {
-      if (facts.parting(facts.context(c), groups->partition(ir.partitions())) != kNone) return true;
+      if (facts.diverging_op(facts.context(c), groups->partition(ir.partitions())) != kNone) return true;
     }
   }
   return false;
@@ -302,7 +302,7 @@ std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessio
   return judged;
 }
 
-// --- programs
+// Programs
 
 namespace {
 

@@ -114,7 +114,7 @@ struct Comparison {
 Comparison compare(const ValuePairs& value, std::span<const std::uint32_t> labels);
 
 /// The value's exact partition as far as the runs tell: replicas of one block were never seen to differ.
-/// nullopt when that is no equivalence, because some replicas never came there together.
+/// nullopt when that is not an equivalence, because some replicas never came there together.
 std::optional<PartitionId> exact_partition(PartitionTable& table, const ValuePairs& value);
 
 /// The exact and the claimed partition of a value.

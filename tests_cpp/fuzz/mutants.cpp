@@ -13,7 +13,7 @@ namespace {
 
 using Keys = std::vector<std::uint64_t>;
 
-// --- wrong rules
+// Wrong rules
 
 PartitionId bottom(const RuleContext& c, std::size_t) { return c.table.bottom(); }
 PartitionId first_input(const RuleContext& c, std::size_t) { return c.inputs[0]; }
@@ -141,7 +141,7 @@ PartitionId entries_alone(const RuleContext& c, std::size_t) {
   return fact;
 }
 
-// --- changes
+// Changes
 
 template <PartitionFn rule>
 void put(OpDef& def) {

@@ -25,7 +25,7 @@ bool writes_the_first_operand(const OpDef& def) {
 }
 
 bool is_collective(const OpDef& def) {
-  return def.kernel.exchange != nullptr && def.replicas.peers == Peers::kGroup &&
+  return def.kernel.collective != nullptr && def.replicas.peers == Peers::kGroup &&
          def.memory.effects.empty() && has_attribute(def, kGroup.name) && required_operands(def) == 1 &&
          !def.program.internal;
 }

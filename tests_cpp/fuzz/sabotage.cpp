@@ -65,7 +65,7 @@ constexpr Sabotage kSabotages[] = {
     {"a sum is what it was", "replicated_all_reduce", claim<first_input>},
     {"parts are equal everywhere", "replicated_reduce_scatter", claim<equal_everywhere>},
     {"all replicas load the same", "host_load", claim<equal_everywhere>},
-    {"a result is that of one operand", "add", claim<first_input>},
+    {"a result has the partition of one operand", "add", claim<first_input>},
     {"a mask is random without its seed", "dropout", claim<first_input>},
     {"a level has another function", "tanh", nullptr, swap_functions},
 };

@@ -54,7 +54,7 @@ void show_failure(std::uint64_t number) {
        verdict.failure, " in\n", verdict.program);
 }
 
-// --- the judge itself
+// The judge itself
 
 /// The first of the programs from `first` on that convicts; nullopt when none does.
 std::optional<std::uint64_t> hunt(const Sabotage& sabotage, std::uint64_t first, std::uint64_t programs) {
@@ -87,7 +87,7 @@ TEST_CASE("runtime fuzz: runtimes and claims that are wrong on purpose are found
   }
 }
 
-// --- programs
+// Programs
 
 struct Tally {
   std::int64_t programs = 0, values = 0, pairs = 0, sessions = 0, stopped = 0, refused = 0, too_large = 0;

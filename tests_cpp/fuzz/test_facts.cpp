@@ -96,7 +96,7 @@ TEST_CASE("analysis fuzz: a recipe with any bytes makes a program") {
   }
 }
 
-// --- measurements: nothing is asserted about time
+// Measurements: nothing is asserted about time
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 

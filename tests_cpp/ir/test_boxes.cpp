@@ -84,7 +84,7 @@ class Random {
   std::mt19937 engine_;
 };
 
-TEST_CASE("boxes: set operations are those of their elements") {
+TEST_CASE("boxes: set operations equal the operations on their elements") {
   Random random(1);
   int unions = 0;
   for (int k = 0; k < 20000; ++k) {

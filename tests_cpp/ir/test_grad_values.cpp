@@ -95,7 +95,7 @@ TEST_CASE("gradient values: nothing is emitted for an input that needs no gradie
   CHECK_FALSE(integers.g.differentiates(2));
 }
 
-TEST_CASE("gradient values: absent operands and gradients are no value") {
+TEST_CASE("gradient values: absent operands and gradients are not values") {
   Rule rule({true, true});
   CHECK_FALSE(rule.g.x(2));
   CHECK(GradValue().tensor() == kNone);

@@ -22,7 +22,7 @@ const TensorType kInts{DType::kInt32, {4}};
 
 std::string name_of(const Program& p, TensorId t) { return p.ir.tensor(t).name; }
 
-// --- names
+// Names
 
 TEST_CASE("ir: tensors are named by graph, stem and collision counter") {
   Program p(2);
@@ -77,7 +77,7 @@ TEST_CASE("ir: ops that round and calls are numbered apart") {
   CHECK(rounds(p.ir, p.ir.op(p.emit("mul", {narrow, narrow}))));
 }
 
-// --- checks of emit
+// Checks of emit
 
 /// The refused op leaves the program as it was.
 template <class E>
@@ -167,7 +167,7 @@ TEST_CASE("registry: a definition can be replaced in a copy, once registered nam
   CHECK_THROWS_AS(copy.replace(add), InternalError);
 }
 
-// --- in_sequence
+// in_sequence
 
 using After = std::vector<OpId>;
 
@@ -185,7 +185,7 @@ TEST_CASE("in_sequence: ordered ops wait for all since the last, unordered ones 
   CHECK(state.place(OpId(8), SequenceMode::kOrdered) == After{});
 }
 
-// --- in-place ambiguity
+// In-place ambiguity
 
 std::string verdict(const Program& p) {
   return error_of<GraphError>([&] { verify_order(p.ir); }).substr(0, 29);
@@ -299,7 +299,7 @@ TEST_CASE("verify_order: the message names ops, tensor and places") {
         "main graph, expected an order by data or popsr.in_sequence()");
 }
 
-// --- text
+// Text
 
 TEST_CASE("print: a program reads as it was written") {
   Program p(4);

@@ -46,7 +46,7 @@ OpDef opposite() {
       [](Grad& g) { return g.call("opposite", {g.dy()}); }, Rounding::kNone);
 }
 
-OpDef spread_of_axes() {
+OpDef range_of_axes() {
   return {.name = "spread",
           .inputs = {{"t", kFloating}},
           .attrs = {optional(kAxes), optional(kKeepDims, false)},
@@ -98,7 +98,7 @@ TEST_CASE("registry: an element-wise op that is added counts, differentiates and
 }
 
 TEST_CASE("registry: a reduction that is added counts and is drawn at random") {
-  Program p(1, with(spread_of_axes()));
+  Program p(1, with(range_of_axes()));
   const OpId op = p.emit("spread", {p.constant("x", {DType::kFloat32, {5, 7}})});
   CHECK(count(p.ir, op) == 4 * 35);
   CHECK(has(test::op_pools(p.ir.registry()).over_axes, "spread"));

@@ -212,7 +212,7 @@ TEST_CASE("views: regions of random chains hold their elements, and are exact ne
   CHECK(repeats > 100);
 }
 
-TEST_CASE("views: overlap and containment are those of elements") {
+TEST_CASE("views: overlap and containment equal the elements'") {
   int apart = 0, inside = 0, missed = 0;
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);

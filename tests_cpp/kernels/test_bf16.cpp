@@ -108,7 +108,7 @@ TEST_CASE("kernels of bfloat16 take any length, in place too") {
   }
 }
 
-TEST_CASE("sums of rows of bfloat16 are those of floats") {
+TEST_CASE("sums of rows of bfloat16 equal sums of floats") {
   std::mt19937 random(5);
   Words x(7 * 75);
   for (auto& each : x)
@@ -120,7 +120,7 @@ TEST_CASE("sums of rows of bfloat16 are those of floats") {
       for (std::int64_t n = 0; n <= 67; ++n) {
         float got[14] = {}, expect[14] = {};
         table.sum_bf16(got, got + 7, x.data() + 1, rows, n, 75);
-        // One by one: rows that are folded together have the bits of rows that are not.
+        // One by one: rows that are reduced together have the bits of rows that are not.
         for (std::int64_t r = 0; r < rows; ++r) {
           table.reduce[static_cast<int>(Reduce::kSum)][static_cast<int>(Compute::kF32)](
               expect + r, expect + 7 + r, wide.data() + 1 + r * 75, 1, n, 75);

@@ -125,7 +125,7 @@ TEST_CASE("numbers are narrowed to the nearest float8, ties to even, in any part
   }
 }
 
-TEST_CASE("the table of the first level is that of all for any float") {
+TEST_CASE("the first level's table is every level's for any float") {
   constexpr std::int64_t kCount = 1 << 16;
   std::vector<float> x(kCount), rest(kCount);
   std::uint32_t state = 1;

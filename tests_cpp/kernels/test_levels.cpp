@@ -98,7 +98,7 @@ TEST_CASE("the levels implement the same operations") {
   }
 }
 
-TEST_CASE("elementwise kernels agree, with and without remainder, in place too") {
+TEST_CASE("elementwise kernels agree, with and without residual, in place too") {
   const double scalars[2] = {0.75, -3.25};
   for (int op = 0; op < kNumElementwiseOps; ++op) {
     for (int c = 0; c < kNumComputes; ++c) {

@@ -107,13 +107,13 @@ TEST_CASE("move_to finds what seek finds") {
 TEST_CASE("copies between arrays of 20 dimensions that cannot be merged") {
   const std::size_t rank = 20;
   const Shape shape(rank, 2);
-  Shape spread(rank), reversed(rank);  // bytes, with gaps, and with the dimensions in reversed order
+  Shape gapped(rank), reversed(rank);  // bytes, with gaps, and with the dimensions in reversed order
   for (std::size_t d = 0; d < rank; ++d) {
-    spread[d] = std::int64_t{2} << d;
+    gapped[d] = std::int64_t{2} << d;
     reversed[d] = std::int64_t{1} << d;
   }
-  std::ranges::reverse(spread);
-  const std::array<Shape, 2> strides = {spread, reversed};
+  std::ranges::reverse(gapped);
+  const std::array<Shape, 2> strides = {gapped, reversed};
   const LoopNest nest(shape, strides);
   CHECK(nest.rank() == rank);
   const std::int64_t count = nest.count();

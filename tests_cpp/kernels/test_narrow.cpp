@@ -146,8 +146,8 @@ float any_float(std::mt19937_64& random) {
   return bit_cast<float>(bits);
 }
 
-/// A remainder with |lo| <= ulp(hi) / 2.
-float any_remainder(std::mt19937_64& random, float hi) {
+/// A residual with |lo| <= ulp(hi) / 2.
+float any_residual(std::mt19937_64& random, float hi) {
   const std::uint64_t r = random();
   if (!std::isfinite(hi) || hi == 0.0F || (r & 7U) == 0) return 0.0F;
   int exponent = 0;
@@ -220,7 +220,7 @@ TEST_CASE("narrowing hi + lo rounds the exact sum once") {
     if (i % 8 == 1)
       x = bit_cast<float>((bit_cast<std::uint32_t>(x) & 0xffffe000U) | 0x1000U);  // float16 ties
     hi.push_back(x);
-    lo.push_back(any_remainder(random, x));
+    lo.push_back(any_residual(random, x));
   }
   std::vector<std::uint16_t> out(hi.size());
   for (const std::string& level : available_levels()) {
@@ -248,13 +248,13 @@ TEST_CASE("stochastic narrowing equals the scalar specification") {
     std::vector<float> hi, lo;
     for (int i = 0; i < 150000; ++i) {
       hi.push_back(any_float(random));
-      lo.push_back(any_remainder(random, hi.back()));
+      lo.push_back(any_residual(random, hi.back()));
     }
     check_stochastic(hi, with_lo ? &lo : nullptr, {random(), random()}, with_lo ? 0 : 13);
   }
 }
 
-TEST_CASE("stochastic narrowing settles ties with all 64 bits") {
+TEST_CASE("stochastic narrowing decides ties with all 64 bits") {
   // The low bits of hi are the element's own first word, so every element takes the exact path.
   const NoiseKey key = {11, 12};
   const std::uint64_t first = 1000003;
@@ -272,9 +272,9 @@ TEST_CASE("stochastic narrowing settles ties with all 64 bits") {
              word >> 3;  // float16
     const float x = bit_cast<float>(bits);
     hi.push_back(x);
-    float rest = any_remainder(random, x);
+    float rest = any_residual(random, x);
     if (i % 3 == 1 && std::signbit(rest) == std::signbit(x)) rest = -rest;
-    if (std::isfinite(x) && i % 5 == 0 && x != 0.0F) {  // lo whose first bits are those of the rest of U
+    if (std::isfinite(x) && i % 5 == 0 && x != 0.0F) {  // lo whose first bits are the rest of U
       int exponent = 0;
       std::frexp(x, &exponent);
       const double part = static_cast<double>(u[i] << 16 >> 41) * 0x1p-23;
@@ -298,7 +298,7 @@ TEST_CASE("stochastic narrowing at the edges") {
   for (int repeat = 0; repeat < 400; ++repeat) {
     for (const float x : edges) {
       hi.push_back(x);
-      lo.push_back(any_remainder(random, x));
+      lo.push_back(any_residual(random, x));
     }
   }
   check_stochastic(hi, nullptr, {1, 1}, 3);

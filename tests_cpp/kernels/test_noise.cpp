@@ -119,14 +119,14 @@ TEST_CASE("keep_mask compares all 64 bits, for any start, length and threshold")
   }
 }
 
-TEST_CASE("folding separates domains and components") {
+TEST_CASE("derived keys separate domains and components") {
   const KernelTable& table = kernel_table();
   const NoiseKey root = seed_key(table, 7);
   const NoiseKey expect = table.ars7(7, 0x101, {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL});
   CHECK(root.lo == expect.lo);
   CHECK(root.hi == expect.hi);
-  CHECK(fold(table, root, Domain::kOp, 3).lo != fold(table, root, Domain::kCall, 3).lo);
-  const NoiseKey op_of_call = fold(table, fold(table, root, Domain::kCall, 5), Domain::kOp, 3);
-  const NoiseKey call_of_op = fold(table, fold(table, root, Domain::kCall, 3), Domain::kOp, 5);
+  CHECK(derive_key(table, root, Domain::kOp, 3).lo != derive_key(table, root, Domain::kCall, 3).lo);
+  const NoiseKey op_of_call = derive_key(table, derive_key(table, root, Domain::kCall, 5), Domain::kOp, 3);
+  const NoiseKey call_of_op = derive_key(table, derive_key(table, root, Domain::kCall, 3), Domain::kOp, 5);
   CHECK(op_of_call.lo != call_of_op.lo);
 }

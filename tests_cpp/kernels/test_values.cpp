@@ -99,7 +99,7 @@ TEST_CASE("integers wrap and x / 0 = 0") {
   CHECK(run<std::uint8_t>(ElementwiseOp::kMaximum, Compute::kBool, 0, 1) == 1);
 }
 
-TEST_CASE("the remainder of an addition is exact") {
+TEST_CASE("the residual of an addition is exact") {
   std::mt19937_64 random(1);
   std::vector<float> a = {kMost<float>,    kMost<float>, kInf<float>, kNan<float>,
                           0x1.fffffep127F, 0x1p103F,     -0.0F};

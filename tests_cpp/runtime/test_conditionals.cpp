@@ -117,7 +117,7 @@ TEST_CASE("analysis: a context knows the conditionals that narrowed it") {
   PartitionTable& table = p.ir.partitions();
   const PartitionId top = table.top(), bottom = table.bottom();
   const PartitionId by_pairs = p.groups(1, 2).partition(table);
-  CHECK(facts.parting(facts.main(), top) == kNone);
+  CHECK(facts.diverging_op(facts.main(), top) == kNone);
 
   const auto of = [&](OpId op) -> FactView {
     const Op& found = p.ir.op(op);
@@ -128,18 +128,18 @@ TEST_CASE("analysis: a context knows the conditionals that narrowed it") {
   CHECK(before.exec == top);
   CHECK(before.narrowing == kNoNarrowing);
   const Context& halves = facts.context(before.ops[0].callee);
-  CHECK(facts.parting(halves, top) == inner);
-  CHECK(facts.parting(halves, by_pairs) == kNone);
+  CHECK(facts.diverging_op(halves, top) == inner);
+  CHECK(facts.diverging_op(halves, by_pairs) == kNone);
 
   const Context& outside = facts.context(of(outer).callee);
   CHECK(outside.exec == by_pairs);
-  CHECK(facts.parting(outside, top) == outer);
+  CHECK(facts.diverging_op(outside, top) == outer);
   const Context& inside = facts.context(outside.ops[0].otherwise);
   CHECK(inside.exec == bottom);
   CHECK(facts.narrowing(inside.narrowing).op == inner);
-  CHECK(facts.parting(inside, top) == outer);
-  CHECK(facts.parting(inside, by_pairs) == inner);
-  CHECK(facts.parting(inside, bottom) == kNone);
+  CHECK(facts.diverging_op(inside, top) == outer);
+  CHECK(facts.diverging_op(inside, by_pairs) == inner);
+  CHECK(facts.diverging_op(inside, bottom) == kNone);
 }
 
 TEST_CASE("analysis: places that a branch writes") {

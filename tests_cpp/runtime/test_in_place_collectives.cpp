@@ -21,7 +21,7 @@ const TensorType kNarrow{DType::kBFloat16, {5}};
 std::size_t staging_buffers(const std::vector<Instruction>& instructions) {
   std::size_t buffers = 0;
   for (const Instruction& instruction : instructions) {
-    const auto* const exchange = std::get_if<Exchange>(&instruction.work);
+    const auto* const exchange = std::get_if<CollectiveCall>(&instruction.work);
     if (exchange != nullptr) buffers += exchange->staging.size();
     for_each_body(instruction,
                   [&](const std::vector<Instruction>& body) { buffers += staging_buffers(body); });

@@ -1,4 +1,4 @@
-// Plans and sessions driven through the C++ core: blocks, folding, sharing, noise, and the dynamic oracle.
+// Plans and sessions driven through the C++ core: blocks, fusion, sharing, noise, and the dynamic oracle.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -96,24 +96,24 @@ TEST_CASE("a value that is equal everywhere is computed and stored once") {
     CHECK(streams.data[out][i] == streams.data[StreamId(0)][i] + 1.0F);
 }
 
-TEST_CASE("folded products give the bits of stored ones, in every grouping and form") {
+TEST_CASE("fused products give the bits of stored ones, in every grouping and form") {
   for (const std::string_view reduce : {"replicated_all_reduce", "replicated_all_reduce_"}) {
     for (const auto& [stride, size] :
          std::vector<std::pair<int, int>>{{1, 8}, {1, 4}, {2, 4}, {4, 2}, {1, 1}}) {
       for (const std::string op : {"mean", "add"}) {
         Program p(8);
         const StreamId out = weight_gradient(p, reduce, p.groups(stride, size), op);
-        const std::vector<float> folded = result_of(p, out, {});
-        CHECK(folded == result_of(p, out, {.dedup = false}));
-        CHECK(folded == result_of(p, out, {.check = true}));  // check stores every product
-        CHECK(folded == result_of(p, out, {.num_threads = 1}));
+        const std::vector<float> fused = result_of(p, out, {});
+        CHECK(fused == result_of(p, out, {.dedup = false}));
+        CHECK(fused == result_of(p, out, {.check = true}));  // check stores every product
+        CHECK(fused == result_of(p, out, {.num_threads = 1}));
       }
     }
   }
 }
 
 TEST_CASE(
-    "products of narrow types and other reductions fold slice by slice, with the noise of stored ones") {
+    "products of narrow types and other reductions fuse slice by slice, with the noise of stored ones") {
   const TensorType lhs{DType::kBFloat16, {6, 700}}, rhs{DType::kBFloat16, {6, 90}};
   const auto narrow = [](Program& p, std::string name, const TensorType& type) {
     const TensorId wide = p.load(std::move(name), StreamMode::kReplicate, {DType::kFloat32, type.shape});
@@ -127,10 +127,10 @@ TEST_CASE(
       const TensorId x = narrow(p, "x", lhs), dy = narrow(p, "dy", rhs);
       const TensorId acc = p.variable("acc", {}, {DType::kBFloat16, {700, 90}});
       const TensorId dw = p("matmul", {x, dy}, "dw", {{"transpose_lhs", true}});
-      const TensorId folded = consumer == "accumulate_" ? p("accumulate_", {acc, dw}, "out", {{"f", 0.37}})
-                                                        : p("replicated_all_reduce", {dw}, "out",
-                                                            {{"op", consumer}, {"group", p.groups(1, 4)}});
-      const StreamId out = store(p, p("cast", {folded}, {}, {{"data_type", DType::kFloat32}}), "result");
+      const TensorId fused = consumer == "accumulate_" ? p("accumulate_", {acc, dw}, "out", {{"f", 0.37}})
+                                                       : p("replicated_all_reduce", {dw}, "out",
+                                                           {{"op", consumer}, {"group", p.groups(1, 4)}});
+      const StreamId out = store(p, p("cast", {fused}, {}, {{"data_type", DType::kFloat32}}), "result");
       if (stochastic) assign_seeds(p.ir, SeedRule::kPartition);
       const Session session(borrow(p), {});
       CHECK(session.plan().to_string().find("matmul+") != std::string::npos);
@@ -152,7 +152,7 @@ TEST_CASE("a product of equal operands is computed once, not once for each membe
   CHECK(session.plan().to_string().find("matmul+") == std::string::npos);
 }
 
-TEST_CASE("a product is not folded into what it reads") {
+TEST_CASE("a product is not fused into what it reads") {
   Program p(2);
   p.sequence = SequenceMode::kOrdered;
   const TensorId acc = p.variable("acc", {}, {DType::kFloat32, {3, 3}});
@@ -163,7 +163,7 @@ TEST_CASE("a product is not folded into what it reads") {
   CHECK(result_of(p, out, {}) == result_of(p, out, {.check = true}));
 }
 
-TEST_CASE("a folded product needs the memory of one replica") {
+TEST_CASE("a fused product needs the memory of one replica") {
   Program p(256);
   weight_gradient(p, "replicated_all_reduce", p.groups(1, 256));
   const auto facts = std::make_shared<const PartitionAnalysis>(p.ir);  // of streams that are fed unequal rows
@@ -173,7 +173,7 @@ TEST_CASE("a folded product needs the memory of one replica") {
   CHECK(session.plan().to_string().find("matmul+replicated_all_reduce") != std::string::npos);
 }
 
-TEST_CASE("a product that somebody else reads is not folded") {
+TEST_CASE("a product that somebody else reads is not fused") {
   Program p(4);
   const TensorId x = p.load("x", StreamMode::kReplicate, {DType::kFloat32, {3, 3}});
   const TensorId square = p("matmul", {x, x}, "square");

@@ -54,8 +54,7 @@ inline int operands_of(SrOp op) {
   return op == SrOp::kAdd || op == SrOp::kSub || op == SrOp::kMul || op == SrOp::kAxpy ? 2 : 3;
 }
 
-// --- inputs
-// ---------------------------------------------------------------------------------------------------------
+// Inputs
 
 /// Zeros, subnormals, binade ends, the largest, infinities, NaN: codes next to every corner, both signs.
 inline std::vector<std::uint64_t> corners(FloatFormat format) {
@@ -135,8 +134,7 @@ inline Case all_pairs_of_corners(SrOp op, FloatFormat format) {
   return test;
 }
 
-// --- expectations
-// -----------------------------------------------------------------------------------------------------
+// Expectations
 
 inline std::vector<std::uint64_t> drawn(const Case& test) {
   if (!test.uniform.empty()) return test.uniform;
@@ -173,8 +171,7 @@ inline void draw_at_the_chance(std::mt19937_64& random, Case& test) {
   }
 }
 
-// --- runs
-// -----------------------------------------------------------------------------------------------------------
+// Runs
 
 inline std::vector<unsigned char> packed(const std::vector<std::uint64_t>& bits, FloatFormat format) {
   const auto size = static_cast<std::size_t>(size_of(format));

@@ -18,8 +18,7 @@ using popsr::kernels::SrMode;
 using popsr::kernels::SrOp;
 using popsr::kernels::SrRounding;
 
-// --- whole numbers
-// --------------------------------------------------------------------------------------------------
+// Whole numbers
 
 /// A natural number, 32 bits a digit, least first, no leading zeros.
 class Natural {
@@ -130,8 +129,7 @@ class Natural {
   std::vector<std::uint32_t> digits_;
 };
 
-// --- numbers with the zeros, infinities and NaNs of IEEE 754
-// -----------------------------------------------------------
+// Numbers with the zeros, infinities and NaNs of IEEE 754
 
 /// natural * 2^exponent / divisor with a sign, or what `special` says.
 struct Number {
@@ -259,8 +257,7 @@ inline Number evaluate(SrOp op, const double* in, double scalar) {
   }
 }
 
-// --- formats
-// --------------------------------------------------------------------------------------------------------
+// Formats
 
 struct Format {
   int bits;
@@ -312,8 +309,7 @@ inline double decode(FloatFormat which, std::uint64_t bits) {
   return (bits & sign) != 0 ? -value : value;
 }
 
-// --- rounding
-// -------------------------------------------------------------------------------------------------------
+// Rounding
 
 /// |S| between the values of code and code + 1; p = (p64 + less than 1) / 2^64, more: that part is not 0.
 struct Bracket {

@@ -17,8 +17,7 @@ using popsr::FloatFormat;
 
 namespace {
 
-// --- value form
-// -----------------------------------------------------------------------------------------------------
+// Value form
 
 std::vector<std::uint64_t> value_bits(const KernelTable& table, const sr_cases::Buffers& buffers,
                                       FloatFormat format, NoiseKey key) {
@@ -75,8 +74,7 @@ double worst_avalanche(FloatFormat format, std::mt19937_64& random) {
   return worst;
 }
 
-// --- AdamW
-// ------------------------------------------------------------------------------------------------------------
+// AdamW
 
 /// AdamW as KernelTable specifies it, one element at a time.
 template <class T>
@@ -218,34 +216,34 @@ TEST_CASE("sr: AdamW rounds w + update and both moments as the oracle does") {
 TEST_CASE("sr: a running sum rounds at each step, lanes do not meet") {
   std::mt19937_64 random(33);
   for (const FloatFormat format : sr_cases::kFormats) {
-    std::vector<unsigned char> rows[SrFold::kLanes];
-    SrFold fold;
-    fold.rounding.format = format;
-    fold.rounding.key = {8, 9};
-    fold.format = FloatFormat::kBf16;
-    fold.lanes = 5;
-    fold.n = 600;
+    std::vector<unsigned char> rows[SrReduction::kLanes];
+    SrReduction reduction;
+    reduction.rounding.format = format;
+    reduction.rounding.key = {8, 9};
+    reduction.format = FloatFormat::kBf16;
+    reduction.lanes = 5;
+    reduction.n = 600;
     std::vector<std::uint64_t> expect;
-    for (int lane = 0; lane < fold.lanes; ++lane) {
+    for (int lane = 0; lane < reduction.lanes; ++lane) {
       std::vector<std::uint64_t> bits;
-      for (int i = 0; i < fold.n; ++i)
+      for (int i = 0; i < reduction.n; ++i)
         bits.push_back(0x3a00 + random() % 0x400 + (random() % 8 == 0 ? 0x8000 : 0));
-      rows[lane] = sr_cases::packed(bits, fold.format);
-      fold.x[lane] = rows[lane].data();
-      fold.first[lane] = random() % 100000;
+      rows[lane] = sr_cases::packed(bits, reduction.format);
+      reduction.x[lane] = rows[lane].data();
+      reduction.first[lane] = random() % 100000;
       std::vector<std::uint64_t> u(bits.size());
-      kernel_table().uniform_bits(u.data(), fold.n, fold.rounding.key, fold.first[lane]);
-      std::uint64_t sum = rounded(SrOp::kCast, sr_oracle::decode(fold.format, bits[0]), 0, format, u[0]);
+      kernel_table().uniform_bits(u.data(), reduction.n, reduction.rounding.key, reduction.first[lane]);
+      std::uint64_t sum = rounded(SrOp::kCast, sr_oracle::decode(reduction.format, bits[0]), 0, format, u[0]);
       for (std::size_t i = 1; i < bits.size(); ++i) {
-        sum = rounded(SrOp::kAdd, sr_oracle::decode(format, sum), sr_oracle::decode(fold.format, bits[i]),
-                      format, u[i]);
+        sum = rounded(SrOp::kAdd, sr_oracle::decode(format, sum),
+                      sr_oracle::decode(reduction.format, bits[i]), format, u[i]);
       }
       expect.push_back(sum);
     }
     for (const std::string& level : available_levels()) {
-      SrFold run = fold;
+      SrReduction run = reduction;
       std::fill(std::begin(run.sums), std::end(run.sums), -0.0);
-      kernel_table(level).sr_fold(run);
+      kernel_table(level).sr_reduce(run);
       CAPTURE(level);
       CHECK(std::vector<std::uint64_t>(run.codes, run.codes + run.lanes) == expect);
     }

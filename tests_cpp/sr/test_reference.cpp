@@ -13,7 +13,7 @@
 using namespace popsr::kernels;
 using popsr::FloatFormat;
 
-TEST_CASE("sr: sums are those of the scalar specification, bit for bit") {
+TEST_CASE("sr: sums are the scalar specification's, bit for bit") {
   std::mt19937_64 random(20);
   for (const FloatFormat to : sr_cases::kFormats) {
     for (const FloatFormat from : sr_cases::kFormats) {

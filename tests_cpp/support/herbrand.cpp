@@ -51,7 +51,7 @@ bool reads(const Op& op, std::size_t input) {
 
 }  // namespace
 
-// --- reading the program
+// Reading the program
 
 Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
     : ir_(ir),
@@ -209,7 +209,7 @@ void Herbrand::set_groups(Step& step) {
   step.root = unsign(op.get(Attr<std::int64_t>{"root"}));
 }
 
-// --- running it
+// Running it
 
 void Herbrand::copy(const Term* from, Term* to, Mask active) {
   each(active, [=](std::size_t r) { to[r] = from[r]; });

@@ -55,7 +55,7 @@ std::string roles_of(const Ir& ir, const std::vector<ExpectedConnection>& connec
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// --- structure
+// Structure
 
 TEST_CASE("autodiff: inputs are the provided gradients, then what is needed; outputs are as required") {
   Program p(1);
@@ -205,7 +205,7 @@ TEST_CASE("autodiff: gradients have the type of what they are gradients of") {
   }
 }
 
-// --- calls
+// Calls
 
 /// y = tanh(a) * b, and z = exp(a).
 GraphId inner_graph(Program& p) {
@@ -284,7 +284,7 @@ TEST_CASE("autodiff: integer inputs of called graphs take no part") {
         }).starts_with("autodiff: unable to provide required gradient of 'g_subgraph(1)/labels' i32[4]"));
 }
 
-// --- errors
+// Errors
 
 TEST_CASE("autodiff: what cannot be asked for") {
   Program p(1);
@@ -356,7 +356,7 @@ TEST_CASE("autodiff: gradients stop at ops without one, and at loops") {
   CHECK(roles_of(p.ir, grad.inputs) == "grad mul_out, loop");
 }
 
-// --- values: random programs of scalars against finite differences
+// Values: random programs of scalars against finite differences
 
 const TensorType kScalar{DType::kFloat64, {}};
 

@@ -265,7 +265,7 @@ TEST_CASE("merge: later ops join what is merged") {
   CHECK(single_ops(p.ir, kMainGraph).size() == 4);
 }
 
-TEST_CASE("merge: gradients of merged gathers are those of the gathers") {
+TEST_CASE("merge: merged gathers have the gradients of the gathers") {
   const auto gradient = [](bool merged) {
     Program p(4);
     const GraphId forward = p.ir.create_graph("forward");

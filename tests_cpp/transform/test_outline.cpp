@@ -113,8 +113,7 @@ void check_consistent(const Ir& ir) {
   }
 }
 
-// --- outline
-// ------------------------------------------------------------------------------------------------
+// Outline
 
 TEST_CASE("outline: random programs stay consistent and their facts sound") {
   std::mt19937_64 random(17);
@@ -269,8 +268,7 @@ TEST_CASE("outline: calls do not nest too deeply") {
   CHECK(p.ir.epoch() == epoch);
 }
 
-// --- inputs of called graphs
-// --------------------------------------------------------------------------------
+// Inputs of called graphs
 
 /// A graph that is called, repeated, and both branches of a conditional.
 struct Sites {

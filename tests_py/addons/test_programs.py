@@ -41,7 +41,7 @@ def test_popsr_has_all_that_the_programs_use(name: str, capsys: pytest.CaptureFi
     assert "runs as far as names go" in capsys.readouterr().out
 
 
-# --- twins in NumPy, in float64 ---------------------------------------------------------------------------------------
+# Twins in NumPy, in float64
 
 ACTIVATIONS = {
     "relu": (lambda x: np.maximum(x, 0), lambda y: (y > 0).astype(float)),
@@ -105,7 +105,7 @@ def assert_close(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
-# --- modules inlined and outlined -------------------------------------------------------------------------------------
+# Modules inlined and outlined
 
 
 def initial(program: Any) -> dict[str, Array]:
@@ -145,7 +145,7 @@ def test_schedules_show_calls_of_one_graph(programs: dict[str, Any]) -> None:
     assert inlined.variables.keys_flat() == outlined.variables.keys_flat()
 
 
-# --- what is easily got wrong -----------------------------------------------------------------------------------------
+# Common mistakes
 
 
 class Adds(addons.Module):
@@ -202,7 +202,7 @@ def test_keys_are_not_set_as_attributes() -> None:
     assert tree.keys() == ["a"]
 
 
-# --- mixed precision, clipping, Adam ----------------------------------------------------------------------------------
+# Mixed precision, clipping, Adam
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own", "library"])
@@ -229,7 +229,7 @@ def test_clipped_adam(programs: dict[str, Any], own: bool, dtype: str, tolerance
     assert_close(program.trained["fc1.weight"], twin.weights[0][0], tolerance)
 
 
-# --- tensor and data parallelism, weights and state in remote memory --------------------------------------------------
+# Tensor and data parallelism, weights and state in remote memory
 
 
 def test_sharded_training(programs: dict[str, Any]) -> None:
@@ -261,7 +261,7 @@ def test_sharded_training(programs: dict[str, Any]) -> None:
     assert everywhere == "{0,1,2,3,4,5,6,7}"
 
 
-# --- pipelines --------------------------------------------------------------------------------------------------------
+# Pipelines
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["stashed", "recomputed"])
@@ -290,7 +290,7 @@ def test_pipeline(programs: dict[str, Any], recompute: bool) -> None:
         assert {str(facts.partition(t)) for t in stage.variables.tensors} == {"{0,1}"}
 
 
-# --- phased execution -------------------------------------------------------------------------------------------------
+# Phased execution
 
 
 class Residual:
@@ -347,7 +347,7 @@ def test_phases(programs: dict[str, Any], changes: dict[str, Any]) -> None:
         assert_close(program.trained[key], expected)
 
 
-# --- GPT-2 ------------------------------------------------------------------------------------------------------------
+# GPT-2
 
 
 def test_gpt2_trains_in_bfloat16_with_stochastic_rounding(programs: dict[str, Any]) -> None:

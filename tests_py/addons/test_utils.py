@@ -25,7 +25,7 @@ Argument, Attr = errors.ArgumentTypeError, errors.AttributeValueError
 Array = np.ndarray[Any, Any]
 
 
-# --- utils ----------------------------------------------------------------------------------------------------------
+# Utils
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_weights_are_checked_where_they_are_put_in() -> None:
     assert repr(weights).startswith("WeightsDict({'g': array([[2., 2., 2.]")
 
 
-# --- debugging ------------------------------------------------------------------------------------------------------
+# Debugging
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN")
 
@@ -241,7 +241,7 @@ def test_texts_have_a_block_a_replica(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines == ["here_replica_0:", "here_replica_1:"]
 
 
-# --- hints and patterns ---------------------------------------------------------------------------------------------
+# Hints and patterns
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_identical_inputs_need_no_patterns(group_size: int) -> None:
     assert (result == data).all()
 
 
-# --- refused --------------------------------------------------------------------------------------------------------
+# Refused
 
 IR = popsr.Ir()
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [

@@ -94,7 +94,7 @@ def case(name: str, transform: Callable[[popsr.Ir], Any] | None = None) -> Calla
     return add
 
 
-# --- PopART takes for equal what differs ------------------------------------------------------------------------------
+# PopART takes for equal what differs
 
 
 @case("U1 grouped variables")
@@ -217,7 +217,7 @@ def _(w: World) -> None:
     w.watch(ops.replica_index(w.pairs, what="group"), ALL, PAIRS)
 
 
-# --- PopART takes for unequal what is equal ---------------------------------------------------------------------------
+# PopART takes for unequal what is equal
 
 
 @case("P3 full overwrites")

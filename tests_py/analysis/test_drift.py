@@ -21,7 +21,7 @@ from tests_py.support.programs.source import build
 F32 = popsr.float32
 
 
-# --- accumulators ---------------------------------------------------------------------------------------------------
+# Accumulators
 
 
 PROGRAMS = programs(resets)
@@ -93,7 +93,7 @@ def test_a_program_that_drifts_and_resets_says_both() -> None:
     assert [drift.variable.name for drift in facts.drifting()] == ["w"]
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# The table
 
 
 def drifting(variables: int, replicas: int = 4, group_size: int | None = None) -> popsr.Ir:

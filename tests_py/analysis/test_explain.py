@@ -253,7 +253,7 @@ def test_suggestions_make_replicas_equal() -> None:
     assert analyze(ir).warnings == ()
 
 
-# --- HTML -----------------------------------------------------------------------------------------------------------
+# HTML
 
 
 def test_html_has_a_row_for_each_step() -> None:
@@ -312,7 +312,7 @@ def test_html_of_seeds() -> None:
     assert "seeds {0}{1}" in ir.main_graph.html()
 
 
-# --- bad questions --------------------------------------------------------------------------------------------------
+# Bad questions
 
 
 def question(**options: Any) -> Any:

@@ -305,7 +305,7 @@ def test_merging_changes_no_explanation(seed: int) -> None:
     assert texts[1] == texts[0]
 
 
-# --- branches -------------------------------------------------------------------------------------------------------
+# Branches
 
 BRANCHES = {"n": st.sampled_from([2, 3, 4]), "seed": st.integers(0, 9999), "steps": STEPS}
 

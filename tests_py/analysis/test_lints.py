@@ -127,7 +127,7 @@ def test_warnings_are_of_one_version() -> None:
         _ = facts.warnings
 
 
-# --- what sessions do with them -------------------------------------------------------------------------------------
+# Use in sessions
 
 
 def drift(x: popsr.Tensor, w: popsr.Tensor) -> None:
@@ -193,9 +193,9 @@ def test_strict_sessions_run_clean_programs() -> None:
 
 
 BAD_STRICT: dict[str, tuple[object, type[Exception], str]] = {
-    "a code": ("L2", TypeError, "strict is no bool, got 'L2'"),
+    "a code": ("L2", TypeError, "strict is not a bool, got 'L2'"),
     "unknown": (["L4"], ValueError, "strict is not about these lints, got ['L4'], expected some of"),
-    "a number": (3, TypeError, "strict is no bool, got 3"),
+    "a number": (3, TypeError, "strict is not a bool, got 3"),
 }
 
 

@@ -50,7 +50,7 @@ class Four:
         return str(analyze(self.ir).partition(tensor))
 
 
-# --- partitions -----------------------------------------------------------------------------------------------------
+# Partitions
 
 
 def test_lattice() -> None:
@@ -101,7 +101,7 @@ def test_groupings_from_assignments() -> None:
         _ = odd.stride
 
 
-# --- ops ------------------------------------------------------------------------------------------------------------
+# Ops
 
 
 def test_roots() -> None:
@@ -116,7 +116,7 @@ def test_roots() -> None:
 
 
 # An exchange has a rule of its own; a print only looks like one.
-LOCAL = [op for op in PUBLIC if not SCHEMAS[op]["exchange"] or op == "print_tensor"]
+LOCAL = [op for op in PUBLIC if not SCHEMAS[op]["collective"] or op == "print_tensor"]
 
 
 @pytest.mark.parametrize("op", LOCAL)
@@ -210,7 +210,7 @@ def test_unequal_blocks() -> None:
     assert str(analyze(ir).partition(total)) == "{0,1,2,3}{4,5}{6,7}{8,9,10,11}"
 
 
-# --- memory and control flow ----------------------------------------------------------------------------------------
+# Memory and control flow
 
 
 def test_values_over_time() -> None:

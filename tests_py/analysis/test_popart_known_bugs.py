@@ -85,7 +85,7 @@ def test_u4_popart_accepts_a_collective_that_some_replicas_leave_out() -> None:
         w.io.run(session)
 
 
-# --- seeds ----------------------------------------------------------------------------------------------------------
+# Seeds
 
 
 class Training:

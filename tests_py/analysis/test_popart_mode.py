@@ -256,7 +256,7 @@ def test_graphs_without_inputs_are_refused() -> None:
     popsr.Session(ir)
 
 
-# --- options and transform ------------------------------------------------------------------------------------------
+# Options and transform
 
 
 def test_popart_switch_of_random_states() -> None:

@@ -51,9 +51,9 @@ def test_any_share_stores_every_replica() -> None:
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
-    "negative": (-0.1, ValueError, "check is no share, got -0.1, expected a bool or 0 <= check <= 1"),
-    "more than all": (1.5, ValueError, "check is no share, got 1.5"),
-    "not a number": (float("nan"), ValueError, "check is no share, got nan"),
+    "negative": (-0.1, ValueError, "check is not a share, got -0.1, expected a bool or 0 <= check <= 1"),
+    "more than all": (1.5, ValueError, "check is not a share, got 1.5"),
+    "not a number": (float("nan"), ValueError, "check is not a share, got nan"),
     "text": ("0.1", TypeError, "check is not a number, got '0.1'"),
     "nothing": (None, TypeError, "check is not a number, got None"),
 }

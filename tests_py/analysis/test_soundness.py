@@ -100,7 +100,7 @@ def check_claims(
     return sum(len(block) - 1 for claim in claims for block in claim.blocks)
 
 
-# --- every op -------------------------------------------------------------------------------------------------------
+# Every op
 
 
 def _build(op: str, case: Case, name: str, n: int, rng: np.random.Generator) -> None:
@@ -147,7 +147,7 @@ def test_claims_of_every_op(op: str) -> None:
                     raise
 
 
-# --- random programs ------------------------------------------------------------------------------------------------
+# Random programs
 
 SHAPE = (4, 4)
 

@@ -33,7 +33,7 @@ Row = tuple[Callable[[], bytes], str, bool]
 """The bytes of a file, made when they are needed, and the rest of a ``Bomb``."""
 
 
-# --- safetensors ----------------------------------------------------------------------------------------------------
+# Safetensors
 
 
 def header(entries: Iterable[bytes]) -> bytes:
@@ -187,7 +187,7 @@ def sparse(path: Path) -> None:
     os.truncate(path, path.stat().st_size + size)
 
 
-# --- ONNX -----------------------------------------------------------------------------------------------------------
+# ONNX
 
 
 def varint(value: int) -> bytes:
@@ -343,7 +343,7 @@ BOMBS = {
 }
 
 
-# --- measuring ------------------------------------------------------------------------------------------------------
+# Measuring
 
 
 def measure(names: list[str], folder: str) -> None:

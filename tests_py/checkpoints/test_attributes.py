@@ -113,7 +113,7 @@ def test_a_new_data_file_is_as_readable_as_what_it_replaces(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-# --- long names -----------------------------------------------------------------------------------------------------
+# Long names
 
 
 @both_formats

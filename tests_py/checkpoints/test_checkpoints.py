@@ -37,7 +37,7 @@ from tests_py.support.helpers import (
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 
 
-# --- round trips ----------------------------------------------------------------------------------------------------
+# Round trips
 
 
 @both_formats
@@ -220,7 +220,7 @@ def test_the_step_is_saved_so_training_goes_on_with_the_same_random_numbers(
     assert format.load(saved(tmp_path, format, ir)).step is None
 
 
-# --- other replicas -------------------------------------------------------------------------------------------------
+# Other replicas
 
 
 @both_formats
@@ -277,7 +277,7 @@ def test_resetting_has_popart_name_and_takes_strings(tmp_path: Path) -> None:
     session.resetHostWeights(str(saved(tmp_path, ONNX, session)))  # type: ignore[attr-defined]
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# Files
 
 
 @both_formats

@@ -19,7 +19,7 @@ from tests_py.checkpoints.cases import SAFETENSORS, Program, saved
 Bad, Unsupported = errors.CheckpointError, errors.UnsupportedError
 
 
-# --- ONNX -----------------------------------------------------------------------------------------------------------
+# ONNX
 
 
 def tensor(name: str = "x", shape: Any = (2,), raw: bytes | None = b"\0" * 8, **fields: Any) -> Any:
@@ -230,7 +230,7 @@ def test_there_is_a_limit_to_tensors_and_to_fields(tmp_path: Path, monkeypatch: 
         io.load_onnx(path)
 
 
-# --- safetensors ----------------------------------------------------------------------------------------------------
+# Safetensors
 
 X = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 Y = {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}
@@ -345,7 +345,7 @@ def test_there_is_a_limit_to_headers_and_to_tensors(tmp_path: Path, monkeypatch:
         io.load_safetensors(path)
 
 
-# --- external data --------------------------------------------------------------------------------------------------
+# External data
 
 
 def external(location: str = "data.bin", name: str = "x", **entries: str) -> Any:

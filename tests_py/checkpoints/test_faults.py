@@ -68,7 +68,7 @@ def whole_files(folder: Path, format: Format) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.iterdir()}
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# Damage
 
 
 def truncations(data: bytes) -> Iterator[bytes]:
@@ -218,7 +218,7 @@ def test_a_variable_must_not_have_the_name_of_safetensors_metadata(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-# --- what does not fit the program ----------------------------------------------------------------------------------
+# Arguments that do not fit the program
 
 
 def _other(name: str, data: Array, groups: int = 1, *, replication: int = 4, embed: bool = False) -> Program:

@@ -29,7 +29,7 @@ from tests_py.support.helpers import (
     run_python,
 )
 
-# --- what the file says ---------------------------------------------------------------------------------------------
+# Contents of the file
 
 
 def test_onnx_metadata_has_popart_keys(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_unknown_tensor_of_a_checkpoint_is_a_key_error_with_close_names(tmp_path
     assert found.get("gg") is None
 
 
-# --- other libraries ------------------------------------------------------------------------------------------------
+# Other libraries
 
 
 def _model(tensors: list[Any], **options: Any) -> Any:
@@ -225,7 +225,7 @@ def test_a_model_with_nodes_gives_the_initializers_that_match(tmp_path: Path) ->
     assert_same_arrays(weights(session), {**before, "w": w})
 
 
-# --- external data --------------------------------------------------------------------------------------------------
+# External data
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_external_data_of_plain_onnx_loads(tmp_path: Path, one_file: bool, folde
     assert_same_arrays(io.load_onnx(tmp_path / "w.onnx"), arrays)
 
 
-# --- without the libraries -----------------------------------------------------------------------------------------
+# Without the libraries
 
 
 def test_the_package_works_without_onnx_and_safetensors() -> None:

@@ -35,7 +35,7 @@ def refusal(call: Callable[[], Any], kind: type[Exception] = Bad) -> str:
     return text
 
 
-# --- versions -------------------------------------------------------------------------------------------------------
+# Versions
 
 VERSIONS: dict[str, str | None] = {
     "0.1.0": None,
@@ -91,7 +91,7 @@ def test_files_of_other_writers_have_versions_of_their_own(tmp_path: Path) -> No
     assert io.load_onnx(tmp_path / "w.onnx")["x"].shape == (2,)
 
 
-# --- names and shapes -----------------------------------------------------------------------------------------------
+# Names and shapes
 
 
 def onnx_file(name: str, shape: tuple[int, ...], raw: bytes) -> bytes:
@@ -161,7 +161,7 @@ def test_shapes_without_data(tmp_path: Path, suffix: str, shape: tuple[int, ...]
         assert match in refusal(lambda: load(path))
 
 
-# --- data in other files --------------------------------------------------------------------------------------------
+# Data in other files
 
 SHA1_OF_8_ZEROS = "05fe405753166f125559e7c9ac558654f107c7e9"
 
@@ -226,7 +226,7 @@ def test_a_copy_of_hard_links_of_a_checkpoint_loads(tmp_path: Path, monkeypatch:
     assert io.load_onnx(tmp_path / "backup" / "w.onnx")["w"].shape == io.load_onnx(path)["w"].shape == (2, 3)
 
 
-# --- settings -------------------------------------------------------------------------------------------------------
+# Settings
 
 
 @both_formats
@@ -307,7 +307,7 @@ def test_close_names_are_found_among_many_in_little_time(tmp_path: Path) -> None
     assert "expected one of ['layer" in text
 
 
-# --- what is saved can be loaded ------------------------------------------------------------------------------------
+# Round trips
 
 UNLOADABLE: dict[str, tuple[Callable[[Program], Any], str]] = {
     "newline": (lambda p: p.add("a\nb", np.zeros(1)), r"control characters or surrogates, got 'a\nb'"),
@@ -396,7 +396,7 @@ def test_headers_are_measured_before_they_are_written(
     assert not list(tmp_path.iterdir())
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 @both_formats

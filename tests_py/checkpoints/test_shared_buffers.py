@@ -35,10 +35,10 @@ SHARED: dict[str, tuple[dict[str, Any], str]] = {
         r"'a' has elements that share memory, got strides \(0, 4\) for shape \(3, 2\)",
     ),
     "windows": ({"a": as_strided(BLOCK, (3, 2), (4, 4))}, "'a' has elements that share memory"),
-    "one-buffer": ({"a": MATRIX[:, :2], "b": MATRIX[:, :2]}, "share memory, got those of 'a' and 'b'"),
-    "shifted": ({"b": BLOCK[:6].reshape(3, 2), "a": BLOCK[5:11].reshape(3, 2)}, "those of 'b' and 'a'"),
-    "reversed": ({"a": BLOCK[5::-1].reshape(3, 2), "b": BLOCK[:6].reshape(3, 2)}, "those of 'a' and 'b'"),
-    "columns": ({"a": MATRIX[:, :2], "b": MATRIX[:, 1:3]}, "those of 'a' and 'b'"),
+    "one-buffer": ({"a": MATRIX[:, :2], "b": MATRIX[:, :2]}, "share memory, got 'a' and 'b'"),
+    "shifted": ({"b": BLOCK[:6].reshape(3, 2), "a": BLOCK[5:11].reshape(3, 2)}, "got 'b' and 'a'"),
+    "reversed": ({"a": BLOCK[5::-1].reshape(3, 2), "b": BLOCK[:6].reshape(3, 2)}, "got 'a' and 'b'"),
+    "columns": ({"a": MATRIX[:, :2], "b": MATRIX[:, 1:3]}, "got 'a' and 'b'"),
 }
 
 

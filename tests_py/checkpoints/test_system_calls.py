@@ -84,7 +84,7 @@ def names_of(folder: Path) -> list[str]:
     return sorted(file.name.split(".")[-1] for file in folder.iterdir())
 
 
-# --- saving ---------------------------------------------------------------------------------------------------------
+# Saving
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -208,7 +208,7 @@ def die_at(at: int, after: bool) -> None:
         setattr(owner, name, wrap(getattr(owner, name)))
 
 
-# --- loading --------------------------------------------------------------------------------------------------------
+# Loading
 
 
 @pytest.mark.parametrize("name", READING)

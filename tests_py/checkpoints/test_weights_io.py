@@ -50,7 +50,7 @@ class Program:
         return buffer
 
 
-# --- shapes ---------------------------------------------------------------------------------------------------------
+# Shapes
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_scalars_and_empty_tensors() -> None:
     assert session.get_tensor_data(s) == 6
 
 
-# --- memory ---------------------------------------------------------------------------------------------------------
+# Memory
 
 
 def _strided(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
@@ -201,7 +201,7 @@ def test_torch_tensors_share_their_memory(name: str) -> None:
     assert_same_bits(session.get_tensor_data(v), data)
 
 
-# --- synchronisation ------------------------------------------------------------------------------------------------
+# Synchronisation
 
 
 def test_reading_downloads_first_and_writing_keeps_other_values() -> None:
@@ -248,7 +248,7 @@ def test_names_of_popart() -> None:
     assert repr(PyWeightsIO(unchecked({program.w: 0, "b": 0}))) == "PyWeightsIO(layer/w, b)"
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 
 def _read_only(shape: tuple[int, ...]) -> Array:
@@ -283,9 +283,9 @@ BAD: list[Bad] = [
     ("dtype", lambda p: {p.w: Z((2, 2, 3), "f8")}, DType, r"'layer/w', got float64, expected float32"),
     ("same-size", lambda p: {p.w: Z((2, 2, 3), "i4")}, DType, r"got int32, expected float32"),
     ("byte-order", lambda p: {p.w: Z((2, 2, 3), ">f4")}, DType, r"got >f4, expected float32"),
-    ("list", lambda p: {p.b: [0.0] * 3}, Argument, r"buffer of 'layer/b' is no array, got list"),
-    ("bytes", lambda p: {p.b: bytearray(12)}, Argument, r"is no array, got bytearray"),
-    ("none", lambda p: {p.b: None}, Argument, r"is no array, got NoneType"),
+    ("list", lambda p: {p.b: [0.0] * 3}, Argument, r"buffer of 'layer/b' is not an array, got list"),
+    ("bytes", lambda p: {p.b: bytearray(12)}, Argument, r"is not an array, got bytearray"),
+    ("none", lambda p: {p.b: None}, Argument, r"is not an array, got NoneType"),
     ("unknown", lambda p: {"layer/v": Z(3, "f4")}, Unknown, r"got 'layer/v', expected one of 'layer/w'"),
     ("unknown-short", lambda p: {"x": Z(3, "f4")}, Unknown, r"unknown variable, got 'x', expected one of '"),
     ("part-of-a-name", lambda p: {"ayer/w": Z(3, "f4")}, Unknown, r"unknown variable, got 'ayer/w'"),
@@ -374,8 +374,8 @@ def test_mappings_of_variables_or_names_only() -> None:
         constant = popsr.constant(1.0)
     for given, text in [
         ([1], r"^PyWeightsIO: buffers is not a mapping, got \[1\]"),
-        ({1: 2}, r"^PyWeightsIO: key is no Variable or name, got 1"),
-        ({constant: 2}, r"^PyWeightsIO: key is no Variable or name, got Constant\["),
+        ({1: 2}, r"^PyWeightsIO: key is not a Variable or name, got 1"),
+        ({constant: 2}, r"^PyWeightsIO: key is not a Variable or name, got Constant\["),
     ]:
         with pytest.raises(Argument, match=text):
             PyWeightsIO(given)  # type: ignore[arg-type]

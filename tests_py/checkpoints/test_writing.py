@@ -35,7 +35,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
 
 
-# --- system calls that fail -----------------------------------------------------------------------------------------
+# System calls that fail
 
 CALLS = ["listdir", "open", "pwrite", "fchmod", "fsync", "replace"]
 
@@ -217,7 +217,7 @@ def test_a_model_that_cannot_be_renamed_takes_its_data_with_it(
     assert not list(tmp_path.iterdir())
 
 
-# --- what is in the folder ------------------------------------------------------------------------------------------
+# Files of the folder
 
 
 @both_formats

@@ -41,7 +41,7 @@ def _check_program(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
-# --- what is missing: a program, and what is listed -----------------------------------------------------------------
+# Missing values: programs and their lists
 
 TENSOR = "import popxl\nfrom popxl import ops\nx = popxl.constant(1.0)\n"
 
@@ -155,7 +155,7 @@ def test_missing_names_are_listed_with_their_lines(
     assert re.fullmatch(rf"check: 1 script, \d+ names? used, {len(names)} missing: does not run yet", summary)
 
 
-# --- what is not missing --------------------------------------------------------------------------------------------
+# Values that are not missing
 
 NOT_MISSING = {
     "an empty file": "",
@@ -257,7 +257,7 @@ def test_attributes_of_real_objects_are_known() -> None:
         assert missing == set(), type(thing)
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# Files
 
 
 @pytest.mark.parametrize(

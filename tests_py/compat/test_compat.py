@@ -42,7 +42,7 @@ def _run_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-# --- imports --------------------------------------------------------------------------------------------------------
+# Imports
 
 IMPORT_ALL = """
 import importlib, json, sys
@@ -127,7 +127,7 @@ def test_names_of_popart_and_stochastorch_are_there() -> None:
         assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-# --- install and uninstall ------------------------------------------------------------------------------------------
+# Install and uninstall
 
 
 def test_installing_twice_is_once_and_uninstalling_forgets() -> None:
@@ -187,7 +187,7 @@ def test_folders_without_code_are_no_packages(tmp_path: Path, monkeypatch: pytes
         uninstall()
 
 
-# --- options through PopART's object --------------------------------------------------------------------------------
+# Options through PopART's object
 
 
 def test_session_options_are_the_options_of_the_ir() -> None:
@@ -201,7 +201,7 @@ def test_session_options_are_the_options_of_the_ir() -> None:
         untyped.enableFancyThings = True
 
 
-# --- python -m popsr run --------------------------------------------------------------------------------------------
+# Python -m popsr run
 
 # Two replicas fit a line by accumulating gradients; only names of PopXL and PopART.
 PROGRAM = """

@@ -249,7 +249,7 @@ def test_operators_are_objects_of_the_class_that_made_them(tmp_path: Path, cppim
         assert op.outId(0) == "c"
 
 
-# --- shared objects of operators ------------------------------------------------------------------------------------
+# Shared objects of operators
 
 
 @pytest.fixture(scope="module")

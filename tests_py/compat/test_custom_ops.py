@@ -56,7 +56,7 @@ def make(graph: popsr.Graph, inputs: dict[Any, Any], *args: Any, outputs: Any = 
     )
 
 
-# --- end to end -----------------------------------------------------------------------------------------------------
+# End to end
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
@@ -128,7 +128,7 @@ def test_a_binding_beside_a_module_that_is_not_in_a_package(tmp_path: Path) -> N
     assert (result.stderr, result.returncode) == ("", 0)
 
 
-# --- making operators -----------------------------------------------------------------------------------------------
+# Making operators
 
 
 def _values(build: Callable[[popsr.Graph, popsr.Tensor, popsr.Tensor], popsr.Tensor]) -> list[Any]:
@@ -277,7 +277,7 @@ def test_a_rolled_back_operator_is_forgotten() -> None:
     assert ir._custom_ops == {}
 
 
-# --- entries of popsr's own -----------------------------------------------------------------------------------------
+# Entries of popsr's own
 
 
 def test_the_published_rotary_embedding_and_its_gradient() -> None:
@@ -324,7 +324,7 @@ def test_a_program_may_replace_an_entry_of_popsr() -> None:
     assert [each.kind for each in op.getCalledGraphs()[0]._graph.ops] == ["add"]
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_counting_refuses_other_values(graph: popsr.Graph) -> None:
             call()
 
 
-# --- the module -----------------------------------------------------------------------------------------------------
+# The module
 
 
 @pytest.fixture

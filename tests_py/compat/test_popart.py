@@ -39,7 +39,7 @@ def test_unknown_names() -> None:
         _ = popart.DeviceManger  # type: ignore[attr-defined]
 
 
-# --- exceptions -----------------------------------------------------------------------------------------------------
+# Exceptions
 
 
 @pytest.mark.parametrize("name", [name for name in popart.__all__ if name.endswith(("_error", "_exception"))])
@@ -51,7 +51,7 @@ def test_exceptions_are_errors_of_popsr(name: str) -> None:
     assert issubclass(errors.OutOfRangeError, cls) is catches_all
 
 
-# --- devices --------------------------------------------------------------------------------------------------------
+# Devices
 
 DEVICES = {
     "createCpuDevice": (lambda m: m.createCpuDevice(), 1),
@@ -114,7 +114,7 @@ def test_bad_devices() -> None:
             call()
 
 
-# --- loggers --------------------------------------------------------------------------------------------------------
+# Loggers
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_lines_are_shown_once() -> None:
     assert lines[1].startswith("of the program: Session: these options were set")
 
 
-# --- data flow and patterns -----------------------------------------------------------------------------------------
+# Data flow and patterns
 
 
 def test_data_flow() -> None:
@@ -222,7 +222,7 @@ def test_patterns_are_recorded() -> None:
             popart.Patterns(bad)  # type: ignore[arg-type]
 
 
-# --- sessions -------------------------------------------------------------------------------------------------------
+# Sessions
 
 
 @pytest.mark.parametrize("kind", [popart.InferenceSession, popart.TrainingSession])
@@ -270,7 +270,7 @@ def test_bad_sessions() -> None:
         "run: no such stream, got 'z', expected one of 'x', 'y'": lambda: session.run(
             popart.PyStepIO({"z": 1}, {})
         ),
-        "run_with_outputs: outputs are not": lambda: session.run(popart.PyStepIO({x.tensor_id: 1}, {})),
+        "run_with_outputs: outputs do not match": lambda: session.run(popart.PyStepIO({x.tensor_id: 1}, {})),
         "PyStepIO: inputs is not a mapping": lambda: popart.PyStepIO(3, {}),  # type: ignore[arg-type]
         "setRandomSeed: got 3": lambda: session.setRandomSeed(3),
         "getCycleCount: a simulator": lambda: session.getCycleCount(),

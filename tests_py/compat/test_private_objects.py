@@ -377,7 +377,7 @@ def test_merging_by_the_transform_of_popart() -> None:
     assert isinstance(op, unchecked(_ir.op.exchange).MultiExchangeOp)
 
 
-# --- variables ------------------------------------------------------------------------------------------------------
+# Variables
 
 
 def test_memory_mapped_arrays_of_variables(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_groups_that_cannot_be_have_no_representative(settings: VariableSettings
         settings.getGroupRepresentative(group)
 
 
-# --- sessions that attach and detach by hand ------------------------------------------------------------------------
+# Sessions that attach and detach by hand
 
 
 def _counter() -> tuple[popsr.Session, popsr.Variable]:

@@ -40,7 +40,7 @@ def _program(replicas: int = 2) -> tuple[popsr.Ir, Any, Any]:
     return ir, (x, i), y
 
 
-# --- names, types, defaults -----------------------------------------------------------------------------------------
+# Names, types, defaults
 
 
 @pytest.mark.parametrize("name", POPART)
@@ -223,7 +223,7 @@ def test_importing_popsr_does_not_read_the_table() -> None:
     run_python("import sys, popsr; popsr.Ir(); assert 'popsr._options.table' not in sys.modules")
 
 
-# --- when a session is made -----------------------------------------------------------------------------------------
+# Making a session
 
 
 def test_options_without_effect_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -309,7 +309,7 @@ def test_cycles_are_not_counted() -> None:
         popsr.Session(ir).getCycleCount()  # type: ignore[attr-defined]
 
 
-# --- files for Graphviz ---------------------------------------------------------------------------------------------
+# Files for Graphviz
 
 
 def test_dot_checks_write_files(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_dot_checks_that_cannot_be_written(
     assert list(tmp_path.iterdir()) == []
 
 
-# --- synthetic data -------------------------------------------------------------------------------------------------
+# Synthetic data
 
 
 def _synthetic(mode: str, seed: int = 5, runs: int = 2, **kwargs: Any) -> np.ndarray[Any, Any]:
@@ -403,11 +403,11 @@ def test_synthetic_data_replaces_what_is_given() -> None:
         outputs[y][...] = 1
         session.run_with_outputs({x: data[x]}, outputs)
         assert not outputs[y].any()
-        with pytest.raises(errors.SessionError, match="not those of the streams in use"):
+        with pytest.raises(errors.SessionError, match="do not match the streams in use"):
             session.run({y: data[x]})  # type: ignore[dict-item]
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
+# The page
 
 
 def test_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ class Configuration:
 
     @property
     def blocks(self) -> str:
-        """Which of a program's digests of blocks is meant."""
+        """The key of one of a program's digests of blocks."""
         return "blocks" if self.dedup else "blocks without sharing"
 
 

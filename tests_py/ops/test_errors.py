@@ -15,7 +15,7 @@ from tests_py.ops.rows.refusals.table import refusals_by_op
 from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import SCHEMAS
 
-# What refuses beside ops: functions that make an op of another name.
+# Refusals beside ops: functions that make an op of another name.
 FUNCTIONS = {"create_adamupdater", "split"}
 
 

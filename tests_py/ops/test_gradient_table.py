@@ -150,7 +150,7 @@ def test_nothing_to_differentiate(op: str) -> None:
     assert not takes or schema["observable"]
 
 
-# --- what the outcomes mean -------------------------------------------------------------------------------------------
+# Outcomes
 
 F64 = popsr.float64
 BESIDE: dict[str, tuple[Callable[[popsr.Tensor], popsr.Tensor], bool]] = {

@@ -19,7 +19,7 @@ F32, I32, U32 = popsr.float32, popsr.int32, popsr.uint32
 Attr, Shape, DType = errors.AttributeValueError, errors.ShapeError, errors.DTypeError
 Graph, Argument = errors.GraphError, errors.ArgumentTypeError
 
-# --- indices that only the run knows --------------------------------------------------------------------------------
+# Indices that only the run knows
 
 Build = Callable[[Any, Any, Any], Any]  # of a variable f32[4, 2], indices i32[2] and values f32[2, 2]
 
@@ -109,7 +109,7 @@ def _gradients(fn: Callable[..., Any], arrays: list[Any], seed: Any, wanted: int
         return io.run(session)
 
 
-# --- elements that meet ---------------------------------------------------------------------------------------------
+# Elements that meet
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
@@ -163,7 +163,7 @@ def test_sum_is_rounded_stochastically() -> None:
     assert abs(np.mean(run(True)) - (1.0 + 2.0**-9)) < 5 * 2.0**-7 * np.sqrt(3 / 16 / 4096)
 
 
-# --- onehot, indexing -----------------------------------------------------------------------------------------------
+# Onehot, indexing
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])

@@ -259,7 +259,7 @@ def test_matmul_is_one_chain_of_fused_multiply_adds() -> None:
         assert_same_bits(Run("matmul", case, [a[:rows], b]).outputs[0], oracles.fma_chain(a, b)[:rows])
 
 
-# --- gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 class Differentiated:
@@ -365,7 +365,7 @@ def test_gradient_is_what_the_row_says(op: str) -> None:
         Differentiated(op, case, arrays)
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 def _tensors(ir: popsr.Ir, op: str) -> tuple[Case, list[popsr.Tensor], dict[str, Any]]:

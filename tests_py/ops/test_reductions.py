@@ -27,7 +27,7 @@ INF, NAN = np.inf, np.nan
 Step = Callable[[Array, Array], Array]
 
 
-# --- the order of folds ---------------------------------------------------------------------------------------------
+# The order of folds
 
 
 def _add(a: Array, b: Array) -> Array:
@@ -109,7 +109,7 @@ def test_threads_do_not_change_bits() -> None:
         assert_same_bits(one, three)
 
 
-# --- edge values ----------------------------------------------------------------------------------------------------
+# Edge values
 
 EDGES: list[tuple[str, list[float], float]] = [
     ("min", [1, NAN, -INF], NAN),
@@ -204,7 +204,7 @@ def test_log_softmax_of_infinities() -> None:
     assert np.all(np.isnan(got[1:4]))
 
 
-# --- gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 def gradient(fn: Callable[..., Any], values: Any, seed: Any) -> Array:
@@ -245,7 +245,7 @@ def test_gradients_at_edges(fn: Callable[..., Any], values: Any, seed: Any, expe
     assert_same_bits(gradient(fn, values, seed) + 0.0, np.array(expected, np.float32))
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValueError
 

@@ -19,7 +19,7 @@ from tests_py.support.helpers import PUBLIC, as_list, make_variable, python_op
 
 # Label strings and the groupings, by stride and size, of variables that have them.
 GROUPINGS = {"0000": (1, 4), "0011": (1, 2), "0101": (2, 2), "0123": (1, 1)}
-# What the inputs of an op have whose outputs have the meet of their partitions.
+# Partitions of the inputs of an op whose outputs have their meet.
 PATTERNS = ("0000", "0011", "0101")
 
 

@@ -39,7 +39,7 @@ def variable(name: str = "v") -> popsr.Variable:
     return popsr.variable([1.0, 2.0], F32, name)
 
 
-# --- what is current ------------------------------------------------------------------------------------------------
+# The current graph
 
 
 def test_members_of_the_context() -> None:
@@ -103,7 +103,7 @@ def test_everything_is_restored_when_a_body_raises(enter: Callable[[], Any]) -> 
     assert state() == before
 
 
-# --- hooks ----------------------------------------------------------------------------------------------------------
+# Hooks
 
 
 def test_hooks_see_the_ops_of_their_graph_or_of_all() -> None:
@@ -158,7 +158,7 @@ def test_hooks_may_remove_themselves_and_see_finished_ops() -> None:
     assert seen == [(made[0], (3,), made[0]), made[0], made[1]]
 
 
-# --- locations ------------------------------------------------------------------------------------------------------
+# Locations
 
 
 def helper(x: popsr.Tensor) -> popsr.Tensor:
@@ -247,7 +247,7 @@ def test_errors(call: Callable[[], Any], error: type[Exception], match: str) -> 
     assert isinstance(caught.value, popsr.Error)
 
 
-# --- order ----------------------------------------------------------------------------------------------------------
+# Order
 
 Order = dict[str, set[str]]
 
@@ -372,7 +372,7 @@ def test_each_graph_has_an_order_of_its_own() -> None:
         assert [op._ir._core.op_after(op.id) for op in ops_] == [[], [ops_[0].id]]
 
 
-# --- ambiguous order of writes in place -----------------------------------------------------------------------------
+# Ambiguous order of writes in place
 
 
 def _two_writers(x: popsr.Tensor) -> None:

@@ -142,7 +142,7 @@ def program() -> tuple[popsr.Ir, popsr.Graph]:
     return ir, called
 
 
-# --- structure ------------------------------------------------------------------------------------------------------
+# Structure
 
 
 def test_every_op_is_shown_once_in_its_order_and_scope() -> None:
@@ -236,7 +236,7 @@ def test_both_branches_are_shown() -> None:
     ]
 
 
-# --- what cannot be known -------------------------------------------------------------------------------------------
+# Unknown values
 
 
 def test_a_graph_that_nothing_calls_has_no_colours() -> None:
@@ -274,7 +274,7 @@ def test_an_empty_graph_is_shown() -> None:
     assert shown.title == "main graph of 0 ops"
 
 
-# --- hostile names --------------------------------------------------------------------------------------------------
+# Hostile names
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -321,7 +321,7 @@ def test_deep_scopes_and_calls_end_somewhere() -> None:
     assert any(paragraph.endswith("of 1 op: too deep to be shown") for paragraph in shown.paragraphs)
 
 
-# --- size -----------------------------------------------------------------------------------------------------------
+# Size
 
 
 def layers(scopes: int, ops_each: int) -> popsr.Graph:
@@ -367,7 +367,7 @@ def test_long_texts_are_cut() -> None:
     assert len(page(ir.main_graph).rows[0].cells[1]) < 500
 
 
-# --- the picture ----------------------------------------------------------------------------------------------------
+# The picture
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Doubler(popsr.Module):
         return double(x)
 
 
-# --- names ----------------------------------------------------------------------------------------------------------
+# Names
 
 
 def test_graph_ids() -> None:
@@ -106,7 +106,7 @@ def test_dtype_and_spec() -> None:
     assert s == TensorSpec([2, 3], F32)
 
 
-# --- context --------------------------------------------------------------------------------------------------------
+# Context
 
 
 def test_context_stack() -> None:
@@ -173,7 +173,7 @@ def test_ops_know_where_they_were_made() -> None:
     assert op.attributes["shape"] == (2,)
 
 
-# --- create_graph ---------------------------------------------------------------------------------------------------
+# create_graph
 
 
 def test_arguments_become_inputs() -> None:
@@ -236,7 +236,7 @@ def test_unknown_names_have_close_matches() -> None:
         ir.main_graph.get_tensor("weigth")
 
 
-# --- calls ----------------------------------------------------------------------------------------------------------
+# Calls
 
 
 def _increment(x: popsr.Tensor) -> None:
@@ -344,7 +344,7 @@ def lambda_pair(a: popsr.Tensor, b: popsr.Tensor) -> Any:
     return ops.add(a, b), ops.sub(a, b)
 
 
-# --- repeat ---------------------------------------------------------------------------------------------------------
+# Repeat
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
@@ -434,7 +434,7 @@ def test_nested_repeats() -> None:
     assert float(got[0]) == ((1 * 4 + 1) * 4 + 1) * 4 + 1
 
 
-# --- order ----------------------------------------------------------------------------------------------------------
+# Order
 
 
 def _ambiguous(mode: Any, build: Any) -> popsr.Ir:

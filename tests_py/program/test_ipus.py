@@ -35,7 +35,7 @@ def place(t: popsr.Tensor) -> Place | None:
     return ipu, t.tile_set
 
 
-# --- where tensors are ----------------------------------------------------------------------------------------------
+# Devices of tensors
 
 
 def _made() -> Any:
@@ -187,7 +187,7 @@ def test_merged_ops_keep_places() -> None:
     assert [part.ipu for part in merged.parts] == [x.ipu, y.ipu] == [0, 1]
 
 
-# --- gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 def test_gradients_are_where_their_ops_are() -> None:
@@ -245,7 +245,7 @@ def test_gradients_of_reductions_are_on_the_ipus_of_their_tensors(used: tuple[in
     assert all(got[stream].tolist() == expected for stream in out)
 
 
-# --- a program ------------------------------------------------------------------------------------------------------
+# A program
 
 
 @pytest.mark.parametrize("options", [{}, {"dedup": False}, {"check": True}], ids=str)
@@ -287,7 +287,7 @@ def popsr_streams(ir: popsr.Ir) -> tuple[popsr.HostToDeviceStream, popsr.DeviceT
         return popsr.h2d_stream((2, 4), F32), popsr.d2h_stream((2, 6), F32)
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 def _on(ipu: int, tiles: bool = False) -> popsr.Tensor:
@@ -336,14 +336,14 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "no ipu": (lambda: _enter(popsr.ipu("1")), TypeError, "^ipu: ipu is not an int, got '1'"),  # type: ignore[arg-type]
     "bool": (lambda: _enter(popsr.ipu(True)), TypeError, "^ipu: ipu is not an int, got True"),
-    "negative": (lambda: _enter(popsr.ipu(-1)), ValueError, "^ipu: ipu is no IPU, got -1, expected 0 to"),
-    "too many": (lambda: _enter(popsr.ipu(2**31)), ValueError, "^ipu: ipu is no IPU, got 2147483648"),
+    "negative": (lambda: _enter(popsr.ipu(-1)), ValueError, "^ipu: ipu is not an IPU, got -1, expected 0 to"),
+    "too many": (lambda: _enter(popsr.ipu(2**31)), ValueError, "^ipu: ipu is not an IPU, got 2147483648"),
     "copy from nowhere": (
         lambda: ops.ipu_copy(variable(), 1),
         ValueError,
         r"(?m)^ipu_copy: the IPU of the tensor is unknown, got Variable\[v .*, expected source$",
     ),
-    "copy to nowhere": (lambda: ops.ipu_copy(_on(0), -1), ValueError, "^ipu_copy: destination is no IPU"),
+    "copy to nowhere": (lambda: ops.ipu_copy(_on(0), -1), ValueError, "^ipu_copy: destination is not an IPU"),
     "copy from none": (lambda: _on(0).copy_to_ipu(1, 2.5), TypeError, "^ipu_copy: source is not an int"),  # type: ignore[arg-type]
     "no tensor": (lambda: ops.ipu_copy(3, 1), TypeError, "^ipu_copy: t is not a Tensor, got int 3"),  # type: ignore[arg-type]
     "variable": (lambda: variable().copy_to_ipu(1), TypeError, "missing 1 required .* 'src'"),  # type: ignore[call-arg]
@@ -365,7 +365,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "negative ipus": (
         lambda: collectives.all_reduce([_on(1), _on(2)], [1, -2]),
         ValueError,
-        "^all_reduce: one of ipus is no IPU, got -2",
+        "^all_reduce: one of ipus is not an IPU, got -2",
     ),
     "one number": (
         lambda: collectives.all_reduce([_on(1)], 1),  # type: ignore[arg-type]
@@ -436,7 +436,7 @@ def test_places_are_not_checked_where_they_cannot_clash() -> None:
         check_tensor_ipu_and_tile_set(a, variable(), 3, b=ops.io_tile_copy(c))
 
 
-# --- transforms and code that change nothing ------------------------------------------------------------------------
+# Transforms and code that change nothing
 
 
 def test_code_is_where_it_is() -> None:

@@ -25,7 +25,7 @@ def kinds(graph: popsr.Graph) -> list[str]:
     return [op.kind + (f" {len(op.parts)}" if op.parts else "") for op in graph.ops]
 
 
-# --- random programs ------------------------------------------------------------------------------------------------
+# Random programs
 
 EXCHANGES = ["reduce", "reduce", "gather", "scatter", "reduce_inplace", "store", "load", "store_anywhere"]
 WRITES = {
@@ -104,7 +104,7 @@ def test_random_programs_merge_something() -> None:
     assert same_before_and_after(4, "bfloat16", 1, steps) > 20
 
 
-# --- what merging does ----------------------------------------------------------------------------------------------
+# Merging
 
 
 class DataParallel:
@@ -259,7 +259,7 @@ def test_merging_in_called_graphs() -> None:
             assert np.array_equal(got, np.broadcast_to(4 * data.sum(0), (2, 2)))
 
 
-# --- blocks ---------------------------------------------------------------------------------------------------------
+# Blocks
 
 
 def _streams(count: int) -> list[Any]:

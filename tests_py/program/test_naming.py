@@ -33,7 +33,7 @@ def _variable(name: str | None = None) -> popsr.Variable:
     return popsr.variable(np.ones(2), F32, name)
 
 
-# --- tensors --------------------------------------------------------------------------------------------------------
+# Tensors
 
 
 def test_ids_of_the_main_graph_are_names() -> None:
@@ -108,7 +108,7 @@ def test_outputs_are_named_after_their_op(make: Callable[[popsr.Tensor], Any], n
         assert [t.name for t in graph.tensors[1:]] == names
 
 
-# --- graphs ---------------------------------------------------------------------------------------------------------
+# Graphs
 
 
 def test_graph_ids_count_in_the_program() -> None:
@@ -184,7 +184,7 @@ def test_gradients_of_called_graphs_have_names_too() -> None:
     }
 
 
-# --- text -----------------------------------------------------------------------------------------------------------
+# Text
 
 
 def test_reprs() -> None:
@@ -226,7 +226,7 @@ def test_programs_print_as_they_are_written() -> None:
     assert repr(op).startswith("%Layer_subgraph(0)/inner/mul_out f32[2] = mul(%Layer_subgraph(0)/x,")
 
 
-# --- Graphviz -------------------------------------------------------------------------------------------------------
+# Graphviz
 
 NODE = re.compile(r'^    (\w+) \[label="((?:[^"\\]|\\.)*)"', re.MULTILINE)
 EDGE = re.compile(r'^    (\w+) -> (\w+) \[.*label="((?:[^"\\]|\\.)*)"', re.MULTILINE)
@@ -265,7 +265,7 @@ def test_checkpoints_go_to_the_current_folder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("check", "folder", "error", "match"),
     [
-        ("", None, errors.AttributeValueError, r"dot_checkpoint: check is no name of a file, got ''"),
+        ("", None, errors.AttributeValueError, r"dot_checkpoint: check is not a name of a file, got ''"),
         ("a/b", None, errors.AttributeValueError, r"got 'a/b'"),
         ("..", None, errors.AttributeValueError, r"got '\.\.'"),
         (3, None, errors.AttributeValueError, r"got 3"),

@@ -129,7 +129,7 @@ def test_tensor_whose_bytes_overflow_is_refused() -> None:
         assert ops_before is None or len(ir.main_graph.ops) == ops_before
 
 
-# --- remote memory and shards -----------------------------------------------------------------------------------------
+# Remote memory and shards
 
 
 def test_entry_of_a_remote_buffer_is_no_tensor_for_users() -> None:

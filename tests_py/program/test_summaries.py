@@ -1,4 +1,4 @@
-"""What objects show of themselves: one line, a table, HTML of bounded size, treescope's protocol; at any size."""
+"""Representations of objects: one line, a table, HTML of bounded size, treescope's protocol; at any size."""
 
 from __future__ import annotations
 

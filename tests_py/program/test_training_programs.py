@@ -52,7 +52,7 @@ def run_program(mnist: dict[str, Any], opts: Any, x: Array, y: Array) -> tuple[A
     return np.array(losses), weights
 
 
-# --- the twin in NumPy, in float64 ------------------------------------------------------------------------------------
+# The twin in NumPy, in float64
 
 
 def gelu(x: Array) -> tuple[Array, Array]:
@@ -103,7 +103,7 @@ def numpy_losses(opts: Any, weights: dict[str, Array], x: Array, y: Array) -> Ar
     return np.array(losses).reshape(UPDATES, opts.gradient_accumulation, opts.data_parallel)
 
 
-# --- the twin in PyTorch ----------------------------------------------------------------------------------------------
+# The twin in PyTorch
 
 
 def torch_losses(opts: Any, weights: dict[str, Array], x: Array, y: Array) -> Array:

@@ -29,7 +29,7 @@ def _annotation(kind: str) -> str:
 
 
 def _written(kind: str) -> str:
-    """What an option of the kind can be set to, where that is more than it is read as."""
+    """Types that an option of the kind can be set to, where they are more than it is read as."""
     container, of, item = kind.removesuffix(" or None").partition(" of ")
     if of and container in ("list", "set"):
         return f"Iterable[{_annotation(item)}]{' | None' * kind.endswith(' or None')}"

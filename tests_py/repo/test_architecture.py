@@ -49,7 +49,7 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 GOALS: dict[str, int] = constant("touched_files.py", "GOALS")
 
-# --- paths, layers, rooms
+# Paths, layers, rooms
 
 
 @pytest.mark.parametrize("text", [PAGE, GLOSSARY], ids=["architecture", "glossary"])
@@ -86,7 +86,7 @@ def test_every_folder_is_described() -> None:
     assert [name for name in sorted(packages) if f"`{name}/`" not in section("The Python package")] == []
 
 
-# --- walks
+# Walks
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_walk_is_short_and_names_what_is_in_its_files(title: str) -> None:
         assert not lost, f"{file} does not have {lost}"
 
 
-# --- how to add
+# Adding
 
 
 @pytest.mark.parametrize("kind", GOALS)
@@ -137,7 +137,7 @@ def test_snippets_are_compared() -> None:
     assert not stands_in("a\n", "ab\n")
 
 
-# --- glossary
+# Glossary
 
 
 def terms() -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ SOURCES = {
 }
 Type, Value = ArgumentTypeError, AttributeValueError
 
-# --- one home ---------------------------------------------------------------------------------------------------------
+# One home
 
 
 def test_errors_show_values_by_one_function() -> None:
@@ -65,7 +65,7 @@ def test_readers_have_one_definition() -> None:
     assert {name: files for name, files in homes.items() if files not in allowed} == {}
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
+# Texts
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -130,7 +130,7 @@ def test_short_texts_stay() -> None:
     assert len(one_line("\n" * 400)) == MAX_TEXT
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
+# Readers
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "int of float": (

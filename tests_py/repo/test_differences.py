@@ -55,7 +55,7 @@ def test_tests_of_rows_exist(name: str, collected: list[str]) -> None:
     assert any(test == name or test.startswith(f"{name}[") for test in collected)
 
 
-# --- rows that no other file tests ----------------------------------------------------------------------------------
+# Rows that no other file tests
 
 
 def test_abs_is_an_operator() -> None:

@@ -94,7 +94,7 @@ def test_there_are_six_tutorials() -> None:
     assert [page.stem for page in tutorials if f"]({page.name})" not in index] == []
 
 
-# --- errors and lints -------------------------------------------------------------------------------------------------
+# Errors and lints
 
 
 def test_each_error_and_each_lint_has_a_page() -> None:
@@ -140,7 +140,7 @@ def test_help_without_a_name_is_the_usage(capsys: pytest.CaptureFixture[str]) ->
     assert "help NAME ..." in capsys.readouterr().out
 
 
-# --- reference --------------------------------------------------------------------------------------------------------
+# Reference
 
 
 def test_reference_describes_every_public_name(reference: Any) -> None:
@@ -166,7 +166,7 @@ def test_every_page_belongs_to_a_section(reference: Any) -> None:
     assert titles == {title for _, title in reference.SECTIONS}
 
 
-# --- the site ---------------------------------------------------------------------------------------------------------
+# The site
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:

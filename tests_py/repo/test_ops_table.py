@@ -59,7 +59,7 @@ def test_text_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
         ("equal", "numbers, bool", "throws", "meet of inputs", ""),
         ("gather", "t: all; indices: ints", "yes", "meet of inputs", ""),
         ("slice", "all", "yes", "meet of inputs", "slice_: a view"),
-        ("repeat", "all", "none", "that of the graphs it runs", ""),
+        ("repeat", "all", "none", "as in the graphs it runs", ""),
         ("var_updates.copy_var_update_", "all", "none", "meet of X", "itself"),
         ("var_updates.accumulator_zero_", "all", "none", "equal everywhere", "itself"),
         (

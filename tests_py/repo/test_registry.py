@@ -28,7 +28,7 @@ from tests_py.support.helpers import PUBLIC, SCHEMAS, elementwise, over_axes, py
 FOLDER = Path(__file__).resolve().parents[2] / "cpp" / "popsr" / "ops"
 FAMILIES = re.findall(r"^POPSR_ROW\((\w+)\)", (FOLDER / "families.def").read_text(), re.MULTILINE)
 
-# --- families
+# Families
 
 
 @pytest.mark.parametrize("op", PUBLIC)
@@ -67,7 +67,7 @@ def test_a_family_is_one_function() -> None:
         assert called == [], file
 
 
-# --- a registry with ops more
+# A registry with ops more
 
 
 def _renamed(op: str, name: str) -> dict[str, Any]:

@@ -69,5 +69,7 @@ def test_structs_have_few_members(header: Any) -> None:
 def test_the_large_structs_are_looked_at() -> None:
     found = {name for header in HEADERS for name in structs_of((CPP / header).read_text())}
     program = "Tensor TensorState Op OpSchedule Graph Stream RemoteBuffer OpDef EmitArgs Context"
-    alternatives = "KernelRun Exchange FusedProduct FusedAccumulation CopyBlocks Loop Merged Conditional"
+    alternatives = (
+        "KernelRun CollectiveCall FusedProduct FusedAccumulation CopyBlocks Loop Merged Conditional"
+    )
     assert {"Instruction", "LoweredOp", *program.split(), *alternatives.split()} <= found

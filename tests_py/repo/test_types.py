@@ -83,7 +83,7 @@ PROGRAMS = dict(checked())
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Error]]:
-    """What mypy says of all programs, in one process, by the names of their files."""
+    """mypy's output for all programs, in one process, by the names of their files."""
     return found(tmp_path_factory.mktemp("types"))
 
 

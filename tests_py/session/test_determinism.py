@@ -126,7 +126,7 @@ def test_a_print_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert "hidden" in capfd.readouterr().err
 
 
-# --- instruction sets and processes ---------------------------------------------------------------------------------
+# Instruction sets and processes
 
 
 def cpu_has(level: str) -> bool:
@@ -164,7 +164,7 @@ def test_processes(hash_seed: str) -> None:
     )
 
 
-# --- exact counts ---------------------------------------------------------------------------------------------------
+# Exact counts
 
 
 def test_equal_values_are_computed_and_stored_once() -> None:

@@ -89,7 +89,7 @@ def assert_says(text: str, op: str, value: str, element: str, replicas: str) -> 
     assert text.endswith("expected finite numbers of finite operands")
 
 
-# --- ops ------------------------------------------------------------------------------------------------------------
+# Ops
 
 
 def _own(array: Array) -> popsr.Variable:
@@ -235,7 +235,7 @@ def test_gradients_and_merged_collectives() -> None:
         assert "while running replicated_all_reduce_('large')" in str(caught.value.__notes__)
 
 
-# --- places ---------------------------------------------------------------------------------------------------------
+# Places
 
 
 @pytest.mark.parametrize("dedup", [True, False])
@@ -271,7 +271,7 @@ def test_only_replicas_that_take_a_branch_are_looked_at(mode: str) -> None:
     assert " in conditional of graph" in text
 
 
-# --- what is exempt -------------------------------------------------------------------------------------------------
+# Exempt ops
 
 
 def _masked(x: popsr.Tensor) -> None:
@@ -323,7 +323,7 @@ def test_memory_that_is_overwritten_is_not_an_operand() -> None:
     assert_says(Program(body).error((0, 0, 0.0)), "log", "-inf", "[0, 0]", "replica 0")
 
 
-# --- the option -----------------------------------------------------------------------------------------------------
+# The option
 
 
 def test_the_option() -> None:
@@ -358,7 +358,7 @@ def test_a_session_goes_on_after_the_error() -> None:
         assert session.get_tensor_data(program.after) == 2
 
 
-# --- the registry ---------------------------------------------------------------------------------------------------
+# The registry
 
 
 def _cases() -> Iterator[Any]:
@@ -414,7 +414,7 @@ def test_the_scan_finds_every_position(name: str) -> None:
         assert_says(program.error((0, at, 0.0)), "log", "-inf", str(at), "replica 0")
 
 
-# --- random programs ------------------------------------------------------------------------------------------------
+# Random programs
 
 
 def test_random_programs_stop_at_the_same_place_however_they_run() -> None:

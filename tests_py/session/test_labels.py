@@ -211,7 +211,7 @@ def test_every_dtype_of_probabilities(dtype: popsr.dtypes.dtype, caplog: pytest.
     assert len(logged(caplog)) == 1
 
 
-# --- in graphs ------------------------------------------------------------------------------------------------------
+# In graphs
 
 
 def micro_batches(run: Callable[[popsr.Graph, list[popsr.Tensor]], None]) -> tuple[popsr.Ir, Any, Any]:

@@ -39,7 +39,7 @@ def printed(value: Any, kind: str = "float32", **options: Any) -> str:
     return text[2:-2]
 
 
-# --- blocks ---------------------------------------------------------------------------------------------------------
+# Blocks
 
 SHARDS = """w_shards_replica_0: [
  [1.0 1.0]
@@ -151,7 +151,7 @@ def test_a_result_that_nobody_uses_is_printed() -> None:
     assert run(ir) == "unused: [2]\n\n"
 
 
-# --- layout ---------------------------------------------------------------------------------------------------------
+# Layout
 
 LAYOUTS: dict[str, tuple[Any, str, dict[str, Any], str]] = {
     "scalar": (2.5, "float32", {"digits": 2}, "2.5"),
@@ -197,7 +197,7 @@ def test_layout(what: str) -> None:
     assert printed(list(value) if isinstance(value, range) else value, kind, **options) == text
 
 
-# --- floats ---------------------------------------------------------------------------------------------------------
+# Floats
 
 NAN, INF = np.nan, np.inf
 NUMBERS: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -279,7 +279,7 @@ def test_integers_are_exact(kind: str, data: st.DataObject) -> None:
     assert [int(x) for x in got] == value.reshape(-1).tolist()
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 BAD: dict[str, tuple[type[Exception], type[Exception], dict[str, Any], str]] = {
     "format": (errors.UnknownNameError, KeyError, {"float_format": "hex"}, r"float_format, got 'hex'"),

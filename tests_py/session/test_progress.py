@@ -54,7 +54,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
     return Bar.made
 
 
-# --- programs -------------------------------------------------------------------------------------------------------
+# Programs
 
 
 def count_up(w: popsr.TensorByRef) -> None:
@@ -247,7 +247,7 @@ def test_bits_are_the_same_with_a_bar(threads: int, bars: list[Bar]) -> None:
     assert_same_bits(results[1], results[0])
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 @pytest.mark.parametrize("progress", [None, 1, 0, 1.5, b"epoch", print, ["epoch"]], ids=repr)
@@ -256,7 +256,7 @@ def test_other_values_are_refused_before_anything_runs(progress: Any) -> None:
     with popsr.Session(ir) as session:
         for call in (session.run, session.run_with_outputs):
             with pytest.raises(
-                popsr.errors.ArgumentTypeError, match=r"^run: progress is no bool or str, got "
+                popsr.errors.ArgumentTypeError, match=r"^run: progress is not a bool or str, got "
             ):
                 call(progress=progress)
         assert session.get_tensor_data(w) == 0
@@ -297,7 +297,7 @@ def test_an_error_of_the_program_closes_the_bar(bars: list[Bar]) -> None:
     np.testing.assert_array_equal(stored, [[0], [1], [2], [0]])
 
 
-# --- stopping a run -------------------------------------------------------------------------------------------------
+# Stopping a run
 
 
 @pytest.mark.usefixtures("ctrl_c")

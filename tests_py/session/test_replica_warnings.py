@@ -61,7 +61,7 @@ def data(session: popsr.Session) -> dict[Any, Any]:
     return {stream: np.arange(264, dtype=np.float32).reshape(4, 66) for stream in session.expected_inputs()}
 
 
-# --- what is said, and where ----------------------------------------------------------------------------------------
+# Texts and their lines
 
 
 def test_a_session_warns_at_the_line_of_the_op(caught: Caught) -> None:
@@ -161,7 +161,7 @@ def test_code_of_no_module_warns_too(caught: Caught) -> None:
     assert len(caught()) == 1
 
 
-# --- how often ------------------------------------------------------------------------------------------------------
+# Frequency
 
 
 def test_a_program_warns_once_for_each_lint_and_line(caught: Caught) -> None:
@@ -197,7 +197,7 @@ def test_programs_that_are_right_are_silent(caught: Caught) -> None:
     assert caught() == []
 
 
-# --- Python's filters -----------------------------------------------------------------------------------------------
+# Python's filters
 
 
 def drift_here() -> popsr.Ir:
@@ -278,7 +278,7 @@ def test_the_command_line_decides(options: list[str], status: int, shown: str, t
     )
 
 
-# --- as errors: everything stays as it was --------------------------------------------------------------------------
+# As errors: everything stays as it was
 
 
 @pytest.fixture
@@ -346,7 +346,7 @@ def test_leaving_a_session_that_is_refused_leaves_the_host_copy(as_errors: None)
     assert session.get_tensor_data(w).tolist() == [0] * 66
 
 
-# --- what is saved but read by no run -------------------------------------------------------------------------------
+# Saved values that no run reads
 
 RESET = DRIFT.replace("ops.add_(w, ", "var_updates.accumulator_zero_(w)\nops.add_(w, ")
 
@@ -371,7 +371,7 @@ def test_accumulators_that_every_run_overwrites_are_saved_in_silence(
     assert text.startswith("L3: get_tensor_data: ")
 
 
-# --- sessions of addons ---------------------------------------------------------------------------------------------
+# Sessions of addons
 
 
 def test_task_sessions_warn(caught: Caught, tmp_path: Path) -> None:

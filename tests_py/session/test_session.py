@@ -45,7 +45,7 @@ class Counter:
         return popsr.Session(self.ir, **options)
 
 
-# --- attaching ------------------------------------------------------------------------------------------------------
+# Attaching
 
 
 def test_detached_until_entered() -> None:
@@ -128,7 +128,7 @@ def test_two_sessions_of_one_program() -> None:
         assert second.run(program.data)[program.out].tolist() == [16, 28]
 
 
-# --- variables ------------------------------------------------------------------------------------------------------
+# Variables
 
 
 def test_in_sync_flag() -> None:
@@ -269,7 +269,7 @@ def test_variables_of_every_dtype(name: str) -> None:
         assert_same_bits(io.run(session)[0][1], data[::-1].reshape(-1).copy())
 
 
-# --- streams --------------------------------------------------------------------------------------------------------
+# Streams
 
 
 @pytest.mark.parametrize(("transfers", "replicas"), [(1, 1), (3, 1), (1, 4), (3, 4)])
@@ -390,7 +390,7 @@ def test_run_with_outputs_writes_the_callers_arrays() -> None:
     assert storage.tolist() == [[0, 16, 0, 0], [0, 28, 0, 0]]
 
 
-# --- host data ------------------------------------------------------------------------------------------------------
+# Host data
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_torch_data() -> None:
         assert popsr.constant(torch.tensor([1.0, 3.0], dtype=torch.bfloat16)).dtype is popsr.bfloat16
 
 
-# --- operators ------------------------------------------------------------------------------------------------------
+# Operators
 
 OPERATORS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "add": (lambda t: t + 1, lambda a: a + 1),

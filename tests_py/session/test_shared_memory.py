@@ -43,7 +43,7 @@ def memory(rows: int = 5) -> Array:
     return np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
 
 
-# Which parts of one array are the input and the output of four transfers.
+# Parts of one array that are the input and the output of four transfers.
 SHARED: dict[str, Callable[[Array], tuple[Array, Array]]] = {
     "output one row behind": lambda m: (m[:4], m[1:5]),
     "output one row ahead": lambda m: (m[1:5], m[:4]),

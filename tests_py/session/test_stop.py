@@ -39,7 +39,7 @@ class Calls:
         pass
 
 
-# --- where a run is -------------------------------------------------------------------------------------------------
+# Position of a run
 #
 # Each program counts in `before`, prints, counts in `after`: stopped while it prints for the n-th time it has done the
 # first n times and the second n - 1 times, whatever lies around them.
@@ -167,7 +167,7 @@ def test_a_merged_op_is_done_or_not(printed_first: bool, monkeypatch: pytest.Mon
     assert values == {1.0 if printed_first else 2.0}
 
 
-# --- the state afterwards -------------------------------------------------------------------------------------------
+# The state afterwards
 
 
 def test_session_goes_on_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_callbacks_change_nothing_of_a_run(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-# --- from outside ---------------------------------------------------------------------------------------------------
+# From outside
 
 
 def endless(**options: Any) -> tuple[popsr.Ir, popsr.Variable]:

@@ -83,7 +83,7 @@ def test_64_bit_values_keep_every_bit(dtype: str) -> None:
         assert_same_bits(Echo(dtypes.dtype.from_name(dtype)).run(given), data)
 
 
-# --- downcast_inputs ------------------------------------------------------------------------------------------------
+# downcast_inputs
 
 FORMATS = {  # bits of the fraction, exponent of the smallest normal, exponent of the greatest
     "float32": (23, -126, 127),

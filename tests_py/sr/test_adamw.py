@@ -132,7 +132,7 @@ def test_shapes() -> None:
         assert np.all(w < 1)
 
 
-# --- torch ------------------------------------------------------------------------------------------------------------
+# Torch
 
 
 def problem(dtype: Any, seed: Any = 0) -> Any:

@@ -40,7 +40,7 @@ def pairs(name: Any, n: Any = 1000, seed: Any = 0) -> Any:
     )
 
 
-# --- what it computes -------------------------------------------------------------------------------------------------
+# Values
 
 
 @pytest.mark.parametrize("rng", FORMS)
@@ -154,7 +154,7 @@ def test_negative_zero_and_zero_are_other_values_but_sums_are_exact() -> None:
     assert np.signbit(got).tolist() == [False, False, False, True]
 
 
-# --- state ------------------------------------------------------------------------------------------------------------
+# State
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -233,7 +233,7 @@ def test_r10_repeated_updates(rng: Any) -> None:
         assert np.mean(w.astype(np.float64) - 256) == pytest.approx(np.mean(exact), rel=0.01)
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# Arguments
 
 
 @pytest.mark.parametrize("rng", FORMS)

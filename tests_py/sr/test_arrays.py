@@ -49,7 +49,7 @@ def from_torch(tensor: Any, name: Any) -> Any:
     return tensor.detach().contiguous().view(integers).numpy().view(np_dtype(name))
 
 
-# --- NumPy and ml_dtypes ----------------------------------------------------------------------------------------------
+# NumPy and ml_dtypes
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,7 +175,7 @@ def test_protocols(wrapper: Any, name: Any) -> None:
         assert to_bits(out, name) == to_bits(got, name)
 
 
-# --- torch ------------------------------------------------------------------------------------------------------------
+# Torch
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -275,7 +275,7 @@ def test_torch_refuses_what_has_no_memory_here() -> None:
     assert w.tolist() == [0] * 4
 
 
-# --- jax --------------------------------------------------------------------------------------------------------------
+# Jax
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "float64"])
@@ -292,7 +292,7 @@ def test_jax(name: Any) -> None:
         sr.add(jx, jy, key=KEY, out=jx)
 
 
-# --- imports ----------------------------------------------------------------------------------------------------------
+# Imports
 
 
 def test_no_library_is_imported_that_the_user_has_not_imported() -> None:

@@ -103,9 +103,9 @@ BAD = {
     "a large int": (
         lambda w: sr.add_(w, 2**53 + 1, key=KEY),
         DTYPE,
-        "add_: u is no float64, got 9007199254740993",
+        "add_: u is not a float64, got 9007199254740993",
     ),
-    "a huge int": (lambda w: sr.add_(w, 10**400, key=KEY), DTYPE, "add_: u is no float64, got 1000000000"),
+    "a huge int": (lambda w: sr.add_(w, 10**400, key=KEY), DTYPE, "add_: u is not a float64, got 1000000000"),
     "raw without dtype": (
         lambda w: sr.add_(w, np.ones(N, np.uint16), key=KEY),
         DTYPE,
@@ -141,7 +141,7 @@ BAD = {
         DTYPE,
         "cast: unknown dtype",
     ),
-    "dtype is no dtype": (
+    "dtype is not a dtype": (
         lambda w: unchecked(sr.cast)(F32, 3, key=KEY, out=w),
         ARGUMENT,
         "cast: dtype is not a dtype, got 3",
@@ -276,7 +276,7 @@ BAD = {
         VALUE,
         "add_: unknown mode, got '4'",
     ),
-    "mode is no string": (
+    "mode is not a string": (
         lambda w: unchecked(sr.add_)(w, F32, key=KEY, mode=3),
         VALUE,
         "add_: unknown mode, got 3",
@@ -296,7 +296,7 @@ BAD = {
         VALUE,
         "add_: num_threads: got 0, expected an int from",
     ),
-    "alpha is no number": (
+    "alpha is not a number": (
         lambda w: unchecked(sr.add_)(w, F32, key=KEY, alpha="1"),
         ARGUMENT,
         "add_: alpha is not a number, got str",
@@ -361,7 +361,7 @@ BAD = {
         VALUE,
         "sum: axis is out of range or repeated, got (0, -1)",
     ),
-    "axis is no int": (
+    "axis is not an int": (
         lambda w: unchecked(sr.sum)(F32, key=KEY, axis=0.0),
         ARGUMENT,
         "sum: axis is not an int, got",
@@ -434,7 +434,7 @@ def test_the_fast_path_checks_as_the_slow_one() -> None:
     assert np.all(out == 7)
 
 
-# --- signatures -------------------------------------------------------------------------------------------------------
+# Signatures
 
 OPTIONS = ["key", "dtype", "out", "mode", "overflow", "offset", "num_threads"]
 POSITIONAL = {

@@ -39,7 +39,7 @@ def arrays_of(op: Any, name: Any, n: Any = 2000, seed: Any = 0) -> Any:
     return [from_bits(column, name) for column in columns]
 
 
-# --- threads and splits -----------------------------------------------------------------------------------------------
+# Threads and splits
 
 
 def test_twice_the_same(golden: Any) -> None:
@@ -153,7 +153,7 @@ def test_offsets_beyond_two_to_the_32() -> None:
         assert np.array_equal(sr.add(x, y, key=KEY, offset=offset) > 1, away)
 
 
-# --- instruction sets -------------------------------------------------------------------------------------------------
+# Instruction sets
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have one level")
@@ -172,7 +172,7 @@ def test_instruction_sets(golden: Any, level: Any) -> None:
     assert result.stdout == golden
 
 
-# --- layouts ----------------------------------------------------------------------------------------------------------
+# Layouts
 
 
 def layouts(array: Any) -> Iterator[Any]:
@@ -288,7 +288,7 @@ def test_in_place_is_out_of_place() -> None:
     assert to_bits(y, "bfloat16") == expect
 
 
-# --- the caller's floating-point environment --------------------------------------------------------------------------
+# The caller's floating-point environment
 
 DOWN, UP, TOWARDS_ZERO = 0x400, 0x800, 0xC00  # of x86's fenv.h
 

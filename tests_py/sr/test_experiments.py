@@ -34,7 +34,7 @@ def running_sum(terms: Any, name: Any, mode: Any, runs: Any = 1, start: Any = 0.
     return total.astype(np.float64)
 
 
-# --- R1 ---------------------------------------------------------------------------------------------------------------
+# R1
 
 HARMONIC = [("bfloat16", 5.0625, 64), ("float16", 7.0859375, 512)]
 
@@ -61,7 +61,7 @@ def test_r1_harmonic_series_in_fp32() -> None:
     assert float(sr.sum(terms, key=KEY)) == pytest.approx(terms.astype(np.float64).sum(), rel=1e-4)
 
 
-# --- R2 ---------------------------------------------------------------------------------------------------------------
+# R2
 
 
 def test_r2_a_thousand_small_updates() -> None:
@@ -75,7 +75,7 @@ def test_r2_a_thousand_small_updates() -> None:
     assert found.std() == pytest.approx(0.084, rel=0.1)
 
 
-# --- R3 ---------------------------------------------------------------------------------------------------------------
+# R3
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
@@ -95,7 +95,7 @@ def test_r3_inner_products(name: Any) -> None:
     assert errors["rn"] > 4 * errors["sr"]
 
 
-# --- R4 ---------------------------------------------------------------------------------------------------------------
+# R4
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
@@ -114,7 +114,7 @@ def test_r4_euler(name: Any) -> None:
         assert abs(found.mean() - exact) < 4 * found.std() / math.sqrt(runs) + 4e-8
 
 
-# --- R5 ---------------------------------------------------------------------------------------------------------------
+# R5
 
 
 def test_r5_least_squares() -> None:
@@ -137,7 +137,7 @@ def test_r5_least_squares() -> None:
     assert losses["sr_equal"] > 2 * losses["sr"]
 
 
-# --- R6, R7 -----------------------------------------------------------------------------------------------------------
+# R6, R7
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_r7_bias_of_few_bits(bits: Any) -> None:
         assert abs(error.mean() - bias) < 5 * error.std() / math.sqrt(n)
 
 
-# --- R8 ---------------------------------------------------------------------------------------------------------------
+# R8
 
 
 def test_r8_replicas() -> None:
@@ -187,7 +187,7 @@ def test_r8_replicas() -> None:
 
 # R9 is test_defects.test_s1_r9_adding_zero_changes_nothing.
 
-# --- R10 --------------------------------------------------------------------------------------------------------------
+# R10
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_r10_the_value_form_freezes() -> None:
     assert drifts["counter"] == pytest.approx(exact, rel=0.01)
 
 
-# --- R11 --------------------------------------------------------------------------------------------------------------
+# R11
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
@@ -235,7 +235,7 @@ def test_r11_error_growth_of_sums(name: Any) -> None:
     assert errors["rn"] > 20 * errors["sr"]
 
 
-# --- the examples -----------------------------------------------------------------------------------------------------
+# The examples
 
 EXAMPLES = {
     "sr_harmonic": ("2000", r"bfloat16  after 2000 terms: to nearest 5.0625, mean of 20 runs"),

@@ -70,7 +70,7 @@ def test_uniform_bits_of_nothing() -> None:
     assert sr.uniform_bits(sr.Key(0), 0).shape == (0,)
 
 
-# --- as values --------------------------------------------------------------------------------------------------------
+# As values
 
 
 def test_keys_are_values() -> None:
@@ -161,7 +161,7 @@ def test_values_that_are_not_keys_are_refused(make: Any) -> None:
     assert "got" in str(caught.value)
 
 
-# --- randomness -------------------------------------------------------------------------------------------------------
+# Randomness
 
 
 def test_small_seeds_are_as_good_as_others() -> None:

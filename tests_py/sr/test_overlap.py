@@ -92,7 +92,7 @@ def test_out_broadcasts_operands_but_is_not_broadcast(names: Any) -> None:
         sr.add(x, y, key=KEY, out=np.zeros((1, 3, 4), x.dtype))
 
 
-# --- any slices -------------------------------------------------------------------------------------------------------
+# Any slices
 
 EXTENT = 7
 

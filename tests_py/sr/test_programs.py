@@ -176,7 +176,7 @@ def test_data_movement_and_wide_types_are_not_rounded() -> None:
     assert [op.seed_partition is None for op in ir.main_graph.ops if op.kind == "add"] == [True, False]
 
 
-# --- seeds and modes ------------------------------------------------------------------------------------------------
+# Seeds and modes
 
 
 def _groups(mode: RoundingMode, **options: Any) -> tuple[popsr.Ir, Array]:
@@ -253,7 +253,7 @@ def test_collective_results_round_alike() -> None:
     assert np.array_equal(pairs[1], pairs[3])
 
 
-# --- switches -------------------------------------------------------------------------------------------------------
+# Switches
 
 
 def _moves(ir: popsr.Ir, **options: Any) -> list[bool]:

@@ -49,7 +49,7 @@ def codes(array: Array) -> Array:
     return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape)
 
 
-# --- comparison -----------------------------------------------------------------------------------------------------
+# Comparison
 
 
 def bits(array: Array) -> Array:
@@ -83,7 +83,7 @@ def assert_same_bits(got: Array, expect: Array, what: str = "") -> None:
         )
 
 
-# --- the registry ---------------------------------------------------------------------------------------------------
+# The registry
 
 SCHEMAS: dict[str, Any] = {schema["name"]: schema for schema in _core.op_schemas()}
 PUBLIC: tuple[str, ...] = tuple(sorted(name for name, schema in SCHEMAS.items() if not schema["internal"]))
@@ -118,7 +118,7 @@ def python_op(name: str) -> Callable[..., Any]:
     )
 
 
-# --- programs -------------------------------------------------------------------------------------------------------
+# Programs
 
 
 def as_list(value: Any) -> list[Any]:

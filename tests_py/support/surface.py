@@ -51,7 +51,7 @@ def problems(module: Any, lines: list[str]) -> list[str]:
     return [f"{line}: {found}" for line in lines if (found := problem(module, line))]
 
 
-# --- one line of the table ------------------------------------------------------------------------------------------
+# One line of the table
 
 
 def problem(module: Any, line: str) -> str:

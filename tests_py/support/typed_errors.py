@@ -28,7 +28,7 @@ def untyped(error: popsr.Error) -> str | None:
 
 
 def codes(error: BaseException) -> list[CodeType]:
-    """What the frames of the error's traceback run, outermost first."""
+    """Functions of the frames of the error's traceback, outermost first."""
     found, traceback = [], error.__traceback__
     while traceback is not None:
         found.append(traceback.tb_frame.f_code)

@@ -115,7 +115,7 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 
 def _called(frame: FrameType) -> CodeType:
-    """What a frame runs; of an entry point the function that it calls."""
+    """The function of a frame; of an entry point the function that it calls."""
     function = frame.f_locals.get("fn") if frame.f_code in _ENTRY_POINTS else None
     return inspect.unwrap(function).__code__ if function else frame.f_code
 

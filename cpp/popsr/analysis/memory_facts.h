@@ -19,7 +19,7 @@ class MemoryFacts {
   /// All tensors of the graph start with `initial`.
   MemoryFacts(const Ir& ir, GraphId graph, PartitionId initial);
 
-  // Not of remote entries, which are no memory of a graph. `slot`: the tensor's Ir::storage_index.
+  // Not of remote entries, which are not memory of a graph. `slot`: the tensor's Ir::storage_index.
   PartitionId read(TensorId tensor, std::uint32_t slot) const {
     return shared_ ? read_shared(tensor) : whole_[slot];
   }

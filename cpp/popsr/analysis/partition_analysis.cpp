@@ -185,7 +185,7 @@ NarrowingId PartitionAnalysis::narrow(NarrowingId outer, OpId op, PartitionId ex
   return it->second;
 }
 
-OpId PartitionAnalysis::parting(const Context& context, PartitionId groups) const {
+OpId PartitionAnalysis::diverging_op(const Context& context, PartitionId groups) const {
   OpId op = kNone;
   for (NarrowingId at = context.narrowing; at != kNoNarrowing; at = narrowings_[at].outer) {
     if (ir_->partitions().refines(groups, narrowings_[at].exec)) break;

@@ -17,8 +17,8 @@
 //   - load from a stream: rows that are declared or assumed to be equal, read at equal positions;
 //   - variables and remote memory: fixpoint across runs, X = settings & value after the run.
 // Assumes: what it is told of this program's data (Assumptions), beside what streams and variables declare.
-// Assumes: all replicas run one program; collectives fold in ascending replica order; ops are deterministic.
-// Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
+// Assumes: all replicas run one program; collectives reduce in ascending replica order; ops are
+// deterministic. Cost: O(ops * falls) meets, each a table look-up; a value falls at most replicas - 1 times.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,8 @@ struct Assumptions {
   std::map<TensorId, PartitionId> start = {};
 };
 
-/// A conditional that parts replicas: only those of one block of `exec` certainly run its branches together.
+/// A conditional that parts replicas: only replicas of one block of `exec` certainly run its branches
+/// together.
 struct Narrowing {
   OpId op = kNone;                   ///< kNone: no conditional, all replicas run together.
   NarrowingId outer = kNoNarrowing;  ///< The narrowing at the conditional itself.
@@ -119,7 +120,7 @@ class PartitionAnalysis {
   std::size_t num_narrowings() const { return narrowings_.size(); }
   /// The outermost conditional around the context from which on replicas of one block of `groups` may part:
   /// why an exchange within these groups is under unequal control. kNone when they certainly stay together.
-  OpId parting(const Context& context, PartitionId groups) const;
+  OpId diverging_op(const Context& context, PartitionId groups) const;
   /// The tensors whose facts a context starts from: Graph::inputs, and for the main graph its state:
   /// variables and shards. (Remote entries too.)
   const std::vector<TensorId>& entry_tensors(GraphId graph) const;

@@ -38,7 +38,7 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   // Not by the write that is found: of memory without elements there is none.
   if (tensor.uses.producer != kNone &&
       end <= std::int64_t{ir_of(self).op(tensor.uses.producer).schedule.position}) {
-    raise<GraphError>("partition: '{}' has no value yet, got time {}, expected that of its op or later",
+    raise<GraphError>("partition: '{}' has no value yet, got time {}, expected the time of its op or later",
                       tensor.name, end - 1);
   }
   return self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
@@ -100,7 +100,7 @@ std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
   return result;
 }
 
-/// The graph of `op` that a path enters: that of the next call, or the one asked about.
+/// The graph of `op` that a path enters: the next call's, or the one asked about.
 std::uint32_t branch_into(Explainer& self, const Op& op, GraphId graph) {
   const std::vector<CalledGraph> called = called_graphs(ir_of(self), op);
   const auto is_next = [graph](const CalledGraph& each) { return each.graph == graph; };

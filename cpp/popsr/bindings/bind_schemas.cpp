@@ -93,7 +93,7 @@ std::string meet_of(const OpDef& def) {
 
 std::string partition_of(const OpDef& def) {
   if (!def.replicas.says.empty()) return std::string(def.replicas.says);
-  if (def.program.control != Control::kNone) return "that of the graphs it runs";
+  if (def.program.control != Control::kNone) return "as in the graphs it runs";
   if (def.replicas.partition == meet_of_inputs) return meet_of(def);
   return def.replicas.partition == equal_everywhere ? "equal everywhere" : "";
 }
@@ -115,7 +115,7 @@ Keyed<"OpSchema"> schema_of(const OpDef& def) {
                   "rounding"_a = def.numerics.rounding != Rounding::kNone, "random"_a = def.numerics.random,
                   "has_grad"_a = def.grad.exists(), "grad_throws"_a = def.grad.missing == NoGrad::kThrows,
                   "gradient"_a = gradient_of(def), "differentiated"_a = differentiated(def),
-                  "partition"_a = partition_of(def), "exchange"_a = def.kernel.exchange != nullptr,
+                  "partition"_a = partition_of(def), "collective"_a = def.kernel.collective != nullptr,
                   "observable"_a = def.program.observable, "control"_a = control_of(def),
                   "family"_a = std::string(def.program.family), "elementwise"_a = elementwise_row(def),
                   "flops"_a = def.kernel.flops != nullptr);

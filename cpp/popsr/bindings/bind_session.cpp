@@ -138,7 +138,7 @@ class SessionHandle {
   /// used for the first time, with (stream, replica, replica, text) of streams whose rows were equal before.
   void prepare(const py::object& news) {
     {
-      const kernels::FloatEnvironment environment;  // kernels fold numbers
+      const kernels::FloatEnvironment environment;  // kernels compute
       session_.prepare(buffers_);
     }
     if (session_.is_news()) {
@@ -186,7 +186,7 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
                                             bool clamp_scales, bool strict_labels, bool check_floats) {
-  const kernels::FloatEnvironment environment;  // kernels fold numbers
+  const kernels::FloatEnvironment environment;  // kernels compute
   const SessionOptions options{.seed = seed,
                                .dedup = dedup,
                                .check = check,

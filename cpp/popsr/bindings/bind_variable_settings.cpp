@@ -28,7 +28,7 @@ constexpr const char* kSettingsDoc =
     R"(Groups of replicas that share a variable's value, and what the host reads.
 
 For N replicas in G groups, a variable of shape [2, 3, 4] has these host arrays; the dimension of groups
-is left out when there is one group, and that of replicas when there is one replica:
+is left out when there is one group, and the axis of replicas when there is one replica:
 
 =======================================  ==  ================  =====================  =====================
 N = 4                                    G   initial data      read with OnePerGroup  read with AllReplicas
@@ -40,11 +40,11 @@ CommGroup(CommGroupType.Ungrouped)       4   [4, 2, 3, 4]      [4, 2, 3, 4]     
 =======================================  ==  ================  =====================  =====================
 
 Made as ``VariableSettings()``, ``(mode)``, ``(CommGroup[, mode])``, ``(stride, size[, mode])`` or
-``(ReplicaGrouping[, mode])``. Queries take the number of replicas and raise ReplicaError when the groups do not
+``(ReplicaGrouping[, mode])``. Queries take the number of replicas; ReplicaError when the groups do not
 tile them; settings of a ReplicaGrouping fit its number only. Settings made of different things differ, also
 if their groups agree. PopART's names work as well: ``getGroupCount`` and so on.
 
-Where PopART's answers contradict each other, the groups decide: ``CommGroup(CommGroupType.All, 1)`` is one group,
+Where PopART's answers disagree, the groups decide: ``CommGroup(CommGroupType.All, 1)`` is one group,
 groups of one replica have stride 1, and a size that does not divide the replicas is an error everywhere.
 
 Args:

@@ -24,7 +24,7 @@ class RemoteAccess {
   /// Entries that the graph's ops reach, themselves or through the graphs they call; ascending. All entries
   /// for the main graph. The reference lives as long as this object.
   const std::vector<TensorId>& of(GraphId graph) const;
-  /// Those of them that the graph's ops store.
+  /// The entries of these that the graph's ops store.
   const std::vector<TensorId>& stored(GraphId graph) const;
 
  private:

@@ -17,15 +17,15 @@ std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) {
 }
 
 StreamPositions::StreamPositions(const Ir& ir) : ir_(ir) {
-  std::set<StreamId> parting;
+  std::set<StreamId> diverging;
   for (const OpId id : ir.ops_with_graphs()) {
     if (ir.op(id).def->program.control != Control::kConditional) continue;
     for (const CalledGraph& branch : called_graphs(ir, ir.op(id))) {
       const std::vector<StreamId> inside = reached(branch.graph);
-      parting.insert(inside.begin(), inside.end());
+      diverging.insert(inside.begin(), inside.end());
     }
   }
-  parting_.assign(parting.begin(), parting.end());
+  diverging_.assign(diverging.begin(), diverging.end());
 }
 
 std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
@@ -46,10 +46,10 @@ std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
 }
 
 const std::vector<StreamId>& StreamPositions::of(GraphId graph) const {
-  if (parting_.empty() || graph == kMainGraph) return parting_;
+  if (diverging_.empty() || graph == kMainGraph) return diverging_;
   if (const auto it = memo_.find(graph); it != memo_.end()) return it->second;
   std::vector<StreamId> streams = reached(graph);
-  std::erase_if(streams, [this](StreamId id) { return !std::ranges::binary_search(parting_, id); });
+  std::erase_if(streams, [this](StreamId id) { return !std::ranges::binary_search(diverging_, id); });
   return memo_[graph] = std::move(streams);
 }
 

@@ -28,7 +28,7 @@ class StreamPositions {
   std::vector<StreamId> reached(GraphId graph) const;
 
   const Ir& ir_;
-  std::vector<StreamId> parting_;
+  std::vector<StreamId> diverging_;
   mutable std::map<GraphId, std::vector<StreamId>> memo_;
 };
 

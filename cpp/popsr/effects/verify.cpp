@@ -112,7 +112,7 @@ bool writes_input(const Op& op, std::size_t index) {
          std::ranges::find(op.call.modified, static_cast<std::uint32_t>(index)) != op.call.modified.end();
 }
 
-/// Uses of each root that is modified at all, in schedule order. Making a view is no use.
+/// Uses of each root that is modified at all, in schedule order. Making a view does not count.
 std::map<TensorId, std::vector<Use>> uses_of_modified(const Ir& ir, const Graph& graph) {
   std::map<TensorId, std::vector<Use>> uses;
   std::unordered_set<TensorId> modified;

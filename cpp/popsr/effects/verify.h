@@ -28,7 +28,7 @@ struct UnorderedWrites {
   std::int64_t pairs = 0;  ///< All pairs of the allocation.
 };
 
-/// Those of a graph, one an allocation.
+/// Lifetimes of a graph, one an allocation.
 std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph);
 
 }  // namespace popsr

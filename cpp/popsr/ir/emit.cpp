@@ -189,7 +189,7 @@ std::vector<Attribute> Ir::bind_attributes(const OpDef& def, const std::vector<N
   return bound;
 }
 
-void Ir::number_site(Op& op) {
+void Ir::number_op(Op& op) {
   Graph& graph = extend_graph(op.graph);
   if (op.def->program.control != Control::kNone) {
     op.call.index = graph.next.call++;
@@ -244,7 +244,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     storage_indices_[op.outputs[effect.output]] = storage_indices_[op.inputs[effect.input]];
   }
   if (def.memory.view) add_view(op);
-  number_site(op);
+  number_op(op);
   for (const CalledGraph& called : called_graphs(*this, op)) {
     Graph& callee = extend_graph(called.graph);
     callee.calls.first = std::min(callee.calls.first, op.id);

@@ -50,8 +50,7 @@ Counters Ir::counters() const {
           .next_collision = next_collision_};
 }
 
-// --- changes that can be taken back
-// ------------------------------------------------------------------------------
+// Changes that can be taken back
 
 Tensor& Ir::edit_tensor(TensorId id) {
   journal_->keep_tensor(id);
@@ -114,8 +113,7 @@ void Ir::set_name(TensorId id, std::string_view name) {
   tensors_by_name_.emplace(tensor.name, id);
 }
 
-// --- graphs
-// ------------------------------------------------------------------------------------------------------
+// Graphs
 
 GraphId Ir::create_graph(std::string_view stem) {
   Transaction transaction(*this);

@@ -147,7 +147,7 @@ class Ir {
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
   /// GraphError when a tensor that is written is a constant, or holds an element twice.
   void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;
-  void number_site(Op& op);
+  void number_op(Op& op);
   void add_view(const Op& op);
   /// ShapeError unless the bytes of all replicas can be counted.
   void check_size(std::string_view where, const TensorType& type) const;

@@ -51,7 +51,7 @@ ReplicaGrouping group_of(const Ir& ir, const Op& op) {
   return ReplicaGrouping::from_stride(ir.replication());
 }
 
-std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
+std::optional<ReplicaGrouping> collective_groups(const Ir& ir, const Op& op) {
   if (op.def->replicas.peers == Peers::kNone) return std::nullopt;
   return op.def->replicas.peers == Peers::kAll ? ReplicaGrouping::from_stride(ir.replication())
                                                : group_of(ir, op);
@@ -59,7 +59,7 @@ std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
 
 bool OpDef::has_rule() const {
   return replicas.partition != meet_of_inputs ||
-         (kernel.exchange == nullptr && program.remote != Remote::kStores);
+         (kernel.collective == nullptr && program.remote != Remote::kStores);
 }
 
 void GradAspect::apply(Grad& grad) const {

@@ -29,8 +29,8 @@ enum class ElementwiseOp : int;
 // Kernel contract (popsr/exec).
 struct EvalSpec;
 struct BlockRun;
-struct ExchangeSpec;
-struct ExchangeRun;
+struct CollectiveSpec;
+struct CollectiveRun;
 struct ProductRun;
 struct RowsRun;
 struct ProductFusion;
@@ -163,7 +163,7 @@ enum class Control : std::uint8_t { kNone, kCall, kRepeat, kConditional };
 enum class Remote : std::uint8_t { kNone, kLoads, kStores };
 
 using EvalFn = std::function<void(const BlockRun&)> (*)(const EvalSpec&);
-using ExchangeFn = std::function<void(const ExchangeRun&)> (*)(const ExchangeSpec&);
+using CollectiveFn = std::function<void(const CollectiveRun&)> (*)(const CollectiveSpec&);
 /// Null when the op's types have no such kernel.
 using ProductFn = std::function<void(const ProductRun&)> (*)(const EvalSpec&);
 /// Null when the product is not a matrix.
@@ -179,14 +179,14 @@ struct FlopTerm {
 /// The terms of an op's count on one replica. Their sum may need more than 64 bits.
 using FlopsFn = std::vector<FlopTerm> (*)(const Ir&, const Op&);
 
-/// Kernels: `eval` or `exchange`, and what products and their consumers add. FLOP count: `elementwise` or
+/// Kernels: `eval` or `collective`, and what products and their consumers add. FLOP count: `elementwise` or
 /// `flops`; neither: 0 (ops/flops.h).
 struct KernelAspect {
-  EvalFn eval = nullptr;          ///< Local op: kernel for a run of blocks.
-  ExchangeFn exchange = nullptr;  ///< Collective or host io: kernel that sees all blocks.
-  ProductFn product = nullptr;    ///< Matrix product that a consumer may fuse.
-  RowsFn rows = nullptr;          ///< The same, some rows at a time.
-  FusionFn fusion = nullptr;      ///< Consumer that can fuse a product.
+  EvalFn eval = nullptr;              ///< Local op: kernel for a run of blocks.
+  CollectiveFn collective = nullptr;  ///< Collective or host io: kernel that sees all blocks.
+  ProductFn product = nullptr;        ///< Matrix product that a consumer may fuse.
+  RowsFn rows = nullptr;              ///< The same, some rows at a time.
+  FusionFn fusion = nullptr;          ///< Consumer that can fuse a product.
   /// Element-wise kernel that the op is, or counts as: its operations for each element of output 0.
   std::optional<kernels::ElementwiseOp> elementwise = {};
   FlopsFn flops = nullptr;
@@ -237,7 +237,7 @@ struct NumericAspect {
   Rounding rounding = Rounding::kNone;
   bool random = false;  ///< Draws random numbers.
   std::optional<std::size_t> labels =
-      {};  ///< Input of labels; those of no class are told to `stray` of the run.
+      {};  ///< Input of labels; labels of no class are told to `stray` of the run.
 };
 
 /// The program: called graphs, remote buffers, the host, devices, the Python module.
@@ -302,7 +302,7 @@ std::vector<Effect> effects_of(const Op& op);
 
 /// The groups whose members must run the op together, because it exchanges values between them; nullopt for
 /// an op that a replica can run without others.
-std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op);
+std::optional<ReplicaGrouping> collective_groups(const Ir& ir, const Op& op);
 
 /// The ops by name. Copyable: a test mutates one field of a copy.
 class Registry {

@@ -10,7 +10,7 @@
 namespace popsr {
 namespace {
 
-/// A tensor's name without that of `graph`, which is printed around it; all of it where there is none.
+/// A tensor's name without the name of `graph`, which is printed around it; all of it where there is none.
 std::string_view name_in(std::string_view graph, const Tensor& tensor) {
   std::string_view name = tensor.name;
   // Entries of remote buffers are the main graph's wherever they are used.

@@ -4,17 +4,17 @@
 // THE LAYOUT IS FINAL: changing anything in this file or in level/ars*.h changes every random bit of every
 // program.
 //
-//   key of a use   seed_key(seed), then folded one component at a time: step, call path, loop indices, op,
+//   key of a use   seed_key(seed), then derived one component at a time: step, call path, loop indices, op,
 //   output,
-//                  smallest replica of the seed block. Each fold is one encryption, so components are never
-//                  mixed by arithmetic on integers.
-//   fold           ars7(counter = (component, domain), key): 128 bits, the new key
+//                  smallest replica of the seed block. Each derivation is one encryption, so components are
+//                  never mixed by arithmetic on integers.
+//   derive_key     ars7(counter = (component, domain), key): 128 bits, the new key
 //   element i      U = word 0 << 48 | word 1 << 32 | word 2 << 16 | word 3, where word d is 16-bit lane i mod
 //   8
 //                  (lane 0 in the low bits) of ars7(counter = (i div 8, d), key)
 //
-// Element counters have a high half of 0 .. 3 under the key of an output's seed block, which is never folded
-// further; fold counters have a high half of at least 1 under keys that draw nothing.
+// Element counters have a high half of 0 .. 3 under the key of an output's seed block, which derives no key
+// further; counters of derived keys have a high half of at least 1 under keys that draw nothing.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class Domain : std::uint64_t {
   kOp = 0x106,
   kOutput = 0x107,
   kReplica = 0x108,
-  // popsr.sr: keys that users fold, each of which may draw as well. A text is its length in bytes, then its
+  // popsr.sr: keys that users derive, each of which may draw as well. A text is its length in bytes, then its
   // UTF-8 bytes, eight to a component, the first in the low bits.
   kInteger = 0x201,
   kTextLength = 0x202,
@@ -46,7 +46,7 @@ enum class Domain : std::uint64_t {
   kDrawn = 0x302,
 };
 
-inline NoiseKey fold(const KernelTable& table, NoiseKey key, Domain domain, std::uint64_t component) {
+inline NoiseKey derive_key(const KernelTable& table, NoiseKey key, Domain domain, std::uint64_t component) {
   return table.ars7(component, static_cast<std::uint64_t>(domain), key);
 }
 
@@ -54,7 +54,7 @@ inline NoiseKey fold(const KernelTable& table, NoiseKey key, Domain domain, std:
 inline constexpr NoiseKey kRootKey = {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL};
 
 inline NoiseKey seed_key(const KernelTable& table, std::uint64_t seed) {
-  return fold(table, kRootKey, Domain::kSeed, seed);
+  return derive_key(table, kRootKey, Domain::kSeed, seed);
 }
 
 }  // namespace popsr::kernels

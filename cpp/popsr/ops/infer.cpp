@@ -77,7 +77,8 @@ std::vector<OutputDef> all_same(const InferContext& context) {
 void check_ipu(const InferContext& context, std::string_view what, std::int64_t ipu) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (ipu >= 0 && ipu <= kMost) return;
-  raise<AttributeValueError>("{}: {} is no IPU, got {}, expected 0 to {}", context.name(), what, ipu, kMost);
+  raise<AttributeValueError>("{}: {} is not an IPU, got {}, expected 0 to {}", context.name(), what, ipu,
+                             kMost);
 }
 
 std::vector<std::int64_t> normalize_axes(std::string_view op, const std::vector<std::int64_t>& axes,

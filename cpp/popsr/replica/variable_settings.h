@@ -18,7 +18,7 @@ namespace popsr {
 enum class VariableRetrievalMode : std::uint8_t {
   kOnePerGroup,        ///< Of the first member of each group.
   kAllReplicas,        ///< Of each replica, in replica order.
-  kAllReduceReplicas,  ///< Sizes are those of kOnePerGroup; no variable can be made with it.
+  kAllReduceReplicas,  ///< Sizes as for kOnePerGroup; no variable can be made with it.
 };
 
 std::string_view to_string(VariableRetrievalMode mode);

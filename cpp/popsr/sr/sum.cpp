@@ -43,14 +43,14 @@ class Sum {
     // One unit: a tile of neighbouring outputs, or eight chains.
     const std::int64_t per_row = (run_ + kRoundingSumTile - 1) / kRoundingSumTile;
     const std::int64_t units =
-        steps_inside_ ? (outputs + SrFold::kLanes - 1) / SrFold::kLanes : kept_.count() * per_row;
+        steps_inside_ ? (outputs + SrReduction::kLanes - 1) / SrReduction::kLanes : kept_.count() * per_row;
     const int parts = static_cast<int>(std::min<std::int64_t>(units, parts_for(n_, threads)));
     const auto body = [&](int part) {
       for (std::int64_t unit = units * part / parts; unit < units * (part + 1) / parts; ++unit) {
         if (steps_inside_) {
-          fold_chains(unit * SrFold::kLanes, outputs);
+          sum_chains(unit * SrReduction::kLanes, outputs);
         } else {
-          fold_tile(unit / per_row, unit % per_row * kRoundingSumTile);
+          sum_tile(unit / per_row, unit % per_row * kRoundingSumTile);
         }
       }
     };
@@ -76,7 +76,7 @@ class Sum {
   }
 
   /// Outputs start .. start + kRoundingSumTile - 1 of one run of outputs, all their steps.
-  void fold_tile(std::int64_t row, std::int64_t start) const {
+  void sum_tile(std::int64_t row, std::int64_t start) const {
     const std::int64_t n = std::min(kRoundingSumTile, run_ - start);
     auto* sums = static_cast<std::byte*>(thread_scratch(2 * kRoundingSumTile * kMaxItem));
     SrCall call;
@@ -99,27 +99,27 @@ class Sum {
   }
 
   /// Up to eight outputs from `output` on, each a chain of runs.
-  void fold_chains(std::int64_t output, std::int64_t outputs) const {
-    SrFold fold;
-    fold.rounding = rounding_;
-    fold.format = x_.format;
-    fold.lanes = static_cast<int>(std::min<std::int64_t>(SrFold::kLanes, outputs - output));
-    auto* rows = static_cast<std::byte*>(thread_scratch(SrFold::kLanes * kRoundingSumTile * kMaxItem));
-    std::fill(std::begin(fold.sums), std::end(fold.sums), -0.0);
+  void sum_chains(std::int64_t output, std::int64_t outputs) const {
+    SrReduction reduction;
+    reduction.rounding = rounding_;
+    reduction.format = x_.format;
+    reduction.lanes = static_cast<int>(std::min<std::int64_t>(SrReduction::kLanes, outputs - output));
+    auto* rows = static_cast<std::byte*>(thread_scratch(SrReduction::kLanes * kRoundingSumTile * kMaxItem));
+    std::fill(std::begin(reduction.sums), std::end(reduction.sums), -0.0);
     const std::int64_t rows_of_steps = reduced_.count();
     for (std::int64_t row = 0; row < rows_of_steps; ++row) {
       for (std::int64_t done = 0; done < run_; done += kRoundingSumTile) {
-        fold.n = std::min(kRoundingSumTile, run_ - done);
-        for (int lane = 0; lane < fold.lanes; ++lane) {
+        reduction.n = std::min(kRoundingSumTile, run_ - done);
+        for (int lane = 0; lane < reduction.lanes; ++lane) {
           const std::int64_t begin = kept_.offset(output + lane) + reduced_.offset(row) + done;
-          fold.x[lane] = read(rows + lane * kRoundingSumTile * kMaxItem, begin, fold.n);
-          fold.first[lane] = rounding_.first + static_cast<std::uint64_t>(begin);
+          reduction.x[lane] = read(rows + lane * kRoundingSumTile * kMaxItem, begin, reduction.n);
+          reduction.first[lane] = rounding_.first + static_cast<std::uint64_t>(begin);
         }
-        kernel_table().sr_fold(fold);
+        kernel_table().sr_reduce(reduction);
       }
     }
-    for (int lane = 0; lane < fold.lanes; ++lane) {
-      write(reinterpret_cast<const std::byte*>(&fold.codes[lane]), output + lane, 1);
+    for (int lane = 0; lane < reduction.lanes; ++lane) {
+      write(reinterpret_cast<const std::byte*>(&reduction.codes[lane]), output + lane, 1);
     }
   }
 

@@ -26,7 +26,7 @@ int parts_for(std::int64_t n, int threads);
 void run_parts(int parts, void (*body)(const void* context, int part), const void* context);
 
 /// `call` says op, rounding and scalar; its buffers, formats, n and stream are not looked at. `arrays`: the
-/// output, then the operands, of one shape. The noise of `call.rounding.first` is that of the first element
+/// output, then the operands, of one shape. The noise of `call.rounding.first` is the first element's
 /// in C order.
 void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
 

@@ -29,8 +29,8 @@ struct AutodiffOptions {
   std::map<GraphId, GradGraph> called = {};  ///< By forward graph: used instead of differentiating it.
 };
 
-/// Builds the gradient graph "<forward>_bwd" and those of the graphs that `forward` calls; all are returned,
-/// keyed by forward graph, with `options.called` among them.
+/// Builds the gradient graph "<forward>_bwd" and the gradient graphs of the graphs that `forward` calls; all
+/// are returned, keyed by forward graph, with `options.called` among them.
 ///
 /// Inputs: one gradient for each of grads_provided, in order, then the forward tensors that are needed.
 /// Outputs: the gradients of grads_required, in order. A called graph is differentiated once, for what any of

@@ -39,9 +39,9 @@ bool open(const std::vector<bool>* gates, std::size_t i) {
 }
 
 /// If a flagged tensor of `from` is open, flags the open floating tensors of `to`.
-void spread(const Ir& ir, std::vector<bool>& flags, const std::vector<TensorId>& from,
-            const std::vector<bool>* from_gates, const std::vector<TensorId>& to,
-            const std::vector<bool>* to_gates) {
+void propagate(const Ir& ir, std::vector<bool>& flags, const std::vector<TensorId>& from,
+               const std::vector<bool>* from_gates, const std::vector<TensorId>& to,
+               const std::vector<bool>* to_gates) {
   bool any = false;
   for (std::size_t i = 0; i < from.size() && !any; ++i) {
     any = from[i] != kNone && open(from_gates, i) && flags[ir.tensor(from[i]).index];
@@ -68,15 +68,15 @@ Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>&
     const Op& op = ir.op(id);
     if (!passes_gradients(op)) continue;
     const std::optional<CallFlow> flow = flow_of(ir, op, flows);
-    spread(ir, activity.depends, op.inputs, flow ? &flow->inputs : nullptr, op.outputs,
-           flow ? &flow->outputs : nullptr);
+    propagate(ir, activity.depends, op.inputs, flow ? &flow->inputs : nullptr, op.outputs,
+              flow ? &flow->outputs : nullptr);
   }
   for (const OpId id : std::views::reverse(ops)) {
     const Op& op = ir.op(id);
     if (!passes_gradients(op)) continue;
     const std::optional<CallFlow> flow = flow_of(ir, op, flows);
-    spread(ir, activity.reaches, op.outputs, flow ? &flow->outputs : nullptr, op.inputs,
-           flow ? &flow->inputs : nullptr);
+    propagate(ir, activity.reaches, op.outputs, flow ? &flow->outputs : nullptr, op.inputs,
+              flow ? &flow->inputs : nullptr);
   }
   return activity;
 }
@@ -93,7 +93,7 @@ std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t) {
     const bool takes = std::ranges::any_of(
         op.inputs, [&](TensorId input) { return input != kNone && made[ir.tensor(input).index]; });
     if (takes && !passes_gradients(op)) return id;
-    spread(ir, made, op.inputs, nullptr, op.outputs, nullptr);
+    propagate(ir, made, op.inputs, nullptr, op.outputs, nullptr);
   }
   return std::nullopt;
 }

@@ -89,7 +89,7 @@ class GraphEditor {
   void check_site_operand(const Op& op, std::string_view input, const TensorType& type,
                           const Tensor& tensor) const;
   void insert_operand(OpId op, std::uint32_t index, TensorId tensor, bool modified);
-  void settle(TensorId variable, TensorId home, std::int64_t shard_over);
+  void move_home(TensorId variable, TensorId home, std::int64_t shard_over);
 
   Ir& ir_;
 };

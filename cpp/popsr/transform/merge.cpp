@@ -168,7 +168,7 @@ std::size_t merge_in(Ir& ir, GraphId graph, std::uint32_t first, const KeyOf& ke
   return before - ir.graph(graph).ops.size();
 }
 
-// ---- facts before and after
+// Facts before and after
 
 using Digest = std::vector<std::tuple<std::variant<TensorId, OpId>, std::uint32_t, PartitionId>>;
 

@@ -268,7 +268,7 @@ void GraphEditor::Outliner::move_ops() {
   std::vector<OpId> made = singles_;
   std::ranges::sort(made);  // numbers are given in the order in which ops are made
   for (const OpId id : made) {
-    ir_.number_site(ir_.ops_[id]);  // which was kept as it moved
+    ir_.number_op(ir_.ops_[id]);  // which was kept as it moved
     for (const CalledGraph& called : called_graphs(ir_, ir_.ops_[id])) {
       body().calls.depth = std::max(body().calls.depth, ir_.graphs_[called.graph].calls.depth + 1);
     }

@@ -55,7 +55,7 @@ void GraphEditor::place_variable(TensorId variable, RemoteId id, std::int64_t en
         "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}'", entry,
         id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].state.resident].name);
   }
-  settle(variable, home, shard_over);
+  move_home(variable, home, shard_over);
 }
 
 TensorId GraphEditor::add_shard(TensorId variable, std::int64_t shard_over, std::string_view name) {
@@ -66,12 +66,12 @@ TensorId GraphEditor::add_shard(TensorId variable, std::int64_t shard_over, std:
   Transaction transaction(ir_);
   const TensorId shard = ir_.add_tensor(kMainGraph, name, type, TensorKind::kShard);
   ir_.tensors_[shard].meta_shape = whole.type.shape;
-  settle(variable, shard, shard_over);
+  move_home(variable, shard, shard_over);
   transaction.commit();
   return shard;
 }
 
-void GraphEditor::settle(TensorId variable, TensorId home, std::int64_t shard_over) {
+void GraphEditor::move_home(TensorId variable, TensorId home, std::int64_t shard_over) {
   const Tensor& tensor = ir_.tensors_[variable];
   POPSR_CHECK(tensor.kind == TensorKind::kVariable && tensor.state.home == kNone);
   check_shards(tensor, shard_over);

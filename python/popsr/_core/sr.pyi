@@ -12,7 +12,7 @@ class Key:
     """
     Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or str) and .at(step).
     
-    Immutable, hashable, picklable. The order of folds matters.
+    Immutable, hashable, picklable. The order of fold_in matters.
     """
     def __copy__(self) -> Key:
         ...

@@ -102,7 +102,7 @@ def read_call(what: str, value: Any) -> Callable[..., Any]:
     return function
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# Numbers
 
 
 def integer_of(value: Any) -> int | None:
@@ -222,7 +222,9 @@ def read_ipu(where: str, name: str, value: Any) -> int:
             f"{where}: {name} is not an int, got {shown(value)}, expected a number of an IPU"
         )
     if not 0 <= number < 2**31:
-        raise AttributeValueError(f"{where}: {name} is no IPU, got {shown(value)}, expected 0 to {2**31 - 1}")
+        raise AttributeValueError(
+            f"{where}: {name} is not an IPU, got {shown(value)}, expected 0 to {2**31 - 1}"
+        )
     return number
 
 
@@ -253,7 +255,7 @@ def require_memory(what: str, nbytes: int) -> None:
             )
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# Words
 
 
 def read_text(what: str, value: Any) -> str:
@@ -323,7 +325,7 @@ def read_path(where: str, path: Any) -> Path:
     return Path(name)
 
 
-# --- lists and mappings -----------------------------------------------------------------------------------------------
+# Lists and mappings
 
 
 def read_items(
@@ -416,7 +418,7 @@ def read_mapping(where: str, name: str, value: Any) -> Mapping[Any, Any]:
     return value
 
 
-# --- dtypes -----------------------------------------------------------------------------------------------------------
+# Dtypes
 
 
 def read_dtype(where: str, value: Any) -> dtypes.dtype:

@@ -31,7 +31,7 @@ def group_data(
     Args:
         where: the caller, for messages.
         data: an array or what becomes one, or an iterator over the groups' values.
-        dtype: element type. Default: that of the data.
+        dtype: element type. Default: the data's.
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``.
         nan_on_overflow: of floats that become float8: what is too large becomes NaN, or infinite where the type has

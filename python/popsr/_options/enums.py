@@ -67,7 +67,7 @@ class BatchSerializationTransformContext(Choices):
 
 
 class ExecutionPhaseIOSchedule(Choices):
-    """When the tensors of an execution phase are loaded."""
+    """Time at which the tensors of an execution phase are loaded."""
 
     Preload = 0
     OnDemand = 1
@@ -97,7 +97,7 @@ class Instrumentation(Choices):
 
 
 class MeanReductionStrategy(Choices):
-    """When the mean of accumulated gradients is taken."""
+    """Time at which the mean of accumulated gradients is taken."""
 
     Running = 0
     Post = 1
@@ -131,7 +131,7 @@ class ReductionType(Choices):
 
 
 class SubgraphCopyingStrategy(Choices):
-    """When inputs and outputs of a called graph are copied."""
+    """Time at which inputs and outputs of a called graph are copied."""
 
     OnEnterAndExit = 0
     JustInTime = 1

@@ -27,7 +27,7 @@ def view_of(value: Any) -> Any:
 
 
 def view_class(cls: type) -> Any:
-    """The class of PopART's objects that stand for those of a class of popsr."""
+    """The class of PopART's objects that stand for objects of a class of popsr."""
     return _views[cls]
 
 

@@ -46,7 +46,7 @@ PUBLISHED = "popsr.compat._published_ops"
 """Module of popsr's own entries: ``ENTRIES``, functions by name and version, whatever the domain."""
 
 
-# --- the registry ---------------------------------------------------------------------------------------------------
+# The registry
 
 
 def custom_op(domain: str, name: str, version: int = 1) -> Callable[[Function], Function]:
@@ -118,7 +118,7 @@ def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameErr
     return error
 
 
-# --- making one -----------------------------------------------------------------------------------------------------
+# Making one
 
 
 def create(
@@ -256,7 +256,7 @@ def _wants_attribute(parameter: inspect.Parameter) -> bool:
     return annotation in plain or annotation in [each.__name__ for each in plain]
 
 
-# --- PopART's ways to make one ----------------------------------------------------------------------------------------
+# PopART's ways to make one
 
 
 def create_connected(name: str, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CustomOp:
@@ -321,7 +321,7 @@ class PendingOp(Op):
 
     @property
     def opid(self) -> OperatorIdentifier:
-        """Which operator."""
+        """The operator's identifier."""
         return self._which
 
     def connect_in_tensor(self, index: int, tensor_id: str) -> None:

@@ -112,7 +112,7 @@ class PopartGraph(PopartObject):
         return [PopartGraph(graph) for graph in self._graph.called_graphs]
 
     def add_scope(self, name: str) -> str:
-        """A name below that of the graph."""
+        """A name below the graph's."""
         text = read_text("addScope: name", name)
         return f"{self._graph.id}/{text}" if self._graph.id else text
 

@@ -42,7 +42,7 @@ class GraphId(PopartObject):
 
 
 class OperatorIdentifier(PopartObject):
-    """Which operator: its domain, name and version. Identifiers compare by these.
+    """An operator: its domain, name and version. Identifiers compare by these.
 
     Args:
         domain: of the operator.

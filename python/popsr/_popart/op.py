@@ -206,7 +206,7 @@ class CustomOp(PopartOp):
 
     @property
     def opid(self) -> OperatorIdentifier:
-        """Which operator."""
+        """The operator's identifier."""
         identifier: OperatorIdentifier = self._op._ir._custom_ops[self._op.id]
         return identifier
 

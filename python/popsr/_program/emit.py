@@ -36,7 +36,7 @@ def emit_op(
         attrs: its attributes.
         outputs: how many outputs it has (for their names in a name scope).
         name: name of its outputs, below the name scopes; or the whole name of each. Default: the op's stem.
-        place: its device, and whether it is on io tiles. Default: those of the enclosing contexts.
+        place: its device, and whether it is on io tiles. Default: the enclosing contexts'.
     Returns:
         Id of the op, and its outputs.
     """

@@ -144,7 +144,7 @@ def _hash(self: Handle) -> int:
 
 
 class Undone:
-    """Which ops failed calls had made: their numbers are given again, to others.
+    """Ops that failed calls had made: their numbers are given again, to others.
 
     A view of an op remembers how many such calls there had been when it was made. It is the op's as long as none of
     those after that had made an op of its number.

@@ -14,7 +14,7 @@ __all__ = ["ipus_per_replica", "is_popdist", "local_replicas", "total_replicas"]
 
 _TOTAL, _LOCAL = "POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_LOCAL_REPLICAS"
 _IPUS = "POPDIST_NUM_IPUS_PER_REPLICA"
-# Each is the number of processes that a launcher started: popdist's, and those of MPI and Slurm.
+# Each is the number of processes that a launcher started: by popdist, MPI or Slurm.
 _INSTANCES = (
     "POPDIST_NUM_INSTANCES",
     "OMPI_COMM_WORLD_SIZE",

@@ -223,7 +223,7 @@ class Tensor(TensorHandle):
         """The diagonal of a matrix: elements ``[i, i]``, as many as the shorter side has.
 
         Raises:
-            ShapeError: it is no matrix.
+            ShapeError: it is not a matrix.
         """
         if self.rank != 2:
             raise ShapeError(f"diag: no matrix, got {shown(self)}, expected 2 dimensions")
@@ -248,7 +248,7 @@ class Tensor(TensorHandle):
     # Not an Iterable, as in PopXL; the core puts an error of popsr in the place of Python's, see `_refuse_iteration`.
     __iter__ = None
 
-    # --- what needs a value -----------------------------------------------------------------------------------------
+    # Methods that need a value
 
     def __contains__(self, value: object) -> bool:
         raise _no_value("in", self, "ops.equal(t, x)")
@@ -282,7 +282,7 @@ class Tensor(TensorHandle):
         ours = f"popsr.ops.{name}, or " if name in _function_names() else ""
         raise _no_value(f"numpy.{name}", self, f"{ours}{_ON_THE_HOST}")
 
-    # --- operators --------------------------------------------------------------------------------------------------
+    # Operators
 
     def _operand(self, other: TensorLike) -> Tensor:
         operand: Tensor = as_operand(other, self._dtype)
@@ -472,7 +472,7 @@ else:
 TensorLike = Tensor | HostScalarTensor
 
 
-# --- functions ------------------------------------------------------------------------------------------------------
+# Functions
 
 
 @transactional
@@ -488,7 +488,7 @@ def constant(
 
     Args:
         data: its value.
-        dtype: element type. Default: that of the data.
+        dtype: element type. Default: the data's.
         name: its name. Default: "t".
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.

@@ -162,7 +162,7 @@ def variable(
     Args:
         data: initial value: ``shape``, or ``(num_groups, *shape)`` when there are several groups; or an iterator over
             the groups' values, each of ``shape``. A memory-mapped array is shared: ``weights_to_host`` writes to it.
-        dtype: element type. Default: that of the data.
+        dtype: element type. Default: the data's.
         name: its name. Default: "t".
         downcast: without ``dtype``, narrow 64-bit types to 32 bits.
         replica_grouping: replicas of a group start with the same value. Default: one group of all.

@@ -33,7 +33,7 @@ class DeviceType(Choices):
 
 
 class DeviceConnectionType(Choices):
-    """When a session attaches to its device."""
+    """Time at which a session attaches to its device."""
 
     Always = 0
     OnDemand = 1
@@ -48,7 +48,7 @@ class DeviceSelectionCriterion(Choices):
 
 
 class SyncPattern(Choices):
-    """Which IPUs wait for each other."""
+    """IPUs that wait for each other."""
 
     Full = 0
     SinglePipeline = 1

@@ -79,7 +79,7 @@ def check_keys(where: str, what: str, given: Mapping[Any, Any], expected: Iterab
     unexpected = [key for key in given if key not in known]
     if missing or unexpected:
         raise SessionError(
-            f"{where}: {what} are not those of the streams in use, got unexpected {_listed(unexpected)} and missing "
+            f"{where}: {what} do not match the streams in use, got unexpected {_listed(unexpected)} and missing "
             f"{_listed(missing)}, expected {_listed(streams)}"
         )
 

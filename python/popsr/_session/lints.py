@@ -45,7 +45,7 @@ def read_check(check: object) -> float:
         )
     if not 0 <= float(check) <= 1:
         raise AttributeValueError(
-            f"Session: check is no share, got {shown(check)}, expected a bool or 0 <= check <= 1"
+            f"Session: check is not a share, got {shown(check)}, expected a bool or 0 <= check <= 1"
         )
     return float(check)
 
@@ -56,7 +56,7 @@ def read_strict(strict: object) -> frozenset[str]:
         return frozenset(_STRICT if strict else ())
     if isinstance(strict, str) or not isinstance(strict, Iterable):
         raise ArgumentTypeError(
-            f"Session: strict is no bool, got {shown(strict)}, expected a bool or some of {list(_STRICT)}"
+            f"Session: strict is not a bool, got {shown(strict)}, expected a bool or some of {list(_STRICT)}"
         )
     codes = read_items("Session", "strict", strict, kind="codes of lints")
     if not all(isinstance(code, str) and code in _STRICT for code in codes):
@@ -132,7 +132,7 @@ def stream_lints(ir: Ir, facts: _core.PartitionAnalysis, equal: list[int], large
 
     Args:
         ir: the program.
-        facts: those of a session.
+        facts: a session's.
         equal: small streams that they take as equal.
         large: streams whose rows were equal in every run.
     """

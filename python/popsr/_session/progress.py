@@ -24,13 +24,13 @@ def progress_bar(
     Args:
         where: the call that asks for it, for errors.
         progress: True, or the text before the bar.
-        iterations: those of the whole run. With fewer than two there is nothing to show.
+        iterations: the whole run's. With fewer than two there is nothing to show.
     Raises:
         TypeError: ``progress`` is neither bool nor str.
         ImportError: tqdm is not installed.
     """
     if not isinstance(progress, (bool, str)):
-        raise ArgumentTypeError(f"{where}: progress is no bool or str, got {shown(progress)}")
+        raise ArgumentTypeError(f"{where}: progress is not a bool or str, got {shown(progress)}")
     make_bar = _tqdm(where)
     if iterations < 2:
         return contextlib.nullcontext()

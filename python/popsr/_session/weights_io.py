@@ -61,7 +61,7 @@ class PyWeightsIO:
             raise ArgumentTypeError(f"PyWeightsIO: buffers is not a mapping, got {shown(buffers)}")
         for key in buffers:
             if not isinstance(key, (Variable, str)):
-                raise ArgumentTypeError(f"PyWeightsIO: key is no Variable or name, got {shown(key)}")
+                raise ArgumentTypeError(f"PyWeightsIO: key is not a Variable or name, got {shown(key)}")
         self._given: dict[Variable | str, Any] = dict(buffers.items())
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ def _refuse_shared(where: str, arrays: Mapping[Variable, Array]) -> None:
     if shared is not None:
         first, second = (list(arrays)[i].id for i in shared)
         raise SessionError(
-            f"{where}: buffers share memory, got those of '{first}' and '{second}', expected memory of its own for each"
+            f"{where}: buffers share memory, got '{first}' and '{second}', expected memory of its own for each"
         )
 
 
@@ -131,7 +131,7 @@ def _as_array(where: str, variable: Variable, buffer: Any) -> Array:
         buffer = _share_torch(where, variable, torch, buffer)
     if not isinstance(buffer, np.ndarray):
         raise ArgumentTypeError(
-            f"{where}: buffer of '{variable.id}' is no array, got {type(buffer).__name__}, "
+            f"{where}: buffer of '{variable.id}' is not an array, got {type(buffer).__name__}, "
             "expected a NumPy array or a torch tensor"
         )
     kind = dtypes.dtype._of_numpy(buffer.dtype)
@@ -139,7 +139,7 @@ def _as_array(where: str, variable: Variable, buffer: Any) -> Array:
         raise DTypeError(
             f"{where}: dtypes differ for '{variable.id}', got {buffer.dtype}, expected {variable.dtype.name}"
         )
-    own = kind.as_numpy()  # float8 may be that of ml_dtypes
+    own = kind.as_numpy()  # float8 may be of ml_dtypes
     return buffer if buffer.dtype == own else buffer.view(own)
 
 

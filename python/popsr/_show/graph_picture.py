@@ -56,7 +56,7 @@ def _library() -> Any:
         return None
 
 
-# --- what flows -----------------------------------------------------------------------------------------------------
+# Edges
 
 
 class _Flow:
@@ -111,7 +111,7 @@ def _is_inside(items: Sequence[Leaf | Group], readers: Iterable[int], scope: lis
     return bool(scope) and all(isinstance(box, Group) and box.name == scope[0] for box in boxes)
 
 
-# --- boxes ----------------------------------------------------------------------------------------------------------
+# Boxes
 
 
 def _box(item: Leaf | Group, colours: Colours) -> _Node:
@@ -134,7 +134,7 @@ def _names(tensors: list[Tensor]) -> str:
     return "\n".join([*lines, *([f"and {len(tensors) - _TENSORS} more"] if len(tensors) > _TENSORS else [])])
 
 
-# --- where they go --------------------------------------------------------------------------------------------------
+# Positions
 
 
 def _places(
@@ -186,7 +186,7 @@ def _paths(bends: dict[int, list[int]], num_nodes: int) -> Iterator[tuple[tuple[
             yield (start, path[-1]), path
 
 
-# --- SVG ------------------------------------------------------------------------------------------------------------
+# SVG
 
 
 def _svg(

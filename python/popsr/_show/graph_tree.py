@@ -48,7 +48,7 @@ class Group:
     items: list[Leaf | Group] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Leaf]:
-        """The ops in their order, those of inner scopes too, those of called graphs not."""
+        """The ops in their order, with inner scopes and without called graphs."""
         for item in self.items:
             if isinstance(item, Leaf):
                 yield item

@@ -166,7 +166,7 @@ def _managed(fn: Callable[..., Any]) -> Callable[..., Any]:
     return _around(make)
 
 
-# --- classes ----------------------------------------------------------------------------------------------------------
+# Classes
 
 
 def _is_public(name: str, package: str, module: ModuleType) -> bool:
@@ -220,7 +220,7 @@ def _only_reads(fn: Callable[..., Any]) -> bool:
     return code.co_stacksize == 1 and all(name.startswith("_") for name in code.co_names)
 
 
-# --- tracebacks -------------------------------------------------------------------------------------------------------
+# Tracebacks
 
 
 def leave(error: BaseException) -> None:

@@ -51,7 +51,7 @@ def read_folder(where: str, path: Any) -> Path:
     """``path`` as absolute path of a folder that may not exist yet.
 
     Raises:
-        ArgumentTypeError: it is no path.
+        ArgumentTypeError: it is not a path.
         UnsupportedError: it is on Weights & Biases.
     """
     if isinstance(path, str) and path.startswith("wandb://"):

@@ -285,7 +285,7 @@ def tensor_parallel_output(
         tp: replicas that share a sample.
         rf: number of replicas; a multiple of ``tp``.
         data_shape: shape of what one replica stores.
-        tp_identical: the replicas that share a sample hold the same result: return that of the first.
+        tp_identical: the replicas that share a sample hold the same result: return the first one's.
         true_num_host_transfers: how many of the transfers to return, from the first. Default: all; fewer where the
             last ones were filled up.
     Returns:
@@ -334,7 +334,7 @@ def pad_axis(x: Array, n: int, axis: int, value: int | float = 0) -> Array:
 
 
 def squeeze_safe(x: Array, axis: int | Sequence[int] | None = None) -> Array:
-    """Remove those of some axes that have extent 1.
+    """Remove axes of extent 1.
 
     Args:
         x: any shape and dtype.
@@ -367,7 +367,7 @@ def handle_negative_axis(x: Array, axis: int) -> int:
     return _axis("handle_negative_axis", _array("handle_negative_axis", x).shape, axis)
 
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# Shared functions
 
 
 def _array(where: str, x: Any) -> Array:
@@ -383,7 +383,7 @@ def _axis(where: str, shape: tuple[int, ...], axis: int) -> int:
     rank = len(shape)
     number = read_int(f"{where}: axis", axis)
     if not -rank <= number < rank:
-        expected = f"{-rank} <= axis < {rank}" if rank else "an array that is no scalar"
+        expected = f"{-rank} <= axis < {rank}" if rank else "an array that is not a scalar"
         raise AttributeValueError(f"{where}: axis out of range, got {shown(axis)}, expected {expected}")
     return number % rank
 

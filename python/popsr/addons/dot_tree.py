@@ -86,13 +86,13 @@ class DotTree(Generic[L]):
         """A tree of the keywords.
 
         Raises:
-            ValueError: a key that is no identifier or number.
+            ValueError: a key that is not an identifier or number.
         """
         self._map = {}
         for key, value in kwargs.items():
             self.insert(key, value)
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # Reading
 
     def __getattr__(self, key: str) -> Any:
         found = self.__dict__.get("_map", {})
@@ -170,7 +170,7 @@ class DotTree(Generic[L]):
         return OrderedDict(self._leaves())
 
     def to_mapping(self, values: DotTree[V]) -> dict[L, V]:
-        """Leaves to those of the same keys in another tree; other keys are left out.
+        """Leaves to the leaves of the same keys in another tree; other keys are left out.
 
         Args:
             values: the other tree.
@@ -189,7 +189,7 @@ class DotTree(Generic[L]):
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.to_dict()!r})"
 
-    # --- changing ---------------------------------------------------------------------------------------------------
+    # Changing
 
     def insert(self: Tree, key: str | int, value: L | Tree, overwrite: bool = False) -> None:
         """Add a leaf or subtree.
@@ -200,7 +200,7 @@ class DotTree(Generic[L]):
                 each other.
             overwrite: replace what has the key; subtrees on the way keep their other entries.
         Raises:
-            ValueError: the first element of the key is there and ``overwrite`` is False, or the key is no key.
+            ValueError: the first element of the key is there and ``overwrite`` is False, or the key is not a key.
             TypeError: ``value`` is a tree of another class.
         """
         overwrite = read_flag("insert: overwrite", overwrite)
@@ -229,7 +229,7 @@ class DotTree(Generic[L]):
             overwrite: replace entries; subtrees are replaced as a whole, not merged.
         Raises:
             ValueError: an entry exists and ``overwrite`` is False.
-            TypeError: ``values`` is no tree, or has a subtree of another class. Nothing is changed then.
+            TypeError: ``values`` is not a tree, or has a subtree of another class. Nothing is changed then.
         """
         overwrite = read_flag("update: overwrite", overwrite)
         if not isinstance(values, DotTree):
@@ -265,7 +265,7 @@ class DotTree(Generic[L]):
             assert isinstance(value, DotTree)
             value._clear()
 
-    # --- new trees --------------------------------------------------------------------------------------------------
+    # New trees
 
     def copy(self: Tree) -> Tree:
         """The tree again, with the same leaves."""
@@ -276,7 +276,7 @@ class DotTree(Generic[L]):
         """A tree of the same keys.
 
         Args:
-            fn: makes its leaves of those of this tree.
+            fn: makes its leaves of this tree's.
         """
         read_call("map: fn", fn)
         return self._mapped(fn)
@@ -316,7 +316,7 @@ class DotTree(Generic[L]):
         Args:
             d: the entries.
         Raises:
-            ValueError: a key lies below a leaf, is there twice, or is no key.
+            ValueError: a key lies below a leaf, is there twice, or is not a key.
             TypeError: a tree is of another class.
         """
         tree = cls()
@@ -343,7 +343,7 @@ class DotTree(Generic[L]):
         names = [read_key("pack", key) for key in read_items("pack", "keys", keys, kind="keys")]
         return cls.from_dict(dict(zip(names, read_items("pack", "values", values), strict=False)))
 
-    # --- keys -------------------------------------------------------------------------------------------------------
+    # Keys
 
     def _empty(self: Tree) -> Tree:
         return type(self)()
@@ -373,7 +373,9 @@ class DotTree(Generic[L]):
         if key >= 0:
             return str(key)
         if where in ("insert", "from_dict"):
-            raise AttributeValueError(f"{where}: a negative number is no key, got {key}, expected 0 or more")
+            raise AttributeValueError(
+                f"{where}: a negative number is not a key, got {key}, expected 0 or more"
+            )
         numbers = [int(name) for name in self._map if name.isdigit()]
         found = max(numbers, default=-1) + 1 + key
         if found < 0:

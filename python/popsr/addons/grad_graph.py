@@ -41,7 +41,7 @@ class Aux:
         """With values, as ``build_grad`` sees them."""
         self._values = dict(read_mapping("Aux", "values", values))
         self._is_readable = read_flag("Aux: is_readable", is_readable)
-        self._inputs: dict[Tensor, Tensor] = {}  # of the forward graph to those of the gradient graph
+        self._inputs: dict[Tensor, Tensor] = {}  # of the forward graph to the gradient graph's
         self._exposed: list[Tensor] = []  # outputs of the forward graph for gradient graphs only
 
     def __setitem__(self, key: str, value: Any) -> None:

@@ -190,11 +190,11 @@ class GraphWithNamedArgs:
         """Expected inputs and outputs of a gradient graph. Settable.
 
         Raises:
-            AttributeError: it is no gradient graph.
+            AttributeError: it is not a gradient graph.
         """
         if self._grad_graph_info is None:
             raise AttributeAccessError(
-                f"grad_graph_info: {shown(self.graph)} is no gradient graph, expected one of autodiff"
+                f"grad_graph_info: {shown(self.graph)} is not a gradient graph, expected one of autodiff"
             )
         return self._grad_graph_info
 

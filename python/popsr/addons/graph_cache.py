@@ -62,7 +62,7 @@ def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspec
         *args: its arguments.
         **kwargs: its arguments.
     Raises:
-        TypeError: they do not fit, or it is no function.
+        TypeError: they do not fit, or it is not a function.
     """
     call = fn.build if isinstance(fn, Module) else fn
     if not callable(call):

@@ -83,7 +83,7 @@ def _forget(modules: list[Module], count: int) -> None:
 
 @contextlib.contextmanager
 def _watch_state() -> Iterator[list[Module]]:
-    """Modules that get state meanwhile, without those of graphs inside this one."""
+    """Modules that get state meanwhile, without modules of graphs inside this one."""
     _stateful.append([])
     try:
         yield _stateful[-1]
@@ -136,7 +136,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             )
         raise AttributeAccessError(f"'{kind}' object has no attribute {shown(name)}")
 
-    # --- what subclasses write --------------------------------------------------------------------------------------
+    # For subclasses
 
     @transactional
     def __call__(self: Built[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -159,7 +159,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             warn_user(text)
 
     def build_grad(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
-        """Make the ops of the gradient graph in it and return the gradients of the inputs that are no variables.
+        """Make the ops of the gradient graph in it and return the gradients of the inputs that are not variables.
 
         Subclasses may write it, with one parameter for the gradient of each output. ``self.aux["key"]`` is what
         ``build`` stored there, ``self.var_grad["name"] = gradient`` are gradients of variables.
@@ -181,7 +181,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         """Gradients of variables, by their dotted names: for ``build_grad`` to set."""
         return self._own_state.var_grad
 
-    # --- graphs -----------------------------------------------------------------------------------------------------
+    # Graphs
 
     @transactional
     def create_graph(self, *args: Any, **kwargs: Any) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
@@ -291,7 +291,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
 
         return call
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # State
 
     @transactional
     def add_variable_factory(self, variable_f: VariableFactory, name: str | None = None) -> Tensor:
@@ -329,7 +329,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         Args:
             name: its name here, with dots for subtrees.
             data_iter: initial values: a function that returns one, or an iterable; see ``VariableFactory``.
-            dtype: element type. Default: that of the first value.
+            dtype: element type. Default: the first value's.
             by_ref: in-place updates in the graph also happen to the variable.
             replica_grouping: groups of replicas with the same value. Default: one group of all.
             overwrite: replace what has the name; needed to add to a subtree that exists.
@@ -438,7 +438,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             ir._on_undo(_forget, _stateful[-1], len(_stateful[-1]))
             _stateful[-1].append(self)
 
-    # --- parts ------------------------------------------------------------------------------------------------------
+    # Parts
 
     def __setattr__(self, key: str, value: Any) -> None:
         if isinstance(value, Module):
@@ -465,7 +465,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         Args:
             sub_modules: the parts.
         Raises:
-            TypeError: one is no Module.
+            TypeError: one is not a Module.
         """
         result = Module()
         for i, part in enumerate(read_items("from_list", "sub_modules", sub_modules, kind="modules")):
@@ -532,7 +532,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         for module in others:
             if id(module) not in parts:
                 warn_user(
-                    f"{type(self).__qualname__}: variables of a module that is no part of it have no names here, got "
+                    f"{type(self).__qualname__}: variables of a module outside it have no names here, got "
                     f"{type(module).__qualname__} with {module._own_state.inputs.keys_flat()}, expected an attribute "
                     "or Module.from_list"
                 )
@@ -554,7 +554,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
                 module._own_state = state
 
     def _collect(self) -> State:
-        """State with that of the parts below their names."""
+        """State, with the state of the parts below their names."""
         result = self._own_state.copy()
         for name, part in self._submodules.items():
             state = part._collect()

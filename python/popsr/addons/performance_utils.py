@@ -12,9 +12,9 @@ reductions                                  1 for each element of the operand; 2
 variance                                    4 for each element of the operand: sum, difference, square, sum
 softmax                                     5 for each element: maximum, difference, exponential, sum, quotient
 group and layer norm                        7 for each element and 5 for each group of each sample
-``call``                                    those of its graph
-``repeat``                                  those of its graph, times the number of repetitions
-``conditional``                             those of the branch that has more
+``call``                                    its graph's
+``repeat``                                  its graph's, times the number of repetitions
+``conditional``                             FLOPs of the branch that has more
 others                                      0: copies, comparisons, exchange between replicas, random numbers, steps of
                                             optimisers
 ==========================================  ===========================================================================
@@ -104,7 +104,7 @@ def _flops_of(where: str, op: Op, accepts: Callable[[OpSchema], bool]) -> int:
     return op._ir._core.op_flops(op.id)
 
 
-# --- programs -------------------------------------------------------------------------------------------------------
+# Programs
 
 
 def total_FLOPs(ir: Ir) -> int:  # noqa: N802 - PopXL's name
@@ -187,7 +187,7 @@ def print_FLOPs(  # noqa: N802 - PopXL's name
 
     Args:
         flops_breakdown: what ``evaluate_FLOPs`` returned.
-        mode: "type": a line for each name of an op, the greatest number first, with those of all graphs in it; "flat":
+        mode: "type": a line for each name of an op, the greatest number first, over all graphs; "flat":
             a line for each op, such as ``call.4/matmul.2``, in program order of each name.
         numerical_format: as for ``format_flops_scientific``.
     Raises:
@@ -204,7 +204,7 @@ def print_FLOPs(  # noqa: N802 - PopXL's name
 
 
 def _by_kind(breakdown: dict[str, Any], known: dict[int, dict[str, int]]) -> dict[str, int]:
-    """Sums over all graphs; ``known`` has those of dictionaries that were met already."""
+    """Sums over all graphs; ``known`` has the sums of dictionaries that were met already."""
     if id(breakdown) in known:
         return known[id(breakdown)]
     sums: dict[str, int] = {}

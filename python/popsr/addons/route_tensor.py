@@ -77,7 +77,7 @@ def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
         input_tensors: by id of the graph, the tensor that stands for ``tensor`` there; gains the new input.
         modified: pass it by reference: True, or regions, of which any has it passed whole.
     Raises:
-        ArgumentTypeError: ``op`` is no call.
+        ArgumentTypeError: ``op`` is not a call.
         GraphError: an op that runs the graph has no tensor for it, or one that is made later; or the tensor is a
             constant and passed by reference.
     """
@@ -94,7 +94,7 @@ def connect_loop_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
         input_tensors: as for ``connect_call_op``.
         modified: as for ``connect_call_op``.
     Raises:
-        ArgumentTypeError: ``op`` is no loop.
+        ArgumentTypeError: ``op`` is not a loop.
         GraphError: as for ``connect_call_op``.
     """
     _connect_op("connect_loop_op", "repeat", op, tensor, input_tensors, modified)
@@ -107,7 +107,7 @@ def connect_tensor_to_ops_on_path(
     """Pass a tensor on along a path of calls.
 
     Args:
-        path: ids of graphs as ``called_graph_paths`` has them, that of the tensor first.
+        path: ids of graphs as ``called_graph_paths`` has them, the tensor's graph first.
         from_tensor: the tensor.
         input_tensors: by id of the graph, what stands for it there; gains what is missing.
         modified: as for ``connect_call_op``.

@@ -1,7 +1,7 @@
 """Replicated tensor sharding: members of a group that would hold the same value hold a part of it each.
 
 A shard is a tensor of one dimension with the shape of the whole value as meta shape; the member of rank k in its group
-has the k-th part of the flattened value. The groups are the value's own: those of replicas that hold the same.
+has the k-th part of the flattened value. The groups are the value's own: replicas that hold the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
         shard_over: the groups.
     Returns:
         Spec of shape ``(elements / group_size,)`` with the shape of ``t`` as meta shape; of ``t`` itself when it is a
-        shard already, or its elements are no multiple of the group size.
+        shard already, or its elements are not a multiple of the group size.
     """
     read_a("replica_sharded_spec: t", t, (Tensor, TensorSpec))
     read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping)
@@ -79,7 +79,7 @@ def all_gather_replica_sharded_graph(
     """A graph that gathers tensors, with a named argument and an output for each.
 
     Args:
-        tensors: the tensors; those that are no shards pass through.
+        tensors: the tensors; those that are not shards pass through.
         use_io_tiles: gather on io tiles and copy from there.
         replica_groups: the groups by key. Default: one of all replicas, also for keys that are not there.
     Returns:

@@ -96,7 +96,7 @@ class _StreamsBase(Generic[S]):
     @overload
     def __getitem__(self, key: slice) -> list[S]: ...
     def __getitem__(self, key: str | int | slice) -> S | list[S]:
-        """The stream of a name or position, or those of a slice of positions.
+        """The stream of a name or position, or the streams of a slice of positions.
 
         Raises:
             UnknownNameError: no such name; it is a KeyError.

@@ -42,7 +42,7 @@ __all__ = [
 ReportMissingMethods = Literal["none", "warn", "error"]
 """Treatment of names that only one side has."""
 
-_STEP = "popsr_step"  # in session_info.json: that of the random numbers
+_STEP = "popsr_step"  # in session_info.json: the random numbers'
 
 
 def write_variables_pb(session: Session, weights: Mapping[Tensor, np.ndarray[Any, Any]]) -> None:
@@ -162,7 +162,7 @@ class TaskSession(Session):
         Args:
             info: by name, what JSON can say; ``"steps"`` sets the number of runs.
         Raises:
-            ArgumentTypeError: not a mapping, a name that is no str, or a value that JSON has no text for.
+            ArgumentTypeError: not a mapping, a name that is not a str, or a value that JSON has no text for.
             AttributeValueError: ``"steps"`` is not an int of 0 or more.
         """
         where = "add_session_state_info"
@@ -194,7 +194,7 @@ class TaskSession(Session):
         self.session_state["steps"] += 1
         return results
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # State
 
     def get_named_tensors_data(self) -> NamedTensorData:
         """The newest data of the state, with the same names; see ``get_tensors_data``."""
@@ -203,7 +203,7 @@ class TaskSession(Session):
         return NamedTensorData.from_dict({name: data[variable] for name, variable in variables.items()})
 
     def load_from_session(self, src: TaskSession, report_missing: ReportMissingMethods = "none") -> None:
-        """Set the state from that of another session, as far as names are in both; nothing is set if one does not fit.
+        """Set the state from another session's, as far as names are in both; nothing is set if one does not fit.
 
         Args:
             src: the other session.
@@ -235,7 +235,7 @@ class TaskSession(Session):
             result[name] = tensor
         return result
 
-    # --- checkpoints ------------------------------------------------------------------------------------------------
+    # Checkpoints
 
     def save_checkpoint(self, checkpoint_dir: str | os.PathLike[str]) -> None:
         """Write the state, the session's information and the data loader's to a folder.
@@ -302,7 +302,7 @@ class TaskSession(Session):
         if (folder / files.DATALOADER).exists() and self.dataloader is not None:
             self.dataloader.resume(str(folder / files.DATALOADER))
 
-    # --- Weights & Biases -------------------------------------------------------------------------------------------
+    # Weights & Biases
 
     def wandb_histogram(self, name: str, step: int, data: np.ndarray[Any, Any]) -> NoReturn:
         """Refused: popsr does not write to Weights & Biases.

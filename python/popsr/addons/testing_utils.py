@@ -40,7 +40,7 @@ class TensorInput:
 
     Args:
         data: an array or what becomes one.
-        dtype: element type. Default: that of the data, 64-bit types narrowed to 32 bits.
+        dtype: element type. Default: the data's, 64-bit types narrowed to 32 bits.
     """
 
     def __init__(self, data: Array, dtype: dtypes.dtype | None = None) -> None:
@@ -69,7 +69,7 @@ def run_module(
         module: the module.
         *args: arguments of ``build``. A TensorInput, also in a list or tuple, becomes a variable of the main graph and
             is passed as tensor; other arguments are passed on.
-        weights: data of the module's variables, by variable, or a function that makes that of the tree of them.
+        weights: data of the module's variables, by variable, or a function that makes it of the tree of them.
             Default: what their factories make.
         **kwargs: further arguments of ``build``, likewise.
     Returns:

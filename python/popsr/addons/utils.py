@@ -84,7 +84,7 @@ class WeightsDict(MutableMapping[Variable, Array]):
 
     Args:
         *args: a mapping or pairs, as of ``dict``.
-        **kwargs: none; variables are no keywords.
+        **kwargs: none; variables are not keywords.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -83,14 +83,14 @@ class VariableFactory:
             data_iter: a function that returns initial values, or an iterable of them; not an array: ``lambda: array``
                 gives it as value, ``iter(array)`` its rows. With several groups of replicas each group takes an item of
                 its own, the first group the first.
-            dtype: element type. Default: that of the first item.
+            dtype: element type. Default: the first item's.
             name: name of the inputs and variables. Default: "t".
             by_ref: inputs are by reference.
             replica_grouping: groups of replicas with the same value. Default: one group of all.
             shard_over: each of so many members of a group has a part; 1: each has all.
             replica_group: another name of ``replica_grouping``.
         Raises:
-            TypeError: an item is no array of numbers; ``dtype``, ``name`` or ``replica_grouping`` is none.
+            TypeError: an item is not an array of numbers; ``dtype``, ``name`` or ``replica_grouping`` is none.
             ValueError: ``data_iter`` is neither, or fails, or has no item; ``shard_over`` does not divide the group
                 size; the grouping is of another number of replicas; both names of the grouping are given.
         """
@@ -143,7 +143,7 @@ class VariableFactory:
         """Shape of the whole value when it is sharded, else None."""
         return None if self.shard_over == 1 else self._full_shape
 
-    # --- inputs and variables ---------------------------------------------------------------------------------------
+    # Inputs and variables
 
     def create_input(self, prefix: str | None = None) -> Tensor:
         """A new input of the current graph, with the factory's name.
@@ -210,7 +210,7 @@ class VariableFactory:
         make = remote_replica_sharded_variable if buffer.meta_shape else remote_variable
         return make(data, buffer, entry, self.dtype, name, replica_grouping=self.replica_grouping)
 
-    # --- data -------------------------------------------------------------------------------------------------------
+    # Data
 
     @property
     def _host_shape(self) -> tuple[int, ...]:
@@ -504,16 +504,16 @@ def _items(what: str, data_iter: Any) -> Iterator[Any]:
         return (data_iter() for _ in itertools.count())
     if _is_array(data_iter):
         raise AttributeValueError(
-            f"{what}: data_iter is no function or iterable but an array, got {shown(data_iter)}, expected "
+            f"{what}: data_iter is not a function or iterable but an array, got {shown(data_iter)}, expected "
             "`lambda: array` for a value, or `iter(array)` for a value a row"
         )
     if isinstance(data_iter, str) or not isinstance(data_iter, Iterable):
-        raise AttributeValueError(f"{what}: data_iter is no function or iterable, got {shown(data_iter)}")
+        raise AttributeValueError(f"{what}: data_iter is not a function or iterable, got {shown(data_iter)}")
     try:
         return iter(data_iter)
     except Exception:  # of its own __iter__
         raise AttributeValueError(
-            f"{what}: data_iter is no function or iterable, got {shown(data_iter)}"
+            f"{what}: data_iter is not a function or iterable, got {shown(data_iter)}"
         ) from None
 
 
@@ -528,7 +528,7 @@ def _array(what: str, item: Any) -> Any:
     if not hasattr(item, "shape") or not hasattr(item, "dtype"):
         item = as_array(f"{what}: an item of data_iter", item)
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
-        raise ArgumentTypeError(f"{what}: an item of data_iter is no array of numbers, got {shown(item)}")
+        raise ArgumentTypeError(f"{what}: an item of data_iter is not an array of numbers, got {shown(item)}")
     return item
 
 

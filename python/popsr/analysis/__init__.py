@@ -1,4 +1,4 @@
-"""Which replicas agree on a tensor, proved for all inputs."""
+"""The partition of the replicas into those that agree on a tensor, proved for all inputs."""
 
 from typing import TYPE_CHECKING
 

@@ -35,7 +35,7 @@ RootKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ExplanationStep:
-    """A value in which two replicas differ: because they, or two others, differ in that of the next step.
+    """A value in which two replicas differ: because they, or two others, differ in the value of the next step.
 
     Attributes:
         kind: an "op" computes it; it is in memory that an op writes ("write", or "store" to remote memory); a "call"
@@ -78,7 +78,7 @@ class ExplanationRoot:
 
 
 class Explanation:
-    """Why two replicas are not proved equal, or why they are; made by ``PartitionAnalysis.explain``.
+    """The reason why two replicas are not proved equal, or are; made by ``PartitionAnalysis.explain``.
 
     ``str()`` is the whole answer, a line a step; long paths lack their middle.
     """

@@ -1,4 +1,4 @@
-"""Which replicas hold bitwise the same value, proved for every tensor of a program."""
+"""The replicas that hold bitwise the same value, proved for every tensor of a program."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         time: int | None = None,
         context: CallContext | Sequence[Op] | None = None,
     ) -> Explanation:
-        """Why two replicas are not proved equal: a shortest path from a value to what tells them apart.
+        """Explain why two replicas are not proved equal: a shortest path from a value to the cause of the difference.
 
         Args:
             t: the tensor, and by default its last value.
@@ -332,7 +332,7 @@ def analyze(
         mode: "partition"; or "popart": what PopART's analysis says, for comparison. It proves nothing.
         equal: streams whose rows are taken to be equal whenever they are fed: inside the groups of a grouping, or with
             True or None on all replicas. Nothing is assumed of other streams but what they declare, though a session
-            takes those of at most 64 elements as equal as long as they are fed so.
+            takes seeds of at most 64 elements as equal as long as they are fed so.
     Raises:
         GraphError: the order of a write in place and another use of the same tensor is not fixed; or, in mode
             "popart", a graph without inputs is called for a result: PopART stops there. With the option

@@ -33,7 +33,7 @@ ALIASES: Mapping[str, str] = {
 
 
 def popsr_name(name: str) -> str | None:
-    """Name in popsr of a module: "popsr.ops.add" of "popxl.ops.add"; None when it is no alias."""
+    """Name in popsr of a module: "popsr.ops.add" of "popxl.ops.add"; None when it is not an alias."""
     root, dot, rest = name.partition(".")
     return f"{ALIASES[root]}{dot}{rest}" if root in ALIASES else None
 
@@ -143,7 +143,7 @@ def _refuse_installed(name: str) -> None:
 def _find(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
-    except (ModuleNotFoundError, ValueError):  # its parent is no package; a module that was made by hand
+    except (ModuleNotFoundError, ValueError):  # its parent is not a package; a module that was made by hand
         loaded = sys.modules.get(name)
         return None if loaded is None else ModuleSpec(name, None, origin="sys.modules")
 

@@ -229,7 +229,7 @@ class Walker(ast.NodeVisitor):
             self.visit(node.body)
 
     def generic_visit(self, node: ast.AST) -> None:
-        """Comprehensions have a scope, other nodes are those of their children."""
+        """Comprehensions have a scope, other nodes have their children's."""
         if isinstance(node, COMPREHENSIONS):
             with self.inside(node):
                 self._visit_children(node)

@@ -269,7 +269,7 @@ def _annotated(annotation: object, function: object, owner: Known | Instance, pa
 
 
 def unknown_keywords(function: Value, keywords: Iterable[str]) -> list[str]:
-    """Those of the keywords that a call of the function does not take."""
+    """The keywords that a call of the function does not take."""
     taken = parameters(function)
     return [] if taken is None else [keyword for keyword in keywords if keyword not in taken]
 

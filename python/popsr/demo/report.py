@@ -21,7 +21,7 @@ PROBES = {
 }
 
 
-def spread(values: Sequence[float], digits: int) -> str:
+def mean_and_deviation(values: Sequence[float], digits: int) -> str:
     """Mean ± sample standard deviation; a single value by itself."""
     mean = f"{np.mean(values):.{digits}f}"
     return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
@@ -35,9 +35,9 @@ def scores(results: Results, keys: Sequence[int], epochs: int) -> str:
     for rate in rates:
         curves = [results[rate, r.name] for r in RECIPES]
         rows = {
-            "test accuracy, %": [spread([c.test_accuracy[-1] for c in cs], 2) for cs in curves],
-            "test loss": [spread([c.test_loss[-1] for c in cs], 4) for cs in curves],
-            "training loss": [spread([c.train_loss[-1] for c in cs], 4) for cs in curves],
+            "test accuracy, %": [mean_and_deviation([c.test_accuracy[-1] for c in cs], 2) for cs in curves],
+            "test loss": [mean_and_deviation([c.test_loss[-1] for c in cs], 4) for cs in curves],
+            "training loss": [mean_and_deviation([c.train_loss[-1] for c in cs], 4) for cs in curves],
         }
         for i, (what, cells) in enumerate(rows.items()):
             label = f"lr {rate:<5g}" if i == 0 else ""
@@ -65,13 +65,13 @@ def findings(results: Results) -> str:
             word = "stalls" if own > 1.5 * exact else "tracks" if near else "lags"
             lines.append(
                 f"{f'lr {rate:<5g}':8}{name:20}{word:8}{own / exact:5.2f}x the training loss, "
-                f"{spread(points, 2)} points of test accuracy"
+                f"{mean_and_deviation(points, 2)} points of test accuracy"
             )
     return "\n".join(lines)
 
 
 def partitions(program: Training) -> str:
-    """Which replicas hold bitwise the same value, proved before anything runs."""
+    """The replicas that hold bitwise the same value, proved before anything runs."""
     facts = popsr.analysis.analyze(program.ir)
     lines = [
         (f"{name}: {facts.partition(program.probes[name])}", meaning) for name, meaning in PROBES.items()

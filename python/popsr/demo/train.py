@@ -122,8 +122,8 @@ def check_replicas(data: Dataset, recipe: model.Recipe, learning_rate: float, ke
     except popsr.errors.ReplicaError as error:
         return f"FAILED: {error}"
     if not same:
-        return "FAILED: weights differ from those of the run that stores equal values once"
+        return "FAILED: weights differ from the run that stores equal values once"
     return (
         f"passed: {program.steps} steps of {recipe.name} with {model.REPLICAS} replicas stored separately; "
-        "every claim held, and the weights are bitwise those of the run that stores equal values once"
+        "every claim held, and the weights are bitwise equal to the run that stores equal values once"
     )

@@ -26,7 +26,7 @@ class Attributes:
 
     @staticmethod
     def of(where: str, path: Path) -> Attributes | None:
-        """Those of the file that ``path`` names; None when there is none.
+        """Attributes of the file that ``path`` names; None when there is none.
 
         Raises:
             FileError: something else than a file has that name.

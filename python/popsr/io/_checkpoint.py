@@ -121,7 +121,7 @@ class _Settings(Mapping[str, VariableSettings]):
 
 
 def close_names(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """Up to three names that resemble ``name``, quoted; of many, those of about its length are compared."""
+    """Up to three names that resemble ``name``, quoted; of many, names of about its length are compared."""
     short = (each for each in names if len(each) <= _COMPARED_LENGTH)
     compared = heapq.nsmallest(_COMPARED_NAMES, short, key=lambda each: abs(len(each) - len(name)))
     return [

@@ -38,7 +38,7 @@ def reset_host_weights(
         ignore_missing: leave variables that the file lacks as they are.
     Raises:
         KeyError: the file lacks a variable.
-        ShapeError: a tensor of another shape, as that of one replica where there are several groups.
+        ShapeError: a tensor of another shape, such as one replica's where there are several groups.
         DTypeError: a tensor of another dtype.
         ReplicaError: a variable had another number of groups when it was saved.
         CheckpointError: the file is damaged, contradicts itself, exceeds a limit, or is not a checkpoint.

@@ -40,7 +40,7 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
     Facts:
         dtypes: all
         gradient: yes
-        replicas: that of the roots of the groups
+        replicas: partition of the roots of the groups
         rounding: never stochastic
     Raises:
         IndexError: no such member.
@@ -88,7 +88,7 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
     Facts:
         dtypes: all
         gradient: yes
-        replicas: that of the sources; equal where nothing arrives
+        replicas: the sources'; equal where nothing arrives
         rounding: never stochastic
     Raises:
         ReplicaError: two sources or two destinations of one value, or not one destination for each replica.
@@ -126,7 +126,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's shard of its own tensor: member k keeps the k-th chunk of the flattened tensor.
 
-    The gradient is that of all members put together, as for ``replicated_slice``.
+    The gradients of all members are put together, as for ``replicated_slice``.
 
     Args:
         t: the operand.
@@ -180,7 +180,7 @@ def _read_replica(value: Any) -> int:
 
 def _not_replicas(value: object) -> ArgumentTypeError:
     return ArgumentTypeError(
-        f"replicated_permute: mapping is no destinations, got {shown(value)}, expected replicas or pairs of replicas"
+        f"replicated_permute: mapping is not a list of destinations, got {shown(value)}, expected replicas or pairs"
     )
 
 

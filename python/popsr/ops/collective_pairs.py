@@ -57,7 +57,7 @@ def replicated_all_reduce_identical_inputs(
 def replicated_all_reduce_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
-    """``replicated_all_reduce``, whose gradient is that of its result: for gradients that are the same on all members.
+    """``replicated_all_reduce``, whose gradient is its result's: for gradients that are the same on all members.
 
     Args:
         t: the operand.
@@ -83,7 +83,7 @@ def all_reduce(
     """Reduce tensors on several IPUs of one replica.
 
     Args:
-        ts: tensors of one shape and dtype; they fold in this order.
+        ts: tensors of one shape and dtype; they are reduced in this order.
         ipus: the IPU of each tensor. Default: where they are.
         op: the reduction.
     Returns:
@@ -129,10 +129,10 @@ def all_reduce_identical_inputs(
 def all_reduce_identical_grad_inputs(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
-    """``all_reduce``, where the gradient of a tensor is that of its own result: for gradients that are all the same.
+    """``all_reduce``, where the gradient of a tensor is its own result's: for gradients that are all the same.
 
     Args:
-        ts: tensors of one shape and dtype; they fold in this order.
+        ts: tensors of one shape and dtype; they are reduced in this order.
         ipus: the IPU of each tensor. Default: where they are.
         op: "add".
     Returns:

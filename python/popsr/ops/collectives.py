@@ -1,6 +1,6 @@
 """Exchange between the replicas of each group.
 
-Reductions fold in ascending replica order, so results are bitwise reproducible and the same on all members.
+Reductions go in ascending replica order, so results are bitwise reproducible and the same on all members.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Are the elements equal? NaN equals nothing; -0 equals +0.
+    """True where the elements are equal. NaN equals nothing; -0 equals +0.
 
     Args:
         lhs: first operand.
@@ -63,7 +63,7 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
 
 
 def isfinite(t: Tensor) -> Tensor:
-    """Is each element neither infinite nor NaN?
+    """True where the element is neither infinite nor NaN.
 
     Args:
         t: the operand; integers are finite.
@@ -81,7 +81,7 @@ def isfinite(t: Tensor) -> Tensor:
 
 
 def isinf(t: Tensor) -> Tensor:
-    """Is each element infinite?
+    """True where the element is infinite.
 
     Args:
         t: the operand.
@@ -99,7 +99,7 @@ def isinf(t: Tensor) -> Tensor:
 
 
 def isnan(t: Tensor) -> Tensor:
-    """Is each element NaN?
+    """True where the element is NaN.
 
     Args:
         t: the operand.
@@ -117,7 +117,7 @@ def isnan(t: Tensor) -> Tensor:
 
 
 def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Are both elements true, that is not zero? NaN is true.
+    """True where both elements are true, that is not zero. NaN is true.
 
     Args:
         lhs: first operand, of any dtype.
@@ -136,7 +136,7 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 
 def logical_not(t: Tensor) -> Tensor:
-    """Is each element false, that is zero?
+    """True where the element is false, that is zero.
 
     Args:
         t: the operand, of any dtype.
@@ -152,7 +152,7 @@ def logical_not(t: Tensor) -> Tensor:
 
 
 def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Is one of the elements true, that is not zero? NaN is true.
+    """True where one of the elements is true, that is not zero. NaN is true.
 
     Args:
         lhs: first operand, of any dtype.

@@ -54,7 +54,7 @@ class ConditionalSiteInfo(Site):
         return read_index("parent_to_graph_input_index: index", idx, len(self.inputs)) - begin
 
     def is_parent_index_in_then_branch(self, idx: int) -> bool:
-        """Is input ``idx`` here passed to the then branch? IndexError for the condition."""
+        """True if input ``idx`` here is passed to the then branch. IndexError for the condition."""
         return self._is_then("is_parent_index_in_then_branch", idx)
 
     def graph_to_parent_output_index(self, idx: int, then_branch: bool = True) -> int:
@@ -171,7 +171,7 @@ def conditional(
     Facts:
         dtypes: cond: bool; inputs: all
         gradient: yes
-        replicas: that of the graphs it runs
+        replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
     """
     return conditional_with_info(

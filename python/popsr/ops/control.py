@@ -133,7 +133,7 @@ def call(
     Facts:
         dtypes: all
         gradient: yes
-        replicas: that of the graphs it runs
+        replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
     """
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
@@ -182,7 +182,7 @@ def repeat(
     Facts:
         dtypes: all
         gradient: none
-        replicas: that of the graphs it runs
+        replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
     """
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs

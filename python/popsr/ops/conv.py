@@ -68,7 +68,7 @@ def conv(
         padding: zeros around ``t``: before it for each spatial axis, then after it for each.
         dilation: steps between elements of the kernel, one per spatial axis.
         groups: parts into which both kinds of channels are cut; each sees its own input channels only.
-        pad_type: "not_set" takes ``padding``. The others ignore it: "valid" is no padding; "same_upper" and
+        pad_type: "not_set" takes ``padding``. The others ignore it: "valid" is not a padding; "same_upper" and
             "same_lower" pad to ``ceil(extent / stride)`` outputs, an odd zero after or before ``t``.
         available_memory_proportions: accepted for PopXL programs; has no effect.
         partials_types: accepted for PopXL programs, "half" or "float"; sums are kept in float32 or wider.

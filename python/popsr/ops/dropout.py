@@ -26,7 +26,7 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     Facts:
         dtypes: t: floats; seed_tensor: uint32
         gradient: yes
-        replicas: meet of inputs; where nothing is dropped that of t
+        replicas: meet of inputs; partition of t where nothing is dropped
         rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the seed is not ``[2]``.
@@ -51,7 +51,7 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
     Facts:
         dtypes: t: floats; seed_tensor: uint32
         gradient: yes
-        replicas: meet of inputs; where nothing is dropped that of t
+        replicas: meet of inputs; partition of t where nothing is dropped
         rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the mask does not broadcast to ``t``, or the seed is not ``[2]``.

@@ -134,7 +134,7 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
 
     Args:
         t: the operand.
-        strides: k of the first axes; one number is that of axis 0. Axes without one are kept. Not modified.
+        strides: k of the first axes; one number is axis 0's. Axes without one are kept. Not modified.
     Returns:
         Tensor of the dtype of ``t``; an extent d becomes ``ceil(d / k)``.
     Facts:

@@ -19,7 +19,7 @@ __all__ = ["host_load", "host_store", "init", "print_tensor"]
 
 
 FloatFormat = Literal["auto", "fixed", "scientific", "none"]
-"""How ``print_tensor`` writes floats."""
+"""The format of floats in ``print_tensor``."""
 
 
 def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:

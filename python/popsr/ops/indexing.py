@@ -192,15 +192,15 @@ def scatter_reduce(
 
     Element ``(.., i, ..)`` goes to ``(.., indices[.., i, ..], ..)``.
 
-    Elements are folded in ascending order along the axis, narrow floats as float32 that are rounded once. Positions
+    Elements are reduced in ascending order along the axis, narrow floats as float32 that are rounded once. Positions
     that nothing goes to are 0 without initial values.
 
     Args:
-        data: what is folded.
+        data: the elements to reduce.
         indices: integers of the shape of ``data``. A vector lies along the axis; other shapes are filled up with
             extents of 1 at the end; then extents of 1 are repeated.
         reduction: "sum", "min", "max", or "none": the last element replaces the others.
-        initial_values: what the elements are folded into: the shape of ``data`` but for the axis.
+        initial_values: initial values of the reduction: the shape of ``data`` but for the axis.
         axis: the axis that the indices address.
         axis_size: extent of that axis in the result. Default: the extent in ``initial_values``.
         enable_index_broadcast: if false, indices must have the shape of ``data``.
@@ -265,11 +265,11 @@ def grouped_scatter_reduce(
     """``scatter_reduce`` in each of several groups, which are axis 0 of all operands and of the result.
 
     Args:
-        data: what is folded, shape ``[group_size, ...]``.
+        data: the elements to reduce, shape ``[group_size, ...]``.
         indices: integers of the shape of ``data``. A vector a group lies along the axis; other shapes are filled up
             with extents of 1 at the end; then extents of 1 are repeated.
         reduction: "sum", "min", "max", or "none": the last element replaces the others.
-        initial_values: what the elements are folded into: the shape of ``data`` but for the axis.
+        initial_values: initial values of the reduction: the shape of ``data`` but for the axis.
         axis: the axis of ``data`` that the indices address, not 0.
         axis_size: extent of that axis in the result. Default: the extent in ``initial_values``.
         group_size: number of groups. 1: a plain ``scatter_reduce``, without an axis of groups.

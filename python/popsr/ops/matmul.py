@@ -54,7 +54,7 @@ def matmul_pow2scaled(
 ) -> Tensor:
     """Matrix product of float8 operands, times ``2**log2_scale``.
 
-    The product is that of :func:`matmul` on the operands in float32, which is what sums are kept in; it is scaled and
+    The product is :func:`matmul`'s on the operands in float32, which is what sums are kept in; it is scaled and
     rounded once. It has no gradient: autodiff refuses.
 
     Args:

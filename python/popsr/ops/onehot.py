@@ -23,7 +23,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is not a class.
 
     Args:
-        t: integers. Sessions log one that is no class (logger ``popsr``), or refuse it with ``strict={"labels"}``.
+        t: integers. Sessions log one that is not a class (logger ``popsr``), or refuse it with ``strict={"labels"}``.
         num_classes: the extent of the new axis: a constant of one element.
         values: what is off and what is on, shape ``[2]``; differentiable.
         axis: the place of the new axis in the result.

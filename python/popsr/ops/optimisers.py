@@ -67,7 +67,7 @@ def handle_optimizer_value(f: Any, ins: MutableMapping[int, str], index: int) ->
 
 
 def weight_decay_is_required(weight_decay: Scalar | None) -> bool:
-    """Does an updater need the weight? Not for None and 0; for a tensor it does.
+    """True if an updater needs the weight: not for None and 0, but for a tensor.
 
     Args:
         weight_decay: the scalar.
@@ -165,7 +165,7 @@ def adam_updater(
         dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
             weight_decay, beta1, beta2, epsilon: numbers
         gradient: none
-        replicas: meet of inputs; of the step that of time_step
+        replicas: meet of inputs; of the step, partition of time_step
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:
@@ -208,7 +208,7 @@ def lamb_updater(
         dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
             weight_decay, beta1, beta2, epsilon: numbers
         gradient: none
-        replicas: meet of inputs; of the step that of time_step
+        replicas: meet of inputs; of the step, partition of time_step
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:
@@ -250,7 +250,7 @@ def adamax_updater(
         dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
             weight_decay, beta1, epsilon: numbers
         gradient: none
-        replicas: meet of inputs; of the step that of time_step
+        replicas: meet of inputs; of the step, partition of time_step
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:

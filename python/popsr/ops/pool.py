@@ -169,7 +169,7 @@ def max_pool(
         in_dilations: as for ``average_pool``.
         auto_pad: as for ``average_pool``.
         ceil_mode: as for ``average_pool``.
-        storage_order: the order of the indices of maxima, which are no output; has no effect.
+        storage_order: the order of the indices of maxima, which are not an output; has no effect.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, windows...]``.
     Facts:

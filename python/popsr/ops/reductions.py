@@ -1,6 +1,6 @@
 """Reductions over axes.
 
-The innermost axis folds in a fixed tree, outer axes in ascending order: the bits depend on nothing else.
+The innermost axis is reduced in a fixed tree, outer axes in ascending order: the bits depend on nothing else.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def sparse_accumulate_(
     Facts:
         dtypes: t, X, f: numbers; indices: ints; W: all
         gradient: none
-        replicas: meet of inputs; with a constant factor 0 that of t
+        replicas: meet of inputs; partition of t with a constant factor 0
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:

@@ -131,7 +131,7 @@ def convert_optional_int64_list(l: Iterable[int] | None) -> list[int] | None:  #
     """Integers as list of int; None stays.
 
     Raises:
-        TypeError: they are no integers.
+        TypeError: they are not integers.
         ValueError: one does not fit into 64 bits.
     """
     if l is None:

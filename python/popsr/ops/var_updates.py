@@ -43,7 +43,7 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
     Facts:
         dtypes: numbers
         gradient: none
-        replicas: meet of inputs; with a constant factor 0 that of t
+        replicas: meet of inputs; partition of t with a constant factor 0
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:
@@ -87,7 +87,7 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     Facts:
         dtypes: numbers
         gradient: none
-        replicas: meet of inputs; with a constant factor 0 that of t
+        replicas: meet of inputs; partition of t with a constant factor 0
         rounding: stochastic where stochastic rounding is on
         in place: itself
     Raises:

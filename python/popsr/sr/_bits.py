@@ -23,7 +23,7 @@ def uniform_bits(
     Returns:
         uint64 ``[n]``. Element i of a result goes away from zero iff ``U[i] / 2**64`` is below the chance of that.
     Raises:
-        TypeError: ``key`` is no key.
+        TypeError: ``key`` is not a key.
         ValueError: ``n`` or ``offset`` is negative, or too large.
     """
     key = read_key("uniform_bits", key)

@@ -10,7 +10,16 @@ import ml_dtypes
 import numpy as np
 
 from popsr._host.float_environment import in_default_environment
-from popsr.sr._call import Key, Source, broadcast, check_format, read_options, read_source, run, spread
+from popsr.sr._call import (
+    Key,
+    Source,
+    broadcast,
+    broadcast_view,
+    check_format,
+    read_options,
+    read_source,
+    run,
+)
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import Array
 from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Mode, Operand, OtherArray, R
@@ -45,7 +54,7 @@ def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
         Between the two, ``hi`` is infinity (NaN in formats without), or ``lo`` its negative. It takes microseconds an
         element.
     Raises:
-        TypeError: an operand is no array of a supported format.
+        TypeError: an operand is not an array of a supported format.
         ValueError: shapes do not broadcast.
     """
     named = None if dtype is None else read_format("bracket", dtype)
@@ -85,7 +94,7 @@ def _rounded(sources: tuple[Source, ...], mode: Mode, shape: tuple[int, ...]) ->
 def _widened(array: Array, form: Format, shape: tuple[int, ...]) -> list[float]:
     """The elements as Python floats, exactly."""
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
-        wide: list[float] = spread(array.view(form.numpy), shape).astype(np.float64).ravel().tolist()
+        wide: list[float] = broadcast_view(array.view(form.numpy), shape).astype(np.float64).ravel().tolist()
     return wide
 
 

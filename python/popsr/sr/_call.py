@@ -22,6 +22,7 @@ __all__ = [
     "Options",
     "Source",
     "broadcast",
+    "broadcast_view",
     "check_format",
     "elementwise",
     "lay_out",
@@ -29,7 +30,6 @@ __all__ = [
     "read_options",
     "read_source",
     "run",
-    "spread",
     "writable",
 ]
 
@@ -127,7 +127,7 @@ def _read_mode(op: str, mode: Any) -> Mode:
     )
 
 
-# --- arrays -----------------------------------------------------------------------------------------------------------
+# Arrays
 
 
 def read_source(op: str, name: str, value: Any, dtype: Format | None) -> Source:
@@ -205,7 +205,7 @@ def writable(op: str, source: Source, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"{op}: shapes differ, got {source.name} of {source.array.shape}, expected {shape}")
 
 
-def spread(array: Array, shape: tuple[int, ...]) -> Array:
+def broadcast_view(array: Array, shape: tuple[int, ...]) -> Array:
     """The array, broadcast."""
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
@@ -243,8 +243,8 @@ def lay_out(
     Args:
         op: name of the public function.
         operands: arrays by the name of their argument.
-        dtype: format of integer buffers; else that of the first operand, or None.
-        to: format of the result. Default: that of the first operand.
+        dtype: format of integer buffers; else the first operand's, or None.
+        to: format of the result. Default: the first operand's.
         out: memory for the result.
         target: the operand that is written in place, which is "first" then.
         all_named: do all operands have to be of ``dtype``?
@@ -263,7 +263,7 @@ def lay_out(
         return Layout(op, sources, first, form, np.empty(shape, form.carrier), None)
     given = first if target is not None else read_out(op, out, form, named or to)
     writable(op, given, shape)
-    check_out_overlap(op, given.name, given.array, {s.name: spread(s.array, shape) for s in sources})
+    check_out_overlap(op, given.name, given.array, {s.name: broadcast_view(s.array, shape) for s in sources})
     return Layout(op, sources, first, form, given.array, given)
 
 
@@ -310,7 +310,7 @@ def run(
         op,
         out,
         form.index,
-        tuple(spread(source.array, out.shape) for source in sources),
+        tuple(broadcast_view(source.array, out.shape) for source in sources),
         tuple(source.form.index for source in sources),
         scalars,
         options.key,

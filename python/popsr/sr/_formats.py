@@ -60,7 +60,7 @@ _ALIASES = {
 } | {name.removeprefix("float8_"): name for name in FORMATS if name.startswith("float8_")}
 
 format_of = _BY_NUMPY.get
-"""The format of arrays of a dtype, in the machine's byte order; None: it is no format."""
+"""The format of arrays of a dtype, in the machine's byte order; None: it is not a format."""
 
 
 def read_format(op: str, dtype: Any) -> Format:
@@ -68,7 +68,7 @@ def read_format(op: str, dtype: Any) -> Format:
 
     Raises:
         DTypeError: it stands for none.
-        ArgumentTypeError: it is no dtype at all.
+        ArgumentTypeError: it is not a dtype at all.
     """
     name = _name_of(dtype)
     if name is None:

@@ -42,7 +42,7 @@ class Kind:
     written: Callable[[Any], None] | None = None
 
 
-# --- NumPy, and everything that it can read ---------------------------------------------------------------------------
+# NumPy, and everything that it can read
 
 
 def _view_numpy(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
@@ -78,7 +78,7 @@ def _wrap_numpy(array: Array, form: Format | None) -> Array:
 
 NUMPY = Kind("numpy", _view_numpy, _wrap_numpy)
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# Numbers
 
 
 def _view_scalar(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
@@ -86,7 +86,7 @@ def _view_scalar(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
         number = float(value) if abs(value) < 2**1023 else float("inf")
         if number != value:
             raise DTypeError(
-                f"{op}: {name} is no float64, got {shown(value)}, expected an exactly representable one"
+                f"{op}: {name} is not a float64, got {shown(value)}, expected an exactly representable one"
             )
         value = number
     return _view_numpy(op, name, np.asarray(value))
@@ -98,7 +98,7 @@ def _wrap_scalar(array: Array, form: Format | None) -> Any:
 
 SCALAR = Kind("scalar", _view_scalar, _wrap_scalar, mutable=False)
 
-# --- torch ------------------------------------------------------------------------------------------------------------
+# Torch
 
 
 def _view_torch(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
@@ -142,7 +142,7 @@ def _written_torch(value: Any) -> None:
 
 TORCH = Kind("torch", _view_torch, _wrap_torch, written=_written_torch)
 
-# --- jax --------------------------------------------------------------------------------------------------------------
+# Jax
 
 
 def _wrap_jax(array: Array, form: Format | None) -> Any:

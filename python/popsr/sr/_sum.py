@@ -50,7 +50,7 @@ def sum(
 
     Args:
         x: array ``[...]`` of any format.
-        dtype: format of the running sum and of the result; of a buffer of integers too. Default: that of ``x``.
+        dtype: format of the running sum and of the result; of a buffer of integers too. Default: the format of ``x``.
         key: as in :func:`add`. The step that adds element i, counted in C order in ``x``, draws number i.
         axis: axes to sum over. Default: all.
         mode: how to round; see :func:`add`, as for what follows.
@@ -60,7 +60,7 @@ def sum(
     Returns:
         An array of the other axes, of the kind of ``x``; the sum of nothing is +0.
     Raises:
-        TypeError: ``key`` is missing, ``x`` is no array of a supported format, or ``axis`` no int.
+        TypeError: ``key`` is missing, ``x`` is not an array of a supported format, or ``axis`` no int.
         ValueError: ``axis`` is out of range or repeated, or as in :func:`add`.
     """
     options = read_options("sum", key, mode, overflow, offset, num_threads)

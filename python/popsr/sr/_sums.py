@@ -82,7 +82,7 @@ def add(
     Returns:
         ``out``, or a new array of the kind and format of ``x``.
     Raises:
-        TypeError: ``key`` is missing; an operand is no array of a supported format; ``out`` has another format, is
+        TypeError: ``key`` is missing; an operand is not an array of a supported format; ``out`` has another format, is
             read-only or immutable.
         ValueError: shapes do not broadcast, ``out`` has another shape or overlaps an operand partly, or an unknown
             ``mode`` or ``overflow``, or a negative ``offset``. Nothing has been written then.

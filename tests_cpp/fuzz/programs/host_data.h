@@ -13,7 +13,7 @@ namespace popsr::test {
 using Bytes = std::vector<std::byte>;
 
 /// Fills the memory with elements of that type: floats below 4, some of few bits, with `specials` also zeros,
-/// infinities, NaNs and the like; small integers; zeros and ones where the type is that of an offset.
+/// infinities, NaNs and the like; small integers; zeros and ones where the type is an offset's.
 void fill(std::span<std::byte> bytes, const TensorType& type, std::uint64_t seed, bool specials);
 
 /// Index of the first element in which the two differ, or -1. All NaNs of a dtype are one value, -0 and +0

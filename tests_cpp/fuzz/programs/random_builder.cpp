@@ -33,7 +33,7 @@ bool RandomBuilder::accepts(std::string_view op, DType dtype) const {
   return p_.ir.registry().at(op).inputs[0].dtypes.contains(dtype);
 }
 
-// --- tensors
+// Tensors
 
 TensorId RandomBuilder::capture(TensorId t, std::size_t level) {
   Frame& inner = frames_[level];
@@ -263,7 +263,7 @@ TensorId RandomBuilder::place_of_replica() {
             {{"group", grouping()}, {"what", std::string(below(2) == 0 ? "index" : "group")}});
 }
 
-// --- groupings
+// Groupings
 
 ReplicaGrouping RandomBuilder::grouping() {
   const std::size_t kind = byte(), size = byte(), seed = byte();

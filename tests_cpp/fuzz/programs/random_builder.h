@@ -45,13 +45,13 @@ class RandomBuilder {
   /// True if the op takes such values as its first input.
   bool accepts(std::string_view op, DType dtype) const;
 
-  // --- decisions
+  // Decisions
   std::size_t byte() { return next_ < record_->size() ? (*record_)[next_++] : 0; }
   std::size_t below(std::size_t end) { return end == 0 ? 0 : byte() % end; }
   /// One of the recipe's types.
   const TensorType& any_type() { return types_[types_.size() == 1 ? 0 : below(types_.size())]; }
 
-  // --- tensors
+  // Tensors
   Frame& frame() { return frames_.back(); }
   Ir& ir() { return p_.ir; }
   /// Makes a tensor of the frame outside `level` one of the frame at `level`. By value or by reference is
@@ -87,7 +87,7 @@ class RandomBuilder {
   TensorId seed();
   TensorId place_of_replica();
 
-  // --- groupings
+  // Groupings
   /// Inside a branch mostly groups that do not part there, lest every run ends at the first exchange.
   ReplicaGrouping grouping();
   ReplicaGrouping draw_grouping(std::size_t kind, std::size_t size_byte, std::size_t seed);

@@ -160,7 +160,7 @@ void RandomEveryOp::several() {
   }
 }
 
-/// Products, often right before what they can be folded into.
+/// Products, often right before what they can be fused into.
 void RandomEveryOp::product() {
   const TensorId t = any_matrix();
   const TensorId other = like(t);
@@ -247,7 +247,7 @@ void RandomEveryOp::average() {
   }
 }
 
-// --- ops that write
+// Ops that write
 
 void RandomEveryOp::modify_anything() {
   p_.sequence = SequenceMode::kOrdered;

@@ -10,7 +10,7 @@
 
 namespace popsr::test {
 
-// --- ops that write
+// Ops that write
 
 void RandomOps::wrote(TensorId t) {
   frame().written.insert(ir().tensor(t).memory.storage);
@@ -100,7 +100,7 @@ void RandomOps::remote(std::size_t kind) {
   keep(p_("remote_load", inputs, {}, attrs));
 }
 
-// --- ops that compute
+// Ops that compute
 
 void RandomOps::compute(std::size_t kind) {
   if (kind >= 24) return void(source(byte()));

@@ -82,7 +82,7 @@ class Generator : RandomLayers {
   }
 };
 
-// --- axes
+// Axes
 
 /// Now and then so big that threads share the work, where such programs can be afforded.
 Shape random_shape(std::uint64_t bits, bool may_be_big) {

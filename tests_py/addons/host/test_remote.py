@@ -56,7 +56,7 @@ def rows(ir: popsr.Ir, shape: tuple[int, ...], seed: int = 0) -> tuple[Array, po
     return data, popsr.variable(data, replica_grouping=ir.replica_grouping(group_size=1))
 
 
-# --- buffers ----------------------------------------------------------------------------------------------------------
+# Buffers
 
 BUFFERS: dict[str, tuple[tuple[int, ...], Any, tuple[int, int] | None, Any, tuple[int, ...], Any]] = {
     "all members": ((4, 2), None, None, None, (2,), (4, 2)),
@@ -203,7 +203,7 @@ def test_refused(name: str, ir: popsr.Ir) -> None:
     assert not ir.main_graph.ops
 
 
-# --- loads and stores -------------------------------------------------------------------------------------------------
+# Loads and stores
 
 
 def tensors_of(ir: popsr.Ir) -> tuple[dict[str, Array], NamedTensors]:
@@ -283,7 +283,7 @@ def test_io_tiles_are_used_on_demand(ir: popsr.Ir) -> None:
     assert [op.kind for op in store.ops] == ["io_tile_copy", "remote_store"]
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# Parts
 
 
 def reduced(data: Array, grouping: popsr.ReplicaGrouping, op: str) -> Array:

@@ -21,7 +21,7 @@ Argument, Attr, DType = errors.ArgumentTypeError, errors.AttributeValueError, er
 F32, I32 = popsr.float32, popsr.int32
 
 
-# --- streams with names ---------------------------------------------------------------------------------------------
+# Streams with names
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_shallow_copies_work() -> None:
     assert list(copy.copy(streams)) == [streams.x]
 
 
-# --- streams beside their ops ---------------------------------------------------------------------------------------
+# Streams beside their ops
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_data_is_loaded_and_stored(data: Any, dtype: Any, wanted: Any) -> None:
         assert_same_bits(session.run({h2d: array})[d2h], wanted)
 
 
-# --- seeds ----------------------------------------------------------------------------------------------------------
+# Seeds
 
 
 @pytest.mark.parametrize(("group_size", "groups"), [(None, 4), (1, 4), (2, 2), (4, 1)])
@@ -162,7 +162,7 @@ def test_seeds_made_by_ops_are_read_by_the_host_and_start_the_next_run() -> None
         assert_same_bits(session.run()[out], first[out])
 
 
-# --- refused --------------------------------------------------------------------------------------------------------
+# Refused
 
 
 def _streams() -> InputStreams:

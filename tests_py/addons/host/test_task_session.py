@@ -19,7 +19,7 @@ from tests_py.support.helpers import assert_same_bits, bits, np_dtype
 F32 = popsr.float32
 
 
-# --- state ----------------------------------------------------------------------------------------------------------
+# State
 
 
 def test_state_has_names_and_the_newest_data() -> None:
@@ -66,7 +66,7 @@ def test_weights_are_written_under_the_old_name() -> None:
     assert_same_state(session, {"a": np.full((2, 2, 3), 7, np.float32)})
 
 
-# --- checkpoints ----------------------------------------------------------------------------------------------------
+# Checkpoints
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16", "int32"])
@@ -260,7 +260,7 @@ def test_variables_of_every_kind_are_state(tmp_path: Path) -> None:
         assert_same_state(other, state(first))
 
 
-# --- memory-mapped variables ----------------------------------------------------------------------------------------
+# Memory-mapped variables
 
 
 def test_mapped_variables_are_files_of_checkpoints(tmp_path: Path) -> None:

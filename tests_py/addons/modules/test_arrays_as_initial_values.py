@@ -57,7 +57,7 @@ def test_arrays_are_refused(name: str, call: str) -> None:
         with pytest.raises(errors.AttributeValueError) as caught:
             CALLS[call](REFUSED[name]())
         assert str(caught.value).startswith(
-            "VariableFactory 'w': data_iter is no function or iterable but an array,"
+            "VariableFactory 'w': data_iter is not a function or iterable but an array,"
         )
         assert str(caught.value).endswith("`lambda: array` for a value, or `iter(array)` for a value a row")
         assert not graph.inputs

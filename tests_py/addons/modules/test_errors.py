@@ -28,7 +28,7 @@ def ir() -> Iterator[popsr.Ir]:
         yield program
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# Errors
 
 
 class Failing(Module):
@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "negative number": (
         lambda m: m.add_variable_inputs(-1, Scale().create_graph(X)[0]),
         ValueError,
-        "negative number is no key, got -1",
+        "negative number is not a key, got -1",
     ),
     "sharded": (
         lambda m: [m.add_replica_sharded_variable_input("a", [np.ones(1)]) for _ in range(2)],
@@ -136,7 +136,7 @@ def test_missing_variables_are_missed_by_the_call(ir: popsr.Ir) -> None:
         graph.bind(variables).call(ONES)
 
 
-# --- cache ------------------------------------------------------------------------------------------------------------
+# Cache
 
 
 def test_cached_graphs(ir: popsr.Ir) -> None:

@@ -56,7 +56,7 @@ class Counted:
         return np.full(self.shape, self.calls - 1, np.float32)
 
 
-# --- what is drawn when -----------------------------------------------------------------------------------------------
+# Numbers of each draw
 
 
 def test_functions_are_called_twice_by_the_time_that_they_are_looked_at(ir: popsr.Ir) -> None:
@@ -129,7 +129,7 @@ def test_items_that_run_out_within_groups(ir: popsr.Ir) -> None:
         factory.next_data()
 
 
-# --- types and shapes -------------------------------------------------------------------------------------------------
+# Types and shapes
 
 TYPES: dict[str, tuple[Any, Any, Any, tuple[int, ...]]] = {
     "float32": (partial(np.zeros, (2, 3), np.float32), None, F32, (2, 3)),
@@ -225,7 +225,7 @@ def test_both_names_of_the_grouping(ir: popsr.Ir) -> None:
     assert (c.replica_grouping, d.replica_grouping, d.shard_over) == (pairs, pairs, 2)
 
 
-# --- trees of factories -----------------------------------------------------------------------------------------------
+# Trees of factories
 
 
 def make_tree(shape: tuple[int, ...] = (2,)) -> tuple[Counted, NamedVariableFactories]:
@@ -299,7 +299,7 @@ def test_missing_buffers_are_found_before_anything_is_made(ir: popsr.Ir) -> None
     assert not ir.main_graph.variables
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# Files
 
 
 def test_files_hold_the_data(tmp_path: Path, ir: popsr.Ir) -> None:
@@ -373,7 +373,7 @@ def test_a_file_is_not_made_when_its_data_is_refused(tmp_path: Path, ir: popsr.I
     assert not list(tmp_path.iterdir())
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# Refusals
 
 
 def fails() -> Array:
@@ -381,15 +381,15 @@ def fails() -> Array:
 
 
 BAD: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
-    "no iterable": (lambda ir: Make(3), Value, "no function or iterable, got 3"),
-    "text": (lambda ir: Make("abc"), Value, "no function or iterable, got 'abc'"),
-    "scalar array": (lambda ir: Make(np.float32(1)), Value, "no function or iterable"),
-    "array without dimensions": (lambda ir: Make(np.zeros(())), Value, "no function or iterable"),
+    "no iterable": (lambda ir: Make(3), Value, "not a function or iterable, got 3"),
+    "text": (lambda ir: Make("abc"), Value, "not a function or iterable, got 'abc'"),
+    "scalar array": (lambda ir: Make(np.float32(1)), Value, "not a function or iterable"),
+    "array without dimensions": (lambda ir: Make(np.zeros(())), Value, "not a function or iterable"),
     "empty": (lambda ir: Make([]), Value, "no items"),
     "fails": (lambda ir: Make(fails, name="w"), Value, "'w': data_iter fails, got RuntimeError: two lines"),
     "takes an argument": (lambda ir: Make(np.sin), Value, "data_iter fails, got TypeError"),
-    "strings": (lambda ir: Make(["a"]), Kind, "no array of numbers, got"),
-    "objects": (lambda ir: Make([None]), Kind, "no array of numbers"),
+    "strings": (lambda ir: Make(["a"]), Kind, "not an array of numbers, got"),
+    "objects": (lambda ir: Make([None]), Kind, "not an array of numbers"),
     "ragged": (lambda ir: Make([[[1], [1, 2]]]), errors.ShapeError, "item of data_iter"),
     "complex": (lambda ir: Make([1j]), errors.DTypeError, "complex128"),
     "dtype": (lambda ir: Make(ONE, "x"), errors.DTypeError, "got 'x'"),

@@ -65,7 +65,7 @@ def fetch(ir: popsr.Ir, tensors: Any, *state: Any) -> list[float]:
         return [*(float(results[s]) for s in streams), *(float(session.get_tensor_data(v)) for v in state)]
 
 
-# --- bound and called -------------------------------------------------------------------------------------------------
+# Bound and called
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "bound": lambda g, v: g.bind(v).call(2.0, 5.0),
@@ -199,7 +199,7 @@ def test_maps_of_inputs_and_outputs(ir: popsr.Ir) -> None:
 
 def test_copies_and_gradient_info(ir: popsr.Ir) -> None:
     _, graph = Scale().create_graph(S)
-    with pytest.raises(AttributeError, match="is no gradient graph"):
+    with pytest.raises(AttributeError, match="is not a gradient graph"):
         _ = graph.grad_graph_info
     gradient = autodiff(graph)
     graph.grad_graph_info = gradient.grad_graph_info
@@ -215,7 +215,7 @@ def test_copies_and_gradient_info(ir: popsr.Ir) -> None:
     assert repr(gradient) == f"GraphWithNamedArgs[{gradient.graph!r} args=[]]"
 
 
-# --- schedule ---------------------------------------------------------------------------------------------------------
+# Schedule
 
 
 def test_schedules(ir: popsr.Ir) -> None:
@@ -243,7 +243,7 @@ def test_schedules(ir: popsr.Ir) -> None:
     ]
 
 
-# --- graphs of equal arguments ----------------------------------------------------------------------------------------
+# Graphs of equal arguments
 
 
 def twice(x: Tensor, k: Any = None, **more: Any) -> Tensor:

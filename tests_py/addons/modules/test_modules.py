@@ -41,7 +41,7 @@ def ir() -> Iterator[popsr.Ir]:
         yield program
 
 
-# --- graphs, keys and names -------------------------------------------------------------------------------------------
+# Graphs, keys and names
 
 KEYS: dict[str, tuple[Callable[[], Module], int, list[str], list[str]]] = {
     "single": (Linear, 2, ["weight", "bias"], ["weight", "bias"]),
@@ -132,7 +132,7 @@ def test_numbers_of_graphs(name: str, ir: popsr.Ir) -> None:
     assert num_graphs(ir) == expected
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# Values
 
 VALUES: dict[str, tuple[Callable[[], Module], Array]] = {
     "inlined": (Inlined, 9 * ONES),
@@ -172,7 +172,7 @@ def test_trees_that_are_returned_are_not_the_modules(ir: popsr.Ir) -> None:
     assert module.create_graph(X)[0].len_flat() == 4
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# Arguments
 
 
 class Arguments(Module):
@@ -228,7 +228,7 @@ def test_meta_shapes_are_kept(ir: popsr.Ir) -> None:
     assert graph.graph.inputs[0].meta_shape == (2, 4)
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# Parts
 
 
 def test_lists_of_modules() -> None:

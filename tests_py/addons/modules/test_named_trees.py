@@ -20,7 +20,7 @@ from popsr.addons.named_tensors import NamedTensorData, NamedTensors, print_name
 
 Value, Key = errors.AttributeValueError, errors.UnknownNameError
 
-# --- tensors and arrays -----------------------------------------------------------------------------------------------
+# Tensors and arrays
 
 
 def test_tensors_are_sorted_by_their_names() -> None:
@@ -66,7 +66,7 @@ def test_text_of_groups() -> None:
     )
 
 
-# --- groupings --------------------------------------------------------------------------------------------------------
+# Groupings
 
 
 def test_groups_by_name() -> None:

@@ -154,7 +154,7 @@ def test_results_of_ops_sort_by_their_keys() -> None:
     assert tree.tensors == (tree.a, tree.b, tree.c)
 
 
-# --- modules by chance ------------------------------------------------------------------------------------------------
+# Modules by chance
 
 
 class Random(addons.Module):

@@ -28,7 +28,7 @@ def tree(**entries: Any) -> Tree:
     return Tree.from_dict({"a": 1, "b.c": 2, "b.d.e": 3, 0: "zero", "1": "one", 3: "three", **entries})
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 READS: dict[str, tuple[Any, Any]] = {
     "leaf": ("a", 1),
@@ -86,7 +86,7 @@ def test_trees_are_no_sequences() -> None:
     assert bool(Tree()) is True
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
+# Keys
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ BAD_KEYS: dict[str, tuple[Any, type[Exception], str]] = {
     "empty element": ("a..b", Value, "got ''"),
     "dot last": ("a.", Value, "is not a key"),
     "superscript": ("²", Value, "is not a key"),
-    "negative": (-1, Value, "negative number is no key, got -1"),
+    "negative": (-1, Value, "negative number is not a key, got -1"),
     "negative digits": ("-1", Value, "is not a key"),
     "float": (1.0, Kind, "key is not a str or int, got 1.0"),
     "bool": (True, Kind, "key is not a str or int, got True"),
@@ -151,7 +151,7 @@ def test_sanitised_names_are_keys(name: str) -> None:
         assert clean == name
 
 
-# --- insert and update ------------------------------------------------------------------------------------------------
+# Insert and update
 
 INSERTS: dict[str, tuple[Any, Any, bool, dict[str, Any]]] = {
     "new": ("z", 9, False, {"z": 9}),
@@ -270,7 +270,7 @@ def test_clear_keeps_subtrees_and_who_holds_them() -> None:
     assert found["b.d.f"] == 8
 
 
-# --- new trees --------------------------------------------------------------------------------------------------------
+# New trees
 
 
 def test_copies_share_leaves_only() -> None:
@@ -348,7 +348,7 @@ def test_to_mapping_is_of_keys_in_both() -> None:
     assert to_mapping(a, b) == a.to_mapping(b) == {1: "one", 2: "two"}
 
 
-# --- laws -------------------------------------------------------------------------------------------------------------
+# Laws
 
 ELEMENTS = st.one_of(
     st.integers(0, 12).map(str), st.sampled_from(["a", "b", "_x", "copy", *keyword.kwlist[:3]])

@@ -274,7 +274,7 @@ def test_one_graph_for_several_variables() -> None:
     assert (first < 1).all()
 
 
-# --- refused ---------------------------------------------------------------------------------------------------------
+# Refused
 
 
 def _input(*shape: int, kind: Any = popsr.float32, meta: tuple[int, ...] = ()) -> popsr.TensorSpec:
@@ -320,7 +320,7 @@ REFUSED: dict[str, tuple[type[Exception], str, list[popsr.TensorSpec], dict[str,
     ),
     "no shard": (
         errors.ReplicaError,
-        r"AdamOptimizerStep: var is no shard of its groups, got shape \(3,\) of \(8,\), expected .* group size 2",
+        r"AdamOptimizerStep: var is not a shard of its groups, got shape \(3,\) of \(8,\), expected .* group size 2",
         [_input(3, meta=(8,)), _input(3, meta=(8,))],
         {},
     ),

@@ -213,7 +213,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: am.shard(X0, 1, 0),
         Attr,
-        "shard: axis out of range, got 0, expected an array that is no scalar",
+        "shard: axis out of range, got 0, expected an array that is not a scalar",
     ),
     (lambda: am.unshard(unchecked(3), 0), Argument, "unshard: not an array"),
     (lambda: am.unshard(X0, 0), Shape, r"unshard: no rows, got shape \(\), expected"),

@@ -220,7 +220,7 @@ def test_scatters_have_no_gradient() -> None:
         transforms.autodiff(graph)
 
 
-# --- layer norm over replicas ---------------------------------------------------------------------------------------
+# Layer norm over replicas
 
 
 def layer_norm(x: Array, w: Array, b: Array, eps: float) -> Array:
@@ -274,7 +274,7 @@ def test_a_layer_norm_of_one_replica_is_that_of_popsr() -> None:
         np.testing.assert_allclose(got, expect, rtol=1e-10, atol=1e-12)
 
 
-# --- refused ---------------------------------------------------------------------------------------------------------
+# Refused
 
 T = popsr.Tensor
 VECTOR = ((3,), popsr.float32)
@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[T], Any]]] = {
     ),
     "graph, no tree": (
         errors.ArgumentTypeError,
-        "replicated_all_reduce_strided_graph: tensors are no NamedTensors, got",
+        "replicated_all_reduce_strided_graph: tensors are not NamedTensors, got",
         lambda t: strided.replicated_all_reduce_strided_graph([t]),  # type: ignore[arg-type]
     ),
     "weight": (

@@ -64,7 +64,7 @@ def filled(variables: addons.NamedTensors) -> dict[Any, Array]:
     }
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
+# Values
 
 
 def test_linear() -> None:
@@ -149,7 +149,7 @@ def test_a_norm_of_shared_out_columns() -> None:
             np.testing.assert_allclose(got.y[r], part, rtol=1e-10, atol=1e-12)
 
 
-# --- embeddings -----------------------------------------------------------------------------------------------------
+# Embeddings
 
 
 def test_embedding() -> None:
@@ -193,7 +193,7 @@ def test_parts_of_a_vocabulary(vocab: int, parts: int, size: int) -> None:
     assert layers.Embedding.get_offsets(vocab, parts).tolist() == [size * k for k in range(parts)]
 
 
-# --- layers of torch ------------------------------------------------------------------------------------------------
+# Layers of torch
 
 
 def _torch_layers(torch: Any) -> dict[str, tuple[addons.Module, Any, tuple[int, ...]]]:
@@ -278,7 +278,7 @@ def test_data_of_torch_in_another_dtype() -> None:
     assert_same_bits(got.weights["weight"], twin.weight.detach().numpy().T.astype(np.float16))
 
 
-# --- float8 ---------------------------------------------------------------------------------------------------------
+# float8
 
 
 def through_float8(x: Array, name: str, metric: str) -> Array:
@@ -359,7 +359,7 @@ def test_a_part_of_another_module() -> None:
         Run(Outer(True), x)
 
 
-# --- four bits ------------------------------------------------------------------------------------------------------
+# Four bits
 
 
 @pytest.mark.parametrize(("group_size", "dim"), [(0, -1), (4, 1), (2, 0)])

@@ -58,7 +58,7 @@ REFUSED: dict[str, Row] = {
     ),
     "kernel of floats": (
         errors.ArgumentTypeError,
-        "Conv2D: kernel_size is no int, got 3.5",
+        "Conv2D: kernel_size is not an int, got 3.5",
         lambda: layers.Conv2D(3, 3.5),  # type: ignore[arg-type]
     ),
     "image": (

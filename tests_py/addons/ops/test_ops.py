@@ -40,7 +40,7 @@ def one(fn: Callable[..., Any], *arrays: Array) -> Array:
     return result
 
 
-# --- sums of squares, layout ----------------------------------------------------------------------------------------
+# Sums of squares, layout
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
@@ -67,7 +67,7 @@ def test_linear_layout_is_the_identity() -> None:
     assert_same_bits(outcome.gradients[0], 2 * x)
 
 
-# --- scales of float8 -----------------------------------------------------------------------------------------------
+# Scales of float8
 
 GREATEST = {"float8_143": 240.0, "float8_152": 57344.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 DATA: dict[str, Array] = {
@@ -151,7 +151,7 @@ def test_mse_scale_of_any_data(values: list[float], exponent: int, name: str) ->
         np.testing.assert_allclose(metrics[got], metrics[best], rtol=1e-12)
 
 
-# --- rotary position embedding --------------------------------------------------------------------------------------
+# Rotary position embedding
 
 
 def turned(x: Array, rotary_dim: int, base: float = 10000) -> Array:
@@ -243,7 +243,7 @@ def test_tables() -> None:
     assert trig_tables(2, 4)[0].dtype == np.float32
 
 
-# --- numbers of four bits -------------------------------------------------------------------------------------------
+# Numbers of four bits
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
@@ -296,7 +296,7 @@ def test_gradient_of_group_quantisation() -> None:
     )
 
 
-# --- sparse matrices ------------------------------------------------------------------------------------------------
+# Sparse matrices
 
 
 @pytest.mark.parametrize("density", [0, 0.005, 0.1, 1])

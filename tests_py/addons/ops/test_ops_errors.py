@@ -179,7 +179,7 @@ REFUSED: dict[str, Row] = {
     ),
     "four bits, groups": (
         errors.ShapeError,
-        r"group_scale has another shape, got \(2, 3\), expected that of \(2, 2\) with .* divides 8 at axis 1",
+        r"group_scale has another shape, got \(2, 3\), expected \(2, 2\) with .* divides 8 at axis 1",
         lambda: group_quantize_decompress(words(2, 2), of(2, 3), of(2, 3)),
     ),
     "four bits, rank": (
@@ -229,7 +229,7 @@ REFUSED: dict[str, Row] = {
     ),
     "sparse, product": (
         errors.ArgumentTypeError,
-        "dense_const_sparse_matmul: rhs is no sparse matrix, got ndarray",
+        "dense_const_sparse_matmul: rhs is not a sparse matrix, got ndarray",
         lambda: dense_const_sparse_matmul(of(2, 3), np.ones((3, 2)), 2),  # type: ignore[arg-type]
     ),
     "sparse, columns": (
@@ -249,7 +249,7 @@ REFUSED: dict[str, Row] = {
     ),
     "sparse, no matrix": (
         errors.ShapeError,
-        r"random_sparse: dense is no matrix, got shape \(4,\)",
+        r"random_sparse: dense is not a matrix, got shape \(4,\)",
         lambda: random_sparse(np.ones(4)),
     ),
 }

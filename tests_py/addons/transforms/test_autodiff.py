@@ -56,7 +56,7 @@ def spec(name: str = "float32") -> popsr.TensorSpec:
     return popsr.TensorSpec((2, 3), dtype(name))
 
 
-# --- the order of what gradient graphs take and return ----------------------------------------------------------------
+# The order of what gradient graphs take and return
 
 REQUIRED: dict[str, tuple[Callable[[GraphWithNamedArgs], Any], list[int]]] = {
     "all by default": (lambda g: None, [0, 1, 2]),
@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         errors.AttributeValueError,
         r"two tensors have one key, got 'x\.w'",
     ),
-    "no gradient graph": (lambda g: recompute_graph(g), AttributeError, "is no gradient graph"),
+    "no gradient graph": (lambda g: recompute_graph(g), AttributeError, "is not a gradient graph"),
     "recompute a plain graph": (
         lambda g: recompute_graph(g.graph),
         errors.ArgumentTypeError,
@@ -170,7 +170,7 @@ def test_ops_without_a_gradient_are_named_with_their_line(ir: popsr.Ir) -> None:
     assert "test_autodiff.py" in str(caught.value)
 
 
-# --- running means ----------------------------------------------------------------------------------------------------
+# Running means
 
 
 class Program:
@@ -348,7 +348,7 @@ def test_data_parallel_means() -> None:
                 )
 
 
-# --- computing the forward graph again --------------------------------------------------------------------------------
+# Computing the forward graph again
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -403,7 +403,7 @@ def test_nothing_of_the_forward_graph_is_kept_for_recomputation(ir: popsr.Ir) ->
     assert len(again.call(1.0, args=values)) == 3
 
 
-# --- the same connections between other graphs ------------------------------------------------------------------------
+# Equal connections between other graphs
 
 
 def test_remapped_connections(ir: popsr.Ir) -> None:

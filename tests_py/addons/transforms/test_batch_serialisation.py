@@ -61,7 +61,7 @@ def streams(mode: StreamMode = "replicate", shape: tuple[int, ...] = (2, 4)) -> 
     return h2d, popsr.d2h_stream(shape, popsr.float32, "y")
 
 
-# --- streams and state ----------------------------------------------------------------------------------------------
+# Streams and state
 
 
 @pytest.mark.parametrize("replication", [1, 2])
@@ -148,7 +148,7 @@ def test_each_step_has_a_seed_of_its_own(io_mode: Any) -> None:
     assert len({each.tobytes() for each in got}) == STEPS
 
 
-# --- remote buffers -------------------------------------------------------------------------------------------------
+# Remote buffers
 
 
 def through_buffers(
@@ -236,7 +236,7 @@ def test_buffers_are_like_the_tensor_or_its_parts(
     assert buffer.tensor_dtype == popsr.float32
 
 
-# --- gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 def differentiate(serialised: Callable[..., Any] | None, replication: int = 1, **options: Any) -> list[Array]:

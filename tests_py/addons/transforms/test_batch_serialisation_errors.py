@@ -132,7 +132,7 @@ REFUSED: list[tuple[Callable[[Refusal], Any], type[Exception], str]] = [
     ),
     (lambda r: r.one({r.x: r.h2d}, seed_input=r.x), ValueError, "the seed is loaded as well"),
     (lambda r: r.both({}), ValueError, "a gradient has no load handle, got none for '.*Gradient___"),
-    (lambda r: r.both(gradient_graph=r.graph), AttributeError, "is no gradient graph"),
+    (lambda r: r.both(gradient_graph=r.graph), AttributeError, "is not a gradient graph"),
     (lambda r: r.both(forward_graph=Layer().create_graph(SPEC)[1]), ValueError, "no gradient graph of"),
     (lambda r: r.both(buffers={r.foreign: r.ir.replica_grouping()}), ValueError, "is not in the graphs"),
     (

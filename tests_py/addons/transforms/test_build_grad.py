@@ -91,7 +91,7 @@ EXPECTED = {  # of x, w and b
 }
 
 
-# --- values and order -------------------------------------------------------------------------------------------------
+# Values and order
 
 
 @pytest.mark.parametrize("make", [Plain, ByHand])
@@ -190,7 +190,7 @@ def test_info_of_a_graph_made_by_hand(ir: popsr.Ir) -> None:
     np.testing.assert_allclose(fetch(ir, [dx])[0], 2 * VALUE * GRADIENT[0])
 
 
-# --- modules that call such modules -----------------------------------------------------------------------------------
+# Modules that call such modules
 
 
 class Outer(Module):
@@ -298,7 +298,7 @@ def test_graphs_that_are_called_without_their_gradient_are_unsafe(ir: popsr.Ir) 
     np.testing.assert_allclose(found[0], GRADIENT[0] * 4 * VALUE)
 
 
-# --- calling such modules inside others -------------------------------------------------------------------------------
+# Calling such modules inside others
 
 
 class Inlining(Module):
@@ -326,7 +326,7 @@ def test_inlining(ir: popsr.Ir) -> None:
     np.testing.assert_allclose(found[0], GRADIENT[0] * (4 * VALUE + 1), rtol=1e-14)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# Refusals
 
 
 def returns(*values: Any) -> Any:

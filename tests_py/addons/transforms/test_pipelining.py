@@ -157,7 +157,7 @@ def test_training_in_stages_matches_numpy() -> None:
         np.testing.assert_allclose(w, expect, rtol=1e-4, atol=1e-6)
 
 
-# --- stages ---------------------------------------------------------------------------------------------------------
+# Stages
 
 
 def test_a_restored_tensor_keeps_the_value_of_its_stage() -> None:
@@ -272,7 +272,7 @@ def test_only_loads_are_required_for_loads() -> None:
     assert [required(op) for op in ir.main_graph.ops] == [True, False]
 
 
-# --- buffers --------------------------------------------------------------------------------------------------------
+# Buffers
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -328,7 +328,7 @@ def test_bound_graphs_grow_by_tensors_of_their_caller() -> None:
     assert session.get_tensor_data(v)[0] == 10.0
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# Refusals
 
 
 def in_pipeline(steps: Any, body: Callable[[StageContext], Any]) -> None:

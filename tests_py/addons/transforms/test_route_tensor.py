@@ -40,7 +40,7 @@ def run(ir: popsr.Ir, io: Streams, **options: Any) -> list[Array]:
         return io.run(session)
 
 
-# --- reachability ---------------------------------------------------------------------------------------------------
+# Reachability
 
 
 class Diamond:
@@ -96,7 +96,7 @@ def test_paths_are_all_ways_of_calls() -> None:
     assert called_graph_paths(main, main) == {(main.id,)}
 
 
-# --- routing --------------------------------------------------------------------------------------------------------
+# Routing
 
 
 @pytest.mark.parametrize("options", [{}, {"check": True}], ids=str)
@@ -248,7 +248,7 @@ def test_routing_through_any_calls_is_passing_by_hand(data: st.DataObject) -> No
         assert_same_bits(got, program(False))
 
 
-# --- single connections ---------------------------------------------------------------------------------------------
+# Single connections
 
 
 def test_connecting_ops_one_by_one_is_routing() -> None:
@@ -286,7 +286,7 @@ def test_connecting_along_a_path() -> None:
     assert_same_bits(run(d.ir, d.io)[0], X * 2 + W + 1)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# Refusals
 
 
 def constant_by_ref(d: Diamond) -> None:

@@ -46,7 +46,7 @@ def _value(fn: Callable[[popsr.Tensor], popsr.Tensor], data: Any, dtype: Any) ->
         return session.run()[out]
 
 
-# --- modules and docstrings -----------------------------------------------------------------------------------------
+# Modules and docstrings
 
 MODULES = {
     "popsr.context": "Context get_current_context gcg gmg ipu in_sequence io_tiles name_scope",
@@ -116,7 +116,7 @@ def test_every_public_name_has_a_docstring() -> None:
     assert not missing
 
 
-# --- context managers -----------------------------------------------------------------------------------------------
+# Context managers
 
 
 def _chain(*middle: Any) -> Callable[[popsr.Tensor], Any]:
@@ -211,7 +211,7 @@ def test_contexts_nest_and_restore() -> None:
     assert unchecked((context.in_sequence, context.name_scopes)) == ("pass", [])
 
 
-# --- create_graph and calls -----------------------------------------------------------------------------------------
+# create_graph and calls
 
 
 def _everything(a: Any, b: Any = 2, *rest: Any, k: Any, **more: Any) -> Any:
@@ -358,7 +358,7 @@ def test_constants_are_not_modified_by_reference() -> None:
         assert [session.run()[out].tolist() for _ in range(3)] == [[2, 3, 4]] * 3
 
 
-# --- tensors --------------------------------------------------------------------------------------------------------
+# Tensors
 
 X = np.arange(12.0, dtype=np.float32).reshape(3, 4)
 

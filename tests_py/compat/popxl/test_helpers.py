@@ -36,7 +36,7 @@ def _input(*shape: int, dtype: Any = F32) -> popsr.Tensor:
     return popsr.graph_input(shape, dtype)
 
 
-# --- conversions ----------------------------------------------------------------------------------------------------
+# Conversions
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_processed_arguments_slice_as_the_arguments_do() -> None:
         assert_same_bits(processed, direct)
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
+# Checks
 
 
 def test_casts_where_needed() -> None:
@@ -211,7 +211,7 @@ def _last_op(t: popsr.Tensor) -> Any:
     return popsr.gcg().ops[-1]
 
 
-# --- tensors --------------------------------------------------------------------------------------------------------
+# Tensors
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1), (0, 3), (3, 0)])
@@ -284,7 +284,7 @@ def test_torch_is_known_without_being_imported() -> None:
         _ = popsr.utils.jax_imported
 
 
-# --- text -----------------------------------------------------------------------------------------------------------
+# Text
 
 
 def test_tables() -> None:
@@ -309,7 +309,7 @@ def test_streams_as_text() -> None:
     assert load != store
 
 
-# --- calls ----------------------------------------------------------------------------------------------------------
+# Calls
 
 
 def test_call_sites_are_found_in_graphs() -> None:

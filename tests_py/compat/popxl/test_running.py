@@ -27,7 +27,7 @@ def _variable(data: Any = (1.0, 2.0, 3.0), name: str = "x", dtype: Any = F32) ->
     return popsr.variable(np.asarray(data), dtype, name)
 
 
-# --- host data ------------------------------------------------------------------------------------------------------
+# Host data
 
 
 @pytest.mark.parametrize("kind", ["f4", "i4", "f2", "u8", "i2"])
@@ -159,7 +159,7 @@ def test_outputs_in_arrays_of_any_layout() -> None:
         assert np.count_nonzero(base) == 5  # nothing else is written
 
 
-# --- sessions -------------------------------------------------------------------------------------------------------
+# Sessions
 
 
 class Counter:
@@ -357,7 +357,7 @@ def test_long_programs_build_fast() -> None:
         session.run()
 
 
-# --- autodiff -------------------------------------------------------------------------------------------------------
+# Autodiff
 
 
 def _layer(a: popsr.Tensor, b: popsr.Tensor) -> list[popsr.Tensor]:
@@ -437,7 +437,7 @@ def test_gradients_of_unusual_graphs(fn: Callable[..., Any], seeds: list[Any], e
     assert _gradient(fn, seeds) == expect
 
 
-# --- printing -------------------------------------------------------------------------------------------------------
+# Printing
 
 
 @pytest.mark.parametrize("call", ["run", "weights_to_host", "weights_from_host"])

@@ -35,7 +35,7 @@ def all_codes(name: str) -> Array:
     return np.arange(256, dtype=np.uint8).view(dtype(name).as_numpy())
 
 
-# --- host data ------------------------------------------------------------------------------------------------------
+# Host data
 
 
 @pytest.mark.parametrize("name", FLOAT8)
@@ -230,11 +230,11 @@ def test_memory_mapped_float8(tmp_path: Any) -> None:
         v = popsr.variable(mapped)
         var_updates.copy_var_update_(v, popsr.constant(all_codes("float8_143")[::-1], F8))
         with pytest.raises(
-            ValueError, match="When passing a memory-mapped NumPy array, dtype must be None or that"
+            ValueError, match="When passing a memory-mapped NumPy array, dtype must be None or the array's"
         ):
             popsr.variable(mapped, F8W)
         with pytest.raises(
-            ValueError, match="When passing a memory-mapped NumPy array, dtype must be None or that"
+            ValueError, match="When passing a memory-mapped NumPy array, dtype must be None or the array's"
         ):
             popsr.variable(np.memmap(tmp_path / "x", np.float32, "w+", shape=(2,)), F8)
     with popsr.Session(ir) as session:
@@ -254,7 +254,7 @@ def test_printing_shows_numbers() -> None:
     assert (title, [float(x) for x in elements[:2]], elements[2:]) == ("x:", [0.5, -240.0], ["nan"])
 
 
-# --- dtype objects --------------------------------------------------------------------------------------------------
+# Dtype objects
 
 
 def test_float8_and_complex_as_dtypes() -> None:

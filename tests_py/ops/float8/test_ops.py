@@ -20,7 +20,7 @@ RNG = np.random.default_rng(3)
 NUMBERS = (RNG.standard_normal((3, 50)) * 4).astype(np.float32)
 
 
-# --- scales that only the run knows ---------------------------------------------------------------------------------
+# Scales that only the run knows
 
 
 def _emit(op: str, scale: popsr.Tensor) -> popsr.Tensor:
@@ -128,7 +128,7 @@ def test_a_scale_per_replica_in_one_stacked_product() -> None:
         assert_same_bits(got[r], round_once(scaled_product(lhs[r], rhs, scales[r]), "float16"))
 
 
-# --- rounding -------------------------------------------------------------------------------------------------------
+# Rounding
 
 
 @pytest.mark.parametrize("name", FLOAT8)
@@ -210,7 +210,7 @@ def test_the_scaled_product_is_rounded_stochastically() -> None:
     assert np.mean(got > 1) == pytest.approx(0.25, abs=0.02)
 
 
-# --- data movement and what is refused ------------------------------------------------------------------------------
+# Data movement and what is refused
 
 
 def test_float8_moves_between_replicas_and_in_loops() -> None:

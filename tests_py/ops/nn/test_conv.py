@@ -45,7 +45,7 @@ def gradients(t: Array, weight: Array, dy: Array, attrs: Attrs, **options: Any) 
     return evaluate(build, [t, weight, dy], **options)
 
 
-# --- the order of chains --------------------------------------------------------------------------------------------
+# The order of chains
 
 
 def chain(a: Array, b: Array) -> Array:
@@ -167,7 +167,7 @@ def test_narrow_results_are_those_of_float32_rounded_once(name: str) -> None:
         assert_same_bits(got, exact.astype(np_dtype(name)))
 
 
-# --- laws -----------------------------------------------------------------------------------------------------------
+# Laws
 
 
 @st.composite
@@ -231,7 +231,7 @@ def test_results_do_not_depend_on_what_else_is_in_the_batch() -> None:
         assert_same_bits(run(t[:samples]), run(t)[:samples])
 
 
-# --- determinism and sharing ----------------------------------------------------------------------------------------
+# Determinism and sharing
 
 
 def large_results(**options: Any) -> list[Array]:

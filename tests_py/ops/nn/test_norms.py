@@ -240,7 +240,7 @@ def test_squared_norms_do_not_overflow_on_the_way() -> None:
         assert_same_bits(got, unchecked(np.float32(exact).reshape(())))
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 def _t(*shape: int, kind: Any = F32) -> popsr.Tensor:

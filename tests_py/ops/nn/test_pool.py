@@ -41,7 +41,7 @@ def _gradient(fn: Callable[..., Any], arrays: list[Any], seed: Any, **options: A
         return io.run(session)[0]
 
 
-# --- pooling --------------------------------------------------------------------------------------------------------
+# Pooling
 
 
 def test_padding_does_not_count() -> None:
@@ -174,7 +174,7 @@ def test_narrow_results_are_rounded_stochastically(op: Any) -> None:
     assert abs(np.mean(got > 1) - 0.5) < 0.05
 
 
-# --- interpolation --------------------------------------------------------------------------------------------------
+# Interpolation
 
 
 @pytest.mark.parametrize("scale", [2.0, 1.5, 0.5])
@@ -213,7 +213,7 @@ def test_no_scale_factor_is_one_in_each_dimension() -> None:
     assert_same_bits(evaluate(lambda t: ops.interpolate(t, None), [x])[0], x)
 
 
-# --- regions --------------------------------------------------------------------------------------------------------
+# Regions
 
 
 def _align(rois: Any, samples: Any, ratio: int = 2) -> Callable[..., Any]:
@@ -298,7 +298,7 @@ def test_gradient_of_regions_does_not_depend_on_threads(name: str) -> None:
     assert np.any(one != 0)
 
 
-# --- helpers --------------------------------------------------------------------------------------------------------
+# Helpers
 
 
 def test_receptive_attributes() -> None:

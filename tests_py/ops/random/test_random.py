@@ -51,7 +51,7 @@ def drawn(op: Callable[..., Any], number: int, count: int, **attrs: Any) -> Arra
     return evaluate(lambda seed: op(seed, (count,), **attrs), [seed_of(number)])[0]
 
 
-# --- laws -----------------------------------------------------------------------------------------------------------
+# Laws
 
 
 def assert_distribution(values: Array, cdf: Callable[[Array], Array], resolution: float = 0.0) -> None:
@@ -168,7 +168,7 @@ def test_ops_with_one_seed_are_independent() -> None:
         assert_uncorrelated(a[1:], b[:-1])
 
 
-# --- bits -----------------------------------------------------------------------------------------------------------
+# Bits
 
 
 @settings(max_examples=30, deadline=None)
@@ -243,7 +243,7 @@ def test_elements_depend_on_their_index_alone(op: Callable[..., Any]) -> None:
         assert_same_bits(evaluate(lambda s, n=count: op(s, (n,)), seed)[0], flat[:count])
 
 
-# --- what they depend on --------------------------------------------------------------------------------------------
+# Dependences
 
 
 def _everything(seed: popsr.Tensor) -> list[popsr.Tensor]:
@@ -336,7 +336,7 @@ def test_popart_takes_constant_seeds_for_unequal() -> None:
     assert all(ours.is_equal(t) for t in outputs)
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 def _seed(*shape: int, kind: Any = popsr.uint32) -> popsr.Tensor:

@@ -16,7 +16,7 @@ from popsr.random_seed import MAX_UINT64, create_seeds, two_uint32_to_uint64, ui
 from tests_py.ops.rows import random as random_cases
 from tests_py.support.helpers import Array, assert_same_bits, evaluate
 
-# --- the host -------------------------------------------------------------------------------------------------------
+# The host
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_refused_on_the_host(build: Callable[[], Any], error: type[Exception], m
     assert "\n" not in str(caught.value)
 
 
-# --- the program ----------------------------------------------------------------------------------------------------
+# The program
 
 
 def split(seed: list[int], n: int) -> list[Array]:

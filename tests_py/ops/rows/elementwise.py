@@ -51,7 +51,7 @@ def _binary(oracle: Oracle, dtypes: tuple[str, ...]) -> list[Case]:
     ]
 
 
-# --- comparisons and logic ------------------------------------------------------------------------------------------
+# Comparisons and logic
 
 
 def _mixed(oracle: Oracle) -> list[Case]:
@@ -192,7 +192,7 @@ def _comparisons() -> dict[str, Row]:
     }
 
 
-# --- functions ------------------------------------------------------------------------------------------------------
+# Functions
 
 
 def _ulps(single: float, double: float) -> dict[str, float]:
@@ -287,7 +287,7 @@ def _functions() -> dict[str, Row]:
     }
 
 
-# --- rounding to integers, clipping, remainders, copies -------------------------------------------------------------
+# Rounding to integers, clipping, remainders, copies
 
 
 def _rounded(oracle: Oracle) -> Row:

@@ -27,7 +27,7 @@ def _with(t: Draw, *indices: tuple[Draw, str]) -> Draw:
     return together(t, *indices)
 
 
-# --- gather ---------------------------------------------------------------------------------------------------------
+# Gather
 
 
 def _take(t: Array, indices: Array, axis: int = 0, zero_OOR: bool = False, **_: Any) -> Array:
@@ -93,7 +93,7 @@ def _grouped() -> list[Case]:
     ]
 
 
-# --- scatter --------------------------------------------------------------------------------------------------------
+# Scatter
 
 
 def _scatter(t: Array, indices: Array, values: Array, axis: int = 0) -> Array:
@@ -293,7 +293,7 @@ def _count(name: str) -> int:
     return len(values)
 
 
-# --- onehot, histogram ----------------------------------------------------------------------------------------------
+# Onehot, histogram
 
 
 def _onehot(t: Array, values: Array, axis: int) -> Array:
@@ -345,7 +345,7 @@ def _histograms() -> Row:
     )
 
 
-# --- dynamic slices, subsample --------------------------------------------------------------------------------------
+# Dynamic slices, subsample
 
 
 def _box(t: Array, index: Array, axes: Any, sizes: Any) -> tuple[slice, ...]:

@@ -15,7 +15,7 @@ from tests_py.support.helpers import FLOATS, INTS, Array
 
 _ONE = ("float32",)
 
-# --- windows --------------------------------------------------------------------------------------------------------
+# Windows
 
 
 def _per_dimension(values: Any, count: int, default: int) -> list[int]:
@@ -206,7 +206,7 @@ def max_pool_of_nothing(t: Array, **_: Any) -> Array:
     return np.full((*t.shape[:2], 2), -np.inf, t.dtype)
 
 
-# --- interpolation --------------------------------------------------------------------------------------------------
+# Interpolation
 
 Weights = list[tuple[int, Any]]
 
@@ -336,7 +336,7 @@ def _resizes() -> Iterator[Case]:
     yield Case(normal(()), taken, {"scale_factor": ()}, "scalar", _ONE)
 
 
-# --- regions --------------------------------------------------------------------------------------------------------
+# Regions
 
 
 def _sample(plane: Array, y: Any, x: Any) -> Any:

@@ -109,7 +109,7 @@ def _create(seed: Array, modifier: Array) -> Array:
     return modified(seed, int(modifier.reshape(-1)[0]))
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+# Rows
 
 
 def a_seed(rng: np.random.Generator, name: str) -> list[Array]:

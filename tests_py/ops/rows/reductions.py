@@ -127,7 +127,7 @@ def _log_softmax_bound(t: Array, u: Any, axis: int) -> Array:
     return u * (t.shape[axis] + 8 + spread) * (2 + np.abs(log_softmax(t, axis)))
 
 
-# --- orders ---------------------------------------------------------------------------------------------------------
+# Orders
 
 
 def median(x: Array) -> Any:
@@ -221,7 +221,7 @@ def _topk() -> Row:
     )
 
 
-# --- running sums ---------------------------------------------------------------------------------------------------
+# Running sums
 
 
 def cumsum(t: Array, dim: int = 0) -> Array:

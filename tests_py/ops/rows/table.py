@@ -155,7 +155,7 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# --- shapes and casts -----------------------------------------------------------------------------------------------
+# Shapes and casts
 
 
 def _move(source: tuple[int, ...], oracle: Callable[..., Any], label: str = "", /, **attrs: Any) -> Case:
@@ -243,7 +243,7 @@ def _casts(target: str) -> list[Case]:
     ]
 
 
-# --- reductions, products, losses -----------------------------------------------------------------------------------
+# Reductions, products, losses
 
 
 def _sum_bound(t: Array, u: Any, axis: Any = None, keepdims: bool = False) -> Array:

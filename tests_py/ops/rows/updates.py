@@ -25,7 +25,7 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# --- sums, means, scales, copies -----------------------------------------------------------------------------------
+# Sums, means, scales, copies
 
 
 def _mean_update(t: Array, x: Array, step: Any) -> Array:
@@ -89,7 +89,7 @@ def _plain_updates() -> dict[str, Row]:
     }
 
 
-# --- squares, moving averages ---------------------------------------------------------------------------------------
+# Squares, moving averages
 
 
 def square(t: Array, x: Array, f: Any = 1.0) -> Array:
@@ -151,7 +151,7 @@ def _accumulations() -> dict[str, Row]:
     }
 
 
-# --- sparse updates -------------------------------------------------------------------------------------------------
+# Sparse updates
 
 
 def sparse(t: Array, x: Array, indices: Array, *tensors: Array, axis: int = 0, f: float = 1.0) -> Array:
@@ -244,7 +244,7 @@ def _counting(t: Any) -> Any:
     return popsr.constant(np.arange(t.shape[0], dtype=np.int32))
 
 
-# --- optimiser steps ------------------------------------------------------------------------------------------------
+# Optimiser steps
 
 
 def power(beta: float, t: int) -> float:

@@ -28,7 +28,7 @@ RATES = {
 F32 = popsr.float32
 KINDS = ("adam", "adamw", "lamb", "adamax")
 
-# --- references in NumPy ----------------------------------------------------------------------------------------------
+# References in NumPy
 
 
 class Reference:
@@ -101,7 +101,7 @@ class Reference:
         return update_cases.var_update(w, x, *squares, learning_rate=rate, max_weight_norm=bound)
 
 
-# --- the same as programs ---------------------------------------------------------------------------------------------
+# Equal programs
 
 
 class Training:
@@ -255,7 +255,7 @@ def test_scalars_from_streams_are_numbers(kind: str) -> None:
             assert_same_bits(streamed[name], numbers[name], name)
 
 
-# --- replicas ---------------------------------------------------------------------------------------------------------
+# Replicas
 
 
 @pytest.mark.parametrize("replication", [2, 4])

@@ -16,7 +16,7 @@ from tests_py.support.oracles import ops as oracles
 
 F32 = popsr.float32
 
-# --- rounding and powers ----------------------------------------------------------------------------------------------
+# Rounding and powers
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])
@@ -99,7 +99,7 @@ def _one() -> popsr.Tensor:
     return popsr.constant(1.0)
 
 
-# --- folded products --------------------------------------------------------------------------------------------------
+# Folded products
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
@@ -125,7 +125,7 @@ def test_a_moving_average_of_a_product_is_folded(name: str) -> None:
     assert plans == [True, False]
 
 
-# --- sparse updates ---------------------------------------------------------------------------------------------------
+# Sparse updates
 
 
 @pytest.mark.parametrize("stochastic", [False, True])
@@ -201,7 +201,7 @@ def test_a_large_sparse_update_is_the_same_on_two_threads() -> None:
     assert_same_bits(made[0], expect)
 
 
-# --- helpers of PopXL's modules ---------------------------------------------------------------------------------------
+# Helpers of PopXL's modules
 
 
 def test_when_a_weight_is_needed() -> None:

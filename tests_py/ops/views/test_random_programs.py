@@ -71,7 +71,7 @@ class Program:
         if result is not None:
             self.pool.append(result)
 
-    # --- views
+    # Views
 
     def _slice(self, x: Value, j: int, k: int) -> Value | None:
         if 0 in x.shape or not x.shape:
@@ -126,7 +126,7 @@ class Program:
         fits = [y for y in self.pool if like(y)]
         return self.m.concat_([x, fits[j % len(fits)], *([fits[k % len(fits)]] if k % 3 == 0 else [])], axis)
 
-    # --- reads
+    # Reads
 
     def _add(self, x: Value, j: int, k: int) -> Value:
         return self.m.pure(ops.add, lambda a, b: a + b, x, self.match(x, j))
@@ -137,7 +137,7 @@ class Program:
     def _fetch(self, x: Value, j: int, k: int) -> None:
         self.m.fetch(x)
 
-    # --- writes
+    # Writes
 
     def _relu(self, x: Value, j: int, k: int) -> Value | None:
         return self.m.relu_(x) if x.writable else None
@@ -174,7 +174,7 @@ class Program:
                     lambda t, _, buffer=buffer: ops.remote_load_(buffer, 0, t), lambda _, b: b, part, value
                 )
 
-    # --- graphs
+    # Graphs
 
     def _body(self, k: int) -> Any:
         """Reads and writes views of its arguments, and gives one."""
@@ -214,7 +214,7 @@ class Program:
             return None
         return self.m.conditional(condition, [self._body(k), self._body(k + 1)], x, y)
 
-    # --- checks
+    # Checks
 
     def check(self, steps: list[Step]) -> int:
         """Builds and runs it; returns how many pairs of equal replicas were claimed."""

@@ -32,7 +32,7 @@ def run(
         return session.get_tensor_data(variable), [o if replicas == 1 else o[0] for o in outputs]
 
 
-# --- one memory -----------------------------------------------------------------------------------------------------
+# One memory
 
 # A view with popsr, and with NumPy.
 VIEWS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
@@ -147,7 +147,7 @@ def test_a_split_is_no_view() -> None:
         assert_same_bits(got, want)
 
 
-# --- graphs ---------------------------------------------------------------------------------------------------------
+# Graphs
 
 
 def negate_(t: TensorByRef) -> None:
@@ -201,7 +201,7 @@ def test_branches_write_views_of_their_arguments_only() -> None:
         assert_same_bits(whole, np.stack([X] * 3))
 
 
-# --- what is copied -------------------------------------------------------------------------------------------------
+# Copies
 
 
 def counts(build: Callable[[popsr.Variable], Any]) -> dict[str, int]:
@@ -275,7 +275,7 @@ def test_replicas_that_agree_share_views() -> None:
         assert session.memory()["variables"] == X.nbytes
 
 
-# --- facts ----------------------------------------------------------------------------------------------------------
+# Facts
 
 
 def test_halves_reduced_in_place_make_the_whole_equal() -> None:
@@ -340,7 +340,7 @@ def test_views_draw_no_random_numbers() -> None:
     assert_same_bits(weights(True), weights(False))
 
 
-# --- gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 def test_a_graph_with_views_is_differentiated() -> None:

@@ -178,7 +178,7 @@ def test_a_replica_takes_its_own_part_alone(case: str, mode: dict[str, Any]) -> 
     np.testing.assert_array_equal(m.run(mode)[0][0], np.where(TAKEN[:, None], x + part[:, None], -x))
 
 
-# --- merged ones ------------------------------------------------------------------------------------------------------
+# Merged ones
 
 
 def _program(taken: Array) -> tuple[Machine, popsr.Graph]:

@@ -28,7 +28,7 @@ from tests_py.support.machines.branches import (
 )
 from tests_py.support.unchecked import unchecked
 
-# --- PopXL's behaviour ------------------------------------------------------------------------------------------------
+# PopXL's behaviour
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
@@ -141,7 +141,7 @@ def test_printed_program_and_plan() -> None:
     ]
 
 
-# --- facts ------------------------------------------------------------------------------------------------------------
+# Facts
 
 
 def _facts(m: Machine, condition: popsr.Tensor, x: popsr.Tensor, y: popsr.Tensor) -> list[str]:
@@ -240,7 +240,7 @@ def test_a_loop_carries_what_a_branch_leaves() -> None:
     assert [str(facts.partition(t)) for t in (equal, parted)] == [TOP, BOTTOM]
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# Refused
 
 
 def _two(x: popsr.Tensor) -> Any:

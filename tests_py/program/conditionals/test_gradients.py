@@ -47,7 +47,7 @@ def _stopped(a: T) -> T:
     return ops.add(ops.detach(ops.sign(a)), popsr.constant(np.ones(SHAPE), F64))
 
 
-# --- programs: functions of two float64 matrices and a condition ------------------------------------------------------
+# Programs: functions of two float64 matrices and a condition
 
 
 def one_input_of_each(x: T, y: T, c: T) -> Any:
@@ -295,7 +295,7 @@ def test_collectives_in_the_gradient_of_a_branch() -> None:
     assert_same_bits(dx[1], dx[0])
 
 
-# --- graphs -----------------------------------------------------------------------------------------------------------
+# Graphs
 
 
 def _program(fn: Callable[..., Any]) -> tuple[popsr.Ir, popsr.Graph]:
@@ -346,7 +346,7 @@ def test_only_what_is_asked_for() -> None:
     assert not info.graph.called_graphs
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# Refused
 
 
 def _of_branch(branch: Callable[[T], Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from tests_py.support.unchecked import unchecked
 # Branches that some replicas take alone are the subject: they write, load and store there.
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
 
-# --- what happens where -----------------------------------------------------------------------------------------------
+# Ops and their devices
 
 BY_REF: dict[str, tuple[Any, Any, Any]] = {
     # then branch, else branch, rows of v afterwards for x = 1

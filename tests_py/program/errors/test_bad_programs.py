@@ -207,7 +207,7 @@ def test_replication_is_set_to_ints(value: Any) -> None:
         ir.replication_factor = value
 
 
-# --- running --------------------------------------------------------------------------------------------------------
+# Running
 
 
 class Program:

@@ -69,7 +69,7 @@ def probe() -> list[Any]:
     ]
 
 
-# --- names and numbers ----------------------------------------------------------------------------------------------
+# Names and numbers
 
 
 class Rows:
@@ -304,7 +304,7 @@ def test_facts_of_what_was_undone_are_never_fresh(ir: popsr.Ir) -> None:
         made[0].partition(x)
 
 
-# --- handles that a failed call made --------------------------------------------------------------------------------
+# Handles that a failed call made
 
 
 class Kept:
@@ -399,7 +399,7 @@ def test_ops_made_before_a_failed_call_are_still_ops(ir: popsr.Ir) -> None:
     assert before in ir.main_graph.ops
 
 
-# --- what popsr remembers -------------------------------------------------------------------------------------------
+# Remembered values
 
 
 class Scaled(addons.Module):
@@ -531,7 +531,7 @@ def test_programs_do_not_keep_what_failed_calls_made(ir: popsr.Ir) -> None:
     assert len(ir._undone._first) <= 1
 
 
-# --- the decorator --------------------------------------------------------------------------------------------------
+# The decorator
 
 
 def test_decorated_functions_keep_signature_and_docstring() -> None:

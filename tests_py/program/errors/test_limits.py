@@ -17,7 +17,7 @@ from tests_py.support.helpers import run_python
 
 F32 = popsr.float32
 
-# --- graphs that call each other ------------------------------------------------------------------------------------
+# Graphs that call each other
 
 # Each level runs the graph below it twice: what a leaf does is done 2**levels times.
 TREES = """if True:
@@ -194,7 +194,7 @@ def test_limit_counts_flat_programs_too(monkeypatch: pytest.MonkeyPatch) -> None
     popsr.Session(ir)
 
 
-# --- replicas -------------------------------------------------------------------------------------------------------
+# Replicas
 
 
 @pytest.mark.parametrize("replication", [2**20 + 1, 10**8, 2**31, 2**62, 2**200])
@@ -216,7 +216,7 @@ def test_as_many_replicas_as_checkpoints_may_have() -> None:
         popsr.ReplicaGrouping.from_stride(2**20 + 1)
 
 
-# --- sessions of long programs --------------------------------------------------------------------------------------
+# Sessions of long programs
 
 
 def many_at_once(n: int) -> popsr.Ir:
@@ -247,7 +247,7 @@ def test_sessions_compile_in_linear_time() -> None:
     assert cpu_seconds_of_session(64_000) < 30 * cpu_seconds_of_session(4_000)
 
 
-# --- stack ----------------------------------------------------------------------------------------------------------
+# Stack
 
 NESTS = """if True:
     import threading
@@ -381,7 +381,7 @@ def test_one_level_more_is_refused() -> None:
     assert out.startswith("call: calls are nested too deeply, got graph ")
 
 
-# --- odds -----------------------------------------------------------------------------------------------------------
+# Odds
 
 
 @pytest.mark.parametrize("check", [0, 0.0, -0.0, np.float32(0)])

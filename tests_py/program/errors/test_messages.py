@@ -264,7 +264,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "array as initial value": (
         _entered(lambda p: addons.VariableFactory(np.ones((3, 3), np.float32), name="w")),
         Value,
-        "VariableFactory 'w': data_iter is no function or iterable but an array, got float32[3, 3] array, expected "
+        "VariableFactory 'w': data_iter is not a function or iterable but an array, got float32[3, 3] array, expected "
         "`lambda: array` for a value, or `iter(array)` for a value a row",
     ),
     # Tensors, streams, graphs and names that stand for another
@@ -384,7 +384,7 @@ def test_errors_of_building_say_where(name: str, p: SimpleNamespace) -> None:
         assert re.search(r"test_messages\.py:\d+$", notes[0]), notes
 
 
-# --- what stays as it was ---------------------------------------------------------------------------------------------
+# Unchanged values
 
 
 def test_tensors_stay_handles(p: SimpleNamespace) -> None:

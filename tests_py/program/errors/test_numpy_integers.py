@@ -86,7 +86,7 @@ def test_ops_take_them(op: str, case: Case) -> None:
         assert text(op, case, kind) == expect, kind.__name__
 
 
-# --- everything else ------------------------------------------------------------------------------------------------
+# Everything else
 
 
 def x(*shape: int) -> popsr.Tensor:

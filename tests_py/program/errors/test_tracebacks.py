@@ -144,7 +144,7 @@ def test_no_request(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert frames_of_popsr(raised(CALLS["op"])) == []
 
 
-# --- functions of the user that popsr calls ---------------------------------------------------------------------------
+# Functions of the user that popsr calls
 
 CALLBACKS: dict[str, tuple[Callable[[Any], object], list[str]]] = {
     "graph": (_entered(lambda w: w.ir.create_graph(build, w.a)), ["build"]),
@@ -175,7 +175,7 @@ def test_a_body_keeps_its_frames() -> None:
     assert [code.co_name for code in codes(raised(call))] == ["raised", "call", "build"]
 
 
-# --- what keeps all frames --------------------------------------------------------------------------------------------
+# Full tracebacks
 
 
 def _fails(error: BaseException) -> Callable[..., Any]:
@@ -205,7 +205,7 @@ def test_errors_of_the_users_own_keep_all_frames() -> None:
     assert frames_of_popsr(found)
 
 
-# --- causes -----------------------------------------------------------------------------------------------------------
+# Causes
 
 
 def test_frames_of_causes_are_folded() -> None:
@@ -229,7 +229,7 @@ def test_what_was_handled_before_stays() -> None:
     assert [code.co_name for code in codes(error)] == ["raised", "call"]
 
 
-# --- what users see ---------------------------------------------------------------------------------------------------
+# Texts for users
 
 
 def test_what_python_prints(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_what_python_prints(tmp_path: Path) -> None:
     ]
 
 
-# --- help -------------------------------------------------------------------------------------------------------------
+# Help
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -297,7 +297,7 @@ def test_errors_that_are_copied_keep_their_notes() -> None:
         assert other.help == error.help
 
 
-# --- entry points are the functions that they were --------------------------------------------------------------------
+# Entry points are the functions that they were
 
 
 def test_signatures_and_names_stay() -> None:

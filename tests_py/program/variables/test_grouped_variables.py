@@ -20,7 +20,7 @@ Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValue
 Replica, Argument = errors.ReplicaError, errors.ArgumentTypeError
 
 
-# --- shapes ---------------------------------------------------------------------------------------------------------
+# Shapes
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_embedding_the_replication_factor() -> None:
         ir.embed_replication_factor(3)
 
 
-# --- data -----------------------------------------------------------------------------------------------------------
+# Data
 
 
 def _stored(ir: popsr.Ir, v: popsr.Variable) -> Array:
@@ -322,7 +322,7 @@ def test_bad_variables_leave_no_trace(
     assert ir.main_graph.tensors == ()
 
 
-# --- storage --------------------------------------------------------------------------------------------------------
+# Storage
 
 
 @pytest.mark.parametrize(("group_size", "copies"), [(None, 1), (64, 16), (1, 1024)], ids=str)
@@ -339,7 +339,7 @@ def test_a_copy_is_stored_per_group_and_not_per_replica(group_size: int | None, 
     assert session.storage(v).num_blocks == copies
 
 
-# --- reading back ---------------------------------------------------------------------------------------------------
+# Reading back
 
 
 class Drift:
@@ -472,7 +472,7 @@ def test_each_program_is_reported_once(read_warnings: ReadWarnings) -> None:
         assert len(read_warnings()) == count
 
 
-# --- rows for checkpoints -------------------------------------------------------------------------------------------
+# Rows for checkpoints
 
 
 @pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # w drifts on purpose

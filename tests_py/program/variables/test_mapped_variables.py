@@ -269,12 +269,12 @@ def test_values_computed_from_a_file_are_in_memory(tmp_path: Path, make: Callabl
         (
             np.zeros(4, np.float32),
             {"dtype": popsr.float16},
-            "dtype must be None or that of the array, got .*16",
+            "dtype must be None or the array's, got .*16",
         ),
         (
             np.zeros(4, np.float32),
             {"dtype": popsr.int32},
-            "dtype must be None or that of the array, got .*int32",
+            "dtype must be None or the array's, got .*int32",
         ),
         (np.zeros(4, np.float64), {}, "it must not need downcasting, got float64, expected downcast=False"),
         (np.zeros(4, np.int64), {}, "it must not need downcasting, got int64"),

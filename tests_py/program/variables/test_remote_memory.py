@@ -23,7 +23,7 @@ ENTRIES, SHAPE = 3, (5,)
 MODES: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 2}]
 
 
-# --- random programs against NumPy ----------------------------------------------------------------------------------
+# Random programs against NumPy
 # A program is a function of a machine: one emits popsr's ops, the other computes with a row of each replica.
 
 
@@ -199,7 +199,7 @@ def test_random_programs(steps: list[Step], assignments: list[list[int]], seed: 
                 assert_same_bits(data, host.memory[i] if several else host.memory[i].reshape(data.shape))
 
 
-# --- shards ---------------------------------------------------------------------------------------------------------
+# Shards
 
 
 @pytest.mark.parametrize("options", MODES, ids=str)
@@ -278,7 +278,7 @@ def test_host_views(assignment: list[int], name: str, shape: tuple[int, ...]) ->
             session.write_variables_data(dict.fromkeys(variables, by_groups(later)))
 
 
-# --- entries --------------------------------------------------------------------------------------------------------
+# Entries
 
 
 def test_entries_added_after_ops_were_made() -> None:
@@ -350,7 +350,7 @@ def test_offsets_that_only_the_run_knows(op: str, offset: int) -> None:
         assert session.get_tensor_data(t).tolist() == [3, 4]
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 Bad = tuple[str, Callable[[Any, Any], Any], type[Exception], str]
 Type, Range, Shape = errors.ArgumentTypeError, errors.OutOfRangeError, errors.ShapeError

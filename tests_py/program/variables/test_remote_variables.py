@@ -40,7 +40,7 @@ def expected_shards(rows: Array, grouping: popsr.ReplicaGrouping, count: int) ->
     )
 
 
-# --- remote variables -----------------------------------------------------------------------------------------------
+# Remote variables
 
 
 @pytest.mark.parametrize("given", ["array", "list", "mapped"])
@@ -169,7 +169,7 @@ def test_rows_of_an_iterator_and_one_warning_for_unequal_groups() -> None:
             assert session.get_tensor_data(v).tolist() == [[5, 6], [7, 8]]
 
 
-# --- shards ---------------------------------------------------------------------------------------------------------
+# Shards
 
 
 @st.composite
@@ -285,7 +285,7 @@ def test_a_plain_buffer_becomes_one_of_shards() -> None:
         assert session.run()[out].tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 Bad = tuple[str, Callable[[popsr.Ir, RemoteBuffer], Any], type[Exception], str]
 REMOTE, SHARDED = popsr.remote_variable, popsr.remote_replica_sharded_variable

@@ -27,7 +27,7 @@ All, Consecutive, Orthogonal, Ungrouped = CommGroupType
 Replica, Argument = errors.ReplicaError, errors.ArgumentTypeError
 
 
-# --- the notebook ---------------------------------------------------------------------------------------------------
+# The notebook
 
 NOTEBOOK = """\
 #######################################
@@ -108,7 +108,7 @@ def test_the_notebook_prints_its_transpose(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == NOTEBOOK_TRANSPOSE
 
 
-# --- ReplicaGrouping ------------------------------------------------------------------------------------------------
+# ReplicaGrouping
 
 # Replicas, arguments, assignment, assignment of the transpose, true if that is const.
 STRIDED = [
@@ -237,7 +237,7 @@ def test_groupings_are_equal_as_their_partitions_are(a: ReplicaGrouping, b: Repl
     assert (a.partition == b.partition) is same
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
+# Tables
 
 TABLES = {
     CommGroup(All): """\
@@ -283,7 +283,7 @@ def test_long_tables_are_shortened() -> None:
     assert text.splitlines()[-1] == "   63 | 63, 127, 191, ..., 4031, 4095"
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 
 def grouping(n: int, *args: Any, **kwargs: Any) -> Callable[[], Any]:

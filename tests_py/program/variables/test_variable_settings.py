@@ -32,7 +32,7 @@ OnePerGroup, AllReplicas, AllReduceReplicas = VariableRetrievalMode
 Replica, Argument = errors.ReplicaError, errors.ArgumentTypeError
 
 
-# --- CommGroup ------------------------------------------------------------------------------------------------------
+# CommGroup
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 8, 12, 16])
@@ -93,7 +93,7 @@ def test_comparison_text_and_names() -> None:
     assert popsr.ReplicaGrouping is ReplicaGrouping
 
 
-# --- VariableSettings -----------------------------------------------------------------------------------------------
+# VariableSettings
 
 MODES = tuple(VariableRetrievalMode)
 
@@ -255,7 +255,7 @@ def test_settings_made_of_different_things_are_different() -> None:
     assert VariableSettings(CommGroup(All, 1)).comm_group == CommGroup(All, 1)
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# Bad input
 
 RG = popsr.Ir(replication=8).replica_grouping(2, 2)
 SMALL = "groups are too small, got"

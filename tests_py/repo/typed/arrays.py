@@ -15,7 +15,7 @@ key = sr.Key(1).fold_in("w").at(3)
 f32, u16 = np.zeros((2, 3), np.float32), np.zeros(3, np.uint16)
 f64 = np.zeros(3)
 
-# --- results ----------------------------------------------------------------------------------------------------------
+# Results
 
 assert_type(sr.add(f32, f64, key=key), F32)
 assert_type(sr.sub(f32, 1.0, key=key, mode="sr_bits=8"), F32)
@@ -55,7 +55,7 @@ adder = popsr.StochasticAdder("bfloat16", seed=1, rng="counter")
 assert_type(adder.add(u16, u16), U16)
 assert_type(adder.add_biased(u16, u16, out=u16), np.ndarray[tuple[int], np.dtype[np.uint16]])
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# Errors
 
 sr.add(f32, f32)  # E: call-overload: No overload variant
 sr.add(f32, f32, key=1)  # E: call-overload: No overload variant

@@ -44,7 +44,7 @@ with popsr.Session(ir, "cpu", check=0.5, strict=["L1"]) as session:
 facts = popsr.analysis.analyze(ir)
 assert_type(facts.partition(w), Partition)
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# Errors
 
 ir.options.enable_stochastic_roundng = True  # E: attr-defined: has no attribute "enable_stochastic_roundng"
 ir.options.enableStochasticRoundng = True  # E: attr-defined: has no attribute

@@ -36,7 +36,7 @@ def overlapping_pairs(name: Any, n: Any = 1500, seed: Any = 0) -> Any:
     return x, near(x, name, name, rng)
 
 
-# --- 1. value ---------------------------------------------------------------------------------------------------------
+# 1. value
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -83,7 +83,7 @@ def test_chances_use_the_spacing_of_the_binade() -> None:
     assert (float(low), float(high), p) == (1 - 2.0**-8, 1.0, unchecked(oracle).Fraction(1, 4))
 
 
-# --- 3. coupling ------------------------------------------------------------------------------------------------------
+# 3. coupling
 
 
 @pytest.mark.parametrize("mode", ["sr", "sr_equal", "sr_bits=4", "rn"])
@@ -145,7 +145,7 @@ def test_formats_look_at_the_same_number() -> None:
         assert np.array_equal(moved, us < np.uint64((place.part << 64) // place.whole))
 
 
-# --- 5. specials ------------------------------------------------------------------------------------------------------
+# 5. specials
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -223,7 +223,7 @@ def test_subnormals_are_numbers(name: Any) -> None:
         assert to_bits(got, name) == expect
 
 
-# --- 6. the residual --------------------------------------------------------------------------------------------------
+# 6. the residual
 
 
 def test_no_pair_of_finite_numbers_gives_nan() -> None:
@@ -252,7 +252,7 @@ def test_the_known_pair_is_decided_by_its_number_in_both_orders() -> None:
     assert np.array_equal(sr.add(y, x, key=KEY), expect)
 
 
-# --- 8. independence --------------------------------------------------------------------------------------------------
+# 8. independence
 
 
 def test_no_two_uses_draw_alike() -> None:
@@ -267,7 +267,7 @@ def test_no_two_uses_draw_alike() -> None:
     assert len(np.unique(bits)) == bits.size
 
 
-# --- 9. replicas ------------------------------------------------------------------------------------------------------
+# 9. replicas
 
 
 def test_replicas_with_one_key_stay_equal() -> None:

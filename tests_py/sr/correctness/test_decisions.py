@@ -129,7 +129,7 @@ def test_every_number_of_bits(mode: Any) -> None:
     check("add", columns, ("bfloat16", "float32"), [(mode, "ieee")])
 
 
-# --- at the threshold: p is put next to the element's own random number -----------------------------------------------
+# At the threshold: p is put next to the element's own random number
 
 
 def near_threshold(us: list[int], bits: int) -> np.ndarray:

@@ -303,7 +303,7 @@ class Call:
         return f"{self.target.name}({self.spoiled})"
 
 
-# --- what is called -------------------------------------------------------------------------------------------------
+# Called functions
 
 # They change the process or wait for something outside it.
 _LEFT_OUT = {
@@ -412,7 +412,7 @@ def targets() -> list[Target]:
     return found
 
 
-# --- calls that work ------------------------------------------------------------------------------------------------
+# Calls that work
 
 _Given = Callable[[World], dict[str, Any]]
 _CALL: _Given = lambda w: {"graph": w.graph, "inputs": (w.x, w.y)}  # noqa: E731 - rows of a table

@@ -61,7 +61,7 @@ class Machine:
         self.fetched: list[Value] = []
         self.io = Streams()
 
-    # --- memory -----------------------------------------------------------------------------------------------------
+    # Memory
 
     def allocate(self, shape: tuple[int, ...]) -> Places:
         """Places that no tensor has yet."""
@@ -94,7 +94,7 @@ class Machine:
         self.write(places, value)
         return Value(tensor, places)
 
-    # --- inputs and outputs -----------------------------------------------------------------------------------------
+    # Inputs and outputs
 
     def variable(self, data: Array, grouping: popsr.ReplicaGrouping) -> Value:
         """A variable with a row of ``data`` for each group."""
@@ -129,7 +129,7 @@ class Machine:
             step(memory)
         return [memory[:, value.places] for value in self.fetched], memory
 
-    # --- views ------------------------------------------------------------------------------------------------------
+    # Views
 
     def slice_(self, x: Value, bounds: Sequence[tuple[int, int | None, int]]) -> Value:
         """Along the first axes."""
@@ -160,7 +160,7 @@ class Machine:
             ops.concat_(tensors, axis) if tensors else None, np.concatenate(places, axis) if places else None
         )
 
-    # --- ops --------------------------------------------------------------------------------------------------------
+    # Ops
 
     def pure(self, fn: Callable[..., Any], model: Callable[..., Array], *xs: Value) -> Value:
         """An op that copies; ``model`` takes rows."""
@@ -200,7 +200,7 @@ class Machine:
 
         return self.inplace(lambda t: collectives.replicated_all_reduce_(t, "add", group), model, x)
 
-    # --- graphs -----------------------------------------------------------------------------------------------------
+    # Graphs
 
     def copied(self, x: Value) -> Value:
         """Source of a value of a graph."""

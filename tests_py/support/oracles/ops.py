@@ -26,7 +26,7 @@ def compute_type(name: str) -> str:
     return "float32" if name in ("float16", "bfloat16") else name
 
 
-# --- rounding -------------------------------------------------------------------------------------------------------
+# Rounding
 
 
 def _to_odd(nearest: Array, rest: Array) -> Array:
@@ -97,7 +97,7 @@ def _top_power(name: str) -> Any:
     return np.ldexp(np.longdouble(1), {"float64": 1023, "float32": 127, "float16": 15, "bfloat16": 127}[name])
 
 
-# --- elementwise ----------------------------------------------------------------------------------------------------
+# Elementwise
 
 
 def div(a: Array, b: Array) -> Array:
@@ -215,7 +215,7 @@ def _round_integers(t: Array, name: str) -> Array:
     return round_once(exact_sum(high, low), name).reshape(t.shape)
 
 
-# --- reductions, products, losses -----------------------------------------------------------------------------------
+# Reductions, products, losses
 
 
 def softmax(t: Array, axis: int) -> Array:
@@ -321,7 +321,7 @@ def nll_with_grad(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return oracle, bound
 
 
-# --- collectives: arrays have a row a replica -----------------------------------------------------------------------
+# Collectives: arrays have a row a replica
 
 STEPS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,

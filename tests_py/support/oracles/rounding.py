@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-# --- formats --------------------------------------------------------------------------------------------------------
+# Formats
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _power_of_two(exponent: int) -> Fraction:
     return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 
 
-# --- real numbers with signed zeros, infinities and NaN ---------------------------------------------------------------
+# Real numbers with signed zeros, infinities and NaN
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def decode(bits: int, name: str) -> Number:
     return Number("inf", negative) if code == form.infinity else NAN
 
 
-# --- operations -----------------------------------------------------------------------------------------------------
+# Operations
 
 ONE = Number("finite", False, Fraction(1))
 
@@ -173,7 +173,7 @@ def exact(op: str, *operands: Number) -> Number:
     return OPERATIONS[op](*operands)
 
 
-# --- rounding -------------------------------------------------------------------------------------------------------
+# Rounding
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def place(magnitude: Fraction, form: Format) -> Place:
 
 
 def goes_away(at: Place, negative: bool, mode: str, u: int) -> bool:
-    """Is an inexact result the neighbour away from zero? ``u`` is the 64-bit number of the element."""
+    """True if an inexact result is the neighbour away from zero. ``u`` is the 64-bit number of the element."""
     if mode == "sr":
         return u * at.whole < at.part << 64
     if mode == "sr_equal":

@@ -9,4 +9,4 @@ PUBLISHED = Path(__file__).parent / "published"
 """Programs in the style of model repositories, which ``sys.path`` has while they run."""
 
 Rounding = RoundingMode | Literal["off"]
-"""How a test program rounds: to nearest, or in a mode."""
+"""The rounding of a test program: to nearest, or in a mode."""

@@ -133,7 +133,7 @@ class BitJudge:
             ways.append((f"on {others[-1]}", {"num_threads": 1}, others[-1]))
         return ways
 
-    # --- running ----------------------------------------------------------------------------------------------------
+    # Running
 
     def run(self, session: popsr.Session, run: int) -> Outcome:
         outcome = Outcome()
@@ -191,7 +191,7 @@ class BitJudge:
             if not np.array_equal(a, b):
                 raise Found(f"{where}: {self.program.variables[k]} differs from that without sharing")
 
-    # --- claims -----------------------------------------------------------------------------------------------------
+    # Claims
 
     def claims(self, facts: popsr.analysis.PartitionAnalysis) -> list[Any]:
         """Of each stored value, when it is stored."""

@@ -46,7 +46,7 @@ STEPS = st.lists(LEAF | LEAF | FLAT | FLAT | DEEP, min_size=3, max_size=7)
 
 
 def refs_of(k: int, branch: int = 0) -> Refs:
-    """Which of the two variables a graph takes by reference."""
+    """The one of the two variables that a graph takes by reference."""
     return bool(k >> 2 * branch & 1), bool(k >> 2 * branch & 2)
 
 
@@ -106,7 +106,7 @@ class Data:
         return [self._draw(t), self._draw(t, n), self._draw(t), self._draw(t, n)]
 
 
-# --- popsr ----------------------------------------------------------------------------------------------------------
+# Popsr
 
 
 class Emitter:
@@ -216,7 +216,7 @@ class Emitter:
         return [row.astype(np.int32) for row in stored], [row.astype(np.int32) for row in variables]
 
 
-# --- one replica at a time ------------------------------------------------------------------------------------------
+# One replica at a time
 
 Wait = tuple[tuple[int, ...], int, Array]  # where it waits, for which groups, with what
 Run = Generator[Wait, Array, Any]

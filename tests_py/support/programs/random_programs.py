@@ -55,7 +55,7 @@ class RandomProgram(Operands):
             if tensor is not None:
                 self.keep(tensor, rng)
 
-    # --- ops that compute -------------------------------------------------------------------------------------------
+    # Ops that compute
 
     def _unary(self, rng: np.random.Generator) -> Any:
         return getattr(ops, str(rng.choice(self.unary)))(self.any(rng))
@@ -137,7 +137,7 @@ class RandomProgram(Operands):
         make = self.load if rng.random() < 0.5 else self.variable
         return make(rng, self.axes.shape, self.axes.name)
 
-    # --- replicas ---------------------------------------------------------------------------------------------------
+    # Replicas
 
     def _reduce(self, rng: np.random.Generator) -> Any:
         op: Any = str(rng.choice(["add", "mean", "max", "mul", "square_add"]))
@@ -176,7 +176,7 @@ class RandomProgram(Operands):
         what: Any = "group" if rng.random() < 0.5 else "index"
         return ops.cast(ops.replica_index(self.grouping(rng), what=what), popsr.float32)
 
-    # --- writes -----------------------------------------------------------------------------------------------------
+    # Writes
 
     def _update_(self, rng: np.random.Generator) -> Any:
         x = self.any(rng)
@@ -221,7 +221,7 @@ class RandomProgram(Operands):
             return None
         return ops.remote_load(self.buffer, entry) if what == 1 else ops.remote_load_(self.buffer, entry, x)
 
-    # --- graphs -----------------------------------------------------------------------------------------------------
+    # Graphs
 
     def _body(
         self, rng: np.random.Generator, steps: Sequence[str], *, group: Any = None

@@ -158,7 +158,7 @@ CONFIGS = [
     ("llama", "quantised"),
     ("t5", "translation"),
 ]
-"""What is proved and run in all modes."""
+"""Programs that are proved and run in all modes."""
 
 
 def equal_inputs(run: Run) -> dict[Any, ReplicaGrouping]:

@@ -35,26 +35,26 @@ TensorId Dataflow::storage_of(TensorId id) const {
   return ir().tensor(id).memory.storage;
 }
 
-// --- frames
+// Frames
 
-FrameId Dataflow::enter(FrameId caller, std::uint32_t site, std::uint32_t branch) {
-  if (const auto it = entered_.find({caller, site, branch}); it != entered_.end()) return it->second;
-  const FactView facts = context(caller).ops[site];
+FrameId Dataflow::enter(FrameId caller, std::uint32_t call, std::uint32_t branch) {
+  if (const auto it = entered_.find({caller, call, branch}); it != entered_.end()) return it->second;
+  const FactView facts = context(caller).ops[call];
   const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
   POPSR_CHECK(callee != kNone);
   if (frames_.size() >= kMaxFrames) return frame_of(callee);
-  return add_frame({callee, caller, site, branch});
+  return add_frame({callee, caller, call, branch});
 }
 
 FrameId Dataflow::add_frame(const Frame& frame) {
   const FrameId id = frames_.next();
   frames_.push_back(frame);
-  entered_.emplace(std::tuple(frame.caller, frame.site, frame.branch), id);
+  entered_.emplace(std::tuple(frame.caller, frame.call, frame.branch), id);
   return id;
 }
 
 const Op& Dataflow::call_of(FrameId id) const {
-  return ir().op(graph(frames_[id].caller).ops[frames_[id].site]);
+  return ir().op(graph(frames_[id].caller).ops[frames_[id].call]);
 }
 
 CalledGraph Dataflow::called(FrameId id) const {
@@ -67,14 +67,14 @@ void Dataflow::find_call_paths() {
   while (!queue.empty()) {
     const FrameId at = queue.front();
     queue.pop_front();
-    for (const std::uint32_t site : index(context(at).graph).calls) {
+    for (const std::uint32_t call : index(context(at).graph).calls) {
       for (std::uint32_t branch = 0; branch < 2; ++branch) {
-        const FactView facts = context(at).ops[site];
+        const FactView facts = context(at).ops[call];
         const ContextId callee = branch == 0 ? facts.callee : facts.otherwise;
         if (callee == kNone || first_frames_.contains(callee)) continue;
-        const auto entered = entered_.find({at, site, branch});
+        const auto entered = entered_.find({at, call, branch});
         first_frames_.emplace(
-            callee, entered == entered_.end() ? add_frame({callee, at, site, branch}) : entered->second);
+            callee, entered == entered_.end() ? add_frame({callee, at, call, branch}) : entered->second);
         queue.push_back(first_frames_.at(callee));
       }
     }
@@ -93,7 +93,7 @@ std::vector<OpId> Dataflow::call_path(FrameId id) const {
   return path;
 }
 
-// --- who writes what
+// Writers
 
 std::vector<TensorId> Dataflow::written_storages(const Op& op) {
   std::vector<TensorId> result;
@@ -157,7 +157,7 @@ std::span<const std::int32_t> Dataflow::writers(GraphId graph, TensorId storage)
   return std::span(of_graph.writers).subspan(begin, end - begin);
 }
 
-// --- memory that views see
+// Memory that views see
 
 bool Dataflow::touches(const Value& value, TensorId tensor) const {
   return is_viewed(ir(), value.storage) ? parts_.touches(value.storage, value.part, tensor)
@@ -227,7 +227,7 @@ PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::in
   return known[sorted_index(times, time)];
 }
 
-// --- values
+// Values
 
 std::int32_t Dataflow::time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part) {
   const TensorId storage = storage_of(tensor);
@@ -326,7 +326,7 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   return facts.outputs[static_cast<std::size_t>(std::ranges::find(outputs, storage) - outputs.begin())];
 }
 
-// --- sources
+// Sources
 
 /// The value that a branch or body leaves in the memory, and the part that it leaves unchanged.
 void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
@@ -390,7 +390,7 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   const Op& call = call_of(value.frame);
   const bool loop = call.def->program.control == Control::kRepeat;
   if (ir().tensor(value.storage).kind == TensorKind::kRemote) {
-    result.push_back({before(frame.caller, value.storage, frame.site), Link::kArgument});
+    result.push_back({before(frame.caller, value.storage, frame.call), Link::kArgument});
     if (loop) add_end(Link::kIteration);
     return;
   }
@@ -399,7 +399,7 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   if (it == of_graph.entry.end()) return;  // a constant
   const std::uint32_t i = it->second;
   const TensorId given = call.inputs[called(value.frame).first + i];
-  result.push_back({before(frame.caller, given, frame.site), Link::kArgument});
+  result.push_back({before(frame.caller, given, frame.call), Link::kArgument});
   if (!loop) return;
   if (i < call.outputs.size()) {
     result.push_back({last(value.frame, graph(value.frame).outputs[i]), Link::kIteration});
@@ -432,7 +432,7 @@ std::vector<Source> Dataflow::sources(const Value& value) {
   return result;
 }
 
-// --- nearness
+// Nearness
 
 Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known) {
   Nearness nearest{.distance = kFar};

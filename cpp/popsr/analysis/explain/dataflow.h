@@ -30,7 +30,7 @@ inline constexpr FrameId kMainFrame{};
 struct Frame {
   ContextId context = {};
   FrameId caller = kNone;
-  std::uint32_t site = 0;    ///< Position of the call among the caller's ops.
+  std::uint32_t call = 0;    ///< Position of the call among the caller's ops.
   std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/calls/called_graphs.h).
 };
 
@@ -86,7 +86,7 @@ class Dataflow {
 
   /// The frame of the call at that position; of a conditional, of that branch. Call paths may be more than
   /// can be counted: beyond kMaxFrames of them one stands for all that lead to a context.
-  FrameId enter(FrameId caller, std::uint32_t site, std::uint32_t branch = 0);
+  FrameId enter(FrameId caller, std::uint32_t call, std::uint32_t branch = 0);
   /// A frame of that context: the first of the shortest call paths that lead to it.
   FrameId frame_of(ContextId context);
   static constexpr std::size_t kMaxFrames = std::size_t{1} << 16;
@@ -120,7 +120,7 @@ class Dataflow {
   const Op& call_of(FrameId frame) const;
   CalledGraph called(FrameId frame) const;
 
-  /// The allocation of a tensor; of a variable that lives elsewhere, that of its home.
+  /// The allocation of a tensor; of a variable that lives elsewhere, its home's.
   TensorId storage_of(TensorId tensor) const;
 
  private:
@@ -160,7 +160,7 @@ class Dataflow {
       shared_facts_;  ///< Parallel to shared_writers_.
   IdVector<FrameId, Frame> frames_;
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
-      entered_;  ///< By caller, site, branch.
+      entered_;  ///< By caller, call, branch.
   std::unordered_map<GraphId, GraphIndex> indices_;
   IdVector<ContextId, std::vector<Nearness>>
       nearness_;  ///< By context and position in its graph; empty until asked for.

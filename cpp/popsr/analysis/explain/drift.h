@@ -22,7 +22,7 @@ struct Drift {
 /// In the order of the variables. Costs nothing that grows with the ops unless some variable drifts.
 std::vector<Drift> find_drifts(Dataflow& flow);
 
-/// Why the replicas of one declared group differ.
+/// The cause of a difference between the replicas of one declared group.
 Explanation explain_drift(Explainer& explainer, const Drift& drift);
 
 /// L2 of it.

@@ -132,8 +132,8 @@ Value Explainer::condition(FrameId frame, const Op& conditional) {
 
 /// The first conditional of a run that parts r and s and loads the stream in a branch: from there on they are
 /// at different elements.
-const Op* Explainer::parting_load(FrameId frame, StreamId stream, Replica r, Replica s,
-                                  std::set<ContextId>& seen) {
+const Op* Explainer::diverging_load(FrameId frame, StreamId stream, Replica r, Replica s,
+                                    std::set<ContextId>& seen) {
   if (!seen.insert(flow_.frame(frame).context).second) return nullptr;
   for (const OpId id : flow_.graph(frame).ops) {
     const Op& op = flow_.ir().op(id);
@@ -146,18 +146,18 @@ const Op* Explainer::parting_load(FrameId frame, StreamId stream, Replica r, Rep
     if (conditional && separates(flow_.fact(condition(frame, op)), r, s)) return &op;
     for (std::uint32_t b = 0; b < called.size(); ++b) {
       const FrameId inner = flow_.enter(frame, op.schedule.position, b);
-      if (const Op* found = parting_load(inner, stream, r, s, seen)) return found;
+      if (const Op* found = diverging_load(inner, stream, r, s, seen)) return found;
     }
   }
   return nullptr;
 }
 
 /// The conditional that makes the node a root of that kind, if one does.
-const Op* Explainer::parting(const Difference& node, RootKind root) {
+const Op* Explainer::diverging_op(const Difference& node, RootKind root) {
   const Op* op = flow_.writer(node.value);
   if (root == RootKind::kPosition) {
     std::set<ContextId> seen;
-    return parting_load(kMainFrame, *loaded_stream(flow_.ir(), *op), node.r, node.s, seen);
+    return diverging_load(kMainFrame, *loaded_stream(flow_.ir(), *op), node.r, node.s, seen);
   }
   if (root != RootKind::kDivergence) return nullptr;
   // The outermost one around the value; else that which left it.
@@ -306,7 +306,7 @@ Explanation Explainer::find_explanation(TensorId tensor, const Value& value, Rep
     return result;
   }
   result.root = root(result.path.back()).value_or(RootKind::kSeeds);
-  result.conditional = parting(result.path.back(), *result.root);
+  result.conditional = diverging_op(result.path.back(), *result.root);
   const bool diverges = result.root == RootKind::kDivergence;
   result.root_location =
       diverges ? result.conditional->origin.location : location_of(flow_, result.path.back().value);

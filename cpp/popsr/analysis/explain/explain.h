@@ -1,4 +1,4 @@
-// Why two replicas are not proved equal: a shortest path from a value back to what tells them apart.
+// Explanations of two replicas that are not proved equal: a shortest path from a value back to the cause.
 //
 // Rules are pullbacks (docs/replica_partitions.md), so the pair moves exactly: out(r) and out(s) are made
 // of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself tells r and s apart, which
@@ -58,8 +58,8 @@ class Explainer {
   bool explains(const Value& value, const Op& op, std::size_t output, std::size_t input, Replica r,
                 Replica s);
   std::vector<PartitionId> input_facts(const Value& value, const Op& op);
-  const Op* parting(const Difference& node, RootKind root);
-  const Op* parting_load(FrameId frame, StreamId stream, Replica r, Replica s, std::set<ContextId>& seen);
+  const Op* diverging_op(const Difference& node, RootKind root);
+  const Op* diverging_load(FrameId frame, StreamId stream, Replica r, Replica s, std::set<ContextId>& seen);
 
   Dataflow flow_;
 };

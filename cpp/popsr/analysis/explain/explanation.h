@@ -37,7 +37,7 @@ enum class StepKind : std::uint8_t {
 };
 std::string_view to_string(StepKind kind);
 
-/// Replicas r and s differ in this value because they, or two others, differ in the next step's.
+/// Replicas r and s differ in this value because they, or two others, differ in the value of the next step.
 struct ExplainStep {
   StepKind kind = StepKind::kOp;
   TensorId tensor = kNone;
@@ -76,7 +76,7 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation);
 /// True if the pair differs in the start value of a variable that is declared equal on both: an earlier run
 /// left it so.
 bool differs_since(const PartitionAnalysis& facts, const Difference& node);
-/// Why the fact of a value holds: the rule that was applied and the facts of what it was applied to.
+/// The derivation of a value's fact: the rule that was applied and the facts that it was applied to.
 std::string derivation(Dataflow& flow, const Value& value);
 /// Lines of text, each with file:line; long paths without their middle.
 std::string to_string(Dataflow& flow, const Explanation& explanation);
@@ -89,7 +89,7 @@ std::string call_text(const Ir& ir, const Op& op);
 std::string blocks_text(const PartitionTable& table, PartitionId fact);
 /// "model.py:31", "?" when nothing is known.
 std::string place_text(const Ir& ir, LocationId location);
-/// Of the op that wrote the value or passes it; of ops without one, that of the innermost call that has one;
+/// Of the op that wrote the value or passes it; of ops without one, the innermost call's that has one;
 /// of variables, where they were made.
 LocationId location_of(const Dataflow& flow, const Value& value);
 

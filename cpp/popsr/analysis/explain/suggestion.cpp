@@ -63,7 +63,7 @@ std::string collective_text(const Ir& ir, TensorId tensor, PartitionId fact, Par
 }
 
 /// Node of the path whose value flows into state: where a write got other operands than what it overwrites,
-/// and that operand is no state itself if there is such a place. 0 when there is none.
+/// and that operand is not a state itself if there is such a place. 0 when there is none.
 std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Difference>& path) {
   bool in_state = false;
   std::size_t found = 0;
@@ -80,7 +80,7 @@ std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Diffe
   return found;
 }
 
-/// Declared partition of the state at the start of the path; all replicas when it is no state.
+/// Declared partition of the state at the start of the path; all replicas when it is not a state.
 PartitionId wanted_fact(const Ir& ir, const std::vector<Difference>& path) {
   for (const Difference& node : path) {
     if (!is_state(ir, node.value.storage)) continue;

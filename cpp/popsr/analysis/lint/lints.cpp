@@ -23,16 +23,16 @@ void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
   }
 }
 
-// --- L1
+// L1
 
 bool moves_stream(const Op& op) {
   return std::ranges::any_of(op.def->attrs,
                              [](const AttrDef& attr) { return attr.type == AttrType::kStream; });
 }
 
-/// The groups that have to meet at an op: those of a collective, all replicas at a stream.
+/// The groups that have to meet at an op: a collective's, all replicas at a stream.
 std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
-  return moves_stream(op) ? ReplicaGrouping::from_stride(ir.replication()) : exchange_groups(ir, op);
+  return moves_stream(op) ? ReplicaGrouping::from_stride(ir.replication()) : collective_groups(ir, op);
 }
 
 /// L1 of an op in a context, if its groups may part there.
@@ -41,9 +41,9 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
   const Ir& ir = facts.ir();
   const auto group = meeting_groups(ir, op);
   if (!group) return std::nullopt;
-  const OpId parting = facts.parting(context, group->partition(ir.partitions()));
-  if (parting == kNone) return std::nullopt;
-  const Op& conditional = ir.op(parting);
+  const OpId diverging = facts.diverging_op(context, group->partition(ir.partitions()));
+  if (diverging == kNone) return std::nullopt;
+  const Op& conditional = ir.op(diverging);
   const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
   const std::string cause =
       fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
@@ -90,7 +90,7 @@ void lint_control(Explainer& explainer, std::vector<Lint>& lints) {
   });
 }
 
-// --- L4
+// L4
 
 namespace {
 
@@ -175,7 +175,7 @@ void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints) {
   for (std::uint32_t g = 1; g < facts.ir().num_graphs(); ++g) lint_graph(facts, GraphId{g}, lints);
 }
 
-// --- L5, L6, L9
+// L5, L6, L9
 
 namespace {
 

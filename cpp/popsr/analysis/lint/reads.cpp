@@ -102,7 +102,7 @@ class ReadLint {
     const std::vector<PartitionId> equal(facts.size(), ir_.partitions().top());
     for (std::size_t k = 0; k < op.outputs.size(); ++k) {
       // All-reduces over all replicas hide from whom a value came, but not the value.
-      if (op.def->kernel.exchange != nullptr || rule_of(ir_, op, facts, k) != rule_of(ir_, op, equal, k))
+      if (op.def->kernel.collective != nullptr || rule_of(ir_, op, facts, k) != rule_of(ir_, op, equal, k))
         return true;
     }
     return op.def->program.remote == Remote::kStores;

@@ -201,8 +201,7 @@ void PopartAnalysis::record_aliases(Time now, const std::vector<std::pair<Tensor
   }
 }
 
-// --- questions
-// ---------------------------------------------------------------------------------------------------
+// Queries
 
 void PopartAnalysis::check_fresh() const {
   if (epoch_ != ir_->epoch()) {

@@ -5,7 +5,8 @@
 // on until nothing changes; a variable that ends a pass unequal starts the next one so. What is wrong with
 // it, on purpose:
 //   - variables start equal whatever their groups and shards are; remote memory is not looked at;
-//   - an op's outputs are equal when all inputs are (OpDef::popart), so also those of an op without inputs;
+//   - an op's outputs are equal when all inputs are (OpDef::popart), so outputs of ops without inputs are
+//   equal;
 //   - the values of a graph are ANDed over its call sites, and it is walked again only when its inputs
 //     changed;
 //   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and
@@ -14,10 +15,10 @@
 //   - a graph without inputs is never walked: GraphError where the reference stops with an internal error.
 // Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
 // between replicas. Here a constant is such a seed when an op reads it as its seed (InputDef::seed); one that
-// is passed into a graph is not recognised there, as in the reference. Streams are no tensors here: host_load
-// reads them, and its rule looks at their mode.
-// Cost: a pass is O(ops), and there are as many as variables fall, and two; an op that shares memory with n
-// tensors costs n, so n writes in place of one variable cost n^2, as in the reference.
+// is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
+// host_load reads them, and its rule looks at their mode. Cost: a pass is O(ops), and there are as many as
+// variables fall, and two; an op that shares memory with n tensors costs n, so n writes in place of one
+// variable cost n^2, as in the reference.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ FloatFormat checked_format(int format);
 kernels::SrArray sr_array(const py::array& array, int format, bool written);
 kernels::SrShape shape_of(const py::array& array);
 
-/// The key of the value form: numbers drawn by position never meet those of values.
+/// The key of the value form: numbers drawn by position never meet numbers drawn by value.
 kernels::NoiseKey value_key(const SrKey& key);
 
 void bind_sr_fast_calls(py::module_& m);

@@ -161,7 +161,7 @@ void define_fast(py::module_& m, PyMethodDef& def, const char* name, Function* f
 }  // namespace
 
 kernels::NoiseKey value_key(const SrKey& key) {
-  return fold(kernels::kernel_table(), key.words(), kernels::Domain::kValue, 0);
+  return derive_key(kernels::kernel_table(), key.words(), kernels::Domain::kValue, 0);
 }
 
 void bind_sr_fast_calls(py::module_& m) {

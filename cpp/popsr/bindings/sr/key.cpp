@@ -14,22 +14,22 @@ using kernels::Domain;
 using kernels::kernel_table;
 using kernels::NoiseKey;
 
-/// A longer expression loses its middle: keys may be folded in a loop.
+/// A longer expression loses its middle: keys may be derived in a loop.
 constexpr std::size_t kMaxText = 160;
 
-NoiseKey fold_text(NoiseKey key, std::string_view utf8) {
-  key = fold(kernel_table(), key, Domain::kTextLength, utf8.size());
+NoiseKey derive_text(NoiseKey key, std::string_view utf8) {
+  key = derive_key(kernel_table(), key, Domain::kTextLength, utf8.size());
   for (std::size_t start = 0; start < utf8.size(); start += 8) {
     std::uint64_t component = 0;
     for (std::size_t i = start; i < utf8.size() && i < start + 8; ++i) {
       component |= static_cast<std::uint64_t>(static_cast<unsigned char>(utf8[i])) << (8 * (i - start));
     }
-    key = fold(kernel_table(), key, Domain::kText, component);
+    key = derive_key(kernel_table(), key, Domain::kText, component);
   }
   return key;
 }
 
-SrKey fold_object(const SrKey& key, const As<"int | str">& data) {
+SrKey derive_object(const SrKey& key, const As<"int | str">& data) {
   if (!PyUnicode_Check(data.ptr())) {
     if (PyIndex_Check(data.ptr()) == 0) {
       raise<DTypeError>("Key.fold_in: neither an integer nor a text, got {}", shown(data));
@@ -70,16 +70,16 @@ SrKey SrKey::then(NoiseKey words, const std::string& call) const {
 }
 
 SrKey SrKey::fold_in(std::uint64_t data) const {
-  return then(fold(kernel_table(), words_, Domain::kInteger, data), fmt::format("fold_in({})", data));
+  return then(derive_key(kernel_table(), words_, Domain::kInteger, data), fmt::format("fold_in({})", data));
 }
 SrKey SrKey::fold_in(std::string_view utf8, const std::string& quoted) const {
-  return then(fold_text(words_, utf8), fmt::format("fold_in({})", quoted));
+  return then(derive_text(words_, utf8), fmt::format("fold_in({})", quoted));
 }
 SrKey SrKey::at(std::uint64_t step) const {
-  return then(fold(kernel_table(), words_, Domain::kAt, step), fmt::format("at({})", step));
+  return then(derive_key(kernel_table(), words_, Domain::kAt, step), fmt::format("at({})", step));
 }
 SrKey SrKey::moment(std::uint64_t index) const {
-  return then(fold(kernel_table(), words_, Domain::kMoment, index), fmt::format("moment({})", index));
+  return then(derive_key(kernel_table(), words_, Domain::kMoment, index), fmt::format("moment({})", index));
 }
 
 std::uint64_t to_word(const char* where, py::handle value) {
@@ -100,12 +100,12 @@ void bind_sr_key(py::module_& m) {
   py::class_<SrKey> key(
       m, "Key", py::is_final(),
       "Says which random numbers are drawn: Key(seed), a 64-bit integer, then .fold_in(int or "
-      "str) and .at(step).\n\nImmutable, hashable, picklable. The order of folds matters.");
+      "str) and .at(step).\n\nImmutable, hashable, picklable. The order of fold_in matters.");
   guard(key)
       .def(py::init([](const AnInt& seed) { return std::make_unique<SrKey>(to_word("Key", seed)); }),
            py::arg("seed"))
       .def(no_other_arguments<SrKey>("Key", "(seed)"))
-      .def("fold_in", &fold_object, py::arg("data"), py::pos_only())
+      .def("fold_in", &derive_object, py::arg("data"), py::pos_only())
       .def(
           "at", [](const SrKey& key, const AnInt& step) { return key.at(to_word("Key.at", step)); },
           py::arg("step"), py::pos_only())

@@ -25,11 +25,11 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// That of the op that makes the tensor; else of what a call passes, for an input of a graph; else of an op
+/// Placement of the producing op; else of what a call passes, for an input of a graph; else of an op
 /// that takes it. nullopt where there is none of them. Calls have the places of the graphs that they run.
 std::optional<Place> place_of(const Ir& ir, TensorId tensor);
 
-/// Must all inputs be in one place? Not those of ops that run graphs, or that say themselves where they are.
+/// True if all inputs must be in one place: not for ops that run graphs or declare their own placement.
 bool takes_one_place(const OpDef& def);
 
 /// GraphError when tensors whose places are known are on different devices or tiles. What transforms emit is

@@ -54,7 +54,7 @@ inline const View* view_of(const Ir& ir, TensorId tensor) {
   return ir.tensor(ir.tensor(tensor).memory.storage).memory.view.get();
 }
 
-/// Calls visit(root) for the tensors whose memory it is; the storage of a tensor that is no view, even
+/// Calls visit(root) for the tensors whose memory it is; the storage of a tensor that is not a view, even
 /// without elements.
 template <class Visit>
 void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {

@@ -17,9 +17,9 @@
 namespace popsr::kernels {
 
 /// Reductions of `rows` rows of n contiguous elements each (row r starts at in + r*row_stride elements).
-/// Spec: element i goes to lane i mod 16 in ascending i; lanes fold as (0..7)+(8..15), (0..3)+(4..7),
-/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Products fold alike.
-/// Empty: 0 for sum, 1 for product, lowest for max.
+/// Spec: element i goes to lane i mod 16 in ascending i; lanes reduce as (0..7)+(8..15), (0..3)+(4..7),
+/// (0,1)+(2,3), 0+1. hi/lo: last addition's TwoSum (lo may be null; only sums write it). Products reduce
+/// alike. Empty: 0 for sum, 1 for product, lowest for max.
 enum class Reduce : int { kSum, kMax, kMin, kSumSquare, kProduct, kCount };
 inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
 using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
@@ -160,7 +160,7 @@ struct KernelTable {
   void (*sr_apply)(const SrCall& call);
   void (*sr_apply_tiles)(const SrCall& call);  ///< The same results, never by a fast kernel: for tests.
   void (*sr_adamw)(const SrAdamw& step);
-  void (*sr_fold)(SrFold& fold);
+  void (*sr_reduce)(SrReduction& reduction);
   void (*sr_value_add)(const SrValueAdd& call);
   void (*sr_value_bits)(std::uint64_t* out, const SrValueAdd& call);  ///< U of every pair; call.out unused.
 

@@ -81,7 +81,7 @@ struct SrAdamw {
 };
 
 /// Several running sums over contiguous elements: s = round(s + x), one rounding a step.
-struct SrFold {
+struct SrReduction {
   static constexpr int kLanes = 8;
   SrRounding rounding;
   FloatFormat format = FloatFormat::kF32;  ///< of x

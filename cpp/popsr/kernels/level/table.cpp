@@ -72,7 +72,7 @@ constexpr void fill_functions(KernelTable& table) {
   table.sr_apply = sr_apply;
   table.sr_apply_tiles = sr_apply_tiles;
   table.sr_adamw = sr_adamw;
-  table.sr_fold = sr_fold;
+  table.sr_reduce = sr_reduce;
   table.sr_value_add = sr_value_add;
   table.sr_value_bits = sr_value_bits;
   table.matmul_f32 = matmul_f32;

@@ -27,7 +27,7 @@ constexpr Attr<Ints> kSizes{"sizes"};
 constexpr Attr<bool> kNoOverlap{"no_overlap"};
 constexpr Attr<Ints> kStrides{"strides"};
 
-// ---- dynamic_slice, dynamic_update, dynamic_update_
+// dynamic_slice, dynamic_update, dynamic_update_
 
 Ints sliced_axes(const Op& op, std::size_t rank) {
   Ints axes = op.get(kAxes);
@@ -218,7 +218,7 @@ GradValue update_grad(Grad& g) {
   return g.call("dynamic_slice", {g.dy(), g.x(kIndex)}, {g.same(kAxes), g.same(kSizes), g.same(kNoOverlap)});
 }
 
-// ---- subsample
+// Subsample
 
 StridedView subsample_view(const Op& op, const Shape& full) {
   const Ints& steps = op.get(kStrides);
@@ -255,7 +255,7 @@ GradValue subsample_grad(Grad& g) {
   return g.call("subsample_grad", {g.dy()}, {g.same(kStrides), kShape(g.in_type(kT).shape)});
 }
 
-// ---- definitions
+// Definitions
 
 std::vector<AttrDef> box_defs(AttrDef last) { return {required(kAxes), required(kSizes), std::move(last)}; }
 

@@ -23,9 +23,11 @@ constexpr Attr<bool> kIndexBroadcast{"enable_index_broadcast"};
 constexpr Attr<bool> kLastOnly{"last_only"};
 
 /// Of elements that meet at one position.
-constexpr Choice<IndexFold> kReductions[] = {
-    {"sum", IndexFold::kSum}, {"max", IndexFold::kMax}, {"min", IndexFold::kMin}, {"none", IndexFold::kLast}};
-constexpr ChoiceAttr<IndexFold> kReduction{"reduction", kReductions};
+constexpr Choice<IndexReduction> kReductions[] = {{"sum", IndexReduction::kSum},
+                                                  {"max", IndexReduction::kMax},
+                                                  {"min", IndexReduction::kMin},
+                                                  {"none", IndexReduction::kLast}};
+constexpr ChoiceAttr<IndexReduction> kReduction{"reduction", kReductions};
 
 constexpr std::size_t kData = 0, kIndices = 1;
 constexpr std::size_t kValues = 2;   ///< Of scatter.
@@ -39,7 +41,7 @@ std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
   return num_elements(Shape(begin, end));
 }
 
-// ---- gather, tied_gather, groupedgather
+// Gather, tied_gather, groupedgather
 
 /// Of ops that have groups: dimension 0 of the operands when there is more than one.
 std::int64_t groups_of(const Op& op) {
@@ -108,11 +110,12 @@ std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
 }
 
 BlockKernel eval_gather_grad(const EvalSpec& spec) {
-  return scatter_kernel(spec, gather_walk(spec.op, spec.outputs[0].shape, spec.inputs[1]->shape),
-                        {.fold = IndexFold::kSum, .skip_out_of_range = spec.op.get(kZeroOutOfRange)});
+  return scatter_kernel(
+      spec, gather_walk(spec.op, spec.outputs[0].shape, spec.inputs[1]->shape),
+      {.reduction = IndexReduction::kSum, .skip_out_of_range = spec.op.get(kZeroOutOfRange)});
 }
 
-// ---- scatter, scatter_reduce
+// Scatter, scatter_reduce
 
 /// The shape of indices with the rank of `loop`: a vector (in each group) lies along the axis, other shapes
 /// are filled up at the end.
@@ -219,7 +222,7 @@ std::vector<OutputDef> infer_scatter_reduce(const InferContext& context) {
 }
 
 BlockKernel eval_scatter_reduce(const EvalSpec& spec) {
-  ScatterOptions options{.fold = spec.op.get(kReduction)};
+  ScatterOptions options{.reduction = spec.op.get(kReduction)};
   if (spec.inputs.size() > kInitial && spec.inputs[kInitial]) options.initial = kInitial;
   return scatter_kernel(
       spec, element_walk(spec.op, spec.inputs[0]->shape, spec.outputs[0].shape, spec.inputs[1]->shape),
@@ -228,24 +231,24 @@ BlockKernel eval_scatter_reduce(const EvalSpec& spec) {
 
 /// A largest or smallest element that occurs several times receives the whole gradient each time.
 bool selects(const Grad& g) {
-  const IndexFold reduction = g.get(kReduction);
-  return reduction == IndexFold::kMax || reduction == IndexFold::kMin;
+  const IndexReduction reduction = g.get(kReduction);
+  return reduction == IndexReduction::kMax || reduction == IndexReduction::kMin;
 }
 
 GradValue reduced_data_grad(Grad& g) {
   const Shape& loop = g.in_type(kData).shape;
-  const GradValue dy = taken(g, g.dy(), loop, g.get(kReduction) == IndexFold::kLast).now();
+  const GradValue dy = taken(g, g.dy(), loop, g.get(kReduction) == IndexReduction::kLast).now();
   if (!selects(g)) return dy;
   return g.call("equal_mask", {g.x(kData), taken(g, g.y(), loop, false)}) * dy;
 }
 
 GradValue initial_grad(Grad& g) {
-  const bool replaces = g.get(kReduction) == IndexFold::kLast;
+  const bool replaces = g.get(kReduction) == IndexReduction::kLast;
   const GradValue dy = replaces ? cleared(g, g.in_type(kData).shape) : g.dy();
   return selects(g) ? g.call("equal_mask", {g.x(kInitial), g.y()}) * dy : dy;
 }
 
-// ---- their gradients: take_along, scatter_clear
+// Their gradients: take_along, scatter_clear
 
 std::vector<OutputDef> infer_take_along(const InferContext& context) {
   return {{{context.type(0).dtype, context.get(kShape)}, {}}};
@@ -262,7 +265,7 @@ BlockKernel eval_scatter_clear(const EvalSpec& spec) {
       spec, element_walk(spec.op, spec.op.get(kShape), spec.inputs[0]->shape, spec.inputs[1]->shape));
 }
 
-// ---- definitions
+// Definitions
 
 AttrDef axis_attr() { return optional(kAxis, 0); }
 AttrDef memory_attr() { return optional(kAvailableMemory); }

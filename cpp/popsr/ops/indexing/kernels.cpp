@@ -18,7 +18,7 @@ namespace {
 using kernels::Compute;
 using kernels::ElementwiseOp;
 
-constexpr std::int64_t kChunk = 256;  ///< Elements of a run that are folded at a time.
+constexpr std::int64_t kChunk = 256;  ///< Elements of a run that are reduced at a time.
 
 /// The walk as lines along the axis; each step of a line is a run of contiguous elements of one index.
 struct Lines {
@@ -72,7 +72,7 @@ void copy_run(std::byte* to, const std::byte* from, std::int64_t bytes) {
   }
 }
 
-// ---- take
+// Take
 
 class Take {
  public:
@@ -126,12 +126,12 @@ class Take {
   std::int64_t size_, elements_;
 };
 
-// ---- scatter
+// Scatter
 
-ElementwiseOp kernel_of(IndexFold fold) {
-  return fold == IndexFold::kSum   ? ElementwiseOp::kAdd
-         : fold == IndexFold::kMax ? ElementwiseOp::kMaximum
-                                   : ElementwiseOp::kMinimum;
+ElementwiseOp kernel_of(IndexReduction reduction) {
+  return reduction == IndexReduction::kSum   ? ElementwiseOp::kAdd
+         : reduction == IndexReduction::kMax ? ElementwiseOp::kMaximum
+                                             : ElementwiseOp::kMinimum;
 }
 
 class Scatter {
@@ -143,8 +143,8 @@ class Scatter {
         options_(options),
         dtype_(spec.outputs[0].dtype),
         compute_(compute_of(dtype_)),
-        combine_(spec.kernels.elementwise(kernel_of(options.fold), compute_)),
-        widens_(is_narrow_float(dtype_) && options.fold != IndexFold::kLast),
+        combine_(spec.kernels.elementwise(kernel_of(options.reduction), compute_)),
+        widens_(is_narrow_float(dtype_) && options.reduction != IndexReduction::kLast),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         size_(static_cast<std::int64_t>(size_of(dtype_))),
         acc_size_(widens_ ? static_cast<std::int64_t>(size_of(compute_)) : size_),
@@ -156,14 +156,14 @@ class Scatter {
     if (elements_ == 0) return;
     std::vector<std::byte> wide(static_cast<std::size_t>(widens_ ? elements_ * acc_size_ : 0));
     // Without initial values the first one that comes to a position is taken as it is.
-    const bool first_is_taken =
-        !options_.initial && (options_.fold == IndexFold::kMax || options_.fold == IndexFold::kMin);
+    const bool first_is_taken = !options_.initial && (options_.reduction == IndexReduction::kMax ||
+                                                      options_.reduction == IndexReduction::kMin);
     std::vector<std::uint8_t> met;
     for_each_block(run, [&](const Block& block) {
       std::byte* const acc = widens_ ? wide.data() : block.out();
       if (first_is_taken) met.assign(static_cast<std::size_t>(elements_), 0);
       start(block, acc);
-      if (values_ > 0) fold(block, positions.of(block), acc, first_is_taken ? met.data() : nullptr);
+      if (values_ > 0) reduce(block, positions.of(block), acc, first_is_taken ? met.data() : nullptr);
       if (widens_) store(block, acc);
     });
   }
@@ -183,7 +183,7 @@ class Scatter {
   }
 
   /// A part is a chunk of the runs of one line: parts reach different positions.
-  void fold(const Block& block, const std::int64_t* indices, std::byte* acc, std::uint8_t* met) const {
+  void reduce(const Block& block, const std::int64_t* indices, std::byte* acc, std::uint8_t* met) const {
     const std::byte* const values = block.in(options_.values);
     const std::int64_t chunks = (lines_.run + kChunk - 1) / kChunk;
     parallel_for(
@@ -204,7 +204,7 @@ class Scatter {
   }
 
   void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool takes) const {
-    if (options_.fold == IndexFold::kLast) return copy_run(acc, value, n * size_);
+    if (options_.reduction == IndexReduction::kLast) return copy_run(acc, value, n * size_);
     if (takes) return load_tile(kernels_, dtype_, compute_, acc, value, n);
     alignas(64) float tile[kChunk];
     if (widens_) load_tile(kernels_, dtype_, compute_, tile, value, n);

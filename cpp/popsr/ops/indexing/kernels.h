@@ -1,7 +1,7 @@
 // Kernels that address one axis of a tensor by an index tensor: the walk that gathers and scatters share.
 //
 // Indices are read first, of all blocks: one that is out of range raises OutOfRangeError before anything is
-// written. Elements that meet at one position are folded in ascending order along the axis, so no result
+// written. Elements that meet at one position are reduced in ascending order along the axis, so no result
 // depends on the number of threads.
 #pragma once
 
@@ -27,15 +27,15 @@ struct TakeOptions {
 /// Output 0, the loop side, = elements of input 0, the indexed side, at the indices in input 1.
 BlockKernel take_kernel(const EvalSpec& spec, const IndexedAxis& walk, TakeOptions options = {});
 
-enum class IndexFold : std::uint8_t { kLast, kSum, kMax, kMin };
+enum class IndexReduction : std::uint8_t { kLast, kSum, kMax, kMin };
 
 struct ScatterOptions {
-  IndexFold fold = IndexFold::kLast;
+  IndexReduction reduction = IndexReduction::kLast;
   std::size_t values = 0, indices = 1;      ///< Inputs.
   std::optional<std::size_t> initial = {};  ///< Input; zeros at positions that nothing meets without one.
   bool skip_out_of_range = false;           ///< Instead of OutOfRangeError.
 };
-/// Output 0, the indexed side, = the initial values folded with the values. Narrow floats are folded as
+/// Output 0, the indexed side, = the initial values reduced with the values. Narrow floats are reduced as
 /// float32 and rounded once.
 BlockKernel scatter_kernel(const EvalSpec& spec, const IndexedAxis& walk, ScatterOptions options);
 

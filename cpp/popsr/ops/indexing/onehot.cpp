@@ -22,7 +22,7 @@ using kernels::Compute;
 constexpr std::size_t kClass = 0, kNumClasses = 1, kOffOn = 2;
 constexpr Attr<bool> kAbsolute{"absolute_of_input"};
 
-// ---- onehot: element (p, c, q) = values[t(p, q) == c]. An index that is not a class makes no element "on".
+// Onehot: element (p, c, q) = values[t(p, q) == c]. An index that is not a class makes no element "on".
 
 std::size_t class_axis(const Op& op, std::size_t rank) {
   return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), rank));
@@ -134,7 +134,7 @@ BlockKernel eval_onehot_grad(const EvalSpec& spec) {
   };
 }
 
-// ---- histogram: bin i counts levels[i-1] <= x < levels[i]; NaN counts as above all levels.
+// Histogram: bin i counts levels[i-1] <= x < levels[i]; NaN counts as above all levels.
 
 std::vector<OutputDef> infer_histogram(const InferContext& context) {
   const Shape& levels = context.type(1).shape;

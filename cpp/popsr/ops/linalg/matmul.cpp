@@ -60,7 +60,7 @@ std::vector<OutputDef> infer_matmul_pow2scaled(const InferContext& context) {
   return {{{DType::kFloat16, product_shape(context, false, false)}}};
 }
 
-// ---- gradient
+// Gradient
 
 std::int64_t elements_of(const Shape& shape, std::size_t axes) {
   return num_elements(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axes)));
@@ -127,7 +127,7 @@ void matmul_grad(Grad& g) {
   if (g.differentiates(kRhs)) g.set(kRhs, reshaped(g, grad.rhs_gradient(), g.in_type(kRhs).shape));
 }
 
-// ---- FLOPs
+// FLOPs
 
 /// A multiplication and an addition for each element of the product and of the contracted axis.
 template <bool may_transpose>

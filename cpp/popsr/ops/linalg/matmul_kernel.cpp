@@ -113,8 +113,7 @@ bool stacks(const Matmul& op, const BlockRun& run) {
                              run.out_stride[0] == op.g.m * op.g.n * op.out_size());
 }
 
-// --- float32 and float64: straight from and to memory
-// --------------------------------------------------------------
+// float32 and float64: straight from and to memory
 
 void run_direct(const Matmul& op, const BlockRun& run) {
   const auto one = [&](const Place& at, std::int64_t m, bool threads) {
@@ -130,8 +129,7 @@ void run_direct(const Matmul& op, const BlockRun& run) {
       [&](std::int64_t i) { one(place(op, run, i), op.g.m, true); });
 }
 
-// --- with conversions: operands are widened to the compute type, the product is narrowed once
-// ------------------------
+// With conversions: operands are widened to the compute type, the product is narrowed once
 
 /// Scratch of one thread: lhs, rhs and product in the compute type, then the scratch of the product itself.
 struct Buffers {
@@ -238,8 +236,7 @@ void run_converted(const Matmul& op, const BlockRun& run) {
       [&](std::int64_t i) { convert_one(op, run, &run.pool, i); });
 }
 
-// --- some rows of one block, for a consumer that takes them slice by slice
-// ---------------------------------------
+// Some rows of one block, for a consumer that takes them slice by slice
 
 /// Widens rows [begin, end) of lhs to a dense matrix of the same orientation.
 void widen_rows(const Matmul& op, std::byte* to, const RowsRun& run) {

@@ -15,8 +15,8 @@ namespace popsr {
 
 inline constexpr std::size_t kMaxRowInputs = 2;
 
-/// One row of n contiguous elements of the compute type; out is no input. `lo`, when not null, receives the
-/// remainders of the results.
+/// One row of n contiguous elements of the compute type; out is not an input. `lo`, when not null, receives
+/// the residuals of the results.
 using RowFn = void (*)(const kernels::KernelTable& kernels, kernels::Compute compute, std::byte* out,
                        float* lo, const std::byte* const* in, std::int64_t n);
 

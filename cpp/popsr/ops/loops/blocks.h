@@ -37,7 +37,7 @@ void parallel_for(ThreadPool& pool, std::int64_t total, std::int64_t grain, std:
   });
 }
 
-/// Input and output of one block of a BlockRun or an ExchangeRun.
+/// Input and output of one block of a BlockRun or an CollectiveRun.
 template <class Run, std::integral Index>
 const std::byte* in_block(const Run& run, std::size_t input, Index block) {
   return run.in[input] + static_cast<std::ptrdiff_t>(block) * run.in_stride[input];

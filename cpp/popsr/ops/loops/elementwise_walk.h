@@ -1,6 +1,6 @@
 // The walker of elementwise ops: the one place where narrow floats are widened, computed and narrowed.
 //
-// An op is a body on tiles of its compute type (that of the output unless said otherwise). The walker reads
+// An op is a body on tiles of its compute type (the output's unless said otherwise). The walker reads
 // operands with NumPy broadcasting over the output's C order, converts them to the compute type, calls the
 // body and stores the result: rounded once, to nearest even or stochastically with the noise of (block,
 // C-order index inside the block). Operands that need no conversion are passed by pointer; blocks whose
@@ -35,7 +35,7 @@ struct TileArgs {
   const kernels::KernelTable& kernels;
   kernels::Compute compute;
   void* hi;                         ///< Result, of the compute type; may alias an operand exactly.
-  void* lo;                         ///< Remainder, floats; null when it is not wanted.
+  void* lo;                         ///< Residual, floats; null when it is not wanted.
   std::span<const void* const> in;  ///< Operands, of the compute type. Not to be written.
   std::int64_t n;                   ///< At most kTile.
   const double* p;                  ///< Scalar parameters.

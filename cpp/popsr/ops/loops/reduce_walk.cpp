@@ -103,8 +103,8 @@ class Reduction {
   std::optional<LoopNest> flat_nest(const BlockRun& run) const;
   void range(const LoopNest& kept, const std::byte* in, std::byte* out, std::int64_t begin, std::int64_t end,
              const kernels::NoiseKey* key) const;
-  Partial fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
-               std::int64_t step) const;
+  Partial reduce(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
+                 std::int64_t step) const;
   const void* item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                    std::int64_t n, std::int64_t step) const;
   void reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
@@ -240,8 +240,8 @@ const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byt
 }
 
 /// Reduces `n` outputs whose inputs start at `in`, `step` elements apart, into `acc`.
-Reduction::Partial Reduction::fold(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc,
-                                   std::int64_t n, std::int64_t step) const {
+Reduction::Partial Reduction::reduce(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc,
+                                     std::int64_t n, std::int64_t step) const {
   const std::int64_t items = reduced_.count();
   if (items == 0) {
     // Rows of nothing.
@@ -316,7 +316,7 @@ Reduction::Partial Reduction::finish(Finish finish, Partial sum, const Tiles& ti
 /// The numbers that the map subtracts, to tiles.shift.
 void Reduction::shift(const Tiles& tiles, const std::byte* in, std::int64_t n, std::int64_t step) const {
   const Row row = row_of(row_.shift);
-  const Partial result = finish(row.finish, fold(Pass(row), tiles, in, tiles.shift, n, step), tiles,
+  const Partial result = finish(row.finish, reduce(Pass(row), tiles, in, tiles.shift, n, step), tiles,
                                 tiles.shift, n, static_cast<double>(count_));
   if (result.hi != tiles.shift) {
     std::memcpy(tiles.shift, result.hi, static_cast<std::size_t>(n * acc_size_));
@@ -346,7 +346,7 @@ void Reduction::range(const LoopNest& kept, const std::byte* in, std::byte* out,
     void* const acc = narrow_ ? tiles.acc : to;
     if (row_.shift != ReductionOp::kNone) shift(tiles, from, n, kept.stride(0));
     const Partial result =
-        finish(row_.finish, fold(pass_, tiles, from, acc, n, kept.stride(0)), tiles, acc, n, divisor_);
+        finish(row_.finish, reduce(pass_, tiles, from, acc, n, kept.stride(0)), tiles, acc, n, divisor_);
     store_tile(kernels_, compute_, dtype_, to, result.hi, result.lo, n, key,
                static_cast<std::uint64_t>(begin - n));
   }

@@ -1,7 +1,7 @@
 // The walker of reductions over any axes.
 //
 // Order, part of the contract: axes of extent 1 do not count and adjacent reduced axes are one. When the
-// innermost axis is reduced, each of its rows folds through 16 lanes and a fixed tree (kernels::ReduceFn).
+// innermost axis is reduced, each of its rows reduces through 16 lanes and a fixed tree (kernels::ReduceFn).
 // The rest, rows' results or elements, is reduced over the other reduced axes in ascending C order: acc =
 // first, acc = acc + next, ... Narrow floats and f32 accumulate in float, f64 in double, integers wrap in
 // their own type, but their means are exact. A narrow sum is rounded once, with the residual of the last

@@ -13,7 +13,7 @@
 
 namespace popsr {
 
-/// One row of every operand, each of the compute type of its dtype; outputs are no inputs.
+/// One row of every operand, each of the compute type of its dtype; outputs are not inputs.
 struct RowArgs {
   std::span<const std::byte* const> in;
   std::span<std::byte* const> out;

@@ -15,7 +15,7 @@
 namespace popsr {
 namespace {
 
-// ---- cast: float to integer truncates and saturates, NaN -> 0; integers wrap; to bool: != 0. float64 and
+// Cast: float to integer truncates and saturates, NaN -> 0; integers wrap; to bool: != 0. float64 and
 // integers that a float32 cannot hold reach narrow floats in one rounding.
 
 std::vector<OutputDef> infer_cast(const InferContext& context) {
@@ -36,7 +36,7 @@ GradValue cast_grad(Grad& g) {
   return g.cast(g.dy(), g.in_type(0).dtype);
 }
 
-// ---- from and to float8
+// From and to float8
 
 constexpr std::size_t kScale = 1;  ///< Input of the scale.
 

@@ -74,7 +74,7 @@ OpDef comparison_op(std::string_view name, std::string_view first, std::string_v
           .grad = {.missing = NoGrad::kThrows}};
 }
 
-// ---- classes of floats
+// Classes of floats
 
 std::vector<OutputDef> infer_class(const InferContext& context) {
   return bools(context, context.type(0).shape);
@@ -91,7 +91,7 @@ OpDef class_op(std::string_view name, KernelAspect kernel) {
   return {.name = name, .inputs = {{"t", kNumbers}}, .infer = infer_class, .kernel = kernel};
 }
 
-// ---- logic: operands of any dtype, true where they are not zero (NaN is not); counts no FLOPs
+// Logic: operands of any dtype, true where they are not zero (NaN is not); counts no FLOPs
 
 std::vector<OutputDef> infer_logic(const InferContext& context) {
   return bools(context, broadcast_operands(context, 0, 1));
@@ -105,7 +105,7 @@ OpDef logic_op(std::string_view name, EvalFn eval) {
           .grad = {.missing = NoGrad::kThrows}};
 }
 
-// ---- where
+// Select (where)
 
 std::vector<OutputDef> infer_where(const InferContext& context) {
   require_equal_dtypes(context, 1, 2);

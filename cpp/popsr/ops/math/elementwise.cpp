@@ -15,7 +15,7 @@ namespace {
 
 using kernels::ElementwiseOp;
 
-// ---- add, sub, mul, div
+// Add, sub, mul, div
 
 GradValue add_grad(Grad& g, std::size_t i) { return g.sum_to_input(i, g.dy()); }
 
@@ -78,24 +78,24 @@ std::vector<OpDef> arithmetic_ops() {
   };
 }
 
-// ---- maximum
+// Maximum
 
 /// Pairwise from the left; exact, so that narrow intermediate results lose nothing.
 BlockKernel eval_maximum(const EvalSpec& spec) {
   if (spec.inputs.size() == 1) return copy_kernel(spec);
-  std::vector<BlockKernel> folds;
+  std::vector<BlockKernel> steps;
   for (std::size_t i = 1; i < spec.inputs.size(); ++i) {
-    EvalSpec fold = spec;
-    fold.inputs = {spec.inputs[0], spec.inputs[i]};
-    if (i > 1) fold.inputs[0] = spec.outputs[0];
-    folds.push_back(elementwise_kernel(fold, ElementwiseOp::kMaximum));
+    EvalSpec step = spec;
+    step.inputs = {spec.inputs[0], spec.inputs[i]};
+    if (i > 1) step.inputs[0] = spec.outputs[0];
+    steps.push_back(elementwise_kernel(step, ElementwiseOp::kMaximum));
   }
-  return [folds = std::move(folds)](const BlockRun& run) {
-    folds[0](run);
-    for (std::size_t i = 1; i < folds.size(); ++i) {
+  return [steps = std::move(steps)](const BlockRun& run) {
+    steps[0](run);
+    for (std::size_t i = 1; i < steps.size(); ++i) {
       const std::array<const std::byte*, 2> in = {run.out[0], run.in[i + 1]};
       const std::array<std::ptrdiff_t, 2> in_stride = {run.out_stride[0], run.in_stride[i + 1]};
-      folds[i]({in.data(), in_stride.data(), run.out, run.out_stride, run.blocks, run.noise, run.pool});
+      steps[i]({in.data(), in_stride.data(), run.out, run.out_stride, run.blocks, run.noise, run.pool});
     }
   };
 }
@@ -115,7 +115,7 @@ GradValue maximum_grad(Grad& g, std::size_t i) {
   return g.sum_to_input(i, g.dy() * g.call("equal_mask", {g.x(i), g.y()}));
 }
 
-// ---- functions
+// Functions
 
 /// dy * e * t^(e-1), 0 where e == 0.
 GradValue pow_grad_base(Grad& g) {
@@ -164,7 +164,7 @@ std::vector<OpDef> function_ops() {
   };
 }
 
-// ---- scaled_add: a * X + b * Y; Y is converted to the arithmetic type of X
+// scaled_add: a * X + b * Y; Y is converted to the arithmetic type of X
 
 constexpr Attr<double> kA{"a"};
 constexpr Attr<double> kB{"b"};

@@ -19,7 +19,7 @@ using kernels::ElementwiseOp;
 constexpr double kLog2E = 1.44269504088896340736;
 constexpr double kTwoOverRootPi = 1.12837916709551257390;
 
-// ---- clip: the bounds are rounded to the dtype, so that the result is exact
+// Clip: the bounds are rounded to the dtype, so that the result is exact
 
 constexpr Attr<double> kMin{"min"};
 constexpr Attr<double> kMax{"max"};
@@ -53,7 +53,7 @@ std::vector<AttrDef> bounds() { return {optional(kMin, -HUGE_VAL), optional(kMax
 /// 0 where the output is a bound, even when the input lay exactly there.
 GradValue clip_grad(Grad& g) { return g.call("clip_grad", {g.y(), g.dy()}, {g.same(kMin), g.same(kMax)}); }
 
-// ---- remainders
+// Remainders
 
 constexpr Attr<double> kIncrement{"increment"};
 constexpr Attr<double> kModulus{"modulus"};
@@ -82,7 +82,7 @@ BlockKernel eval_increment_mod(const EvalSpec& spec) {
                             {.params = {param(kIncrement), param(kModulus)}});
 }
 
-// ---- identity
+// Identity
 
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 

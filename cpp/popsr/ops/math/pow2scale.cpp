@@ -27,7 +27,7 @@ InputDef log2_scale_input() { return {.name = "log2_scale", .dtypes = {DType::kI
 
 void require_scalar_scale(const InferContext& context, std::size_t input) {
   if (context.type(input).shape.empty()) return;
-  raise<ShapeError>("{}: log2_scale is no scalar, got {}, expected i32[]", context.name(),
+  raise<ShapeError>("{}: log2_scale is not a scalar, got {}, expected i32[]", context.name(),
                     describe(context, input));
 }
 

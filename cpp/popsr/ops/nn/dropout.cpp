@@ -53,7 +53,7 @@ class Masks {
   kernels::NoiseKey key_ = {};  ///< Of block_.
 };
 
-// ---- dropout
+// Dropout
 
 class Dropout {
  public:
@@ -106,7 +106,7 @@ BlockKernel eval_dropout(const EvalSpec& spec) {
   return Dropout(spec);
 }
 
-// ---- shaped_dropout: the mask is drawn once, then broadcast
+// shaped_dropout: the mask is drawn once, then broadcast
 
 /// in[0] = t, in[1] = mask, p[0] = scale.
 void masked(const TileArgs& args) {
@@ -165,7 +165,7 @@ BlockKernel eval_shaped_dropout(const EvalSpec& spec) {
   return ShapedDropout(spec);
 }
 
-// ---- definitions
+// Definitions
 
 std::vector<OutputDef> infer_dropout(const InferContext& context) {
   check_seed(context, 1);
@@ -202,15 +202,15 @@ GradValue dropout_grad(Grad& g) {
 }
 
 OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infer, EvalFn eval) {
-  return {
-      .name = name,
-      .inputs = {{"t", kFloating}, seed_input("seed_tensor")},
-      .attrs = std::move(attrs),
-      .infer = infer,
-      .kernel = {.eval = eval, .flops = flops_per_output<1>},
-      .grad = per_input({dropout_grad}),
-      .replicas = {.partition = dropout_rule, .says = "meet of inputs; where nothing is dropped that of t"},
-      .numerics = kRoundsOnce};
+  return {.name = name,
+          .inputs = {{"t", kFloating}, seed_input("seed_tensor")},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .kernel = {.eval = eval, .flops = flops_per_output<1>},
+          .grad = per_input({dropout_grad}),
+          .replicas = {.partition = dropout_rule,
+                       .says = "meet of inputs; partition of t where nothing is dropped"},
+          .numerics = kRoundsOnce};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
@@ -32,23 +32,23 @@ struct Integers {
   DType dtype = DType::kInt32;
   std::size_t input = 0;
 
-  std::int64_t at(const ExchangeRun& run, Replica replica, std::int64_t i) const {
+  std::int64_t at(const CollectiveRun& run, Replica replica, std::int64_t i) const {
     const std::byte* const data = in_block(run, input, block[replica]);
     return read_integer(data + static_cast<std::size_t>(i) * size_of(dtype), dtype);
   }
 };
 
-Integers integers_of(const ExchangeSpec& spec, std::size_t input) {
+Integers integers_of(const CollectiveSpec& spec, std::size_t input) {
   if (input >= spec.inputs.size() || !spec.inputs[input]) return {};
   const std::span<const std::uint32_t> labels = spec.in_labels[input];
   return {{labels.begin(), labels.end()}, spec.inputs[input]->dtype, input};
 }
 
-ExchangeKernel check(const ExchangeSpec& spec) {
+CollectiveKernel check(const CollectiveSpec& spec) {
   const ReplicaGrouping groups = group_of(spec.ir, spec.op);
   return [groups, labels = integers_of(spec, kChecked), ignored = integers_of(spec, kIgnored),
           classes = spec.op.get(kClasses),
-          rows = num_elements(spec.inputs[kChecked]->shape)](const ExchangeRun& run) {
+          rows = num_elements(spec.inputs[kChecked]->shape)](const CollectiveRun& run) {
     if (run.stray == nullptr) return;
     const auto has_class = [&](Replica member, std::int64_t row) {
       const std::int64_t label = labels.at(run, member, row);
@@ -74,7 +74,7 @@ std::vector<OpDef> label_check_ops() {
            .inputs = {{"labels", kIntegers}, {.name = "ignored", .dtypes = kIntegers, .optional = true}},
            .attrs = {required(kClasses), optional(kGroup)},
            .infer = infer_check,
-           .kernel = {.exchange = check},
+           .kernel = {.collective = check},
            .replicas = {.peers = Peers::kGroup},
            .numerics = {.labels = kChecked},
            .program = {.observable = true, .internal = true}}};

@@ -106,8 +106,7 @@ std::int64_t count_rows(const Loss& loss, const std::byte* labels) {
   return std::max<std::int64_t>(count, 1);
 }
 
-// --- the loss
-// ----------------------------------------------------------------------------------------------------
+// The loss
 
 /// The first row whose label is outside the classes; none when it is negative.
 struct Outside {
@@ -160,8 +159,8 @@ Outside loss_block(const Loss& loss, const std::byte* probs, const std::byte* la
   sum(&hi, has_lo ? &lo : nullptr, values, 1, loss.rows, loss.rows);
   const T count = static_cast<T>(count_rows(loss, labels));
   if (loss.reduction == LossReduction::kMean) loss.elementwise(ElementwiseOp::kDiv, &hi, &hi, &count, 1);
-  const float remainder = static_cast<float>(lo);
-  store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &remainder : nullptr, 1, key, 0);
+  const float residual = static_cast<float>(lo);
+  store_tile(loss.table, loss.compute, loss.dtype, out, &hi, has_lo ? &residual : nullptr, 1, key, 0);
   return outside;
 }
 
@@ -185,8 +184,7 @@ BlockKernel nll_loss(const EvalSpec& spec) {
   return [loss = make_loss(spec, spec.op.get(kLogProb))](const BlockRun& run) { loss_blocks(loss, run); };
 }
 
-// --- gradients
-// ---------------------------------------------------------------------------------------------------
+// Gradients
 
 /// The incoming gradient: one number, or one per row.
 struct Incoming {
@@ -309,7 +307,7 @@ BlockKernel nll_loss_with_softmax_grad(const EvalSpec& spec) {
   };
 }
 
-// ---- definitions
+// Definitions
 
 OutputDef loss_output(const InferContext& context) {
   const bool reduced = context.get(kReduction) != LossReduction::kNone;

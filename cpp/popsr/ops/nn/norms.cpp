@@ -59,7 +59,7 @@ constexpr Attr<double> kMomentum{"momentum"};
 constexpr std::int64_t kRows = 4;
 constexpr std::int64_t kLongRow = 65536;
 
-// ---- group_norm, layer_norm
+// group_norm, layer_norm
 
 class GroupNorm : Normalisation {
  public:
@@ -165,7 +165,7 @@ void group_norm_grad(Grad& g) {
   g.set(kBias, grads[1]);
 }
 
-// ---- batch_norm_inference
+// batch_norm_inference
 
 class BatchNorm : Normalisation {
  public:

@@ -36,7 +36,7 @@ void check_same_outputs(const InferContext& context, const Graph& then_branch, c
   }
 }
 
-/// Inputs: the condition, those of the then branch, those of the else branch.
+/// Inputs: the condition, the then branch's, the else branch's.
 std::vector<OutputDef> infer_conditional(const InferContext& context) {
   if (num_elements(context.type(0).shape) != 1) {
     raise<ShapeError>("{}: cond is not one value, got {} '{}', expected one element", context.name(),

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
@@ -44,7 +44,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-// ---- host_load
+// host_load
 
 const Stream& stream_of(const InferContext& context, const Attr<StreamId>& attr, bool to_device) {
   const Stream& stream = context.ir.stream(context.get(attr));
@@ -71,9 +71,9 @@ bool host_load_popart(const PopartContext& context, std::size_t) {
   return context.ir.stream(context.op.get(kH2dStream)).mode != StreamMode::kReplicate;
 }
 
-ExchangeKernel host_load(const ExchangeSpec& spec) {
+CollectiveKernel host_load(const CollectiveSpec& spec) {
   return [stream = spec.op.get(kH2dStream), replicas = spec.out_replicas,
-          bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
+          bytes = bytes_of(spec.outputs[0])](const CollectiveRun& run) {
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (run.active(replicas[b])) copy_bytes(out_block(run, 0, b), run.io.input(stream, replicas[b]), bytes);
     }
@@ -81,7 +81,7 @@ ExchangeKernel host_load(const ExchangeSpec& spec) {
   };
 }
 
-// ---- host_store
+// host_store
 
 std::vector<OutputDef> infer_host_store(const InferContext& context) {
   const Stream& stream = stream_of(context, kD2hStream, false);
@@ -96,10 +96,10 @@ std::vector<OutputDef> infer_host_store(const InferContext& context) {
   return {};
 }
 
-ExchangeKernel host_store(const ExchangeSpec& spec) {
+CollectiveKernel host_store(const CollectiveSpec& spec) {
   return [stream = spec.op.get(kD2hStream),
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
-          bytes = bytes_of(*spec.inputs[0])](const ExchangeRun& run) {
+          bytes = bytes_of(*spec.inputs[0])](const CollectiveRun& run) {
     for (Replica r = 0; r < labels.size(); ++r) {
       if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, 0, labels[r]), bytes);
     }
@@ -107,7 +107,7 @@ ExchangeKernel host_store(const ExchangeSpec& spec) {
   };
 }
 
-// ---- print_tensor
+// print_tensor
 
 void require_one_char(const InferContext& context, const Attr<std::string>& attr) {
   const std::string& value = context.get(attr);  // UTF-8: bytes 10xxxxxx continue a character
@@ -130,7 +130,7 @@ std::vector<OutputDef> infer_print(const InferContext& context) {
 }
 
 /// Hands out each distinct value once: what is printed depends on values, not on how blocks are stored.
-void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
+void print_values(const CollectiveRun& run, const Op& op, const TensorType& type,
                   const std::vector<std::uint32_t>& labels) {
   std::map<std::string_view, std::size_t> seen;
   PrintRequest request{op, type, {}, {}};
@@ -145,11 +145,11 @@ void print_values(const ExchangeRun& run, const Op& op, const TensorType& type,
   if (!request.shown.empty()) run.io.print(request);
 }
 
-ExchangeKernel print_tensor(const ExchangeSpec& spec) {
+CollectiveKernel print_tensor(const CollectiveSpec& spec) {
   return
       [&op = spec.op, type = spec.outputs[0], replicas = spec.out_replicas, bytes = bytes_of(spec.outputs[0]),
        labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
-       prints = spec.op.get(kPrintSelf)](const ExchangeRun& run) {
+       prints = spec.op.get(kPrintSelf)](const CollectiveRun& run) {
         if (prints) print_values(run, op, type, labels);
         for (std::size_t b = 0; b < replicas.size(); ++b) {
           if (run.active(replicas[b]))
@@ -167,7 +167,7 @@ GradValue print_grad(Grad& g) {
                  g.same(kFloatFormat), g.same(kSeparator), g.same(kOpenBracket), g.same(kCloseBracket)});
 }
 
-// ---- init
+// Init
 
 bool is_undefined(const Op& op) { return op.get(kInitType) == InitType::kUndef; }
 
@@ -200,9 +200,9 @@ std::uint64_t poison(DType dtype, Replica replica) {
   return ~mask | (replica & mask);
 }
 
-ExchangeKernel init(const ExchangeSpec& spec) {
+CollectiveKernel init(const CollectiveSpec& spec) {
   return [undefined = is_undefined(spec.op), dtype = spec.outputs[0].dtype, replicas = spec.out_replicas,
-          bytes = bytes_of(spec.outputs[0])](const ExchangeRun& run) {
+          bytes = bytes_of(spec.outputs[0])](const CollectiveRun& run) {
     const std::size_t size = size_of(dtype);
     for (std::size_t b = 0; b < replicas.size(); ++b) {
       if (!run.active(replicas[b])) continue;
@@ -240,7 +240,7 @@ std::vector<OpDef> host_io_ops() {
       {.name = "host_load",
        .attrs = {required(kH2dStream)},
        .infer = infer_host_load,
-       .kernel = {.exchange = host_load},
+       .kernel = {.collective = host_load},
        .replicas = {.partition = host_load_partition,
                     .says = "rows of the stream that are equal, by position",
                     .popart = host_load_popart},
@@ -249,13 +249,13 @@ std::vector<OpDef> host_io_ops() {
        .inputs = {{"t"}},
        .attrs = {required(kD2hStream)},
        .infer = infer_host_store,
-       .kernel = {.exchange = host_store},
+       .kernel = {.collective = host_store},
        .program = {.merged = kMultiExchange, .observable = true}},
       {.name = "print_tensor",
        .inputs = {{"t"}},
        .attrs = print_attrs(),
        .infer = infer_print,
-       .kernel = {.exchange = print_tensor},
+       .kernel = {.collective = print_tensor},
        .grad = per_input({print_grad}),
        .replicas = {.partition = print_partition, .says = "meet of inputs"},
        .program = {.observable = true}},
@@ -263,7 +263,7 @@ std::vector<OpDef> host_io_ops() {
        .attrs = {required(kShape), required(kDType), optional(kInitType, InitType::kZero),
                  optional(kMetaShape, Shape{})},
        .infer = infer_init,
-       .kernel = {.exchange = init},
+       .kernel = {.collective = init},
        .replicas = {.partition = init_partition,
                     .says = "equal everywhere; undefined memory: nothing in common"},
        .memory = {.zeros = init_zeros, .undefined = is_undefined}},

@@ -58,7 +58,7 @@ void for_each_entry(const EvalSpec& spec, std::size_t input, const BlockRun& run
   for_each_block(run, [&](const Block& block) { visit(block, static_cast<std::size_t>(entry(block))); });
 }
 
-// ---- remote_load
+// remote_load
 
 std::vector<OutputDef> infer_load(const InferContext& context) {
   const RemoteBuffer& buffer = checked_buffer(context, 0, false);
@@ -83,7 +83,7 @@ BlockKernel load_kernel(const EvalSpec& spec, std::size_t input) {
 BlockKernel load(const EvalSpec& spec) { return load_kernel(spec, 0); }
 BlockKernel load_inplace(const EvalSpec& spec) { return load_kernel(spec, 1); }
 
-// ---- remote_store
+// remote_store
 
 std::vector<OutputDef> infer_store(const InferContext& context) {
   checked_buffer(context, 1, true);

@@ -118,7 +118,7 @@ class Draws {
   std::int64_t elements_;
 };
 
-// ---- bounds in a dtype
+// Bounds in a dtype
 
 /// Distance of the numbers of the dtype around v.
 double spacing(DType dtype, double v) {
@@ -146,7 +146,7 @@ BlockKernel eval_random(const EvalSpec& spec) {
   return Draws(spec, law(spec.op, spec.outputs[0].dtype));
 }
 
-// ---- definitions
+// Definitions
 
 /// The output, from attributes "shape" and "dtype".
 OutputDef random_output(const InferContext& context) {

@@ -1,7 +1,7 @@
 // Random numbers from seeds that are tensors of the program, uint32[2]: functions of the seed, of what is
 // drawn and of the element's index alone. Replicas with one seed draw the same; nothing is advanced.
 //
-// The words (a, b) of a seed are the number a * 2^32 + b. Its key is kernels::kRootKey, folded with that
+// The words (a, b) of a seed are the number a * 2^32 + b. Its key is kernels::kRootKey, derived with that
 // number (Domain::kSeedTensor) and with what is drawn (Domain::kDrawn); element i uses the 64 bits U of
 // kernels/noise.h.
 #pragma once

@@ -21,7 +21,7 @@ InputDef seed_input(std::string_view name) {
 
 void check_seed(const InferContext& context, std::size_t input) {
   if (context.type(input).shape == Shape{2}) return;
-  raise<ShapeError>("{}: {} is no seed, got {}, expected u32[2]", context.name(),
+  raise<ShapeError>("{}: {} is not a seed, got {}, expected u32[2]", context.name(),
                     context.op.def->inputs[input].name, describe(context, input));
 }
 
@@ -32,8 +32,8 @@ std::uint64_t read_seed(const std::byte* seed) {
 }
 
 NoiseKey drawn_key(const kernels::KernelTable& kernels, std::uint64_t seed, Drawn drawn) {
-  const NoiseKey key = fold(kernels, kernels::kRootKey, kernels::Domain::kSeedTensor, seed);
-  return fold(kernels, key, kernels::Domain::kDrawn, static_cast<std::uint64_t>(drawn));
+  const NoiseKey key = derive_key(kernels, kernels::kRootKey, kernels::Domain::kSeedTensor, seed);
+  return derive_key(kernels, key, kernels::Domain::kDrawn, static_cast<std::uint64_t>(drawn));
 }
 
 namespace {

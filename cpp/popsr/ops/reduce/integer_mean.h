@@ -16,7 +16,7 @@ class IntegerMean {
 
   /// Sums of `n` means: so many bytes, aligned to 16, which start as zeros.
   std::size_t sum_bytes(std::int64_t n) const { return static_cast<std::size_t>(n) * sum_size_; }
-  /// Adds `length` elements to each of `n` sums: those of sum i start at from[i * step].
+  /// Adds `length` elements to each of `n` sums: elements of sum i start at from[i * step].
   void add(void* sums, const std::byte* from, std::int64_t n, std::int64_t length, std::int64_t step) const {
     add_(sums, from, n, length, step);
   }

@@ -81,7 +81,7 @@ T* row_of(std::byte* row, const T*) {
   return reinterpret_cast<T*>(row);
 }
 
-// ---- argmax, argmin
+// Argmax, argmin
 
 Ints axis_of(const Op& op, const Attr<std::int64_t>& attr, std::size_t rank) {
   return {normalize_axis(op.def->name, op.get(attr), rank)};
@@ -130,7 +130,7 @@ OpDef arg_op(std::string_view name, EvalFn eval) {
           .kernel = {.eval = eval}};
 }
 
-// ---- median
+// Median
 
 std::vector<OutputDef> infer_median(const InferContext& context) {
   std::vector<OutputDef> outputs = infer_selection(context);
@@ -161,7 +161,7 @@ GradValue median_grad(Grad& g) {
   return g.call("median_grad", {g.x(), keep_reduced(g, g.dy())}, {kAxes(std::move(axes))});
 }
 
-// ---- topk
+// Topk
 
 std::vector<OutputDef> infer_topk(const InferContext& context) {
   TensorType type = context.type(0);

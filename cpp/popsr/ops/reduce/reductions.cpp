@@ -1,4 +1,4 @@
-// Reductions over any axes: sum, mean, max, min, prod and those of magnitudes, squares and exponentials.
+// Reductions over any axes: sum, mean, max, min, prod, and sums of magnitudes, squares and exponentials.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -19,13 +19,13 @@ namespace {
 Shape axes_of(const Grad& g) { return reduced_axes(g.op(), g.in_type(0).shape.size()); }
 
 /// The gradient of the output at every element it came from.
-GradValue spread(Grad& g, const GradValue& t) {
+GradValue broadcast_back(Grad& g, const GradValue& t) {
   return g.call("broadcast_to", {keep_reduced(g, t)}, {kShape(g.in_type(0).shape)});
 }
 
 GradValue mean_grad(Grad& g) {
   const std::int64_t count = reduced_count(g.in_type(0).shape, axes_of(g));
-  return spread(g, g.scale(g.dy(), 1.0 / static_cast<double>(count)));
+  return broadcast_back(g, g.scale(g.dy(), 1.0 / static_cast<double>(count)));
 }
 
 /// Every element that equals the extreme receives the whole gradient, ties included.
@@ -56,7 +56,7 @@ GradValue l2_grad(Grad& g) {
 /// dy / sum(t)
 GradValue logsum_grad(Grad& g) {
   const GradValue sum = g.call("sum", {g.x()}, {kAxes(axes_of(g)), kKeepDims(true)}).now();
-  return spread(g, keep_reduced(g, g.dy()) / sum);
+  return broadcast_back(g, keep_reduced(g, g.dy()) / sum);
 }
 
 /// dy * exp(t - y)
@@ -81,7 +81,7 @@ OpDef extreme(std::string_view name, KernelAspect kernel) {
   return def;
 }
 
-// ---- var: the divisor is the number of elements less the correction
+// Var: the divisor is the number of elements less the correction
 
 constexpr Attr<double> kCorrection{"correction"};
 
@@ -119,7 +119,8 @@ OpDef variance() {
 
 std::vector<OpDef> reductions_ops() {
   return {
-      over_axes("sum", kNumbers, reduction_op<ReductionOp::kSum>, [](Grad& g) { return spread(g, g.dy()); }),
+      over_axes("sum", kNumbers, reduction_op<ReductionOp::kSum>,
+                [](Grad& g) { return broadcast_back(g, g.dy()); }),
       over_axes("mean", kNumbers, reduction_op<ReductionOp::kMean>, mean_grad),
       variance(),
       extreme("max", reduction_op<ReductionOp::kMax>),

@@ -19,9 +19,9 @@ using kernels::KernelTable;
 
 constexpr Attr<bool> kReverse{"reverse"};
 
-/// The remainder of a + b.
+/// The residual of a + b.
 template <class T>
-T remainder_of_sum(T sum, T a, T b) {
+T residual_of_sum(T sum, T a, T b) {
   const T part = sum - a;
   const T rest = (a - (sum - part)) + (b - part);
   return rest == rest ? rest : T{0};  // Infinities leave nothing.
@@ -38,7 +38,7 @@ void prefix_sums(std::byte* out, float* lo, const std::byte* in, std::int64_t n)
     if constexpr (std::is_floating_point_v<T>) {
       const T before = sum;
       sum = k == 0 ? x[i] : before + x[i];
-      if (lo != nullptr) lo[i] = static_cast<float>(k == 0 ? T{0} : remainder_of_sum(sum, before, x[i]));
+      if (lo != nullptr) lo[i] = static_cast<float>(k == 0 ? T{0} : residual_of_sum(sum, before, x[i]));
     } else {
       sum = static_cast<T>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(x[i]));
     }

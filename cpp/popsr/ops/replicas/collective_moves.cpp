@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
@@ -23,7 +23,7 @@ constexpr Attr<std::vector<std::int64_t>> kMapping{"mapping"};
 /// The source replica of a replica's value; none: zeros.
 using SourceOf = std::function<std::optional<Replica>(Replica)>;
 
-ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) {
+CollectiveKernel move_kernel(const CollectiveSpec& spec, const SourceOf& source_of) {
   std::vector<std::optional<std::uint32_t>> sources;  // Input block per output block.
   for (const Replica replica : spec.out_replicas) {
     const std::optional<Replica> source = source_of(replica);
@@ -31,7 +31,7 @@ ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) 
   }
   const std::int64_t elements = num_elements(spec.outputs[0].shape);
   return [sources = std::move(sources), replicas = spec.out_replicas, elements,
-          bytes = at(elements) * size_of(spec.outputs[0].dtype)](const ExchangeRun& run) {
+          bytes = at(elements) * size_of(spec.outputs[0].dtype)](const CollectiveRun& run) {
     if (bytes == 0) return;
     const auto blocks = static_cast<std::int64_t>(sources.size());
     parallel_for(run.pool, blocks, 1, blocks * elements, [&](std::int64_t from, std::int64_t to) {
@@ -51,7 +51,7 @@ ExchangeKernel move_kernel(const ExchangeSpec& spec, const SourceOf& source_of) 
 
 std::vector<OutputDef> same_type(const InferContext& context) { return {{context.type(0)}}; }
 
-// ---- broadcast
+// Broadcast
 
 std::vector<OutputDef> infer_broadcast(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
@@ -63,7 +63,7 @@ std::vector<OutputDef> infer_broadcast(const InferContext& context) {
   return same_type(context);
 }
 
-ExchangeKernel broadcast(const ExchangeSpec& spec) {
+CollectiveKernel broadcast(const CollectiveSpec& spec) {
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
   const std::size_t root = at(spec.op.get(kRoot));
   return move_kernel(spec, [&](Replica replica) { return group.members(replica)[root]; });
@@ -91,7 +91,7 @@ GradValue replicated_broadcast_grad(Grad& g) {
   return g.call("replicated_broadcast_grad", {g.dy()}, {g.same(kRoot), g.same(kGroup)});
 }
 
-ExchangeKernel broadcast_grad(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kRoot); }
+CollectiveKernel broadcast_grad(const CollectiveSpec& spec) { return reduce_kernel(spec, Receive::kRoot); }
 
 /// key = labels of the members in order on the root; one class of zeros elsewhere.
 PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
@@ -106,7 +106,7 @@ PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
   return of_group_keys(context, keys, context.op.get(kRoot));
 }
 
-// ---- all_to_all and slice: parts along an axis
+// all_to_all and slice: parts along an axis
 
 std::int64_t axis_of(const Ir& ir, const Op& op) {
   return normalize_axis(op.def->name, op.get(kAxis), ir.tensor(op.inputs[0]).type.shape.size());
@@ -139,7 +139,7 @@ std::vector<OutputDef> infer_all_to_all(const InferContext& context) {
   return same_type(context);
 }
 
-ExchangeKernel all_to_all(const ExchangeSpec& spec) {
+CollectiveKernel all_to_all(const CollectiveSpec& spec) {
   return all_to_all_kernel(spec, part_layout(spec.ir, spec.op));
 }
 
@@ -154,7 +154,7 @@ std::vector<OutputDef> infer_slice(const InferContext& context) {
   return {{std::move(type)}};
 }
 
-ExchangeKernel slice(const ExchangeSpec& spec) {
+CollectiveKernel slice(const CollectiveSpec& spec) {
   return own_part_kernel(spec, part_layout(spec.ir, spec.op));
 }
 
@@ -165,7 +165,7 @@ GradValue gather(Grad& g, NamedAttribute axis) {
 
 GradValue slice_grad(Grad& g) { return gather(g, g.same(kAxis)); }
 
-// ---- replica_sharded_slice
+// replica_sharded_slice
 
 std::vector<OutputDef> infer_sharded_slice(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
@@ -173,7 +173,7 @@ std::vector<OutputDef> infer_sharded_slice(const InferContext& context) {
   return {{{dtype, {(num_elements(shape) + group_size - 1) / group_size}}, shape}};
 }
 
-ExchangeKernel sharded_slice(const ExchangeSpec& spec) {
+CollectiveKernel sharded_slice(const CollectiveSpec& spec) {
   return own_part_kernel(spec, {.outer = 1, .inner = num_elements(spec.outputs[0].shape)});
 }
 
@@ -188,7 +188,7 @@ GradValue sharded_slice_grad(Grad& g) {
   return g.reshape(flat, g.in_type(0).shape);
 }
 
-// ---- permute: "mapping" is the destination of each source, -1 for none
+// Permute: "mapping" is the destination of each source, -1 for none
 
 const std::vector<std::int64_t>& mapping_of(const Op& op) { return op.get(kMapping); }
 
@@ -225,7 +225,7 @@ std::vector<std::optional<Replica>> sources_of(const Op& op) {
   return sources;
 }
 
-ExchangeKernel permute(const ExchangeSpec& spec) {
+CollectiveKernel permute(const CollectiveSpec& spec) {
   const auto sources = sources_of(spec.op);
   return move_kernel(spec, [&sources](Replica replica) { return sources[replica]; });
 }
@@ -258,10 +258,10 @@ std::vector<OpDef> broadcast_ops() {
        .inputs = {{"t"}},
        .attrs = {optional(kRoot, 0), optional(kGroup)},
        .infer = infer_broadcast,
-       .kernel = {.exchange = broadcast},
+       .kernel = {.collective = broadcast},
        .grad = per_input({replicated_broadcast_grad}),
        .replicas = {.partition = broadcast_rule,
-                    .says = "that of the roots of the groups",
+                    .says = "partition of the roots of the groups",
                     .witness = root_witness,
                     .collective = Collective::kBroadcast,
                     .peers = Peers::kGroup}},
@@ -269,7 +269,7 @@ std::vector<OpDef> broadcast_ops() {
        .inputs = {{"t", kNumbersAndBool}},
        .attrs = {required(kRoot), optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
        .infer = infer_broadcast,
-       .kernel = {.exchange = broadcast_grad},
+       .kernel = {.collective = broadcast_grad},
        .grad = {.missing = NoGrad::kThrows},
        .replicas = {.partition = root_alone_rule,
                     .says = "a root by the values of all members; equal elsewhere",
@@ -290,17 +290,17 @@ std::vector<OpDef> collective_moves_ops() {
        .inputs = {{"t"}},
        .attrs = along_axis,
        .infer = infer_all_to_all,
-       .kernel = {.exchange = all_to_all},
+       .kernel = {.collective = all_to_all},
        .grad = per_input({all_to_all_grad}),
        .replicas = kScatter},
       {.name = "replicated_permute",
        .inputs = {{"t"}},
        .attrs = {required(kMapping)},
        .infer = infer_permute,
-       .kernel = {.exchange = permute},
+       .kernel = {.collective = permute},
        .grad = per_input({permute_grad}),
        .replicas = {.partition = permute_rule,
-                    .says = "that of the sources; equal where nothing arrives",
+                    .says = "the sources'; equal where nothing arrives",
                     .witness = source_witness,
                     .peers = Peers::kAll,
                     .zero_fill = true}},
@@ -308,14 +308,14 @@ std::vector<OpDef> collective_moves_ops() {
        .inputs = {{"t"}},
        .attrs = along_axis,
        .infer = infer_slice,
-       .kernel = {.exchange = slice},
+       .kernel = {.collective = slice},
        .grad = per_input({slice_grad}),
        .replicas = kOwnPart},
       {.name = "replica_sharded_slice",
        .inputs = {{"t"}},
        .attrs = {optional(kGroup)},
        .infer = infer_sharded_slice,
-       .kernel = {.exchange = sharded_slice},
+       .kernel = {.collective = sharded_slice},
        .grad = per_input({sharded_slice_grad}),
        .replicas = kOwnPart},
   };

@@ -25,7 +25,7 @@ void require_add(const InferContext& context) {
   }
 }
 
-// ---- between replicas
+// Between replicas
 
 std::vector<OutputDef> infer_between_replicas(const InferContext& context) {
   checked_group_size(context);
@@ -39,7 +39,7 @@ GradValue all_reduced_grad(Grad& g) { return g.call("replicated_all_reduce", {g.
 
 GradValue same_grad(Grad& g) { return g.dy(); }
 
-// ---- tensors of one replica
+// Tensors of one replica
 
 using Ipus = std::vector<std::int64_t>;
 
@@ -149,17 +149,17 @@ std::vector<OpDef> collective_pairs_ops() {
   OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", all_reduced_grad);
   identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);
-  reduction.kernel = {.exchange = all_reduce, .fusion = all_reduce_fusion};
+  reduction.kernel = {.collective = all_reduce, .fusion = all_reduce_fusion};
   reduction.replicas = all_members(Collective::kReduce);
   reduction.numerics = kRoundsOnce;
   return {
       std::move(identity),
       std::move(reduction),
-      of_tensors("all_reduce", infer_reduce_tensors, fold_tensors_kernel, {.rule = summed_grads},
+      of_tensors("all_reduce", infer_reduce_tensors, reduce_tensors_kernel, {.rule = summed_grads},
                  Rounding::kOnce),
       of_tensors("all_reduce_identical_inputs", infer_paired_tensors, same_tensors, {.rule = summed_grads},
                  Rounding::kNone),
-      of_tensors("all_reduce_identical_grad_inputs", infer_paired_tensors, fold_tensors_kernel,
+      of_tensors("all_reduce_identical_grad_inputs", infer_paired_tensors, reduce_tensors_kernel,
                  {.each = same_grad_of}, Rounding::kOnce),
   };
 }

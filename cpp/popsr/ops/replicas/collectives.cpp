@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
@@ -15,7 +15,7 @@
 namespace popsr {
 namespace {
 
-// ---- all_reduce
+// all_reduce
 
 std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   checked_group_size(context);
@@ -23,7 +23,7 @@ std::vector<OutputDef> infer_all_reduce(const InferContext& context) {
   return same_as_input(context);
 }
 
-// ---- all_gather
+// all_gather
 
 constexpr Attr<std::int64_t> kOuter{"outer"};
 constexpr Attr<bool> kSharded{"configure_output_for_replicated_tensor_sharding"};
@@ -95,7 +95,7 @@ std::vector<OutputDef> infer_all_gather(const InferContext& context) {
   return {{{dtype, std::move(shape)}}};
 }
 
-ExchangeKernel all_gather(const ExchangeSpec& spec) {
+CollectiveKernel all_gather(const CollectiveSpec& spec) {
   return gather_kernel(spec, gather_layout(spec.ir, spec.op));
 }
 
@@ -111,13 +111,13 @@ std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
   return {{{context.type(0).dtype, context.get(kShape)}}};
 }
 
-ExchangeKernel gather_grad(const ExchangeSpec& spec) {
+CollectiveKernel gather_grad(const CollectiveSpec& spec) {
   const std::int64_t outer = spec.op.get(kOuter);
   const std::int64_t elements = num_elements(spec.outputs[0].shape);
   return own_part_kernel(spec, {.outer = outer, .inner = outer == 0 ? 0 : elements / outer});
 }
 
-// ---- reduce_scatter
+// reduce_scatter
 
 std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
   const std::int64_t group_size = checked_group_size(context);
@@ -127,9 +127,9 @@ std::vector<OutputDef> infer_reduce_scatter(const InferContext& context) {
   return {{{context.type(0).dtype, {chunk}}, sharded ? context.type(0).shape : Shape{}}};
 }
 
-ExchangeKernel reduce_scatter(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kChunk); }
+CollectiveKernel reduce_scatter(const CollectiveSpec& spec) { return reduce_kernel(spec, Receive::kChunk); }
 
-// ---- scan: member k receives the reduction of members 0 to k
+// Scan: member k receives the reduction of members 0 to k
 
 constexpr Attr<bool> kReverse{"reverse"};  ///< From the last member down to k.
 
@@ -145,8 +145,8 @@ std::vector<OutputDef> infer_scan(const InferContext& context) {
   return same_as_input(context);
 }
 
-ExchangeKernel scan(const ExchangeSpec& spec) {
-  return fold_kernel(spec, spec.op.get(kReverse) ? Receive::kSuffix : Receive::kPrefix);
+CollectiveKernel scan(const CollectiveSpec& spec) {
+  return reduce_kernel(spec, spec.op.get(kReverse) ? Receive::kSuffix : Receive::kPrefix);
 }
 
 GradValue scan_grad(Grad& g) {
@@ -189,7 +189,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .inputs = {{"t", kNumbersAndBool}},
           .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
           .infer = infer_all_reduce,
-          .kernel = {.exchange = all_reduce, .fusion = all_reduce_fusion},
+          .kernel = {.collective = all_reduce, .fusion = all_reduce_fusion},
           .replicas = all_members(Collective::kReduce, kMultiAllReduce),
           .memory = {.effects = std::move(effects)},
           .numerics = kRoundsOnce};
@@ -206,14 +206,14 @@ std::vector<OpDef> collectives_ops() {
        .inputs = {{"t"}},
        .attrs = {optional(kAxis, 0), optional(kGroup), optional(kOutputShape, GatherMode::kAuto)},
        .infer = infer_all_gather,
-       .kernel = {.exchange = all_gather},
+       .kernel = {.collective = all_gather},
        .grad = per_input({all_gather_grad}),
        .replicas = all_members(Collective::kGather, kMultiAllGather)},
       {.name = "replicated_gather_grad",
        .inputs = {{"t"}},
        .attrs = {required(kShape), required(kOuter), optional(kGroup)},
        .infer = infer_gather_grad,
-       .kernel = {.exchange = gather_grad},
+       .kernel = {.collective = gather_grad},
        .grad = {.missing = NoGrad::kThrows},
        .replicas = kOwnPart,
        .program = {.internal = true}},
@@ -221,7 +221,7 @@ std::vector<OpDef> collectives_ops() {
        .inputs = {{"t", kNumbersAndBool}},
        .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup), optional(kSharded, false)},
        .infer = infer_reduce_scatter,
-       .kernel = {.exchange = reduce_scatter},
+       .kernel = {.collective = reduce_scatter},
        .grad = {.missing = NoGrad::kThrows},
        .replicas = kReduceScatter,
        .numerics = kRoundsOnce},
@@ -229,7 +229,7 @@ std::vector<OpDef> collectives_ops() {
        .inputs = {{"t", kNumbersAndBool}},
        .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup), internal(kReverse, false)},
        .infer = infer_scan,
-       .kernel = {.exchange = scan},
+       .kernel = {.collective = scan},
        .grad = {.inputs = {scan_grad}, .missing = NoGrad::kThrows, .refuses = is_not_a_sum},
        .replicas = {.partition = scan_rule,
                     .says = "the values of the members up to this one, in order",

@@ -6,7 +6,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
@@ -30,7 +30,7 @@ struct Sources {
   std::vector<Replica> replicas;    ///< Per output block.
 };
 
-Sources sources_of(const ExchangeSpec& spec) {
+Sources sources_of(const CollectiveSpec& spec) {
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
   const std::span<const std::uint32_t> labels = spec.in_labels[0];
   const std::vector<std::uint64_t> ids = sequence_ids(group, labels);
@@ -56,7 +56,7 @@ ElementwiseFn step_kernel(const KernelTable& table, CollectiveOp op, Compute com
   return table.elementwise(ew, compute);
 }
 
-void fold_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is_and) {
+void reduce_bits(std::byte* acc, const std::byte* next, std::size_t bytes, bool is_and) {
   for (std::size_t i = 0; i < bytes; ++i) acc[i] = is_and ? acc[i] & next[i] : acc[i] | next[i];
 }
 
@@ -72,8 +72,8 @@ void divide_tile(const KernelTable& table, Compute compute, std::byte* acc, std:
   table.elementwise(ElementwiseOp::kDiv, compute)(acc, nullptr, in, n, nullptr);
 }
 
-/// Fold of tiles; everything that does not change between runs.
-struct Fold {
+/// Reduction of tiles; everything that does not change between runs.
+struct Reduction {
   const KernelTable& table;
   CollectiveOp op;
   DType dtype;
@@ -99,15 +99,15 @@ struct TileBuffers {
 };
 
 /// The tile of one member in the compute type: in place when it is stored so, else converted into `buffer`.
-const void* member_tile(const Fold& fold, const std::byte* src, std::byte* buffer, std::int64_t n) {
+const void* member_tile(const Reduction& reduction, const std::byte* src, std::byte* buffer, std::int64_t n) {
   const void* tile = src;
-  if (is_narrow_float(fold.dtype)) {
-    load_tile(fold.table, fold.dtype, fold.compute, buffer, src, n);
+  if (is_narrow_float(reduction.dtype)) {
+    load_tile(reduction.table, reduction.dtype, reduction.compute, buffer, src, n);
     tile = buffer;
   }
-  if (fold.op != CollectiveOp::kSquareAdd) return tile;
+  if (reduction.op != CollectiveOp::kSquareAdd) return tile;
   const void* in[] = {tile, tile};
-  fold.square(buffer, nullptr, in, n, nullptr);
+  reduction.square(buffer, nullptr, in, n, nullptr);
   return buffer;
 }
 
@@ -121,73 +121,75 @@ void integer_means(const IntegerMean& mean, const Source& source, std::size_t me
   mean.store(acc, sums, n);
 }
 
-/// acc = fold of tiles of n elements, source(m) for each of `members`; returns whether lo was written.
+/// acc = reduction of tiles of n elements, source(m) for each of `members`; returns whether lo was written.
 template <class Source>
-bool fold_tile(const Fold& fold, const Source& source, std::size_t members, std::int64_t n,
-               TileBuffers& tile) {
-  if (fold.op == CollectiveOp::kMean && !is_float(fold.dtype)) {
-    integer_means(fold.integers, source, members, n, tile.acc.data());
+bool reduce_tile(const Reduction& reduction, const Source& source, std::size_t members, std::int64_t n,
+                 TileBuffers& tile) {
+  if (reduction.op == CollectiveOp::kMean && !is_float(reduction.dtype)) {
+    integer_means(reduction.integers, source, members, n, tile.acc.data());
     return false;
   }
-  const std::size_t bytes = at(n) * size_of(fold.compute);
-  const void* head = member_tile(fold, source(0), tile.acc.data(), n);
+  const std::size_t bytes = at(n) * size_of(reduction.compute);
+  const void* head = member_tile(reduction, source(0), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
-  const bool adds = fold.op == CollectiveOp::kAdd || fold.op == CollectiveOp::kSquareAdd;
-  const bool residual = adds && is_narrow_float(fold.dtype) && members > 1;
+  const bool adds = reduction.op == CollectiveOp::kAdd || reduction.op == CollectiveOp::kSquareAdd;
+  const bool residual = adds && is_narrow_float(reduction.dtype) && members > 1;
   for (std::size_t m = 1; m < members; ++m) {
-    if (fold.is_bitwise()) {
-      fold_bits(tile.acc.data(), source(m), bytes, fold.op == CollectiveOp::kAnd);
+    if (reduction.is_bitwise()) {
+      reduce_bits(tile.acc.data(), source(m), bytes, reduction.op == CollectiveOp::kAnd);
       continue;
     }
-    const void* in[] = {tile.acc.data(), member_tile(fold, source(m), tile.next.data(), n)};
+    const void* in[] = {tile.acc.data(), member_tile(reduction, source(m), tile.next.data(), n)};
     const bool last = m + 1 == members;
-    fold.step(tile.acc.data(), residual && last ? tile.lo.data() : nullptr, in, n, nullptr);
+    reduction.step(tile.acc.data(), residual && last ? tile.lo.data() : nullptr, in, n, nullptr);
   }
-  if (fold.op == CollectiveOp::kMean && fold.group_size > 1) {
-    divide_tile(fold.table, fold.compute, tile.acc.data(), n, fold.group_size);
+  if (reduction.op == CollectiveOp::kMean && reduction.group_size > 1) {
+    divide_tile(reduction.table, reduction.compute, tile.acc.data(), n, reduction.group_size);
   }
   return residual;
 }
 
 /// Number of members that the value of a block is made of.
-std::size_t members_of(const Fold& fold, std::size_t block) {
-  const std::size_t all = fold.sources.lists[fold.sources.list[block]].size();
-  if (fold.receive == Receive::kPrefix) return at(fold.sources.index[block]) + 1;
-  return fold.receive == Receive::kSuffix ? all - at(fold.sources.index[block]) : all;
+std::size_t members_of(const Reduction& reduction, std::size_t block) {
+  const std::size_t all = reduction.sources.lists[reduction.sources.list[block]].size();
+  if (reduction.receive == Receive::kPrefix) return at(reduction.sources.index[block]) + 1;
+  return reduction.receive == Receive::kSuffix ? all - at(reduction.sources.index[block]) : all;
 }
 
 /// Output elements [begin, begin+n) of one block.
-void fold_piece(const Fold& fold, const ExchangeRun& run, std::size_t block, std::int64_t begin,
-                std::int64_t n, TileBuffers& tile) {
-  const std::int64_t size = static_cast<std::int64_t>(size_of(fold.dtype));
+void reduce_piece(const Reduction& reduction, const CollectiveRun& run, std::size_t block, std::int64_t begin,
+                  std::int64_t n, TileBuffers& tile) {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(reduction.dtype));
   std::byte* out = out_block(run, 0, block) + begin * size;
-  const std::int64_t first = fold.sources.index[block] * fold.chunk + begin;
-  const bool receives = !fold.root || *fold.root == fold.sources.index[block];
-  const std::int64_t present = receives ? std::clamp<std::int64_t>(fold.in_elements - first, 0, n) : 0;
+  const std::int64_t first = reduction.sources.index[block] * reduction.chunk + begin;
+  const bool receives = !reduction.root || *reduction.root == reduction.sources.index[block];
+  const std::int64_t present = receives ? std::clamp<std::int64_t>(reduction.in_elements - first, 0, n) : 0;
   if (present > 0) {
-    const auto& members = fold.sources.lists[fold.sources.list[block]];
-    const bool descends = fold.receive == Receive::kSuffix;
+    const auto& members = reduction.sources.lists[reduction.sources.list[block]];
+    const bool descends = reduction.receive == Receive::kSuffix;
     const auto source = [&](std::size_t m) {
       return in_block(run, 0, members[descends ? members.size() - 1 - m : m]) + first * size;
     };
-    const bool has_lo = fold_tile(fold, source, members_of(fold, block), present, tile);
-    const kernels::NoiseKey* key = fold.stochastic ? &run.noise[0][block] : nullptr;
-    store_tile(fold.table, fold.compute, fold.dtype, out, tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
-               present, key, run.first + static_cast<std::uint64_t>(begin));
+    const bool has_lo = reduce_tile(reduction, source, members_of(reduction, block), present, tile);
+    const kernels::NoiseKey* key = reduction.stochastic ? &run.noise[0][block] : nullptr;
+    store_tile(reduction.table, reduction.compute, reduction.dtype, out, tile.acc.data(),
+               has_lo ? tile.lo.data() : nullptr, present, key,
+               run.first + static_cast<std::uint64_t>(begin));
   }
   if (present < n) std::memset(out + present * size, 0, at((n - present) * size));
 }
 
-/// Elements [begin, begin+n) of one block of all outputs of fold_tensors_kernel().
-void fold_tensors(const Fold& fold, const Block& block, std::size_t tensors, std::int64_t begin,
-                  std::int64_t n, TileBuffers& tile) {
-  const std::int64_t offset = begin * static_cast<std::int64_t>(size_of(fold.dtype));
+/// Elements [begin, begin+n) of one block of all outputs of reduce_tensors_kernel().
+void reduce_tensors(const Reduction& reduction, const Block& block, std::size_t tensors, std::int64_t begin,
+                    std::int64_t n, TileBuffers& tile) {
+  const std::int64_t offset = begin * static_cast<std::int64_t>(size_of(reduction.dtype));
   const auto source = [&](std::size_t t) { return block.in(t) + offset; };
   const auto out = [&](std::size_t t) { return block.out(t) + offset; };
-  const bool has_lo = fold_tile(fold, source, tensors, n, tile);
-  store_tile(fold.table, fold.compute, fold.dtype, out(0), tile.acc.data(), has_lo ? tile.lo.data() : nullptr,
-             n, block.key(fold.stochastic), block.run().first + static_cast<std::uint64_t>(begin));
-  for (std::size_t t = 1; t < tensors; ++t) std::memcpy(out(t), out(0), at(n) * size_of(fold.dtype));
+  const bool has_lo = reduce_tile(reduction, source, tensors, n, tile);
+  store_tile(reduction.table, reduction.compute, reduction.dtype, out(0), tile.acc.data(),
+             has_lo ? tile.lo.data() : nullptr, n, block.key(reduction.stochastic),
+             block.run().first + static_cast<std::uint64_t>(begin));
+  for (std::size_t t = 1; t < tensors; ++t) std::memcpy(out(t), out(0), at(n) * size_of(reduction.dtype));
 }
 
 void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
@@ -195,7 +197,7 @@ void copy_pieces(std::byte* to, std::int64_t to_step, const std::byte* from, std
   for (std::int64_t p = 0; p < pieces; ++p) std::memcpy(to + p * to_step, from + p * from_step, at(bytes));
 }
 
-Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
+Reduction reduction_of(const EvalSpec& spec, std::int64_t group_size) {
   const DType dtype = spec.outputs[0].dtype;
   const Compute compute = compute_of(dtype);
   const CollectiveOp op = spec.op.get(kReduction);
@@ -214,36 +216,37 @@ Fold fold_of(const EvalSpec& spec, std::int64_t group_size) {
 
 }  // namespace
 
-ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive) {
-  Fold fold = fold_of(spec, group_size_of(spec.ir, spec.op));
-  if (receive == Receive::kChunk) fold.chunk = fold.out_elements;
-  if (receive == Receive::kRoot) fold.root = spec.op.get(kRoot);
-  fold.receive = receive;
-  fold.sources = sources_of(spec);
-  return [fold = std::move(fold)](const ExchangeRun& run) {
-    if (fold.out_elements == 0) return;
-    const auto blocks = static_cast<std::int64_t>(fold.sources.list.size());
-    const std::int64_t tiles = (fold.out_elements + kTile - 1) / kTile;
-    const std::int64_t work = blocks * fold.out_elements * fold.group_size;
+CollectiveKernel reduce_kernel(const CollectiveSpec& spec, Receive receive) {
+  Reduction reduction = reduction_of(spec, group_size_of(spec.ir, spec.op));
+  if (receive == Receive::kChunk) reduction.chunk = reduction.out_elements;
+  if (receive == Receive::kRoot) reduction.root = spec.op.get(kRoot);
+  reduction.receive = receive;
+  reduction.sources = sources_of(spec);
+  return [reduction = std::move(reduction)](const CollectiveRun& run) {
+    if (reduction.out_elements == 0) return;
+    const auto blocks = static_cast<std::int64_t>(reduction.sources.list.size());
+    const std::int64_t tiles = (reduction.out_elements + kTile - 1) / kTile;
+    const std::int64_t work = blocks * reduction.out_elements * reduction.group_size;
     parallel_for(run.pool, blocks * tiles, 1, work, [&](std::int64_t from, std::int64_t to) {
       TileBuffers tile;
       for (std::int64_t t = from; t < to; ++t) {
-        if (!run.active(fold.sources.replicas[at(t / tiles)])) continue;
+        if (!run.active(reduction.sources.replicas[at(t / tiles)])) continue;
         const std::int64_t begin = t % tiles * kTile;
-        fold_piece(fold, run, at(t / tiles), begin, std::min(kTile, fold.out_elements - begin), tile);
+        reduce_piece(reduction, run, at(t / tiles), begin, std::min(kTile, reduction.out_elements - begin),
+                     tile);
       }
     });
   };
 }
 
-BlockKernel fold_tensors_kernel(const EvalSpec& spec) {
+BlockKernel reduce_tensors_kernel(const EvalSpec& spec) {
   const std::size_t tensors = spec.inputs.size();
-  return [fold = fold_of(spec, static_cast<std::int64_t>(tensors)), tensors](const BlockRun& run) {
-    if (fold.out_elements == 0) return;
-    for_each_tile(run, fold.out_elements, fold.out_elements * fold.group_size,
+  return [reduction = reduction_of(spec, static_cast<std::int64_t>(tensors)), tensors](const BlockRun& run) {
+    if (reduction.out_elements == 0) return;
+    for_each_tile(run, reduction.out_elements, reduction.out_elements * reduction.group_size,
                   [&](const Block& block, std::int64_t first, std::int64_t n) {
                     TileBuffers tile;
-                    fold_tensors(fold, block, tensors, first, n, tile);
+                    reduce_tensors(reduction, block, tensors, first, n, tile);
                   });
   };
 }
@@ -259,11 +262,11 @@ std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec) {
                        .divisor = op == CollectiveOp::kMean ? size : 1.0};
 }
 
-ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+CollectiveKernel gather_kernel(const CollectiveSpec& spec, GatherLayout layout) {
   const std::int64_t size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
   const std::int64_t total = num_elements(spec.outputs[0].shape) * size;
   return [outer = layout.outer, piece = layout.inner * size, total,
-          sources = sources_of(spec)](const ExchangeRun& run) {
+          sources = sources_of(spec)](const CollectiveRun& run) {
     if (total == 0) return;
     const auto blocks = static_cast<std::int64_t>(sources.list.size());
     parallel_for(run.pool, blocks, 1, blocks * total / 4, [&](std::int64_t from, std::int64_t to) {
@@ -282,9 +285,9 @@ ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout) {
   };
 }
 
-ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+CollectiveKernel all_to_all_kernel(const CollectiveSpec& spec, GatherLayout layout) {
   const std::int64_t piece = layout.inner * static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
-  return [outer = layout.outer, piece, sources = sources_of(spec)](const ExchangeRun& run) {
+  return [outer = layout.outer, piece, sources = sources_of(spec)](const CollectiveRun& run) {
     if (outer * piece == 0) return;
     const auto blocks = static_cast<std::int64_t>(sources.list.size());
     const auto row = static_cast<std::int64_t>(sources.lists[sources.list[0]].size()) * piece;
@@ -303,7 +306,7 @@ ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout) 
   };
 }
 
-ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout) {
+CollectiveKernel own_part_kernel(const CollectiveSpec& spec, GatherLayout layout) {
   const std::int64_t size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
   const std::int64_t total = num_elements(spec.inputs[0]->shape) * size;
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
@@ -317,7 +320,7 @@ ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout) {
     parts.push_back({replica, spec.in_labels[0][replica], group.index_in_group(replica)});
   }
   return [outer = layout.outer, piece = layout.inner * size, row = layout.inner * size * group.group_size(),
-          total, parts = std::move(parts)](const ExchangeRun& run) {
+          total, parts = std::move(parts)](const CollectiveRun& run) {
     if (outer * piece == 0) return;
     for (std::size_t b = 0; b < parts.size(); ++b) {
       const auto [replica, block, index] = parts[b];

@@ -1,8 +1,8 @@
-// Kernels of collectives: folds over the members of a group and copies between their blocks.
+// Kernels of collectives: reductions over the members of a group and copies between their blocks.
 #pragma once
 
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
 
@@ -11,23 +11,23 @@ namespace popsr {
 /// Index of a member in its group.
 inline constexpr Attr<std::int64_t> kRoot{"root"};
 
-/// Who receives a reduction: all members; member k its k-th chunk; the member kRoot, while the others get
-/// zeros; member k that of members 0 to k alone, or of the last member down to k.
+/// The receivers of a reduction: all members; member k its k-th chunk; the member kRoot, while the others get
+/// zeros; member k over members 0 to k alone, or of the last member down to k.
 enum class Receive : std::uint8_t { kAll, kChunk, kRoot, kPrefix, kSuffix };
 
-/// Output element i of a replica = fold of the elements offset + i of all members, where offset is 0, or,
-/// for kChunk, chunk times the replica's index in its group; 0 past the end of the input.
+/// Output element i of a replica = reduction of the elements offset + i of all members, where offset is 0,
+/// or, for kChunk, chunk times the replica's index in its group; 0 past the end of the input.
 ///
-/// Members fold in ascending replica order, of a suffix in descending order, in the compute type: acc =
-/// first, acc = acc op next. The remainder of the last addition goes to the rounding. mean = sum / group
+/// Members are reduced in ascending replica order, of a suffix in descending order, in the compute type: acc
+/// = first, acc = acc op next. The residual of the last addition goes to the rounding. mean = sum / group
 /// size. Integers wrap; their mean is the exact quotient, towards zero. and / or: logical for bool, bitwise
 /// for integers.
-ExchangeKernel fold_kernel(const ExchangeSpec& spec, Receive receive);
-inline ExchangeKernel all_reduce(const ExchangeSpec& spec) { return fold_kernel(spec, Receive::kAll); }
+CollectiveKernel reduce_kernel(const CollectiveSpec& spec, Receive receive);
+inline CollectiveKernel all_reduce(const CollectiveSpec& spec) { return reduce_kernel(spec, Receive::kAll); }
 
-/// Every output = fold of all inputs, tensors of one type, in their order: one value, rounded with the noise
-/// of output 0.
-BlockKernel fold_tensors_kernel(const EvalSpec& spec);
+/// Every output = reduction of all inputs, tensors of one type, in their order: one value, rounded with the
+/// noise of output 0.
+BlockKernel reduce_tensors_kernel(const EvalSpec& spec);
 /// Fusion of an all-reduce with the product that it reduces.
 std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec);
 
@@ -37,10 +37,10 @@ struct GatherLayout {
   std::int64_t outer = 1, inner = 1;
 };
 /// Output = the members' values in that layout, in ascending replica order; cut to the output's size.
-ExchangeKernel gather_kernel(const ExchangeSpec& spec, GatherLayout layout);
+CollectiveKernel gather_kernel(const CollectiveSpec& spec, GatherLayout layout);
 /// Output of member k = the k-th pieces of all members in that layout, side by side in ascending order.
-ExchangeKernel all_to_all_kernel(const ExchangeSpec& spec, GatherLayout layout);
+CollectiveKernel all_to_all_kernel(const CollectiveSpec& spec, GatherLayout layout);
 /// The replica's own pieces of a gathered value of its own; zeros past its end.
-ExchangeKernel own_part_kernel(const ExchangeSpec& spec, GatherLayout layout);
+CollectiveKernel own_part_kernel(const CollectiveSpec& spec, GatherLayout layout);
 
 }  // namespace popsr

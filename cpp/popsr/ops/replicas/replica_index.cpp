@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
@@ -44,13 +44,13 @@ PartitionId replica_index_rule(const RuleContext& context, std::size_t) {
   return of_group_keys(context, keys, context.op.get(kWhat) == IndexOf::kGroup ? 1 : 0);
 }
 
-ExchangeKernel replica_index(const ExchangeSpec& spec) {
+CollectiveKernel replica_index(const CollectiveSpec& spec) {
   const ReplicaGrouping group = group_of(spec.ir, spec.op);
   std::vector<std::uint32_t> indices;
   for (const Replica replica : spec.out_replicas) {
     indices.push_back(static_cast<std::uint32_t>(index_of(spec.op, group, replica)));
   }
-  return [indices = std::move(indices), replicas = spec.out_replicas](const ExchangeRun& run) {
+  return [indices = std::move(indices), replicas = spec.out_replicas](const CollectiveRun& run) {
     for (std::size_t b = 0; b < indices.size(); ++b) {
       if (!run.active(replicas[b])) continue;
       std::memcpy(out_block(run, 0, b), &indices[b], sizeof(indices[b]));
@@ -64,7 +64,7 @@ std::vector<OpDef> replica_index_ops() {
   return {{.name = "replica_index",
            .attrs = {optional(kGroup), optional(kWhat, IndexOf::kMember), optional(kDType, DType::kUInt32)},
            .infer = infer_replica_index,
-           .kernel = {.exchange = replica_index},
+           .kernel = {.collective = replica_index},
            .replicas = {.partition = replica_index_rule, .says = "the index itself"}}};
 }
 

@@ -28,7 +28,7 @@ using GroupKeys = std::vector<std::uint64_t> (*)(const ReplicaGrouping& group,
                                                  std::int64_t parameter);
 /// The same partition, made once for all ops that give `keys` the same.
 PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter = 0);
-/// A number for each replica: that of its group's members' labels in order.
+/// A number for each replica: it numbers its group's members' labels in order.
 std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
                                                 std::span<const std::uint32_t> labels);
 

@@ -1,5 +1,5 @@
-// Ops that move elements: transpose, reshape, flatten, squeeze, slice, detach, and those of them that make
-// views. All keep bits; results but detach's are no shards (their meta shape is empty).
+// Ops that move elements: transpose, reshape, flatten, squeeze, slice, detach, and the forms that make
+// views. All keep bits; results but detach's are not shards (their meta shape is empty).
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -39,7 +39,7 @@ std::vector<ViewPart> same_order(const Ir&, const Op&) { return {{.same_order = 
 
 GradValue reshape_grad(Grad& g) { return g.reshape(g.dy(), g.in_type(0).shape); }
 
-// ---- transpose
+// Transpose
 
 /// The permutation with negative values counted from the end; without one, all dimensions reversed.
 Ints permutation_of(const Op& op, std::size_t rank) {
@@ -98,7 +98,7 @@ GradValue transpose_grad(Grad& g) {
   return g.call("transpose", {g.dy()}, {kPermutation(inverse)});
 }
 
-// ---- reshape, flatten, squeeze
+// Reshape, flatten, squeeze
 
 /// The product of the extents other than -1; AttributeValueError for extents that mean nothing. 0 is an
 /// extent of tensors without elements only.
@@ -154,7 +154,7 @@ std::vector<OutputDef> infer_squeeze(const InferContext& context) {
   return reshaped(context, std::move(to));
 }
 
-// ---- slice
+// Slice
 
 /// NumPy's rules for one dimension: negative bounds count from the end, then they are clamped.
 Range resolve_range(std::string_view op, std::int64_t start, std::int64_t stop, std::int64_t step,
@@ -258,7 +258,7 @@ BlockKernel eval_slice_grad(const EvalSpec& spec) {
   return embed_kernel(spec, slice_view(spec.op, spec.outputs[0].shape));
 }
 
-// ---- broadcast_to: undoes a sum over axes
+// broadcast_to: undoes a sum over axes
 
 std::vector<OutputDef> infer_broadcast_to(const InferContext& context) {
   const Shape& shape = context.get(kShape);

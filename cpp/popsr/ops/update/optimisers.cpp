@@ -214,7 +214,7 @@ PartitionId updater_partition(const RuleContext& context, std::size_t output) {
   return meet_of_inputs(context, output);
 }
 
-// --- adam_var_update
+// adam_var_update
 
 constexpr std::size_t kSquaredNorm = 2, kSquaredStep = 3;
 constexpr ScalarOperand kRate{{"learning_rate"}, 4}, kMaxNorm{{"max_weight_norm"}, 5};
@@ -280,17 +280,17 @@ PartitionId var_update_partition(const RuleContext& context, std::size_t) {
 constexpr DTypeSet kCounts = kIntegers | DTypeSet{DType::kFloat32, DType::kFloat64};
 
 OpDef updater(std::string_view name, bool adamax) {
-  OpDef def{
-      .name = name,
-      .inputs = {{"acc_first_order", kFloating},
-                 {"acc_second_order", kFloating},
-                 {.name = "weight", .dtypes = kFloating, .optional = true},
-                 {.name = "time_step", .dtypes = kCounts, .optional = true}},
-      .infer = adamax ? infer_updater<true> : infer_updater<false>,
-      .kernel = {.eval = adamax ? eval_updater<true> : eval_updater<false>},
-      .replicas = {.partition = updater_partition, .says = "meet of inputs; of the step that of time_step"},
-      .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
-      .numerics = kRoundsOnce};
+  OpDef def{.name = name,
+            .inputs = {{"acc_first_order", kFloating},
+                       {"acc_second_order", kFloating},
+                       {.name = "weight", .dtypes = kFloating, .optional = true},
+                       {.name = "time_step", .dtypes = kCounts, .optional = true}},
+            .infer = adamax ? infer_updater<true> : infer_updater<false>,
+            .kernel = {.eval = adamax ? eval_updater<true> : eval_updater<false>},
+            .replicas = {.partition = updater_partition,
+                         .says = "meet of inputs; of the step, partition of time_step"},
+            .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
+            .numerics = kRoundsOnce};
   const Rule rule{adamax};
   std::vector<ScalarOperand> scalars = {kDecay, kBeta1};
   if (!adamax) scalars.push_back(rule.beta2());

@@ -2,7 +2,7 @@
 //
 // Contributions to one element are added in ascending order of the positions in the index tensor, in t's
 // compute type: t + f*X_1 + f*X_2 + ..., each product and each sum rounded to that type; a narrow t is
-// rounded once, at the end, with the remainder of the last sum.
+// rounded once, at the end, with the residual of the last sum.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -201,7 +201,7 @@ std::vector<OpDef> sparse_accumulate_ops() {
            .infer = infer_sparse,
            .kernel = {.eval = eval_sparse},
            .replicas = {.partition = sparse_partition,
-                        .says = "meet of inputs; with a constant factor 0 that of t"},
+                        .says = "meet of inputs; partition of t with a constant factor 0"},
            .memory = {.effects = {{.input = 0, .output = 0}}},
            .numerics = kRoundsOnce}};
 }

@@ -28,8 +28,7 @@ std::vector<OutputDef> infer_update(const InferContext& context) {
   return {{context.type(0), context.tensor(0).meta_shape}};
 }
 
-// --- accumulate_, accumulate_mean_
-// -------------------------------------------------------------------------------
+// accumulate_, accumulate_mean_
 
 std::vector<OutputDef> infer_accumulate(const InferContext& context) {
   check_scalar(context, kF, false);
@@ -91,7 +90,7 @@ ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
   return {.ignores = is_tensor ? zeros[kStep.input] : is_zero(op, kStep)};
 }
 
-/// Folds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
+/// Adds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
 std::optional<ProductFusion> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
                                              bool zero_overwrites = false) {
   const TensorType& type = spec.outputs[0];
@@ -118,8 +117,7 @@ std::optional<ProductFusion> accumulate_mean_fusion(const EvalSpec& spec) {
   return accumulate_into(spec, scalar_param(spec, kStep, 0.0), mean_factors(spec.outputs[0].dtype), true);
 }
 
-// --- squares and moving averages
-// -------------------------------------------------------------------------------
+// Squares and moving averages
 
 /// hi = p[0]*in0 + p[1]*in1^2; the square is rounded before it is scaled.
 void add_square(const TileArgs& args) {
@@ -181,8 +179,7 @@ BlockKernel moving_average_square(const EvalSpec& spec) {
                              .work = 2});
 }
 
-// --- accumulator_scale_, accumulator_zero_
-// -----------------------------------------------------------------------
+// accumulator_scale_, accumulator_zero_
 
 std::vector<OutputDef> infer_scale(const InferContext& context) {
   check_scalar(context, kScaleFactor, true);
@@ -212,8 +209,7 @@ ZeroFacts scale_zeros(const Op& op, const std::vector<bool>&) {
 
 ZeroFacts always_zeros(const Op&, const std::vector<bool>&) { return {.clears = true, .ignores = true}; }
 
-// --- copy_var_update_
-// --------------------------------------------------------------------------------------------
+// copy_var_update_
 
 /// float8 is only copied: a conversion needs a scale.
 std::vector<OutputDef> infer_copy(const InferContext& context) {
@@ -244,7 +240,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate, .fusion = accumulate_fusion, .elementwise = ElementwiseOp::kAdd},
        .replicas = {.partition = accumulate_partition,
-                    .says = "meet of inputs; with a constant factor 0 that of t"},
+                    .says = "meet of inputs; partition of t with a constant factor 0"},
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_square_",
@@ -253,7 +249,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate_square},
        .replicas = {.partition = accumulate_partition,
-                    .says = "meet of inputs; with a constant factor 0 that of t"},
+                    .says = "meet of inputs; partition of t with a constant factor 0"},
        .memory = {.effects = modifies_t()},
        .numerics = kRoundsOnce},
       {.name = "accumulate_moving_average_",

@@ -138,7 +138,7 @@ std::unique_ptr<FiniteCheck> FiniteCheck::of(const Ir& ir, const Plan& plan, con
   }
   check->computed_ = op.exec.value_or(table.top());
   for (const PartitionId fact : op.facts) check->computed_ = table.meet(check->computed_, fact);
-  check->groups_ = exchange_groups(ir, *op.op);
+  check->groups_ = collective_groups(ir, *op.op);
   for (const Replica replica : table.representatives(check->computed_)) check->units_.push_back({replica});
   return check;
 }

@@ -48,7 +48,7 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   iterated_ = 0;
   mask_ = nullptr;  // the last run may have ended in an error
   path_keys_[kRootPath] =
-      kernels::fold(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
+      kernels::derive_key(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   derive_paths(PathId(1), path_keys_.next());
   run(plan_.instructions());
 }
@@ -128,15 +128,15 @@ void Executor::derive_paths(PathId begin, PathId end) {
   const auto& paths = plan_.program().paths;
   for (PathId id = begin; id < end; ++id.value) {  // parents come before children
     const bool iteration = paths[id].kind == PathNode::Kind::kIteration;
-    path_keys_[id] = kernels::fold(kernels_, path_keys_[paths[id].parent], domain_of(paths[id].kind),
-                                   iteration ? iterations_[id] : paths[id].component);
+    path_keys_[id] = kernels::derive_key(kernels_, path_keys_[paths[id].parent], domain_of(paths[id].kind),
+                                         iteration ? iterations_[id] : paths[id].component);
   }
 }
 
 kernels::NoiseKey Executor::output_key(PathId path, const Op& op, std::size_t output) const {
   const kernels::NoiseKey key =
-      kernels::fold(kernels_, path_keys_[path], kernels::Domain::kOp, op.noise.index);
-  return kernels::fold(kernels_, key, kernels::Domain::kOutput, output);
+      kernels::derive_key(kernels_, path_keys_[path], kernels::Domain::kOp, op.noise.index);
+  return kernels::derive_key(kernels_, key, kernels::Domain::kOutput, output);
 }
 
 void Executor::derive_keys(const Instruction& instruction, NoiseKeys& noise) const {
@@ -148,7 +148,7 @@ void Executor::derive_keys(const Instruction& instruction, NoiseKeys& noise) con
 void Executor::derive_keys(kernels::NoiseKey key, std::span<const Replica> replicas,
                            std::span<kernels::NoiseKey> keys) const {
   for (std::size_t b = 0; b < keys.size(); ++b) {
-    keys[b] = kernels::fold(kernels_, key, kernels::Domain::kReplica, replicas[b]);
+    keys[b] = kernels::derive_key(kernels_, key, kernels::Domain::kReplica, replicas[b]);
   }
 }
 

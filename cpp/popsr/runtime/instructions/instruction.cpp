@@ -13,7 +13,7 @@ namespace {
 /// Kinds that stand for ops of the program, without instructions of their own.
 template <class Work>
 concept RunsOps =
-    std::same_as<Work, KernelRun> || std::same_as<Work, Exchange> || std::same_as<Work, FusedProduct> ||
+    std::same_as<Work, KernelRun> || std::same_as<Work, CollectiveCall> || std::same_as<Work, FusedProduct> ||
     std::same_as<Work, FusedAccumulation> || std::same_as<Work, CopyBlocks>;
 
 void count_streams(const Op& op, std::int64_t times, IdVector<StreamId, std::int64_t>& reads) {

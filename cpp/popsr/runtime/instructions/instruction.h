@@ -18,9 +18,9 @@
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/runtime/check/finite_check.h"
+#include "popsr/runtime/instructions/collective_call.h"
 #include "popsr/runtime/instructions/conditional.h"
 #include "popsr/runtime/instructions/copy_blocks.h"
-#include "popsr/runtime/instructions/exchange.h"
 #include "popsr/runtime/instructions/fused_accumulation.h"
 #include "popsr/runtime/instructions/fused_product.h"
 #include "popsr/runtime/instructions/kernel_run.h"
@@ -50,8 +50,8 @@ struct ExecutionCounts {
 };
 
 struct Instruction {
-  using Work = std::variant<KernelRun, Exchange, FusedProduct, FusedAccumulation, CopyBlocks, Loop, Merged,
-                            Conditional>;
+  using Work = std::variant<KernelRun, CollectiveCall, FusedProduct, FusedAccumulation, CopyBlocks, Loop,
+                            Merged, Conditional>;
 
   const Op* op = nullptr;  ///< Null for copies.
   PathId path = {};

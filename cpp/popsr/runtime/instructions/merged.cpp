@@ -12,7 +12,8 @@ namespace {
 
 /// The host serves one at a time, so only collectives between replicas can share a pass.
 bool is_between_replicas(const Instruction& part) {
-  return std::holds_alternative<Exchange>(part.work) && !part.op->inputs.empty() && !part.op->outputs.empty();
+  return std::holds_alternative<CollectiveCall>(part.work) && !part.op->inputs.empty() &&
+         !part.op->outputs.empty();
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ void execute(Merged& work, const Instruction&, Executor& executor) {
     for (auto t = static_cast<std::size_t>(thread); t < together.size();
          t += static_cast<std::size_t>(threads)) {
       const Instruction& part = work.parts[together[t]];
-      execute(std::get<Exchange>(part.work), part, executor, executor.serial());
+      execute(std::get<CollectiveCall>(part.work), part, executor, executor.serial());
     }
   });
   auto done = together.begin();

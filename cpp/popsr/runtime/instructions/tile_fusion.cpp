@@ -5,7 +5,7 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
@@ -54,8 +54,8 @@ TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::Kernel
   for (Replica r = 0; r < static_cast<Replica>(ir.replication()); ++r) {
     labels.push_back(static_cast<std::uint32_t>(group.index_in_group(r)));
   }
-  ExchangeSpec exchange{spec, {0}, {labels}};
-  return {nullptr, op.op->def->kernel.exchange(exchange)};
+  CollectiveSpec facts{spec, {0}, {labels}};
+  return {nullptr, op.op->def->kernel.collective(facts)};
 }
 
 std::size_t TileFusion::staging_bytes() const {
@@ -100,7 +100,7 @@ void TileFusion::run_tile(const BoundProduct& bound, std::int64_t begin, std::by
     return;
   }
   strides[fusion_.product_input] = member_bytes;
-  consumer.exchange({in, strides, &out, &no_stride, &key, io, serial_, first});
+  consumer.collective({in, strides, &out, &no_stride, &key, io, serial_, first});
 }
 
 }  // namespace popsr

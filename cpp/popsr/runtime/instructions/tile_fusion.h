@@ -7,7 +7,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
@@ -44,7 +44,7 @@ class TileFusion {
   /// The consumer on tiles of one size.
   struct Consumer {
     BlockKernel local;
-    ExchangeKernel exchange;
+    CollectiveKernel collective;
   };
   Consumer consumer_of(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
                        std::int64_t rows) const;

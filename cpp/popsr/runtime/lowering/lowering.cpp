@@ -290,8 +290,8 @@ class Lowering {
       frame[ir_.tensor(op.outputs[i]).index] = to;
     }
     if (count == 0) return;
-    const PathId site = new_path(path, PathNode::Kind::kLoop, op.call.index);
-    const PathId iteration = new_path(site, PathNode::Kind::kIteration, 0);
+    const PathId call = new_path(path, PathNode::Kind::kLoop, op.call.index);
+    const PathId iteration = new_path(call, PathNode::Kind::kIteration, 0);
     lowered::Loop loop;
     loop.count = count;
     loop.body = lower_body(op, facts_.context(facts.callee), frame, path, iteration, ops);
@@ -350,10 +350,10 @@ class Lowering {
       const BufferId to = frame[ir_.tensor(output).index] = new_buffer(output);
       conditional.out.push_back(to);
     }
-    const PathId site = new_path(path, PathNode::Kind::kCall, op.call.index);
+    const PathId call = new_path(path, PathNode::Kind::kCall, op.call.index);
     const std::vector<CalledGraph> branches = called_graphs(ir_, op);
     const auto lower = [&](std::size_t index, ContextId context, std::vector<LoweredOp>& body) {
-      const PathId inner_path = new_path(site, PathNode::Kind::kCall, index);
+      const PathId inner_path = new_path(call, PathNode::Kind::kCall, index);
       lower_branch(op, branches[index], facts_.context(context), frame, inner_path, conditional.out, body);
     };
     lower(0, facts.callee, bodies.then_body);

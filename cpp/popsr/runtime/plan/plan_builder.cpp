@@ -36,7 +36,8 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
   std::visit(
       Overloaded{
           [&](const lowered::Plain&) {
-            (op.op->def->kernel.exchange ? build_exchange : build_kernel_run)(*this, op, instruction);
+            (op.op->def->kernel.collective ? build_collective_call : build_kernel_run)(*this, op,
+                                                                                       instruction);
           },
           [&](const lowered::WriteBack&) { build_kernel_run(*this, op, instruction); },
           [&](const lowered::Copy&) { build_copy_blocks(*this, op, instruction); },
@@ -159,7 +160,7 @@ NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {
 
 std::vector<Replica> PlanBuilder::leaders(const Op& op) const {
   std::vector<Replica> leaders;
-  const std::optional<ReplicaGrouping> groups = exchange_groups(ir_, op);
+  const std::optional<ReplicaGrouping> groups = collective_groups(ir_, op);
   if (!groups) return leaders;
   for (Replica r = 0; r < static_cast<Replica>(ir_.replication()); ++r) {
     leaders.push_back(groups->members(r).front());

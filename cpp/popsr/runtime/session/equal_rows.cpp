@@ -54,7 +54,7 @@ RowGroups::RowGroups(const Ir& ir) : ir_(ir), groups_{ir.partitions().top()} {
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
     if (op.def->replicas.collective == Collective::kNone) continue;
-    if (const auto groups = exchange_groups(ir, op)) add(groups->partition(table));
+    if (const auto groups = collective_groups(ir, op)) add(groups->partition(table));
   }
 }
 

@@ -83,7 +83,7 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
   if (current().facts->epoch() != ir_->epoch() || seeds_ != seed_rules(*ir_)) {
     raise<GraphError>(
         "session: other replicas agree than when it was made, and the program or its seeds of stochastic "
-        "rounding changed since, got a program of another version, expected that of the session; make the "
+        "rounding changed since, got a program of another version, expected the session's; make the "
         "session again");
   }
   Assumptions assumptions;

@@ -92,7 +92,7 @@ const Plan& Session::plan() const { return current().plan; }
 
 std::shared_ptr<const PartitionAnalysis> Session::facts() const { return current().facts; }
 
-// --- The choice of the plan
+// The choice of the plan
 
 void Session::check_transfers(std::span<const StreamBuffer> buffers) const {
   const IdVector<StreamId, std::int64_t>& all = current().reads;
@@ -178,7 +178,7 @@ std::vector<StreamId> Session::large_equal_streams() const {
   return state_->runs == 0 ? std::vector<StreamId>() : state_->streams.large;
 }
 
-// --- The values of variables
+// The values of variables
 
 std::size_t Session::state_index(TensorId variable) const {
   return state_->variables.index.at(holder(*ir_, variable));

@@ -46,7 +46,7 @@ struct StreamBuffer;
 
 class Session {
  public:
-  /// `facts`: those of the program as it is now, which was verified, under initial_assumptions(); null: made
+  /// `facts`: facts of the program as it is now, verified, under initial_assumptions(); null: made
   /// here.
   Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
           std::shared_ptr<const PartitionAnalysis> facts = nullptr);

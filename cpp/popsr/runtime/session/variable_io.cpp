@@ -52,7 +52,7 @@ class RowParts {
   std::size_t row_, part_;
 };
 
-/// Elements of part `index` of a variable that are no padding.
+/// Elements of part `index` of a variable that are not padding.
 std::int64_t visible_elements(std::int64_t part, std::int64_t index, const Tensor& variable) {
   return std::clamp<std::int64_t>(num_elements(variable.type.shape) - index * part, 0, part);
 }

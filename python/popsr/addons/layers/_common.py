@@ -72,7 +72,7 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     """A variable of a layer.
 
     Raises:
-        ValueError: there is none of that name, or it is no variable.
+        ValueError: there is none of that name, or it is not a variable.
     """
     found: Any = variables.get(name) if name in variables else None
     if not is_a(found, Variable):

@@ -148,7 +148,7 @@ def _read_kernel(kernel_size: Any) -> tuple[int, int]:
         extents = (kernel_size, kernel_size)
     else:
         raise ArgumentTypeError(
-            f"Conv2D: kernel_size is no int, got {shown(kernel_size)}, expected one or two ints"
+            f"Conv2D: kernel_size is not an int, got {shown(kernel_size)}, expected one or two ints"
         )
     height, width = (read_int("Conv2D: kernel_size", extent, 1) for extent in extents)
     return height, width

@@ -23,7 +23,7 @@ _ROWS = 16  # rows of a part are a multiple of it
 
 
 class Embedding(Module):
-    """Rows of a table by number; numbers that are no row give zeros.
+    """Rows of a table by number; numbers outside the table give zeros.
 
     Variable, normal with standard deviation 0.02 cut off at 2 of them: ``weight`` ``[vocab_size, hidden_size]``. With
     several groups of replicas each group has a part of the table of its own: of its rows, so that the sum over parts of
@@ -100,7 +100,7 @@ class Embedding(Module):
             Tensor ``[*indices.shape, columns]``.
         Raises:
             ShapeError: the columns cannot be shared out evenly.
-            TypeError: ``indices`` are no integers.
+            TypeError: ``indices`` are not integers.
         """
         groups = (self.replica_grouping or gir().replica_grouping()).num_groups
         rows, columns = self.vocab_size, self.hidden_size

@@ -26,7 +26,7 @@ _LEAST, _MOST = -32, 31  # what ops take as log2_scale
 class LinearFP8(Module):
     """``x @ weight + bias``, where operands become float8 before each product.
 
-    Values become float8_143, gradients float8_152. Variables are those of ``Linear``. It has a gradient of its own, so
+    Values become float8_143, gradients float8_152. The variables are ``Linear``'s. It has a gradient of its own, so
     it is called with ``call_module`` or as a graph.
 
     Args:
@@ -98,7 +98,7 @@ class LinearFP8(Module):
         return _product(g8, ops.transpose(w8), g_scale, w_scale, dLdy.dtype)
 
     def _to_float8(self, t: Tensor, kind: dtypes.dtype, *partners: Tensor) -> tuple[Tensor, Tensor]:
-        """The tensor as float8 and its scale, which together with that of each partner can be undone in one step."""
+        """The tensor as float8 and its scale, which together with each partner's can be undone in one step."""
         if self.scale_metric == "manual":
             scale: Tensor = constant(self.scale, dtypes.int32)
         else:
@@ -109,7 +109,7 @@ class LinearFP8(Module):
             scale = ops.negate(ops.maximum(ops.negate(scale), limit))
         return ops.pow2scale_cast_to_fp8(t, scale, kind), scale
 
-    torch_mapping = staticmethod(Linear.torch_mapping)  # the variables are those of Linear
+    torch_mapping = staticmethod(Linear.torch_mapping)  # the variables are Linear's
 
 
 def _product(lhs: Tensor, rhs: Tensor, lhs_scale: Tensor, rhs_scale: Tensor, kind: dtypes.dtype) -> Tensor:

@@ -33,7 +33,7 @@ class LinearGQ(Module):
     """``x @ weight + bias``, with a weight that is kept as numbers of four bits: see ``group_quantize_decompress``.
 
     Variables: ``weight``, uint16 of four numbers each; ``weight_scale`` and ``weight_bias`` for each group of them and
-    ``bias`` ``[out_features]``, of the dtype of ``x``. Initial values are those of ``Linear``, compressed. Gradients
+    ``bias`` ``[out_features]``, of the dtype of ``x``. Initial values are ``Linear``'s, compressed. Gradients
     reach ``x``, ``weight_scale``, ``weight_bias`` and ``bias``.
 
     Args:
@@ -104,8 +104,8 @@ class LinearGQ(Module):
             variables: what ``init`` returned.
             nn_layer: the layer of torch.
             dtype: dtype of the variables but ``weight``.
-            group_size: that of this layer.
-            dim: that of this layer.
+            group_size: this layer's.
+            dim: this layer's.
         Returns:
             Data by variable.
         Raises:

@@ -48,7 +48,7 @@ def cross_entropy_sharded_loss(
         Scalar of the dtype of ``logits``, ``[n]`` for reduction "none"; equal within each group. Differentiable to the
         logits of each replica: softmax less one-hot, for a loss that is one value on the whole group.
     Raises:
-        TypeError: an operand is no tensor or of another kind.
+        TypeError: an operand is not a tensor or of another kind.
         ValueError: shapes do not fit, a tensor is of another graph, another reduction, or a grouping of another number
             of replicas.
     """

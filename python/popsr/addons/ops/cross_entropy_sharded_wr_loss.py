@@ -33,7 +33,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
     Returns:
         As many ints as tensors.
     Raises:
-        TypeError: ``ts`` are no tensors or ``ipus`` no ints.
+        TypeError: ``ts`` are not tensors or ``ipus`` no ints.
         ValueError: another number of IPUs, or none and it is unknown where a tensor is.
     """
     tensors = read_tensor_list("handle_ipus", "ts", ts)
@@ -59,11 +59,11 @@ def cross_entropy_sharded_wr_loss(
     """Softmax cross entropy of each sample, of logits whose classes are shared out over IPUs of one replica.
 
     As ``cross_entropy_sharded_loss``, but for what is between IPUs and not between replicas: all classes are there, so
-    labels are those of the whole, not shifted, and the result is not reduced.
+    labels are classes of the whole, not shifted, and the result is not reduced.
 
     Args:
         logits: floats, ``[n, classes of this IPU]`` each, of one dtype: the classes in order.
-        indices: integers ``[n]`` each: the same labels on each IPU. What is no class counts as a logit equal to the
+        indices: integers ``[n]`` each: the same labels on each IPU. What is not a class counts as a logit equal to the
             greatest, which sessions log (logger ``popsr``), or refuse with ``strict={"labels"}``.
         ipus: the IPU of each pair. Default: where logits are.
     Returns:

@@ -45,7 +45,7 @@ def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tenso
         int32 scalar from -31 to 31; 0 where no element is other than 0. For ``ops.pow2scale_cast_to_fp8``; its negative
         undoes it.
     Raises:
-        TypeError: ``src`` is no tensor of floats, or another ``dtype``.
+        TypeError: ``src`` is not a tensor of floats, or another ``dtype``.
         ValueError: ``src`` is empty, or of another graph.
     """
     where = "fp8_mse_scale"

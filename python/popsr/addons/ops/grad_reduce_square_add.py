@@ -15,7 +15,7 @@ __all__ = ["grad_reduce_square_add"]
 
 @transactional
 def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Tensor:
-    """The sum of the squares of unscaled gradients: that of ``(t / loss_scaling)**2``.
+    """The sum of the squares of unscaled gradients, ``(t / loss_scaling)**2``.
 
     Each element is divided before it is squared, in float32 (float64 where ``t`` is): neither narrow gradients nor a
     large loss scaling overflow.
@@ -26,7 +26,7 @@ def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Ten
     Returns:
         float32 scalar.
     Raises:
-        TypeError: ``t`` is no tensor of floats, or ``loss_scaling`` neither a number nor a tensor.
+        TypeError: ``t`` is not a tensor of floats, or ``loss_scaling`` neither a number nor a tensor.
         ValueError: a tensor is of another graph, or ``loss_scaling`` has several elements.
     """
     where = "grad_reduce_square_add"

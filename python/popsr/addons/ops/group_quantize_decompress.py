@@ -41,7 +41,7 @@ def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor
     Returns:
         Tensor ``[..., n, ...]`` of the dtype of ``group_scale``, rounded once. Differentiable to scale and bias.
     Raises:
-        TypeError: an operand is no tensor of these types.
+        TypeError: an operand is not a tensor of these types.
         ValueError: shapes do not fit, there is no such axis, or a tensor is of another graph.
     """
     where = "group_quantize_decompress"
@@ -164,7 +164,7 @@ def _check_shapes(
     groups = scale[axis] if len(scale) == len(shape) else 0
     if groups == 0 or whole[axis] % groups or scale != (*shape[:axis], groups, *shape[axis + 1 :]):
         raise ShapeError(
-            f"{where}: group_scale has another shape, got {scale}, expected that of {shape} with a number of groups "
+            f"{where}: group_scale has another shape, got {scale}, expected {shape} with a number of groups "
             f"that divides {whole[axis]} at axis {axis}"
         )
 

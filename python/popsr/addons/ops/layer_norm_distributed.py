@@ -35,7 +35,7 @@ def layer_norm_distributed(
         Tensor of the shape and dtype of ``t``. Differentiable to ``t``, ``w`` and ``b`` of each replica, for a loss
         that is one value on the whole group.
     Raises:
-        TypeError: an operand is no tensor of floats.
+        TypeError: an operand is not a tensor of floats.
         ValueError: shapes do not fit, a tensor is of another graph, or a grouping of another number of replicas.
     """
     where = "layer_norm_distributed"

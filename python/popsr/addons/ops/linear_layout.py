@@ -22,7 +22,7 @@ def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     Returns:
         Tensor of the shape and dtype of ``t``.
     Raises:
-        TypeError: ``t`` is no tensor.
+        TypeError: ``t`` is not a tensor.
         ValueError: ``t`` is of another graph, or ``bs`` is not an int of at least 1.
     """
     read_int("linear_layout: bs", bs, 1)

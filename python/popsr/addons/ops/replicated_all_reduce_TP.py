@@ -34,7 +34,7 @@ def replicated_all_reduce(
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group.
     Raises:
-        TypeError: ``t`` is no tensor.
+        TypeError: ``t`` is not a tensor.
         ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
     """
     where = "replicated_all_reduce"

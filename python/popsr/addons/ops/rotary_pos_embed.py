@@ -93,7 +93,7 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
     Returns:
         Tensor of the shape and dtype of ``t``. Differentiable.
     Raises:
-        TypeError: an operand is no tensor of floats, or their dtypes differ.
+        TypeError: an operand is not a tensor of floats, or their dtypes differ.
         ValueError: shapes do not fit, a tensor is of another graph, or ``rotary_dim`` is odd or too large.
     """
     where = "rotary_pos_embed"

@@ -83,8 +83,8 @@ class AdamOptimizerStep(Module):
             global_norm_max: the norm that they are scaled down to.
         Raises:
             ValueError: shapes differ, a scalar has several elements, only one of ``global_norm`` and
-                ``global_norm_max`` is given, or ``var`` is no shard that the groups could hold.
-            TypeError: an operand is no tensor of floats.
+                ``global_norm_max`` is given, or ``var`` is not a shard that the groups could hold.
+            TypeError: an operand is not a tensor of floats.
         """
         _check(var, grad, lr, beta1, beta2, eps, weight_decay, loss_scaling)
         first_kind = read_dtype(_WHERE, first_order_dtype)
@@ -172,7 +172,7 @@ def _shards(var: Tensor, group: ReplicaGrouping) -> int:
         if size % parts == 0 and (-(-elements // parts),) == var.shape:
             return parts
     raise ReplicaError(
-        f"{_WHERE}: var is no shard of its groups, got shape {var.shape} of {var.meta_shape}, expected a part of it "
+        f"{_WHERE}: var is not a shard of its groups, got shape {var.shape} of {var.meta_shape}, expected a part of it "
         f"for a divisor of group size {size}"
     )
 

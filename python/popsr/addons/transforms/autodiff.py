@@ -82,7 +82,7 @@ def autodiff_with_accumulation(
             Default: one group of all, also for keys that are not there.
     Returns:
         Factories of the accumulators, and the gradient graph with inputs by reference for them: ``accum.<key>`` of each
-        tensor's shape and dtype, where tensors that are no named arguments have their names as keys; and
+        tensor's shape and dtype, where tensors that are not named arguments have their names as keys; and
         ``mean_accum_counter``, a float32 scalar. All start at zero.
     Raises:
         ValueError: as for ``autodiff``; a tensor has no gradient to accumulate; two have one key.

@@ -22,7 +22,7 @@ def set_available_memory_proportion_by_ipu(ir: Ir, proportions: Iterable[float])
         ir: a program.
         proportions: a number from 0 to 1 for each IPU.
     Raises:
-        ArgumentTypeError: ``ir`` is not an Ir, or ``proportions`` are no numbers.
+        ArgumentTypeError: ``ir`` is not an Ir, or ``proportions`` are not numbers.
         AttributeValueError: a number outside that range.
     """
     where = "set_available_memory_proportion_by_ipu"
@@ -38,7 +38,7 @@ def set_graph_available_memory_proportion_by_ipu(graph: Graph, proportions: Iter
         graph: a graph.
         proportions: a number from 0 to 1 for each IPU.
     Raises:
-        ArgumentTypeError: ``graph`` is not a Graph, or ``proportions`` are no numbers.
+        ArgumentTypeError: ``graph`` is not a Graph, or ``proportions`` are not numbers.
         AttributeValueError: a number outside that range.
     """
     where = "set_graph_available_memory_proportion_by_ipu"

@@ -58,7 +58,7 @@ class BatchSerialResult:
     Args:
         graph: it, with the named arguments that are still inputs. Its first input is the row, an int32 scalar.
         stored_buffers: where values of the original graph's tensors are stored, by tensor.
-        remap_dict: the original graph's inputs that are still inputs, to those of ``graph``.
+        remap_dict: the original graph's inputs that are still inputs, to the inputs of ``graph``.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BatchSerialResult:
         Args:
             ts: inputs of the original graph.
         Raises:
-            KeyError: one of them is no input any more; the message has its key.
+            KeyError: one of them is not an input any more; the message has its key.
         """
         read_a("remap_tensors: ts", ts, NamedTensors)
         return ts.remap(self.remap_dict)
@@ -199,8 +199,8 @@ def batch_serialise(
     Returns:
         The new graph, where values are stored, and which inputs are left.
     Raises:
-        AttributeValueError: ``steps`` or ``rows`` is no int from 1 on, or ``io_mode`` is none of these.
-        GraphError: a handle is for a tensor that is no input, or no output, of the graph; ``seed_input`` is none, or is
+        AttributeValueError: ``steps`` or ``rows`` is not an int from 1 on, or ``io_mode`` is none of these.
+        GraphError: a handle is for neither an input nor an output of the graph; ``seed_input`` is none, or is
             loaded as well; a buffer is of another Ir.
         ShapeError: a handle is of another shape than its tensor.
         DTypeError: a handle is of another dtype than its tensor.
@@ -248,9 +248,9 @@ def batch_serialise_fwd_and_grad(
     Returns:
         The serialised forward graph and the serialised gradient graph.
     Raises:
-        GraphError: a gradient has no load handle; the second graph is no gradient graph of the first; or as for
+        GraphError: a gradient has no load handle; the second graph is not a gradient graph of the first; or as for
             ``batch_serialise``.
-        AttributeError: the second graph is no gradient graph.
+        AttributeError: the second graph is not a gradient graph.
         ValueError: as for ``batch_serialise``.
         TypeError: as for ``batch_serialise``.
     """
@@ -263,7 +263,7 @@ def batch_serialise_fwd_and_grad(
     info = gradient_graph.grad_graph_info
     if info.forward_graph is not forward_graph.graph:
         raise GraphError(
-            f"{where}: no gradient graph of {shown(forward_graph.graph)}, got that of {shown(info.forward_graph)}"
+            f"{where}: no gradient graph of {shown(forward_graph.graph)}, got the one of {shown(info.forward_graph)}"
         )
     ours = set(forward_graph.graph.tensors)
     _split(forward.loads, backward.loads, read_loads(where, load_handles), ours)

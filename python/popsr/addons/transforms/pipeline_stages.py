@@ -1,4 +1,4 @@
-"""Which stage of a pipeline each op is in."""
+"""The pipeline stage of each op."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class StageContext:
         Args:
             i: number of the stage; 0 is the first. A stage may be entered several times.
         Raises:
-            AttributeValueError: it is no int from 0 on.
+            AttributeValueError: it is not an int from 0 on.
         """
         before, self._stage = self._stage, read_int("stage: i", i, 0)
         try:
@@ -113,13 +113,13 @@ class StageContext:
 
         Args:
             t: the tensor.
-            from_stage: the stage that it is taken from. Default: that of the op that makes it.
+            from_stage: the stage that it is taken from. Default: the stage of the op that makes it.
         Returns:
             Tensor of the shape and dtype of ``t``; ``t`` itself when it is taken from this stage.
         Raises:
             StateError: no stage is entered.
             GraphError: no op in a stage makes the tensor, and ``from_stage`` is not given.
-            AttributeValueError: it is taken from a later stage, or ``from_stage`` is no int from 0 on.
+            AttributeValueError: it is taken from a later stage, or ``from_stage`` is not an int from 0 on.
         """
         read_a("stash_and_restore_tensor: t", t, Tensor)
         where = "stash_and_restore_tensor"

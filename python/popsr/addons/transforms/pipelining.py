@@ -53,7 +53,7 @@ def pipelined_execution(steps: int) -> Iterator[StageContext]:
     Returns:
         The context manager, which gives a :class:`StageContext`.
     Raises:
-        AttributeValueError: ``steps`` is no int from 1 on, or, when it is left, less than twice the stages.
+        AttributeValueError: ``steps`` is not an int from 1 on, or, when it is left, less than twice the stages.
         StateError: when it is left, an op is in no stage; the message has its file and line.
         GraphError: when it is left, an op inside makes an output of the current graph.
     """
@@ -74,8 +74,8 @@ class Pipelining:
         graph: the graph.
         steps: how often its ops run.
     Raises:
-        ArgumentTypeError: ``graph`` is no Graph.
-        AttributeValueError: ``steps`` is no int from 1 on.
+        ArgumentTypeError: ``graph`` is not a Graph.
+        AttributeValueError: ``steps`` is not an int from 1 on.
     """
 
     def __init__(self, graph: Graph, steps: int) -> None:

@@ -59,15 +59,15 @@ def add_recompute_inputs(
 def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """A gradient graph that calls the forward graph again, and then the given gradient graph: with the same bits.
 
-    Its inputs are those of ``add_recompute_inputs``, then further inputs of the gradient graph, such as accumulators,
-    by name. Values that the forward graph computes are no inputs any more, so they need not be kept.
+    Its inputs are the inputs of ``add_recompute_inputs``, then further inputs of the gradient graph by name, such as
+    accumulators. Values that the forward graph computes are not inputs any more, so they need not be kept.
 
     Args:
         grad_graph: the gradient graph.
     Returns:
         The new graph, with the same outputs and named arguments.
     Raises:
-        AttributeError: it is no gradient graph.
+        AttributeError: it is not a gradient graph.
     """
     if not isinstance(grad_graph, GraphWithNamedArgs):
         raise ArgumentTypeError(f"recompute_graph: not a GraphWithNamedArgs, got {shown(grad_graph)}")

@@ -19,7 +19,7 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
 
     What the ops take from outside, as variables of the main graph, stays where it is; what they write there in place is
     kept from one iteration to the next. Outputs of the graph are carried as by ``ops.repeat``: output i is input i of
-    the next iteration, and what the graph returns is that of the last one. Tensors that the ops make are of the new
+    the next iteration, and what the graph returns is the last one's. Tensors that the ops make are of the new
     graph from now on.
 
     Args:
@@ -28,8 +28,8 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     Returns:
         The new graph; ``graph`` itself when nothing is changed, also when it has no ops.
     Raises:
-        ArgumentTypeError: ``graph`` is no Graph.
-        AttributeValueError: ``repeat_count`` is no int.
+        ArgumentTypeError: ``graph`` is not a Graph.
+        AttributeValueError: ``repeat_count`` is not an int.
         GraphError: the graph has fewer inputs than outputs.
         ShapeError: an output is of another shape than the input that it is carried to.
         DTypeError: an output is of another dtype than the input that it is carried to.

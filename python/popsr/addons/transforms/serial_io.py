@@ -46,7 +46,7 @@ class RemoteHandle:
         buffer: the buffer.
         row_offset: added to the row; a function makes another row of it; None: the rows have their entries in common.
         shard_group: members of a group keep a part of each value, which are put together where it is loaded. Values
-            whose elements are no multiple of the group size are kept whole.
+            whose elements are not a multiple of the group size are kept whole.
     """
 
     buffer: RemoteBuffer
@@ -56,7 +56,7 @@ class RemoteHandle:
 
 @dataclass(frozen=True)
 class StepPlace:
-    """Which step it is: numbers of row and step, int32 scalars of its graph; and where it loads and stores."""
+    """The current step: numbers of row and step, int32 scalars of its graph; and where it loads and stores."""
 
     row: Tensor
     step: Tensor
@@ -79,8 +79,8 @@ def batch_serial_buffer(
         A buffer of ``rows * steps`` entries, of the shape of ``t``, or of ``(elements / group_size,)`` with that shape
         as meta shape.
     Raises:
-        ArgumentTypeError: ``t`` is no Tensor.
-        AttributeValueError: ``steps`` or ``rows`` is no int from 1 on.
+        ArgumentTypeError: ``t`` is not a Tensor.
+        AttributeValueError: ``steps`` or ``rows`` is not an int from 1 on.
     """
     if shard_group is not None:
         read_a("batch_serial_buffer: shard_group", shard_group, ReplicaGrouping)

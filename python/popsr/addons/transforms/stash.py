@@ -26,7 +26,7 @@ class Stash(Module):
             t: the value.
             stash_size: values that the buffer holds.
         Raises:
-            AttributeValueError: ``stash_size`` is no int from 1 on.
+            AttributeValueError: ``stash_size`` is not an int from 1 on.
         """
         read_a("Stash: t", t, Tensor)
         size = read_int("Stash: stash_size", stash_size, 1)

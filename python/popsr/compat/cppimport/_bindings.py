@@ -133,7 +133,7 @@ def read_binding(file: str) -> Binding | None:
 def _which(
     names: tuple[str, ...], identifiers: list[OperatorIdentifier], how_many: int
 ) -> OperatorIdentifier | None:
-    """The identifier whose name is like that of a class, or the only one of a file with one class."""
+    """The identifier whose name is like a class's, or the only one of a file with one class."""
     if how_many == 1 and len(identifiers) == 1:
         return identifiers[0]
     wanted = {_plain(name) for name in names}

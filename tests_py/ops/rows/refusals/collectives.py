@@ -163,7 +163,7 @@ REFUSALS: list[Refusal] = [
         "no pair",
         lambda t: collectives.replicated_permute(t(4, 6), [(1, 2, 3)]),
         errors.ArgumentTypeError,
-        r"replicated_permute: mapping is no destinations, got \(1, 2, 3\)",
+        r"replicated_permute: mapping is not a list of destinations, got \(1, 2, 3\)",
     ),
     Refusal(
         "no mapping",

@@ -103,7 +103,7 @@ REFUSALS: list[Refusal] = [
         "scale-rank",
         lambda t: ops.pow2scale_cast_to_fp8(t(2), t(1, kind=popsr.int32), F8),
         errors.ShapeError,
-        r"pow2scale_cast_to_fp8: log2_scale is no scalar, got i32\[1\], expected i32\[\]",
+        r"pow2scale_cast_to_fp8: log2_scale is not a scalar, got i32\[1\], expected i32\[\]",
     ),
     Refusal(
         "scale-dtype",
@@ -115,7 +115,7 @@ REFUSALS: list[Refusal] = [
         "product-scale",
         lambda t: ops.matmul_pow2scaled(t(2, 2, kind=F8), t(2, 2, kind=F8), t(1, 1, kind=popsr.int32)),
         errors.ShapeError,
-        r"matmul_pow2scaled: log2_scale is no scalar, got i32\[1, 1\]",
+        r"matmul_pow2scaled: log2_scale is not a scalar, got i32\[1, 1\]",
     ),
     Refusal(
         "product-inner",

@@ -128,7 +128,7 @@ REFUSALS: list[Refusal] = [
         "spread-big",
         lambda t: ops.max_pool(t(1, 1, 2**33), (1,), in_dilations=(2**31 - 1,)),
         Shape,
-        r"max_pool: extent is too big to be spread, got 8589934592 on axis 2",
+        r"max_pool: extent is too big to be dilated, got 8589934592 on axis 2",
     ),
     Refusal(
         "pool-ints", lambda t: ops.max_pool(t.i(1, 2, 5), (2,)), DType, r"max_pool: input t has .*got i32"

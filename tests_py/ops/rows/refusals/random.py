@@ -39,13 +39,13 @@ REFUSALS: list[Refusal] = [
         "",
         lambda t: ops.dropout(t(3), t.seed(3), 0.5),
         Shape,
-        r"dropout: seed_tensor is no seed, got u32\[3\]",
+        r"dropout: seed_tensor is not a seed, got u32\[3\]",
     ),
     Refusal(
         "",
         lambda t: ops.shaped_dropout(t(3), t.seed(1, 2), (3,), 0.5),
         Shape,
-        r"shaped_dropout: seed_tensor is no seed, got u32\[1, 2\], expected u32\[2\]",
+        r"shaped_dropout: seed_tensor is not a seed, got u32\[1, 2\], expected u32\[2\]",
     ),
     Refusal(
         "",
@@ -91,13 +91,13 @@ REFUSALS: list[Refusal] = [
         "",
         lambda t: ops.random_uniform(t.seed(3), (3,)),
         Shape,
-        r"random_uniform: seed_tensor is no seed, got u32\[3\], expected u32\[2\]",
+        r"random_uniform: seed_tensor is not a seed, got u32\[3\], expected u32\[2\]",
     ),
     Refusal(
         "",
         lambda t: ops.random_normal(t.seed(1, 2), (3,)),
         Shape,
-        r"random_normal: seed_tensor is no seed, got u32\[1, 2\], expected u32\[2\]",
+        r"random_normal: seed_tensor is not a seed, got u32\[1, 2\], expected u32\[2\]",
     ),
     Refusal(
         "",
@@ -192,13 +192,13 @@ REFUSALS: list[Refusal] = [
         "",
         lambda t: ops.split_random_seed(t(3, kind=popsr.uint32)),
         errors.ShapeError,
-        r"split_random_seed: seed is no seed, got u32\[3\], expected u32\[2\]",
+        r"split_random_seed: seed is not a seed, got u32\[3\], expected u32\[2\]",
     ),
     Refusal(
         "",
         lambda t: ops.split_random_seed(t(kind=popsr.uint32)),
         ValueError,
-        r"split_random_seed: seed is no seed, got u32\[\]",
+        r"split_random_seed: seed is not a seed, got u32\[\]",
     ),
     *(
         Refusal(
@@ -237,7 +237,7 @@ REFUSALS: list[Refusal] = [
         "",
         lambda t: ops.create_random_seed(t(1, 2, kind=popsr.uint32), t(kind=popsr.uint32)),
         ValueError,
-        r"create_random_seed: seed is no seed, got u32\[1, 2\]",
+        r"create_random_seed: seed is not a seed, got u32\[1, 2\]",
     ),
     Refusal(
         "",

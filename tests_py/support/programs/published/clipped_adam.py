@@ -34,7 +34,7 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 class Linear(addons.Module):
-    """``x @ weight + bias``, with weights of any dtype that are cast to that of ``x``."""
+    """``x @ weight + bias``, with weights of any dtype that are cast to the dtype of ``x``."""
 
     def __init__(self, out_features: int, rng: np.random.Generator):
         super().__init__()

@@ -122,7 +122,7 @@ class GPT2(addons.Module):
 
 @dataclass
 class Program:
-    """What a host needs."""
+    """The values that a host needs."""
 
     config: Config
     ir: popxl.Ir

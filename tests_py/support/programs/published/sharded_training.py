@@ -109,7 +109,7 @@ class Program:
         self.load, self.store = load, store_remote_graph(self.buffers)
 
     def step(self) -> None:
-        """What a run does."""
+        """The steps of a run."""
         shards = NamedTensors.pack(self.names, self.load.call(0))
         gather, names = all_gather_replica_sharded_graph(shards, replica_groups=self.groups)
         whole = self.whole = NamedTensors.pack(names, gather.bind(shards).call())

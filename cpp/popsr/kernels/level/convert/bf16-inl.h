@@ -1,6 +1,6 @@
 // Elementwise loops on arrays of bfloat16: widened, computed in float and rounded to nearest in registers.
 //
-// The bits are those of widening, the kernel of float and narrowing hi + lo. Sums need no lo: for operands of
+// The bits equal widening, the kernel of float and narrowing hi + lo. Sums need no lo: for operands of
 // 8 bits rounding to 24 bits first changes nothing (S. A. Figueroa, "When is double rounding innocuous?",
 // 1995: 24 >= 2 * 8 + 1).
 #pragma once

@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kNanBits = 0x7fc00000U;
 [[gnu::always_inline]] inline std::uint32_t nonzero(std::uint32_t a) { return (0U - a) >> 31; }
 
 /// |hi + lo| = (bits + fraction) float ulps above, 0 <= fraction < 1, where "bits" are the bits of the next
-/// float towards zero and fraction > 0 iff lo != 0; the ulp is that of the binade of `bits`. Infinity and NaN
+/// float towards zero and fraction > 0 iff lo != 0; the ulp belongs to the binade of `bits`. Infinity and NaN
 /// keep theirs.
 struct Magnitude {
   std::uint32_t bits;

@@ -1,5 +1,5 @@
 // exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
-// every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are those of Cephes
+// every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are from Cephes
 // (S. L. Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/kernels/test_math.cpp
 // checks them.
 #pragma once
@@ -56,7 +56,7 @@ template <class F>
   return e.mantissa * e.scale1 * e.scale2;
 }
 
-/// Of a bfloat16: rounded to bfloat16, all results are those of exp_of, with fewer steps
+/// Of a bfloat16: rounded to bfloat16, all results equal exp_of's, with fewer steps
 /// (tests_cpp/kernels/test_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error of
 /// 2^-21.
 template <class F>

@@ -17,8 +17,8 @@ namespace {
   return (x < 0 ? t : 1.0) / (1.0 + t);
 }
 
-/// 2^-kScale + e^-x 2^-kScale, low <= x <= high: the exponents must be those of normal numbers. The
-/// polynomial is that of exp_parts, in pairs, which wait less for each other.
+/// 2^-kScale + e^-x 2^-kScale, low <= x <= high: the exponents must be normal. The
+/// polynomial is exp_parts', in pairs, which wait less for each other.
 template <int kScale, class F>
 [[gnu::always_inline]] inline F scaled_logistic_divisor(F x, float low, float high) {
   x = at_most(at_least(x, low), high);                                 // NaN passes.

@@ -4,7 +4,7 @@
 namespace popsr::kernels {
 namespace {
 
-// --- comparisons and classes: 1 or 0 in the compute type
+// Comparisons and classes: 1 or 0 in the compute type
 
 struct EqualMask {
   template <class T>
@@ -54,7 +54,7 @@ struct IsFinite {
   }
 };
 
-// --- selection
+// Selection
 
 struct Select {
   template <class T>
@@ -119,7 +119,7 @@ struct ReluGrad {
   }
 };
 
-// --- rounding to integers
+// Rounding to integers
 
 struct Floor {
   template <class T>

@@ -2,7 +2,7 @@
 //
 // Below 2^20 the reduction subtracts n pi/2 in four pieces (Cody and Waite), branch-free; their products with
 // n are exact. Beyond, x 2/pi mod 4 is an integer product with the bits of 2/pi that matter (Payne and
-// Hanek). The polynomials of double are fdlibm's (k_sin.c, k_cos.c); those of float interpolate in Chebyshev
+// Hanek). The polynomials of double are fdlibm's (k_sin.c, k_cos.c); float's interpolate in Chebyshev
 // points, relative error 2^-34, and run in double.
 #pragma once
 
@@ -106,7 +106,7 @@ template <int kQuarter>
 inline constexpr float kTrigNearBf16 = 512.0F;
 
 /// Of a bfloat16, in float: pi/2 in pieces of 15, 15 and 24 bits; the first two have exact products with n.
-/// The polynomials are those of Cephes (sinf.c).
+/// The polynomials are from Cephes (sinf.c).
 template <int kQuarter>
 [[gnu::always_inline]] inline float trig_near_bf16(float x) {
   const float magic = 12582912.0F;

@@ -1,7 +1,7 @@
 // Matrix products of float and double; the contract is MatmulArgs in popsr/kernels/contract/kernel_table.h.
 //
 // Levels with FMA hardware (and generic builds) use fused multiply-adds. Level v2 has none: there a step of a
-// chain is a rounded product and a rounded sum, so its bits differ from those of v3 and v4.
+// chain is a rounded product and a rounded sum, so its bits differ from v3 and v4.
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"

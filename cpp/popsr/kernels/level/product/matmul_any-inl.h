@@ -1,7 +1,7 @@
 // The product by the path that its shape and epilogue ask for.
 #pragma once
 
-#include "popsr/kernels/level/product/matmul_fold-inl.h"
+#include "popsr/kernels/level/product/matmul_reduced-inl.h"
 #include "popsr/kernels/level/product/matmul_steps-inl.h"
 
 namespace popsr::kernels {
@@ -15,7 +15,7 @@ std::size_t scratch_bytes(const MatmulArgs& args) {
 
 /// A sum of no products: +0, divided like any other.
 template <class T>
-void empty_fold(const MatmulArgs& args, int part, int parts) {
+void empty_reduction(const MatmulArgs& args, int part, int parts) {
   const Range rows = piece(args.m, 1, part, parts);
   for (std::int64_t r = rows.begin; r < rows.end; ++r)
     for (std::int64_t j = 0; j < args.n; ++j)
@@ -26,13 +26,13 @@ template <class X>
 void matmul(const MatmulArgs& args, int part, int parts, void* scratch) {
   if (args.m <= 0 || args.n <= 0) return;
   const Plan plan = make_plan<X>(args);
-  if (plan.terms <= 0) return empty_fold<typename X::T>(args, part, parts);
+  if (plan.terms <= 0) return empty_reduction<typename X::T>(args, part, parts);
   Range rows, cols;
   split<X>(plan, part, parts, rows, cols);
   if (args.epilogue == MatmulArgs::Epilogue::kSteps) {
     SteppedProduct<X>(args, scratch).run(rows, cols);
-  } else if (plan.fold) {
-    FoldedProduct<X>(args, plan, scratch).run(rows, cols);
+  } else if (plan.reduced) {
+    ReducedProduct<X>(args, plan, scratch).run(rows, cols);
   } else {
     Product<X>(args, plan, scratch).run(rows, cols);
   }

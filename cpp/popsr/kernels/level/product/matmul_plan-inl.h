@@ -20,9 +20,10 @@ constexpr std::int64_t kSwapRows = 8, kSwapRatio = 4;
 /// A vec operand of up to this many bytes is walked once per tile of rows, so that C streams through once.
 constexpr std::int64_t kStreamBytes = 65536;
 constexpr std::int64_t kBlockBytes = 524288;  ///< Row operand of one block of rows: half of a usual L2.
-constexpr std::int64_t kFoldK = 8;            ///< Folds of chains up to this length are kept in registers.
-constexpr std::int64_t kFoldVecBytes = 131072, kFoldRowBytes = 524288;  ///< Packed operands of such a fold.
-constexpr std::int64_t kSplitRows = 48;  ///< Parts take rows while each gets that many.
+constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
+constexpr std::int64_t kReducedVecBytes = 131072,
+                       kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
+constexpr std::int64_t kSplitRows = 48;            ///< Parts take rows while each gets that many.
 
 struct Range {
   std::int64_t begin, end;
@@ -49,7 +50,7 @@ struct Side {
 struct Plan {
   Side row, vec;
   bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
-  bool fold;      ///< Short folded chains: FoldedProduct.
+  bool reduced;   ///< Reduced products of short chains: ReducedProduct.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
   bool pack_row;  ///< Blocks of the row operand are copied to scratch.
   std::int64_t terms;
@@ -64,12 +65,12 @@ struct Plan {
 constexpr std::int64_t aligned_bytes(std::int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
 template <class X>
-void plan_fold(Plan& plan, std::int64_t k) {
+void plan_reduced(Plan& plan, std::int64_t k) {
   constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
   const std::int64_t chain = k * kSize;
-  plan.term_step = at_least(1, at_most(plan.terms, kFoldVecBytes / (chain * kWidth)));
-  const std::int64_t tiles = kFoldRowBytes / (plan.term_step * chain * X::kFoldRows);
-  plan.block_row = at_least(1, at_most(tiles, ceil_div(plan.row.extent, X::kFoldRows))) * X::kFoldRows;
+  plan.term_step = at_least(1, at_most(plan.terms, kReducedVecBytes / (chain * kWidth)));
+  const std::int64_t tiles = kReducedRowBytes / (plan.term_step * chain * X::kReducedRows);
+  plan.block_row = at_least(1, at_most(tiles, ceil_div(plan.row.extent, X::kReducedRows))) * X::kReducedRows;
   plan.vec_bytes = aligned_bytes(plan.term_step * chain * kWidth);
   plan.row_bytes = aligned_bytes(plan.term_step * chain * plan.block_row);
 }
@@ -99,17 +100,17 @@ Plan make_plan(const MatmulArgs& args) {
   plan.row = {args.a, args.a_col, args.a_row, args.m};
   plan.vec = {args.b, args.b_row, args.b_col, args.n};
   plan.terms = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.terms : 1;
-  plan.fold = plan.terms > 1 && args.k >= 1 && args.k <= kFoldK;
+  plan.reduced = plan.terms > 1 && args.k >= 1 && args.k <= kReducedK;
   if (args.n == 1) plan.vec.x_stride = 1;
-  plan.swapped = !plan.fold && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
+  plan.swapped = !plan.reduced && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
                  args.m >= kSwapRows && args.m * kSwapRatio <= args.k;
   if (plan.swapped) {
     const Side row = plan.row;
     plan.row = plan.vec;
     plan.vec = row;
   }
-  if (plan.fold) {
-    plan_fold<X>(plan, args.k);
+  if (plan.reduced) {
+    plan_reduced<X>(plan, args.k);
   } else {
     plan_blocks<X>(plan, args.k);
   }

@@ -59,7 +59,7 @@ template <class T, int kRows, class Term>
   for (int r = 0; r < kRows; ++r) {
     __builtin_memcpy(lanes, sums[r], sizeof(lanes));
     for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] += Term::apply(x[r * n + i], centre[r]);
-    out[r] = n == 0 ? static_cast<T>(0) : fold_lanes(lanes).hi;
+    out[r] = n == 0 ? static_cast<T>(0) : reduce_lanes(lanes).hi;
   }
 }
 
@@ -151,7 +151,8 @@ void norm_sums(void* sums, const void* x, const void* g, const void* stats, std:
     lanes[0][i - whole] += slopes[i];
     lanes[1][i - whole] += slopes[i] * ((values[i] - mean) * inverse);
   }
-  for (int k = 0; k < 2; ++k) static_cast<T*>(sums)[k] = n == 0 ? static_cast<T>(0) : fold_lanes(lanes[k]).hi;
+  for (int k = 0; k < 2; ++k)
+    static_cast<T*>(sums)[k] = n == 0 ? static_cast<T>(0) : reduce_lanes(lanes[k]).hi;
 }
 
 template <class T>

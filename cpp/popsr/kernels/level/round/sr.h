@@ -14,7 +14,7 @@ void sr_apply(const SrCall& call);
 void sr_apply_tiles(const SrCall& call);
 
 void sr_adamw(const SrAdamw& step);
-void sr_fold(SrFold& fold);
+void sr_reduce(SrReduction& reduction);
 void sr_value_add(const SrValueAdd& call);
 
 /// U of every pair of the value form; call.out is not looked at.

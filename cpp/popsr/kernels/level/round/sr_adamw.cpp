@@ -1,5 +1,5 @@
 // AdamW (I. Loshchilov, F. Hutter, 2019) in one pass over memory: a tile of w, g, m and v is widened to the
-// compute type and updated there; the roundings are those of sr_apply, of w + update and of the new moments.
+// compute type and updated there; the roundings are sr_apply's, of w + update and of the new moments.
 #include "popsr/kernels/level/convert/convert.h"
 #include "popsr/kernels/level/round/sr.h"
 #include "popsr/kernels/level/round/sr_tiles-inl.h"

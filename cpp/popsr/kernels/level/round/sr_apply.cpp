@@ -53,7 +53,7 @@ constexpr HardFn kHard[kNumSrOps] = {is_hard<SrCast>, is_hard<SrAdd>,     is_har
   }
 }
 
-[[gnu::noinline]] void settle(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrCall& call) {
+[[gnu::noinline]] void round_hard(SrTile& tile, const std::uint64_t* u, std::int64_t n, const SrCall& call) {
   const HardFn hard = kHard[static_cast<int>(call.op)];
   for (std::int64_t i = 0; i < n; ++i) {
     const double in[3] = {tile.in[0][i], tile.in[1][i], tile.in[2][i]};
@@ -91,7 +91,7 @@ void sr_apply_tiles(const SrCall& call) {
     kSrBracket[format](tile, n);
     decide(tile, u, n, rule_of(call.rounding.mode, call.rounding.bits), info(format),
            limits_of(info(format), call.rounding.mode, call.rounding.saturate));
-    if (hard != 0) settle(tile, u, n, call);
+    if (hard != 0) round_hard(tile, u, n, call);
     kSrStore[format](out + done * size_of(format), tile.code, n);
   }
 }

@@ -1,5 +1,5 @@
 // One element of any operation by whole numbers: no overflow, no underflow, no approximation. The fast
-// kernels come here for what they cannot settle: ties of the bits they look at, infinities, NaNs and extreme
+// kernels come here for what they cannot decide: ties of the bits they look at, infinities, NaNs and extreme
 // exponents.
 #pragma once
 

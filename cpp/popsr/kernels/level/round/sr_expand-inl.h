@@ -181,7 +181,7 @@ struct SrAddcmul {
 };
 
 /// The remainder of each quotient is exact, so the four quotients carry more than 200 bits and end where the
-/// quotient does: an exact result is exact. The decision is that of the exact real result unless |S| < 2^-40
+/// quotient does: an exact result is exact. The decision is the exact real result's unless |S| < 2^-40
 /// |s*y/z| and p is within 2^-90 of a multiple of 2^-64.
 struct SrAddcdiv {
   static constexpr int kOperands = 3;

@@ -51,9 +51,9 @@ template <class Step>
 
 /// Redoes the marked elements.
 template <class Step>
-[[gnu::noinline]] void settle(FastTile<Step>& tile, OutputBits<Step>* out, const typename Step::X::Bits* x,
-                              const typename Step::Y::Bits* y, const SrCall& call, std::uint64_t element,
-                              std::int64_t n) {
+[[gnu::noinline]] void round_hard(FastTile<Step>& tile, OutputBits<Step>* out,
+                                  const typename Step::X::Bits* x, const typename Step::Y::Bits* y,
+                                  const SrCall& call, std::uint64_t element, std::int64_t n) {
   const auto* wide_x = Step::X::open(tile.wide_x, x, n);
   const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
   for (std::int64_t i = 0; i < n; ++i) {
@@ -88,7 +88,7 @@ void run_tile(FastTile<Step>& tile, NoiseTile& noise, OutputBits<Step>* out, con
     hard = guess_tile<Step>(tile, out, x, y, flip, drawn, n);
     if (hard) mark<Step>(tile, x, y, flip, drawn, n);
   }
-  if (hard) settle<Step>(tile, out, x, y, call, element, n);
+  if (hard) round_hard<Step>(tile, out, x, y, call, element, n);
 }
 
 template <class Step>

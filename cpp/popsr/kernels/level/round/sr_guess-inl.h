@@ -21,7 +21,7 @@ struct SrGuess {
   Word size;
 };
 
-// --- truncated sums: for results of at most 16 bits all that is needed of S is its float towards zero
+// Truncated sums: for results of at most 16 bits all that is needed of S is its float towards zero
 
 #if defined(__SSE__)
 
@@ -62,7 +62,7 @@ class TowardZero {
 
 #endif
 
-// --- magnitudes with a residual, in whole numbers
+// Magnitudes with a residual, in whole numbers
 
 /// First guess of one element, as magnitude bits of the format, and whether only the slow path can tell.
 struct Guess {
@@ -70,8 +70,8 @@ struct Guess {
   std::uint32_t tie;
 };
 
-/// A magnitude on the grid of a 16-bit format: the neighbour towards zero, the first 16 bits of p, those of
-/// them that were looked at, and whether something is left below.
+/// A magnitude on the grid of a 16-bit format: the neighbour towards zero, the first 16 bits of p, the bits
+/// of them that were looked at, and whether something is left below.
 struct Split {
   std::uint32_t toward;
   std::uint32_t p;
@@ -119,7 +119,7 @@ struct GuessF16 {
   }
 };
 
-// --- the steps of truncated sums
+// The steps of truncated sums
 
 /// guess: the proportional rule. even_chance: away if not exact and the coin is 1. Both for t and what was
 /// cut off.
@@ -170,7 +170,7 @@ struct ToF16Grid {
   }
 };
 
-// --- sums with their error
+// Sums with their error
 
 /// x + y = hi + lo: Knuth's 2Sum, exact below the limit.
 template <class T>

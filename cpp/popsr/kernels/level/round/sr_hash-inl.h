@@ -29,15 +29,17 @@ namespace {
 /// The first 16 bits of U, of operands of at most 16 bits: twice as many fit a vector as of the rest.
 [[gnu::always_inline]] inline std::uint16_t hash_first(std::uint16_t x, std::uint16_t y, std::uint64_t key) {
   const auto multiply = [](std::uint16_t a, unsigned b) { return static_cast<std::uint16_t>(a * b); };
-  const auto fold = [](std::uint16_t a, int shift) { return static_cast<std::uint16_t>(a ^ (a >> shift)); };
+  const auto xor_shift = [](std::uint16_t a, int shift) {
+    return static_cast<std::uint16_t>(a ^ (a >> shift));
+  };
   const std::uint16_t least = x < y ? x : y;
   const std::uint16_t most = x < y ? y : x;
-  std::uint16_t h = fold(multiply(static_cast<std::uint16_t>(least ^ key), 0x9e3bU), 8);
+  std::uint16_t h = xor_shift(multiply(static_cast<std::uint16_t>(least ^ key), 0x9e3bU), 8);
   h = static_cast<std::uint16_t>(static_cast<std::uint16_t>(h + most) ^ (key >> 16));
-  h = multiply(fold(h, 8), 0x88b5U);
-  h = multiply(fold(h, 7), 0xdb2dU);
-  h = multiply(fold(h, 7), 0x9a65U);
-  return fold(h, 8);
+  h = multiply(xor_shift(h, 8), 0x88b5U);
+  h = multiply(xor_shift(h, 7), 0xdb2dU);
+  h = multiply(xor_shift(h, 7), 0x9a65U);
+  return xor_shift(h, 8);
 }
 
 /// 32 more bits of it.

@@ -19,7 +19,7 @@ struct Tile {
   alignas(64) std::uint8_t hard[kSrTile];
 };
 
-// --- t, in the mode "towards zero"
+// T, in the mode "towards zero"
 
 struct CastOp {
   [[gnu::always_inline]] static double apply(double x, double, double, double) { return x; }
@@ -81,7 +81,7 @@ TruncateFn truncate_of(const SrCall& call) {
   }
 }
 
-// --- rounding
+// Rounding
 
 using RoundFn = bool (*)(void* out, Tile& tile, const std::uint16_t* words, std::int64_t n);
 
@@ -143,8 +143,8 @@ constexpr auto kRound = per_format<RoundFn>([]<FloatFormat kFormat>() -> RoundFn
   if constexpr (kFormat != FloatFormat::kF64) return round_tile<kFormat>;
 });
 
-[[gnu::noinline]] void settle(std::uint64_t* codes, const Tile& tile, const SrCall& call,
-                              std::uint64_t element, std::int64_t n) {
+[[gnu::noinline]] void round_hard(std::uint64_t* codes, const Tile& tile, const SrCall& call,
+                                  std::uint64_t element, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     if (tile.hard[i] == 0) continue;
     const double in[3] = {tile.in[0][i], tile.in[1][i], tile.in[2][i]};
@@ -154,9 +154,9 @@ constexpr auto kRound = per_format<RoundFn>([]<FloatFormat kFormat>() -> RoundFn
 }
 
 /// Redoes the marked elements of a tile that is in memory already; its operands are still in their buffers.
-void settle_in(char* out, const Tile& tile, const SrCall& call, std::uint64_t element, std::int64_t n) {
+void round_hard_in(char* out, const Tile& tile, const SrCall& call, std::uint64_t element, std::int64_t n) {
   std::uint64_t codes[kSrTile];
-  settle(codes, tile, call, element, n);
+  round_hard(codes, tile, call, element, n);
   const int size = size_of(call.rounding.format);
   for (std::int64_t i = 0; i < n; ++i) {
     if (tile.hard[i] != 0) kSrStore[call.rounding.format](out + i * size, codes + i, 1);
@@ -181,7 +181,7 @@ void run_tile(Tile& tile, const SrCall& call, TruncateFn truncate, std::int64_t 
     truncate(tile, call.scalar, n);
     hard = kRound[rounding.format](out, tile, tile.words + skip, n);
   }
-  if (hard) settle_in(out, tile, call, element, n);
+  if (hard) round_hard_in(out, tile, call, element, n);
 }
 
 #endif

@@ -46,8 +46,8 @@ template <class Step, bool kEven>
 }
 
 template <class Step, bool kEven>
-[[gnu::noinline]] void settle(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, FloatFormat format,
-                              std::int64_t n) {
+[[gnu::noinline]] void round_hard(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, FloatFormat format,
+                                  std::int64_t n) {
   using Bits = typename FastTile<Step>::Output::Bits;
   const auto* wide_x = Step::X::open(tile.wide_x, hashed.x, n);
   const auto* wide_y = Step::Y::open(tile.wide_y, hashed.y, n);
@@ -82,7 +82,7 @@ void run(const SrValueAdd& call) {
       [[maybe_unused]] const typename Step::Mode mode;
       hard = guess_tile<Step, kEven>(tile, hashed, n);
     }
-    if (hard) settle<Step, kEven>(tile, hashed, call.format, n);
+    if (hard) round_hard<Step, kEven>(tile, hashed, call.format, n);
     flush_tile(out + done, tile.out, n * static_cast<std::int64_t>(sizeof(Bits)), call.stream);
   }
   if (call.stream) finish_stream();

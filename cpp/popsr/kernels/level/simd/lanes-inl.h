@@ -1,8 +1,8 @@
 // Reductions of one contiguous row.
 //
 // Sums of floats follow one fixed order whatever the vector length: element i goes to lane i mod 16, lanes
-// fold as a tree, see ReduceFn. Padding lanes hold -0, the identity of addition. Maxima and integer sums have
-// no order.
+// reduce as a tree, see ReduceFn. Padding lanes hold -0, the identity of addition. Maxima and integer sums
+// have no order.
 #pragma once
 
 #include "popsr/kernels/level/simd/vector_types-inl.h"
@@ -18,9 +18,9 @@ struct Sum {
   T lo;
 };
 
-/// Folds the 16 lanes; lo is the residual of the last addition.
+/// Reduces the 16 lanes; lo is the residual of the last addition.
 template <class T>
-[[gnu::always_inline]] inline Sum<T> fold_lanes(T* lanes) {
+[[gnu::always_inline]] inline Sum<T> reduce_lanes(T* lanes) {
   for (int width = kLanes / 2; width > 1; width /= 2) {
     for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
   }
@@ -39,7 +39,7 @@ struct NativeVector<double> {
   typedef double type __attribute__((vector_size(kVectorBytes)));
 };
 
-/// Four numbers: the lanes fold by fours.
+/// Four numbers: the lanes reduce by fours.
 template <class T>
 struct QuadVector;
 template <>
@@ -99,7 +99,7 @@ Sum<T> lane_sum(const Stored* x, std::int64_t n) {
   if (n == 0) return {0, 0};
   alignas(64) T lanes[kLanes];
   sum_lanes<1, T, kSquare>(lanes, x, n, 0);
-  return fold_lanes(lanes);
+  return reduce_lanes(lanes);
 }
 
 /// The same for four rows; lo may be null.

@@ -151,7 +151,7 @@ template <class E, class V>
   return otherwise;
 }
 
-// --- float to double and back: half a pack of floats is a pack of doubles
+// Float to double and back: half a pack of floats is a pack of doubles
 
 [[gnu::always_inline]] inline Doubles widened(const Floats& x, int part) {
   typedef float HalfFloats __attribute__((vector_size(kVectorBytes / 2)));
@@ -172,7 +172,7 @@ template <class E, class V>
   }
 }
 
-// --- bfloat16 is the upper half of a float
+// bfloat16 is the upper half of a float
 
 [[gnu::always_inline]] inline float bf16_to_float(std::uint16_t x) {
   return from_bits(static_cast<std::uint32_t>(x) << 16);

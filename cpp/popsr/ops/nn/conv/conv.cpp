@@ -108,7 +108,7 @@ OpDef gradient_op(std::string_view name, std::string_view first, std::string_vie
   return def;
 }
 
-// ---- float8: the result times 2^log2_scale, in float16
+// float8: the result times 2^log2_scale, in float16
 
 constexpr std::size_t kScale = 2;
 

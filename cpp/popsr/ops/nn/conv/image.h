@@ -12,7 +12,7 @@ namespace popsr {
 struct InsideRange {
   std::int64_t begin, end;
 };
-/// Those of `n` positions first, first + step, ... that lie in [0, extent).
+/// The positions of first, first + step, ... (`n` of them) that lie in [0, extent).
 inline InsideRange inside(std::int64_t first, std::int64_t step, std::int64_t extent, std::int64_t n) {
   const auto at_least = [&](std::int64_t x) { return x <= first ? 0 : (x - first + step - 1) / step; };
   const std::int64_t begin = std::min(at_least(0), n);
@@ -33,7 +33,7 @@ void copy_strided(T* to, const T* from, std::int64_t step, std::int64_t n) {
 
 /// to[i * step] = from[i]
 template <class T>
-void spread(T* to, std::int64_t step, const T* from, std::int64_t n) {
+void scatter_strided(T* to, std::int64_t step, const T* from, std::int64_t n) {
   if (step == 1) {
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   } else {

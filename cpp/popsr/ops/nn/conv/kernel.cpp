@@ -103,7 +103,7 @@ class Conv {
     return {own, own + image_, own + image_ + wide_, own + image_ + wide_ + result_};
   }
 
-  // --- weights
+  // Weights
 
   std::int64_t group_weights() const { return sweep_.rows * sweep_.chains.steps; }
 
@@ -148,7 +148,7 @@ class Conv {
     });
   }
 
-  // --- images and products
+  // Images and products
 
   /// Blocks that have one weight.
   void some_blocks(const BlockRun& run, std::int64_t block, std::int64_t blocks,
@@ -260,8 +260,9 @@ class Conv {
       for (std::int64_t x = 0; x < count[0]; ++x)
         for (std::int64_t y = 0; y < count[1]; ++y) {
           const std::int64_t line = (x * step[0] + first[0]) * sweep_.out[1] + y * step[1] + first[1];
-          spread(to + r * row_pitch + line * sweep_.out[2] + first[2], step[2],
-                 result + r * columns + x * sweep_.image.pitch[0] + y * sweep_.image.pitch[1], count[2]);
+          scatter_strided(to + r * row_pitch + line * sweep_.out[2] + first[2], step[2],
+                          result + r * columns + x * sweep_.image.pitch[0] + y * sweep_.image.pitch[1],
+                          count[2]);
         }
   }
 

@@ -6,7 +6,7 @@
 //   conv_transpose  the same; elements of the kernel that never meet the output position are left out
 //   gradient of the weight: for each sample chains over kWeightBlock output positions at a time, whose
 //                   results are added in ascending order
-// Chains over more than 4096 steps are cut as those of kernels::MatmulArgs. Positions outside the input count
+// Chains over more than 4096 steps are cut as in kernels::MatmulArgs. Positions outside the input count
 // as zeros.
 #pragma once
 

@@ -83,10 +83,10 @@ std::int64_t choose_tile(const ConvSweep& sweep, std::int64_t line, std::int64_t
   const std::int64_t bytes = std::max<std::int64_t>(1, sweep.channels * planes * line * element_size);
   const std::int64_t fits = sweep.image.in_place ? kMostPositions / line : kImageBytes / bytes - reach;
   const std::int64_t units = std::max<std::int64_t>(1, sweep.samples * sweep.groups);
-  const std::int64_t spreads = ceil_div(positions, ceil_div(kPieces, units));
+  const std::int64_t shares = ceil_div(positions, ceil_div(kPieces, units));
   // Smaller ones would copy their margins too often.
   const std::int64_t least = std::max(2 * reach, ceil_div(kLeastPositions, line));
-  const std::int64_t most = std::clamp<std::int64_t>(std::max(std::min(fits, spreads), least), 1, positions);
+  const std::int64_t most = std::clamp<std::int64_t>(std::max(std::min(fits, shares), least), 1, positions);
   return ceil_div(positions, ceil_div(positions, most));
 }
 

@@ -1,4 +1,5 @@
-// A convolution as chains over an image in memory: what kernels::ConvArgs needs, settled when a plan is made.
+// A convolution as chains over an image in memory: what kernels::ConvArgs needs, computed when a plan is
+// made.
 //
 // The input of a group is copied, in the compute type and with its padding, to an image whose rows lie one
 // after the other. There a step of the chain of every output position is the image shifted by a constant, so

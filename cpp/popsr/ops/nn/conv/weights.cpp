@@ -109,7 +109,7 @@ class WeightGradient {
     store(block, sum, mine, own);
   }
 
-  // --- packing
+  // Packing
 
   void pack_samples(const Block& block, std::int64_t first, std::int64_t n, T* packed, T* mine) const {
     const std::int64_t sample = images() + cotangents();
@@ -170,7 +170,7 @@ class WeightGradient {
     pack(table_, to, rows, static_cast<const T*>(own), 1, n, n);
   }
 
-  // --- products
+  // Products
 
   /// Adds packed samples to the sums, [group][tap][row][lane].
   void multiply(ThreadPool& pool, const T* packed, std::int64_t n, bool first, T* sum) const {

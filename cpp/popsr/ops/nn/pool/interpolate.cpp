@@ -19,7 +19,7 @@
 namespace popsr {
 namespace {
 
-// ---- attributes
+// Attributes
 
 enum class Mode : std::uint8_t { kNearest, kLinear, kCubic };
 constexpr Choice<Mode> kModes[] = {
@@ -81,7 +81,7 @@ std::vector<OutputDef> infer_interpolate(const InferContext& context) {
   return {{{t.dtype, scaled_shape(context.op, t.shape)}, {}}};
 }
 
-// ---- positions of results in the operand, and their neighbours
+// Positions of results in the operand, and their neighbours
 
 /// Position in the operand of result i of an axis.
 double position(Coordinates rule, std::int64_t i, double scale, std::int64_t in, std::int64_t out) {
@@ -130,7 +130,7 @@ Blend blend_at(const Op& op, double x, std::int64_t in) {
   return blend;
 }
 
-// ---- kernels
+// Kernels
 
 /// One scaled axis of a plane: `outer` times `in` runs of `inner` elements become `outer` times `out` runs.
 template <class T>
@@ -151,7 +151,7 @@ struct Pass {
     std::fill_n(to, elements(), T{0});
     for (std::int64_t o = 0; o < outer; ++o) {
       for (std::int64_t i = 0; i < taps.size(); ++i) {
-        taps.spread(i, from + (o * taps.size() + i) * inner, to + o * in * inner, inner);
+        taps.scatter(i, from + (o * taps.size() + i) * inner, to + o * in * inner, inner);
       }
     }
   }
@@ -234,7 +234,7 @@ BlockKernel eval_interpolate(const EvalSpec& spec) {
                                                   : kernel_of<float, backward>(spec);
 }
 
-// ---- definitions
+// Definitions
 
 std::vector<AttrDef> interpolate_attrs() {
   return {optional(kScaleFactor, {1, 1, 1, 1}), optional(kMode, Mode::kNearest),

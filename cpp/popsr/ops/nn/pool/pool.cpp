@@ -79,7 +79,7 @@ const T* input(const PlaneArgs& args, std::size_t i) {
   return reinterpret_cast<const T*>(args.in[i]);
 }
 
-// ---- average_pool
+// average_pool
 
 /// to[i * to_step] += from[i * from_step]; the usual steps are known to the compiler.
 template <class T>
@@ -137,7 +137,7 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
   });
 }
 
-// ---- max_pool
+// max_pool
 
 /// Of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats -0.
 template <class T>
@@ -230,7 +230,7 @@ void maximum_grad(const Pool& pool, const PlaneArgs& args) {
   });
 }
 
-// ---- definitions
+// Definitions
 
 /// Of the indices that ONNX's max_pool returns beside the values: checked only.
 enum class StorageOrder : std::uint8_t { kRow, kColumn };

@@ -29,7 +29,7 @@ constexpr Attr<Ints> kOutputSize{"output_size"};
 constexpr Attr<double> kSpatialScale{"spatial_scale"};
 constexpr Attr<std::int64_t> kSamplingRatio{"sampling_ratio"};
 
-// ---- regions
+// Regions
 
 /// Attributes, and extents of the operand [samples, channels, height, width].
 struct RoiShape {
@@ -116,7 +116,7 @@ Region<T> region_of(const RoiShape& shape, const double* corners, std::int64_t s
           .columns = AxisTaps<T>(x.bins)};
 }
 
-// ---- kernels
+// Kernels
 
 /// Operands: t or dy, regions, sample of each region.
 template <class T, bool backward>
@@ -235,9 +235,9 @@ class RoiAlign {
       for (std::int64_t x = 0; x < shape_.bins_x; ++x) {
         T* const bin = bins + y * shape_.bins_x + x;
         *bin /= region.samples;
-        region.columns.spread(x, bin, line, 1);
+        region.columns.scatter(x, bin, line, 1);
       }
-      region.lines.spread(y, line, plane, shape_.width);
+      region.lines.scatter(y, line, plane, shape_.width);
     }
   }
 
@@ -254,7 +254,7 @@ BlockKernel eval_roi_align(const EvalSpec& spec) {
   return RoiAlign<float, backward>(spec);
 }
 
-// ---- definitions
+// Definitions
 
 void check_attrs(const Op& op) {
   const Ints& bins = op.get(kOutputSize);

@@ -19,7 +19,7 @@ class Blend {
     double weight;
   };
 
-  /// `index` is not below that of the last element but one.
+  /// `index` is not below the index of the last element but one.
   void add(std::int64_t index, double weight) {
     if (weight == 0) return;
     const auto recent = taps_.end() - std::min<std::ptrdiff_t>(std::ssize(taps_), 2);
@@ -60,7 +60,7 @@ class AxisTaps {
     }
   }
   /// The transpose: to[index * n + i] += weight * from[i].
-  void spread(std::int64_t result, const T* from, T* to, std::int64_t n) const {
+  void scatter(std::int64_t result, const T* from, T* to, std::int64_t n) const {
     for (const Tap& tap : of(result)) {
       T* const run = to + tap.index * n;
       for (std::int64_t i = 0; i < n; ++i) run[i] += tap.weight * from[i];

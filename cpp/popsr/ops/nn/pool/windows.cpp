@@ -58,8 +58,8 @@ Padding padding_of(const Op& op, std::size_t dims) {
 
 /// Sets `windows` and `pad`. `d`: spatial dimension.
 void place_windows(const Op& op, const Padding& padding, std::size_t d, PoolAxis& axis) {
-  if (axis.spread > 1 && axis.in > kMost) {
-    raise<ShapeError>("{}: extent is too big to be spread, got {} on axis {}, expected at most {}",
+  if (axis.in_dilation > 1 && axis.in > kMost) {
+    raise<ShapeError>("{}: extent is too big to be dilated, got {} on axis {}, expected at most {}",
                       op.def->name, axis.in, d + kLeading, kMost);
   }
   const std::int64_t window = (axis.kernel - 1) * axis.dilation + 1;
@@ -91,15 +91,15 @@ TapRun PoolAxis::run(std::int64_t k) const {
   if (reach() == 0) return {};
   const std::int64_t end = std::min(windows, reach() > offset ? (reach() - 1 - offset) / stride + 1 : 0);
   std::int64_t first = std::max<std::int64_t>(ceil_div(-offset, stride), 0);
-  const std::int64_t common = std::gcd(stride, spread);
-  const std::int64_t step = spread / common;
+  const std::int64_t common = std::gcd(stride, in_dilation);
+  const std::int64_t step = in_dilation / common;
   // Of `step` windows one meets an element, or none does.
   const std::int64_t last = std::min(end, first + step);
-  while (first < last && (first * stride + offset) % spread != 0) ++first;
+  while (first < last && (first * stride + offset) % in_dilation != 0) ++first;
   if (first >= last) return {};
   return {.first = first,
           .step = step,
-          .from = (first * stride + offset) / spread,
+          .from = (first * stride + offset) / in_dilation,
           .from_step = stride / common,
           .count = (end - first + step - 1) / step};
 }
@@ -122,7 +122,8 @@ PoolWindows pool_windows(const Op& op, const Shape& t) {
   }
   const std::size_t dims = t.size() - kLeading;
   const Ints kernel = numbers(op, kKernelSize, dims, 1, 1), stride = numbers(op, kStride, dims, 1, 1),
-             dilation = numbers(op, kDilation, dims, 1, 1), spread = numbers(op, kInDilations, dims, 1, 1),
+             dilation = numbers(op, kDilation, dims, 1, 1),
+             in_dilation = numbers(op, kInDilations, dims, 1, 1),
              around = numbers(op, kOutPads, 2 * dims, 0, 0);
   const Padding padding = padding_of(op, dims);
   PoolWindows result{.planes = t[0] * t[1]};
@@ -132,7 +133,7 @@ PoolWindows pool_windows(const Op& op, const Shape& t) {
             .kernel = kernel[d],
             .stride = stride[d],
             .dilation = dilation[d],
-            .spread = spread[d],
+            .in_dilation = in_dilation[d],
             .before = around[d],
             .after = around[dims + d]};
     place_windows(op, padding, d, axis);

@@ -1,6 +1,6 @@
 // Windows of pooling ops: which elements each of them meets, and how many windows there are.
 //
-// The meaning is ONNX's. In each spatial dimension the operand is spread (in_dilations - 1 gaps between
+// The meaning is ONNX's. In each spatial dimension the operand is dilated (in_dilations - 1 gaps between
 // elements), then padded; window o begins at position o * stride of that and has an element every `dilation`
 // positions. Gaps and padding hold nothing: a window meets real elements alone.
 #pragma once
@@ -22,19 +22,19 @@ struct TapRun {
 /// One spatial dimension.
 struct PoolAxis {
   std::int64_t in = 1, windows = 1;  ///< Extents.
-  std::int64_t kernel = 1, stride = 1, dilation = 1, spread = 1;
+  std::int64_t kernel = 1, stride = 1, dilation = 1, in_dilation = 1;
   std::int64_t pad = 0;                ///< Before the first element.
   std::int64_t before = 0, after = 0;  ///< Zeros around the results.
 
   std::int64_t out() const { return before + windows + after; }
-  /// Positions of the spread operand.
-  std::int64_t reach() const { return in == 0 ? 0 : (in - 1) * spread + 1; }
+  /// Positions of the dilated operand.
+  std::int64_t reach() const { return in == 0 ? 0 : (in - 1) * in_dilation + 1; }
   /// The element that tap k of a window meets; -1 when there is none.
   std::int64_t element(std::int64_t window, std::int64_t k) const {
     const std::int64_t at = window * stride + k * dilation - pad;
     if (at < 0 || at >= reach()) return -1;
-    if (spread == 1) return at;
-    return at % spread == 0 ? at / spread : -1;
+    if (in_dilation == 1) return at;
+    return at % in_dilation == 0 ? at / in_dilation : -1;
   }
   TapRun run(std::int64_t k) const;
 };

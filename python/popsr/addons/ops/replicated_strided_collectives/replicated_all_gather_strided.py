@@ -22,10 +22,10 @@ def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = Non
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the dtype of ``t``: of its meta shape where it is a shard, without what fills up the last shard; else
-        ``[group size * elements]``. The gradient is this replica's part of that of the result, right when downstream
+        ``[group size * elements]``. The gradient is this replica's part of the result's, right when downstream
         gradients are equal on all members.
     Raises:
-        TypeError: ``t`` is no tensor.
+        TypeError: ``t`` is not a tensor.
         ValueError: ``t`` is of another graph, a shard that is no such part of its meta shape, or the group is of
             another number of replicas.
     """

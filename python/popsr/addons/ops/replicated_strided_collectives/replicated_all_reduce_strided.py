@@ -40,7 +40,7 @@ def replicated_all_reduce_strided(
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group. A mean of narrow floats is rounded once.
     Raises:
-        TypeError: ``t`` is no tensor, or a mean of integers.
+        TypeError: ``t`` is not a tensor, or a mean of integers.
         ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
     """
     where = "replicated_all_reduce_strided"
@@ -62,13 +62,13 @@ def replicated_all_reduce_strided_identical_inputs(
     Returns:
         Tensor of the shape and dtype of ``t``.
     Raises:
-        TypeError: ``t`` is no tensor, or a mean of integers.
+        TypeError: ``t`` is not a tensor, or a mean of integers.
         ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
     """
     group = _check("replicated_all_reduce_strided_identical_inputs", t, op, group)
     if op == "add":
         return collectives.replicated_all_reduce_identical_inputs(t, group=group)
-    # The value of t, bit for bit: nothing is subtracted. The gradient is that of part, which is finite where t is not.
+    # The value of t, bit for bit: nothing is subtracted. The gradient is part's, which is finite where t is not.
     finite = ops.where(ops.isfinite(t), t, constant(0, t.dtype))
     part = collectives.replicated_all_reduce_identical_inputs(finite, group=group) * (1 / group.group_size)
     return t.detach() - (part.detach() - part)
@@ -82,12 +82,12 @@ def replicated_all_reduce_strided_identical_grad_inputs(
 
     Args:
         t: the operand; of floats for "mean".
-        op: "add" or "mean". The gradient is that of the result, for "mean" divided by the size of the group.
+        op: "add" or "mean". The gradient is the result's, for "mean" divided by the size of the group.
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group. A mean of narrow floats is rounded once.
     Raises:
-        TypeError: ``t`` is no tensor, or a mean of integers.
+        TypeError: ``t`` is not a tensor, or a mean of integers.
         ValueError: another ``op``, a tensor of another graph, or a group of another number of replicas.
     """
     group = _check("replicated_all_reduce_strided_identical_grad_inputs", t, op, group)
@@ -117,7 +117,7 @@ def replicated_all_reduce_strided_graph(
     """
     where = "replicated_all_reduce_strided_graph"
     if not is_a(tensors, NamedTensors):
-        raise ArgumentTypeError(f"{where}: tensors are no NamedTensors, got {shown(tensors)}")
+        raise ArgumentTypeError(f"{where}: tensors are not NamedTensors, got {shown(tensors)}")
     names, found = tensors.unpack()
     keys, leaves = list(names), list(found)
     read_choice(where, "op", op, ("add", "mean"))

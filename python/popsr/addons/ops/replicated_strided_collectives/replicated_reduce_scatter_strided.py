@@ -32,7 +32,7 @@ def replicated_reduce_scatter_strided(
         ``[ceil(n / size)]`` of the dtype of ``t``; the last chunk is filled up with zeros. There is no gradient:
         autodiff refuses.
     Raises:
-        TypeError: ``t`` is no tensor.
+        TypeError: ``t`` is not a tensor.
         ValueError: another ``op``, ``t`` is of another graph, or the group is of another number of replicas.
     """
     where = "replicated_reduce_scatter_strided"

@@ -1,6 +1,6 @@
 """Product of a dense tensor and a constant sparse matrix.
 
-A matrix with more than one element in 128 becomes a dense constant: the product is that of ``ops.matmul``. With fewer,
+A matrix with more than one element in 128 becomes a dense constant: the product is ``ops.matmul``'s. With fewer,
 the columns of the operand that meet an element are gathered, multiplied and summed, in time and memory in proportion to
 the elements. For 256 x 1,024 times 1,024 x 1,024 on one thread both take about the same time at one element in 100, and
 gathering a sixth of it at one in 1,000.
@@ -43,12 +43,12 @@ def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matr
         scipy's ``csr_matrix`` of the shape and dtype of ``dense``.
     Raises:
         ImportError: scipy is not installed.
-        ValueError: ``dense`` is no matrix, or a density out of range.
+        ValueError: ``dense`` is not a matrix, or a density out of range.
     """
     where = "random_sparse"
     matrix = as_array(where, dense)
     if matrix.ndim != 2:
-        raise ShapeError(f"{where}: dense is no matrix, got shape {matrix.shape}, expected two axes")
+        raise ShapeError(f"{where}: dense is not a matrix, got shape {matrix.shape}, expected two axes")
     density = read_number(f"{where}: density", density)
     if not 0 <= density <= 1:
         raise AttributeValueError(f"{where}: density is out of range, got {shown(density)}, expected 0 to 1")
@@ -75,7 +75,7 @@ def dense_const_sparse_matmul(lhs: Tensor, rhs: csr_matrix, output_cols: int) ->
     Returns:
         Tensor ``[..., output_cols]`` of the dtype of ``lhs``. Differentiable to ``lhs``.
     Raises:
-        TypeError: ``lhs`` is no tensor of floats, or ``rhs`` no sparse matrix.
+        TypeError: ``lhs`` is not a tensor of floats, or ``rhs`` no sparse matrix.
         ValueError: shapes do not fit, another ``output_cols``, or ``lhs`` is of another graph.
     """
     where = "dense_const_sparse_matmul"
@@ -85,7 +85,7 @@ def dense_const_sparse_matmul(lhs: Tensor, rhs: csr_matrix, output_cols: int) ->
         )
     if not callable(getattr(rhs, "toarray", None)):
         raise ArgumentTypeError(
-            f"{where}: rhs is no sparse matrix, got {type(rhs).__name__}, expected a csr_matrix"
+            f"{where}: rhs is not a sparse matrix, got {type(rhs).__name__}, expected a csr_matrix"
         )
     shape = (lhs.shape[-1], read_int(f"{where}: output_cols", output_cols, 0))
     if tuple(rhs.shape) != shape:

@@ -114,7 +114,7 @@ class Program:
     def gradient_norm(
         self, gradients: Dict[str, popxl.Tensor], groups: Dict[str, popxl.ReplicaGrouping]
     ) -> popxl.Tensor:
-        """Of all gradients: squares of split ones are summed over their parts, those of others counted once."""
+        """Of all gradients: squares of split ones are summed over their parts, others are counted once."""
         split: List[popxl.Tensor] = []
         whole: List[popxl.Tensor] = []
         for name, gradient in gradients.items():

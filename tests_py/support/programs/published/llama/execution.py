@@ -69,7 +69,7 @@ class Generator:
         return [first[s] for s in (p.outputs.next_tokens, p.outputs.top_values, p.outputs.top_tokens)]
 
     def run(self, prompts: np.ndarray, pick: Optional[Pick] = None) -> np.ndarray:
-        """What follows prompts (batch, n), (batch, new tokens). ``pick`` chooses among the greatest; else the first."""
+        """The tokens after prompts (batch, n), (batch, new tokens). ``pick`` chooses among the greatest."""
         self.logits, tokens = [], prompts.T
         found: List[np.ndarray] = []
         steps = len(tokens) + self.program.config.inference.new_tokens - 1

@@ -103,7 +103,7 @@ class TrainingProgram:
 
 
 def kept(config: T5Config) -> NamedTensors:
-    """What the encoder leaves for the decoder; each replica has sentences of its own."""
+    """The encoder's values for the decoder; each replica has sentences of its own."""
     m, batch = config.model, config.execution.micro_batch_size
     own = popxl.gir().replica_grouping(group_size=1)
     variables = {}
@@ -160,7 +160,7 @@ class DecoderProgram:
             ops.host_store(self.outputs.next, ops.argmax(ops.squeeze(last, [1]), dim=1))
 
     def session(self) -> TaskSession:
-        """The weights have the names of training, what is kept those of the encoder."""
+        """The weights have the names of training, what is kept has the encoder's."""
         state = NamedTensors(t5=self.variables, encoder=self.kept)
         return TaskSession(self.inputs, self.outputs, state, 1, self.ir, "ipu_hw")
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "popsr/base/thread_pool.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"
 
@@ -17,18 +17,19 @@ class ThreadPool;
 struct Instruction;
 struct LoweredOp;
 
-struct Exchange {
-  ExchangeKernel kernel = {};
+struct CollectiveCall {
+  CollectiveKernel kernel = {};
   BoundRun run = {};
   std::vector<Slab> staging = {};  ///< Of outputs that may not overwrite their inputs at once.
   NoiseKeys noise = {};
   std::vector<Replica> leaders = {};  ///< In conditionals: smallest replica of each replica's group.
 };
 
-void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);
-void prepare(Exchange& work, const Instruction& instruction, Executor& executor);
-void execute(const Exchange& work, const Instruction& instruction, Executor& executor);
-void execute(const Exchange& work, const Instruction& instruction, Executor& executor, ThreadPool& pool);
-std::string describe(const Exchange& work, const Instruction& instruction, const Ir& ir);
+void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);
+void prepare(CollectiveCall& work, const Instruction& instruction, Executor& executor);
+void execute(const CollectiveCall& work, const Instruction& instruction, Executor& executor);
+void execute(const CollectiveCall& work, const Instruction& instruction, Executor& executor,
+             ThreadPool& pool);
+std::string describe(const CollectiveCall& work, const Instruction& instruction, const Ir& ir);
 
 }  // namespace popsr

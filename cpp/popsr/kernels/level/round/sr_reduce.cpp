@@ -7,7 +7,7 @@
 namespace popsr::kernels {
 namespace {
 
-constexpr int kLanes = SrFold::kLanes;
+constexpr int kLanes = SrReduction::kLanes;
 
 /// One step's operands, lane by lane.
 struct Steps {
@@ -28,8 +28,8 @@ struct Finish {
 };
 
 template <FloatFormat kFormat>
-void fold_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
-                const SrRounding& rounding) {
+void reduce_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
+                  const SrRounding& rounding) {
   const Finish finish(rounding);
   for (std::int64_t k = 0; k < n; ++k) {
     std::uint64_t hard = 0;
@@ -53,19 +53,19 @@ void fold_steps(double* sums, std::uint64_t* codes, const Steps& steps, std::int
   }
 }
 
-using FoldFn = void (*)(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
-                        const SrRounding& rounding);
-constexpr auto kFold =
-    per_format<FoldFn>([]<FloatFormat kFormat>() -> FoldFn { return fold_steps<kFormat>; });
+using ReduceStepsFn = void (*)(double* sums, std::uint64_t* codes, const Steps& steps, std::int64_t n,
+                               const SrRounding& rounding);
+constexpr auto kReduceSteps =
+    per_format<ReduceStepsFn>([]<FloatFormat kFormat>() -> ReduceStepsFn { return reduce_steps<kFormat>; });
 
 /// Steps done ... done + n - 1 of every lane.
-void load_steps(Steps& steps, const SrFold& fold, std::int64_t done, std::int64_t n) {
+void load_steps(Steps& steps, const SrReduction& reduction, std::int64_t done, std::int64_t n) {
   double x[kSrTile];
   std::uint64_t u[kSrTile] = {};
-  for (int lane = 0; lane < fold.lanes; ++lane) {
-    const char* from = static_cast<const char*>(fold.x[lane]) + done * size_of(fold.format);
-    kSrLoad[fold.format](x, from, n);
-    uniform_bits(u, n, fold.rounding.key, fold.first[lane] + static_cast<std::uint64_t>(done));
+  for (int lane = 0; lane < reduction.lanes; ++lane) {
+    const char* from = static_cast<const char*>(reduction.x[lane]) + done * size_of(reduction.format);
+    kSrLoad[reduction.format](x, from, n);
+    uniform_bits(u, n, reduction.rounding.key, reduction.first[lane] + static_cast<std::uint64_t>(done));
     for (std::int64_t k = 0; k < n; ++k) {
       steps.x[k][lane] = x[k];
       steps.u[k][lane] = u[k];
@@ -75,12 +75,12 @@ void load_steps(Steps& steps, const SrFold& fold, std::int64_t done, std::int64_
 
 }  // namespace
 
-void sr_fold(SrFold& fold) {
+void sr_reduce(SrReduction& reduction) {
   alignas(64) Steps steps = {};
-  for (std::int64_t done = 0; done < fold.n; done += kSrTile) {
-    const std::int64_t n = fold.n - done < kSrTile ? fold.n - done : kSrTile;
-    load_steps(steps, fold, done, n);
-    kFold[fold.rounding.format](fold.sums, fold.codes, steps, n, fold.rounding);
+  for (std::int64_t done = 0; done < reduction.n; done += kSrTile) {
+    const std::int64_t n = reduction.n - done < kSrTile ? reduction.n - done : kSrTile;
+    load_steps(steps, reduction, done, n);
+    kReduceSteps[reduction.rounding.format](reduction.sums, reduction.codes, steps, n, reduction.rounding);
   }
 }
 

@@ -1,7 +1,7 @@
-#include "popsr/runtime/instructions/exchange.h"
+#include "popsr/runtime/instructions/collective_call.h"
 
 #include "popsr/base/thread_pool.h"
-#include "popsr/exec/exchange_kernel.h"
+#include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
@@ -17,12 +17,12 @@ bool overwrites_operands(const PlanBuilder& builder, const LoweredOp& op, Partit
   // blocks. Members are blocks of their own without dedup, where replicas may diverge, and when their seeds
   // differ.
   PartitionTable& table = builder.table();
-  const std::optional<ReplicaGrouping> groups = exchange_groups(builder.ir(), *op.op);
+  const std::optional<ReplicaGrouping> groups = collective_groups(builder.ir(), *op.op);
   return groups && !table.refines(groups->partition(table), exec);
 }
 
 /// Stages results that may not overwrite operands at once, and blocks without a constant stride between them.
-void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, Exchange& work,
+void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, CollectiveCall& work,
                   std::vector<BlockCopy>& copies) {
   const std::vector<BoundRun> runs = builder.bind_runs(op, exec);
   const bool staged = runs.size() != 1 || overwrites_operands(builder, op, exec);
@@ -46,13 +46,13 @@ void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, E
 
 }  // namespace
 
-void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction) {
+void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction) {
   const PartitionId exec = builder.execution(op);
   const std::span<const Replica> replicas = builder.table().representatives(exec);
-  Exchange& work = instruction.work.emplace<Exchange>();
+  CollectiveCall& work = instruction.work.emplace<CollectiveCall>();
   instruction.blocks = static_cast<std::int64_t>(replicas.size());
   work.run.blocks = instruction.blocks;
-  ExchangeSpec spec{builder.spec(*op.op), {replicas.begin(), replicas.end()}, {}};
+  CollectiveSpec spec{builder.spec(*op.op), {replicas.begin(), replicas.end()}, {}};
   for (const BufferId id : op.in) {
     const bool is_given = id != kNone;
     spec.in_labels.push_back(is_given ? builder.table().labels(builder.storage(id))
@@ -61,7 +61,7 @@ void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& inst
     work.run.in_stride.push_back(is_given ? static_cast<std::ptrdiff_t>(builder.placement(id).nbytes) : 0);
   }
   bind_outputs(builder, op, exec, work, instruction.copies);
-  work.kernel = op.op->def->kernel.exchange(spec);
+  work.kernel = op.op->def->kernel.collective(spec);
   if (op.exec) work.leaders = builder.leaders(*op.op);
   work.noise = builder.noise_keys(op);
   bind_noise(work.noise, work.run);
@@ -69,22 +69,23 @@ void build_exchange(PlanBuilder& builder, const LoweredOp& op, Instruction& inst
   for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }
 
-void prepare(Exchange& work, const Instruction& instruction, Executor& executor) {
+void prepare(CollectiveCall& work, const Instruction& instruction, Executor& executor) {
   executor.check_groups(instruction, work.leaders);
   executor.derive_keys(instruction, work.noise);
 }
 
-void execute(const Exchange& work, const Instruction& instruction, Executor& executor) {
+void execute(const CollectiveCall& work, const Instruction& instruction, Executor& executor) {
   execute(work, instruction, executor, executor.pool());
 }
 
-void execute(const Exchange& work, const Instruction& instruction, Executor& executor, ThreadPool& pool) {
+void execute(const CollectiveCall& work, const Instruction& instruction, Executor& executor,
+             ThreadPool& pool) {
   const BoundRun& run = work.run;
   work.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), run.noise.data(),
                executor.io(), pool, 0, executor.active(), stray_of(instruction)});
 }
 
-std::string describe(const Exchange&, const Instruction& instruction, const Ir&) {
+std::string describe(const CollectiveCall&, const Instruction& instruction, const Ir&) {
   return std::string(instruction.op->def->name);
 }
 

@@ -13,13 +13,13 @@
 namespace popsr {
 
 /// Static facts of an op whose kernel sees all blocks: a collective or host io.
-struct ExchangeSpec : EvalSpec {
+struct CollectiveSpec : EvalSpec {
   std::vector<Replica> out_replicas;  ///< Smallest replica of each output block.
   std::vector<std::span<const std::uint32_t>>
       in_labels;  ///< Per input: the block that holds each replica's value.
 };
 
-struct ExchangeRun {
+struct CollectiveRun {
   const std::byte* const* in;
   const std::ptrdiff_t* in_stride;
   std::byte* const* out;
@@ -31,6 +31,6 @@ struct ExchangeRun {
   ActiveReplicas active = {};    ///< Of a group all members or none. Blocks of other replicas are left alone.
   StrayLabels* stray = nullptr;  ///< As in BlockRun.
 };
-using ExchangeKernel = std::function<void(const ExchangeRun&)>;
+using CollectiveKernel = std::function<void(const CollectiveRun&)>;
 
 }  // namespace popsr

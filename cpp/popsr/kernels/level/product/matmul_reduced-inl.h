@@ -1,4 +1,4 @@
-// Folds of products with short chains: the gradients of many replicas with small micro batches.
+// Reductions of products with short chains: the gradients of many replicas with small micro batches.
 //
 // Storing every product to memory would cost far more than computing it. A tile keeps its sum in registers
 // beside the chain of one term; the operands, which are small, are packed as [term][k][lane].
@@ -10,7 +10,7 @@ namespace popsr::kernels {
 namespace {
 
 template <class T>
-struct FoldTile {
+struct ReducedTile {
   const T* row;  ///< [term][k][Rows]
   const T* vec;  ///< [term][k][Vecs * lanes], zero beyond the last column
   std::int64_t k, terms;
@@ -21,7 +21,7 @@ struct FoldTile {
 };
 
 template <class X, int Rows, int Vecs, bool Partial>
-POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const FoldTile<typename X::T>& tile) {
+POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const ReducedTile<typename X::T>& tile) {
   const auto minus_zero =
       -typename X::T{0};  // The identity of an addition: +0 would turn a sum of -0 into +0.
 #pragma GCC unroll 16
@@ -36,7 +36,7 @@ POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const FoldTile<typ
 
 /// OneK: every chain has one step, and the loop over k melts away.
 template <class X, bool OneK, int Rows, int Vecs, bool Partial>
-void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
+void micro_reduced(const ReducedTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
   using V = typename X::V;
   V sum[Rows][Vecs];
   load_tile<X, Rows, Vecs, Partial>(sum, tile);
@@ -66,45 +66,46 @@ void micro_fold(const FoldTile<typename X::T>& tile, const Finish<typename X::T>
 }
 
 template <class X>
-using FoldFn = void (*)(const FoldTile<typename X::T>&, const Finish<typename X::T>&);
+using ReducedFn = void (*)(const ReducedTile<typename X::T>&, const Finish<typename X::T>&);
 
 template <class X, bool OneK>
-struct FoldTable {
-  FoldFn<X> two[X::kFoldRows + 1] = {}, one[X::kFoldRows + 1] = {}, partial[X::kFoldRows + 1] = {};
+struct ReducedTable {
+  ReducedFn<X> two[X::kReducedRows + 1] = {}, one[X::kReducedRows + 1] = {},
+                                     partial[X::kReducedRows + 1] = {};
 };
 
 template <class X, bool OneK, int Rows>
-constexpr void fill(FoldTable<X, OneK>& table) {
+constexpr void fill(ReducedTable<X, OneK>& table) {
   if constexpr (Rows > 0) {
-    table.two[Rows] = micro_fold<X, OneK, Rows, 2, false>;
-    table.one[Rows] = micro_fold<X, OneK, Rows, 1, false>;
-    table.partial[Rows] = micro_fold<X, OneK, Rows, 1, true>;
+    table.two[Rows] = micro_reduced<X, OneK, Rows, 2, false>;
+    table.one[Rows] = micro_reduced<X, OneK, Rows, 1, false>;
+    table.partial[Rows] = micro_reduced<X, OneK, Rows, 1, true>;
     fill<X, OneK, Rows - 1>(table);
   }
 }
 
 template <class X, bool OneK>
-constexpr FoldTable<X, OneK> make_fold_table() {
-  FoldTable<X, OneK> table;
-  fill<X, OneK, X::kFoldRows>(table);
+constexpr ReducedTable<X, OneK> make_reduced_table() {
+  ReducedTable<X, OneK> table;
+  fill<X, OneK, X::kReducedRows>(table);
   return table;
 }
 template <class X, bool OneK>
-constexpr FoldTable<X, OneK> kFold = make_fold_table<X, OneK>();
+constexpr ReducedTable<X, OneK> kReduced = make_reduced_table<X, OneK>();
 
 /// The kernels, by number of rows, of panels with `cols` columns.
 template <class X, bool OneK>
-const FoldFn<X>* fold_kernels(int cols) {
-  const auto& table = kFold<X, OneK>;
+const ReducedFn<X>* reduced_kernels(int cols) {
+  const auto& table = kReduced<X, OneK>;
   return cols == 2 * X::kLanes ? table.two : cols == X::kLanes ? table.one : table.partial;
 }
 
 template <class X>
-class FoldedProduct {
+class ReducedProduct {
   using T = typename X::T;
 
  public:
-  FoldedProduct(const MatmulArgs& args, const Plan& plan, void* scratch)
+  ReducedProduct(const MatmulArgs& args, const Plan& plan, void* scratch)
       : args_(args),
         plan_(plan),
         vec_panel_(static_cast<T*>(scratch)),
@@ -126,7 +127,7 @@ class FoldedProduct {
   }
 
  private:
-  static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kFoldRows); }
+  static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kReducedRows); }
   std::int64_t chains() const { return (terms_.end - terms_.begin) * args_.k; }
 
   void pack_rows(Range block) {
@@ -150,7 +151,7 @@ class FoldedProduct {
       pack_panel<X>(vec_panel_ + (term - terms_.begin) * args_.k * width, width,
                     static_cast<const T*>(vec.ptr[term]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
                     args_.k, cols);
-    FoldTile<T> tile;
+    ReducedTile<T> tile;
     tile.vec = vec_panel_;
     tile.k = args_.k;
     tile.terms = terms_.end - terms_.begin;
@@ -158,7 +159,8 @@ class FoldedProduct {
     tile.c_row = args_.c_row;
     tile.cols = cols;
     const Finish<T> finish = finish_of<T>(args_, true, terms_.end == plan_.terms);
-    const FoldFn<X>* table = args_.k == 1 ? fold_kernels<X, true>(cols) : fold_kernels<X, false>(cols);
+    const ReducedFn<X>* table =
+        args_.k == 1 ? reduced_kernels<X, true>(cols) : reduced_kernels<X, false>(cols);
     for (std::int64_t q = 0; q < tiles_of(block); ++q) {
       const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
       tile.row = row_block_ + r.begin * chains();

@@ -1,0 +1,73 @@
+"""Rules of names and sentences: plain headings, predicates and nouns, and the field's words in the core's names."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests_py import ROOT
+
+FOLDERS = ("bench", "cpp", "docs", "examples", "python", "tests_cpp", "tests_py")
+KINDS = {".cpp", ".def", ".h", ".md", ".py", ".pyi"}
+TEXTS = [
+    f
+    for folder in FOLDERS
+    for f in sorted((ROOT / folder).rglob("*"))
+    if f.suffix in KINDS and f.name != Path(__file__).name
+] + [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+ASKS = r"(?:What|Where|How|Who|Which|Does|Is|Are|Can|Do(?! nothing)|Has)\b(?!-)"
+# Name of a rule: the lines that break it, and one of them.
+RULES = {
+    "headings are nouns": (rf"^#+ {ASKS}(?!.*\?$)", "## What differs"),
+    "docstrings state": (rf'^\s*"""(?!Does something){ASKS}', '    """Is the value equal?"""'),
+    "comments state": (rf"^\s*(?:///|//|#) (?:{ASKS}|Why\b)(?! popsr)", "/// Does a TileFn write lo?"),
+    "predicates have an article": (
+        r"(?<!there )(?<!There )\bis no (?!longer|more|less|such|other|smaller|greater|wider|way\b)[a-z]{2,}",
+        "a buffer is no array",
+    ),
+    "sentences have a noun": (
+        r"(?:^|[.:;] |/// |# |\"\"\")(?:That|Those) of\b",
+        "/// That of the op that makes it",
+    ),
+    "no rulers": (r"^\s*(?:#|//) ?-{3,}|^\s*(?:#|//).*-{8,}$", "# --- buffers ------------------"),
+}
+# Private words of the core's names, and the field's.
+WORDS = {
+    r"\bExchange(?:Spec|Run|Kernel)\b": "Collective",
+    r"\bEw[A-Z]": "Elementwise",
+    r"\b(?!fold_in\()[a-z_]*fold(?:_[a-z]+)?\(|\bk?(?:[A-Z][a-z]+)?Fold(?:ed)?[A-Z]\w*": "reduce, fuse or derive_key",
+    r"\b(?:parting|settle|spread)_?\w*\(": "diverging, decide, broadcast or propagate",
+}
+WIDEST = 110  # of a line of C++, as .clang-format has it; it leaves comments alone
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    for file in TEXTS:
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            yield f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}", line
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_sentences(rule: str) -> None:
+    pattern, example = RULES[rule]
+    assert re.search(pattern, example)
+    broken = [where for where, line in lines() if re.search(pattern, line)]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("pattern", WORDS)
+def test_names_of_the_core_are_words_of_the_field(pattern: str) -> None:
+    broken = [
+        where
+        for where, line in lines()
+        if where.startswith(("cpp/", "tests_cpp/")) and re.search(pattern, re.sub(r'"[^"]*"', '""', line))
+    ]
+    assert not broken, f"expected {WORDS[pattern]}:\n" + "\n".join(broken)
+
+
+def test_lines_of_cpp_are_not_too_wide() -> None:
+    broken = [
+        where for where, line in lines() if where.startswith(("cpp/", "tests_cpp/")) and len(line) > WIDEST
+    ]
+    assert not broken, "\n".join(broken)
