@@ -1,6 +1,7 @@
 """The ops: one function each, in files by family. Most append one op to the current graph and return its output.
 
-A family's ``__all__`` lists its functions; this package exports them all.
+A family's ``__all__`` lists its functions; this package exports them all. Examples need ``import numpy as np``,
+``import popsr``, ``from popsr import ops`` and ``from popsr.testing import evaluate``, which runs an op on arrays.
 """
 
 import typing

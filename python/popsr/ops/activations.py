@@ -38,6 +38,11 @@ def geluerf(t: Tensor) -> Tensor:
         in place: geluerf_
     Raises:
         DTypeError: ``t`` is not floating.
+    Source:
+        Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, arXiv:1606.08415.
+    Example:
+        >>> evaluate(ops.geluerf, [-1.0, 0.0, 1.0])
+        array([-0.15865524,  0.        ,  0.8413448 ], dtype=float32)
     """
     return emit("geluerf", {"t": t})
 
@@ -58,6 +63,11 @@ def geluerf_(t: Tensor) -> Tensor:
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
+    Source:
+        Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, arXiv:1606.08415.
+    Example:
+        >>> evaluate(ops.geluerf_, [-1.0, 0.0, 1.0])
+        array([-0.15865524,  0.        ,  0.8413448 ], dtype=float32)
     """
     return emit("geluerf_", {"t": t})
 
@@ -76,6 +86,9 @@ def sigmoid(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.sigmoid, [-1.0, 0.0, 1.0])
+        array([0.26894143, 0.5       , 0.7310586 ], dtype=float32)
     """
     return emit("sigmoid", {"t": t})
 
@@ -95,6 +108,11 @@ def swish(t: Tensor) -> Tensor:
         in place: swish_
     Raises:
         DTypeError: ``t`` is not floating.
+    Source:
+        Ramachandran, Zoph and Le, Searching for Activation Functions, 2017, arXiv:1710.05941.
+    Example:
+        >>> evaluate(ops.swish, [-1.0, 0.0, 1.0])
+        array([-0.26894143,  0.        ,  0.7310586 ], dtype=float32)
     """
     return emit("swish", {"t": t})
 
@@ -115,6 +133,11 @@ def swish_(t: Tensor) -> Tensor:
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
+    Source:
+        Ramachandran, Zoph and Le, Searching for Activation Functions, 2017, arXiv:1710.05941.
+    Example:
+        >>> evaluate(ops.swish_, [-1.0, 0.0, 1.0])
+        array([-0.26894143,  0.        ,  0.7310586 ], dtype=float32)
     """
     return emit("swish_", {"t": t})
 
@@ -133,6 +156,9 @@ def tanh(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.tanh, [-1.0, 0.0, 1.0])
+        array([-0.7615942,  0.       ,  0.7615942], dtype=float32)
     """
     return emit("tanh", {"t": t})
 
@@ -152,6 +178,9 @@ def relu(t: Tensor) -> Tensor:
         in place: relu_
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.relu, [-1.0, 0.0, 2.0])
+        array([0., 0., 2.], dtype=float32)
     """
     return emit("relu", {"t": t})
 
@@ -172,6 +201,9 @@ def relu_(t: Tensor) -> Tensor:
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
+    Example:
+        >>> evaluate(ops.relu_, [-1.0, 0.0, 2.0])
+        array([0., 0., 2.], dtype=float32)
     """
     return emit("relu_", {"t": t})
 
@@ -191,6 +223,11 @@ def gelu(t: Tensor) -> Tensor:
         in place: gelu_
     Raises:
         DTypeError: ``t`` is not floating.
+    Source:
+        Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, arXiv:1606.08415.
+    Example:
+        >>> evaluate(ops.gelu, [-1.0, 0.0, 1.0])
+        array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
     return emit("gelu", {"t": t})
 
@@ -211,6 +248,11 @@ def gelu_(t: Tensor) -> Tensor:
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
+    Source:
+        Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, arXiv:1606.08415.
+    Example:
+        >>> evaluate(ops.gelu_, [-1.0, 0.0, 1.0])
+        array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
     return emit("gelu_", {"t": t})
 

@@ -28,6 +28,9 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: the type is unknown, or one of the two is float8.
+    Example:
+        >>> evaluate(ops.cast, [1.7, -1.7], popsr.int32)
+        array([ 1, -1], dtype=int32)
     """
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)
 
@@ -55,6 +58,11 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         ShapeError: ``log2_scale`` is not a scalar.
         AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    Source:
+        Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022, arXiv:2206.02915.
+    Example:
+        >>> evaluate(ops.pow2scale_cast_to_fp8, np.array([1.0, 3.3], np.float16), np.int32(1), popsr.float8_143)
+        array([2, 6.5], dtype='float8_e4m3fnuz')
     """
     name = "pow2scale_cast_to_fp8"
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
@@ -82,6 +90,14 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         ShapeError: ``log2_scale`` is not a scalar.
         AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    Source:
+        Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022, arXiv:2206.02915.
+    Example:
+        >>> def round_trip(t, log2_scale):
+        ...     narrow = ops.pow2scale_cast_to_fp8(t, log2_scale, popsr.float8_143)
+        ...     return ops.pow2scale_cast_from_fp8(narrow, ops.negate(log2_scale), popsr.float16)
+        >>> evaluate(round_trip, np.array([1.0, 3.3], np.float16), np.int32(1))
+        array([1.  , 3.25], dtype=float16)
     """
     name = "pow2scale_cast_from_fp8"
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)

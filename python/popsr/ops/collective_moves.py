@@ -45,6 +45,12 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
     Raises:
         IndexError: no such member.
         ReplicaError: the group is of another number of replicas.
+    Source:
+        MPI: MPI_Bcast.
+    Example:
+        >>> evaluate(ops.collectives.replicated_broadcast, [[1.0], [2.0]], root=1, replicas=2)
+        array([[2.],
+               [2.]], dtype=float32)
     """
     return emit("replicated_broadcast", {"t": t}, root=root, group=group)
 
@@ -70,6 +76,12 @@ def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | Non
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
         ReplicaError: the group is of another number of replicas.
+    Source:
+        MPI: MPI_Alltoall.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_to_all, [[1.0, 2.0], [3.0, 4.0]], replicas=2)
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
     """
     return emit("replicated_all_to_all", {"t": t}, axis=axis, group=group)
 
@@ -94,6 +106,11 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
         ReplicaError: two sources or two destinations of one value, or not one destination for each replica.
         IndexError: no such replica.
         TypeError: something else than replicas.
+    Example:
+        >>> evaluate(ops.collectives.replicated_permute, [[1.0], [2.0], [3.0]], mapping=[1, 2, 0], replicas=3)
+        array([[3.],
+               [1.],
+               [2.]], dtype=float32)
     """
     return emit("replicated_permute", {"t": t}, mapping=_read_destinations(mapping))
 
@@ -119,6 +136,10 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
         ReplicaError: the group is of another number of replicas.
+    Example:
+        >>> evaluate(ops.collectives.replicated_slice, [[1.0, 2.0], [3.0, 4.0]], replicas=2)
+        array([[1.],
+               [4.]], dtype=float32)
     """
     return emit("replicated_slice", {"t": t}, axis=axis, group=group)
 
@@ -141,6 +162,10 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
         rounding: never stochastic
     Raises:
         ReplicaError: the group is of another number of replicas.
+    Example:
+        >>> evaluate(ops.collectives.replica_sharded_slice, [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], replicas=2)
+        array([[1., 2.],
+               [3., 0.]], dtype=float32)
     """
     return emit("replica_sharded_slice", {"t": t}, group=group)
 

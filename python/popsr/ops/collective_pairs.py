@@ -50,6 +50,12 @@ def replicated_all_reduce_identical_inputs(
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
+    Source:
+        The operators f and g of Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_reduce_identical_inputs, [[1.0], [2.0]], replicas=2)
+        array([[1.],
+               [2.]], dtype=float32)
     """
     return emit("replicated_all_reduce_identical_inputs", {"t": t}, op=op, group=group)
 
@@ -73,6 +79,12 @@ def replicated_all_reduce_identical_grad_inputs(
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
+    Source:
+        The operators f and g of Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_reduce_identical_grad_inputs, [[1.0], [2.0]], replicas=2)
+        array([[3.],
+               [3.]], dtype=float32)
     """
     return emit("replicated_all_reduce_identical_grad_inputs", {"t": t}, op=op, group=group)
 
@@ -98,6 +110,9 @@ def all_reduce(
         ValueError: no tensors, unequal shapes, unknown ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
         TypeError: unequal dtypes.
+    Example:
+        >>> evaluate(ops.collectives.all_reduce, ([1.0], [2.0]), ipus=[0, 1])
+        [array([3.], dtype=float32), array([3.], dtype=float32)]
     """
     return _of_tensors("all_reduce", ts, ipus, op)
 
@@ -122,6 +137,11 @@ def all_reduce_identical_inputs(
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
         TypeError: unequal dtypes.
+    Source:
+        The operators f and g of Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053.
+    Example:
+        >>> evaluate(ops.collectives.all_reduce_identical_inputs, ([1.0], [2.0]), ipus=[0, 1])
+        [array([1.], dtype=float32), array([2.], dtype=float32)]
     """
     return _of_tensors("all_reduce_identical_inputs", ts, ipus, op)
 
@@ -146,6 +166,11 @@ def all_reduce_identical_grad_inputs(
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
         TypeError: unequal dtypes.
+    Source:
+        The operators f and g of Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053.
+    Example:
+        >>> evaluate(ops.collectives.all_reduce_identical_grad_inputs, ([1.0], [2.0]), ipus=[0, 1])
+        [array([3.], dtype=float32), array([3.], dtype=float32)]
     """
     return _of_tensors("all_reduce_identical_grad_inputs", ts, ipus, op)
 

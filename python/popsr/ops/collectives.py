@@ -77,6 +77,12 @@ def replicated_all_reduce(
         replicas: equal in a group, and in groups whose members agree in order
         rounding: stochastic where stochastic rounding is on
         in place: replicated_all_reduce_
+    Source:
+        MPI: MPI_Allreduce.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_reduce, [[1.0, 2.0], [3.0, 4.0]], replicas=2)
+        array([[4., 6.],
+               [4., 6.]], dtype=float32)
     """
     return emit("replicated_all_reduce", {"t": t}, op=op, group=group)
 
@@ -101,6 +107,12 @@ def replicated_all_reduce_(
     Raises:
         GraphError: ``t`` is a constant.
         ValueError: unknown ``op``.
+    Source:
+        MPI: MPI_Allreduce with MPI_IN_PLACE.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_reduce_, [[1.0, 2.0], [3.0, 4.0]], replicas=2)
+        array([[4., 6.],
+               [4., 6.]], dtype=float32)
     """
     return emit("replicated_all_reduce_", {"t": t}, op=op, group=group)
 
@@ -128,6 +140,12 @@ def replicated_all_gather(
         rounding: never stochastic
     Raises:
         ValueError: the axis is out of range, or unknown ``output_shape``.
+    Source:
+        MPI: MPI_Allgather.
+    Example:
+        >>> evaluate(ops.collectives.replicated_all_gather, [[1.0], [2.0]], replicas=2)
+        array([[1., 2.],
+               [1., 2.]], dtype=float32)
     """
     return emit("replicated_all_gather", {"t": t}, axis=axis, group=group, output_shape=output_shape)
 
@@ -152,6 +170,12 @@ def replicated_reduce_scatter(
         gradient: throws
         replicas: place in the group, and the values of all members
         rounding: stochastic where stochastic rounding is on
+    Source:
+        MPI: MPI_Reduce_scatter_block.
+    Example:
+        >>> evaluate(ops.collectives.replicated_reduce_scatter, [[1.0, 2.0], [3.0, 4.0]], replicas=2)
+        array([[4.],
+               [6.]], dtype=float32)
     """
     return emit(
         "replicated_reduce_scatter",
@@ -184,6 +208,13 @@ def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping
         AttributeValueError: "mean", or unknown ``op``.
         DTypeError: ``op`` does not take the dtype.
         ReplicaError: the group is of another number of replicas.
+    Source:
+        MPI: MPI_Scan.
+    Example:
+        >>> evaluate(ops.collectives.replicated_scan, [[1.0], [2.0], [3.0]], replicas=3)
+        array([[1.],
+               [3.],
+               [6.]], dtype=float32)
     """
     return emit("replicated_scan", {"t": t}, op=op, group=group)
 

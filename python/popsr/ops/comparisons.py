@@ -38,6 +38,9 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.equal, [1.0, 2.0], [1.0, 3.0])
+        array([ True, False])
     """
     return emit("equal", {"lhs": lhs, "rhs": rhs})
 
@@ -58,6 +61,9 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.greater, [1.0, 4.0], [1.0, 3.0])
+        array([False,  True])
     """
     return emit("greater", {"input": input, "other": other})
 
@@ -76,6 +82,9 @@ def isfinite(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.isfinite, [1.0, float("inf"), float("nan")])
+        array([ True, False, False])
     """
     return emit("isfinite", {"t": t})
 
@@ -94,6 +103,9 @@ def isinf(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.isinf, [1.0, float("inf"), float("nan")])
+        array([False,  True, False])
     """
     return emit("isinf", {"t": t})
 
@@ -112,6 +124,9 @@ def isnan(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.isnan, [1.0, float("inf"), float("nan")])
+        array([False, False,  True])
     """
     return emit("isnan", {"t": t})
 
@@ -131,6 +146,9 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
+    Example:
+        >>> evaluate(ops.logical_and, [True, True], [True, False])
+        array([ True, False])
     """
     return emit("logical_and", {"lhs": lhs, "rhs": rhs})
 
@@ -147,6 +165,9 @@ def logical_not(t: Tensor) -> Tensor:
         gradient: throws
         replicas: meet of inputs
         rounding: never stochastic
+    Example:
+        >>> evaluate(ops.logical_not, [True, False])
+        array([False,  True])
     """
     return emit("logical_not", {"t": t})
 
@@ -166,6 +187,9 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
+    Example:
+        >>> evaluate(ops.logical_or, [True, False], [False, False])
+        array([ True, False])
     """
     return emit("logical_or", {"lhs": lhs, "rhs": rhs})
 
@@ -187,6 +211,9 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: ``lhs`` and ``rhs`` differ in dtype.
+    Example:
+        >>> evaluate(ops.where, [True, False], [1.0, 2.0], [3.0, 4.0])
+        array([1., 4.], dtype=float32)
     """
     return emit("where", {"condition": condition, "lhs": lhs, "rhs": rhs})
 

@@ -32,6 +32,10 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
         GraphError: the list of operands is empty.
+    Example:
+        >>> evaluate(ops.concat, ([[1.0], [2.0]], [[3.0], [4.0]]), axis=1)
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
     """
     return emit("concat", {"ts": read_tensor_list("concat", "ts", ts)}, axis=axis)
 
@@ -54,6 +58,10 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
         GraphError: the list of operands is empty.
+    Example:
+        >>> evaluate(ops.concat_, ([[1.0], [2.0]], [[3.0], [4.0]]), axis=1)
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
     """
     return emit("concat_", {"ts": read_tensor_list("concat_", "ts", ts)}, axis=axis)
 

@@ -173,6 +173,14 @@ def conditional(
         gradient: yes
         replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
+    Example:
+        >>> def choose(cond, t):
+        ...     ir = popsr.gir()
+        ...     then_branch = ir.create_graph(lambda t: t + t, t)
+        ...     else_branch = ir.create_graph(lambda t: t * 0.5, t)
+        ...     return ops.conditional(cond, then_branch, else_branch, then_inputs=[t], else_inputs=[t])
+        >>> evaluate(choose, np.bool_(False), [1.0, 2.0])
+        [array([0.5, 1. ], dtype=float32)]
     """
     return conditional_with_info(
         cond, then_branch, else_branch, then_inputs, else_inputs, then_inputs_dict, else_inputs_dict

@@ -135,6 +135,12 @@ def call(
         gradient: yes
         replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
+    Example:
+        >>> def twice(t):
+        ...     double = popsr.gir().create_graph(lambda x: x + x, t)
+        ...     return ops.call(double, *ops.call(double, t))
+        >>> evaluate(twice, [1.0, 2.0])
+        [array([4., 8.], dtype=float32)]
     """
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
@@ -184,6 +190,12 @@ def repeat(
         gradient: none
         replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
+    Example:
+        >>> def power(t):
+        ...     double = popsr.gir().create_graph(lambda x: x + x, t)
+        ...     return ops.repeat(double, 10, t)
+        >>> evaluate(power, [1.0, 2.0])
+        [array([1024., 2048.], dtype=float32)]
     """
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 

@@ -84,6 +84,11 @@ def conv(
         ShapeError: the ranks or channels do not fit, or the kernel is larger than the padded operand.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
         DTypeError: the dtypes differ or are not floating.
+    Source:
+        ONNX: operator Conv.
+    Example:
+        >>> evaluate(ops.conv, [[[1.0, 2.0, 3.0, 4.0]]], [[[1.0, -1.0]]], stride=(1,), padding=(0, 0), dilation=(1,))
+        array([[[-1., -1., -1.]]], dtype=float32)
     """
     _read_hints("conv", available_memory_proportions, partials_types, enable_conv_dithering)
     return emit(
@@ -137,6 +142,11 @@ def conv_transpose(
         ShapeError: the ranks or channels do not fit, or padding cuts off more than there is.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
         DTypeError: the dtypes differ or are not floating.
+    Source:
+        ONNX: operator ConvTranspose.
+    Example:
+        >>> evaluate(ops.conv_transpose, [[[1.0, 2.0]]], [[[1.0, 10.0]]], stride=(2,), padding=(0, 0), dilation=(1,))
+        array([[[ 1., 10.,  2., 20.]]], dtype=float32)
     """
     where = "conv_transpose"
     _read_hints(where, available_memory_proportions, partials_types, enable_conv_dithering)
@@ -186,6 +196,15 @@ def conv_pow2scaled(
         DTypeError: other dtypes than these.
         AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    Source:
+        Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022, arXiv:2206.02915.
+    Example:
+        >>> def convolve(t, weight):
+        ...     zero = popsr.constant(0)
+        ...     t, weight = (ops.pow2scale_cast_to_fp8(x, zero, popsr.float8_143) for x in (t, weight))
+        ...     return ops.conv_pow2scaled(t, weight, popsr.constant(1), stride=(1,), padding=(0, 0), dilation=(1,))
+        >>> evaluate(convolve, np.array([[[1.0, 2.0, 3.0]]], np.float16), np.array([[[1.0, -1.0]]], np.float16))
+        array([[[-2., -2.]]], dtype=float16)
     """
     where = "conv_pow2scaled"
     _read_hints(where, available_memory_proportions, None, enable_conv_dithering)
@@ -237,6 +256,17 @@ def conv_transpose_pow2scaled(
         DTypeError: other dtypes than these.
         AttributeValueError: as there; when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    Source:
+        Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022, arXiv:2206.02915.
+    Example:
+        >>> def convolve(t, weight):
+        ...     zero = popsr.constant(0)
+        ...     t, weight = (ops.pow2scale_cast_to_fp8(x, zero, popsr.float8_143) for x in (t, weight))
+        ...     return ops.conv_transpose_pow2scaled(
+        ...         t, weight, popsr.constant(1), stride=(2,), padding=(0, 0), dilation=(1,)
+        ...     )
+        >>> evaluate(convolve, np.array([[[1.0, 2.0]]], np.float16), np.array([[[1.0, 10.0]]], np.float16))
+        array([[[ 2., 20.,  4., 40.]]], dtype=float16)
     """
     where = "conv_transpose_pow2scaled"
     _read_hints(where, available_memory_proportions, None, enable_conv_dithering)

@@ -32,6 +32,11 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
         ShapeError: the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.
         AttributeValueError: ``p`` is out of range.
+    Source:
+        Srivastava et al., Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.
+    Example:
+        >>> evaluate(ops.dropout, np.ones(8), np.array([1, 2], np.uint32), p=0.5)
+        array([0., 0., 0., 0., 2., 2., 2., 0.], dtype=float32)
     """
     return emit("dropout", {"t": t, "seed_tensor": seed_tensor}, p=p)
 
@@ -57,6 +62,12 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
         ShapeError: the mask does not broadcast to ``t``, or the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.
         AttributeValueError: ``ratio`` is out of range.
+    Source:
+        Srivastava et al., Dropout: A Simple Way to Prevent Neural Networks from Overfitting, JMLR 15, 2014.
+    Example:
+        >>> evaluate(ops.shaped_dropout, np.ones((2, 4)), np.array([1, 3], np.uint32), shape=(1, 4), ratio=0.5)
+        array([[0., 2., 2., 2.],
+               [0., 2., 2., 2.]], dtype=float32)
     """
     mask = read_shape("shaped_dropout", shape)
     return emit("shaped_dropout", {"t": t, "seed_tensor": seed_tensor}, shape=mask, ratio=ratio)

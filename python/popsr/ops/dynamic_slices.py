@@ -38,6 +38,9 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
         AttributeValueError: an axis twice or not there, or lists of different lengths.
         ShapeError: a size beyond the axis, or another number of offsets.
         DTypeError: the offsets are not integers.
+    Example:
+        >>> evaluate(ops.dynamic_slice, [1.0, 2.0, 3.0, 4.0], [2], axes=[0], sizes=[2], no_overlap=True)
+        array([3., 4.], dtype=float32)
     """
     return emit(
         "dynamic_slice",
@@ -78,6 +81,9 @@ def dynamic_update(
         AttributeValueError: an axis twice or not there, or lists of different lengths.
         ShapeError: a size beyond the axis, another number of offsets, or ``t_update`` of another shape.
         DTypeError: the dtypes of ``t`` and ``t_update`` differ, or the offsets are not integers.
+    Example:
+        >>> evaluate(ops.dynamic_update, [1.0, 2.0, 3.0], [1], [9.0], axes=[0], sizes=[1], no_overlap=True)
+        array([1., 9., 3.], dtype=float32)
     """
     return emit(
         "dynamic_update",
@@ -119,6 +125,9 @@ def dynamic_update_(
         ShapeError: a size beyond the axis, another number of offsets, or ``t_update`` of another shape.
         DTypeError: the dtypes of ``t`` and ``t_update`` differ, or the offsets are not integers.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.dynamic_update_, [1.0, 2.0, 3.0], [1], [9.0], axes=[0], sizes=[1], no_overlap=True)
+        array([1., 9., 3.], dtype=float32)
     """
     return emit(
         "dynamic_update_",
@@ -144,6 +153,9 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         rounding: never stochastic
     Raises:
         AttributeValueError: more strides than axes, or one that is not positive.
+    Example:
+        >>> evaluate(ops.subsample, [1.0, 2.0, 3.0, 4.0, 5.0], 2)
+        array([1., 3., 5.], dtype=float32)
     """
     steps: Any = strides if isinstance(strides, Iterable) else [read_int("subsample: strides", strides)]
     return emit("subsample", {"t": t}, strides=read_ints("subsample", "strides", steps))

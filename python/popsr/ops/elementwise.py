@@ -52,6 +52,9 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
+    Example:
+        >>> evaluate(ops.add, [1.0, 2.0], [10.0, 20.0])
+        array([11., 22.], dtype=float32)
     """
     return emit("add", {"lhs": lhs, "rhs": rhs})
 
@@ -74,6 +77,9 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
         GraphError: ``lhs`` is a constant.
         ShapeError: the result has not the shape of ``lhs``.
         DTypeError: the dtypes differ.
+    Example:
+        >>> evaluate(ops.add_, [1.0, 2.0], [10.0, 20.0])
+        array([11., 22.], dtype=float32)
     """
     return emit("add_", {"lhs": lhs, "rhs": rhs})
 
@@ -94,6 +100,9 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
+    Example:
+        >>> evaluate(ops.sub, [1.0, 2.0], [10.0, 20.0])
+        array([ -9., -18.], dtype=float32)
     """
     return emit("sub", {"lhs": lhs, "rhs": rhs})
 
@@ -114,6 +123,9 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
+    Example:
+        >>> evaluate(ops.mul, [1.0, 2.0], [10.0, 20.0])
+        array([10., 40.], dtype=float32)
     """
     return emit("mul", {"lhs": lhs, "rhs": rhs})
 
@@ -134,6 +146,9 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
+    Example:
+        >>> evaluate(ops.div, [1.0, 2.0], [4.0, 8.0])
+        array([0.25, 0.25], dtype=float32)
     """
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
@@ -155,6 +170,9 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are not floating.
+    Example:
+        >>> evaluate(ops.pow, [2.0, 3.0], 2.0)
+        array([4., 9.], dtype=float32)
     """
     if is_a(t, Tensor) and not isinstance(e, Tensor):
         with contextlib.suppress(DTypeError):  # emit() reports other values than numbers
@@ -178,6 +196,9 @@ def maximum(*ts: Tensor) -> Tensor:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
         GraphError: the list of operands is empty.
+    Example:
+        >>> evaluate(ops.maximum, [1.0, 5.0], [2.0, 4.0], [0.0, 6.0])
+        array([2., 6.], dtype=float32)
     """
     return emit("maximum", {"ts": ts})
 
@@ -196,6 +217,9 @@ def negate(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.negate, [1.0, -2.0])
+        array([-1.,  2.], dtype=float32)
     """
     return emit("negate", {"t": t})
 
@@ -214,6 +238,9 @@ def abs(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.abs, [1.0, -2.0])
+        array([1., 2.], dtype=float32)
     """
     return emit("abs", {"t": t})
 
@@ -233,6 +260,9 @@ def exp(t: Tensor) -> Tensor:
         in place: exp_
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.exp, [0.0, 1.0])
+        array([1.       , 2.7182817], dtype=float32)
     """
     return emit("exp", {"t": t})
 
@@ -253,6 +283,9 @@ def exp_(t: Tensor) -> Tensor:
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
+    Example:
+        >>> evaluate(ops.exp_, [0.0, 1.0])
+        array([1.       , 2.7182817], dtype=float32)
     """
     return emit("exp_", {"t": t})
 
@@ -271,6 +304,9 @@ def log(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.log, [1.0, 10.0])
+        array([0.       , 2.3025851], dtype=float32)
     """
     return emit("log", {"t": t})
 
@@ -289,6 +325,9 @@ def sqrt(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.sqrt, [4.0, 2.0])
+        array([2.       , 1.4142135], dtype=float32)
     """
     return emit("sqrt", {"t": t})
 
@@ -311,6 +350,9 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
         in place: scaled_add_
     Raises:
         ShapeError: the shapes differ, or a factor has not one element.
+    Example:
+        >>> evaluate(ops.scaled_add, [1.0, 2.0], [10.0, 20.0], a=2.0, b=0.5)
+        array([ 7., 14.], dtype=float32)
     """
     return emit("scaled_add", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
 
@@ -334,6 +376,9 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
     Raises:
         GraphError: ``X`` is a constant.
         ShapeError: the shapes differ, or a factor has not one element.
+    Example:
+        >>> evaluate(ops.scaled_add_, [1.0, 2.0], [10.0, 20.0], a=2.0, b=0.5)
+        array([ 7., 14.], dtype=float32)
     """
     return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
 

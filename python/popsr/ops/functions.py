@@ -44,6 +44,9 @@ def ceil(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.ceil, [1.2, -1.2])
+        array([ 2., -1.], dtype=float32)
     """
     return emit("ceil", {"t": t})
 
@@ -67,6 +70,9 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: a bound is NaN.
+    Example:
+        >>> evaluate(ops.clip, [-2.0, 0.5, 2.0], min=-1.0, max=1.0)
+        array([-1. ,  0.5,  1. ], dtype=float32)
     """
     return emit("clip", {"t": t}, min=min, max=max)
 
@@ -88,6 +94,9 @@ def cos(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.cos, [0.0, 1.0])
+        array([1.       , 0.5403023], dtype=float32)
     """
     return emit("cos", {"t": t})
 
@@ -106,6 +115,9 @@ def erf(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.erf, [0.0, 1.0])
+        array([0.        , 0.84270084], dtype=float32)
     """
     return emit("erf", {"t": t})
 
@@ -124,6 +136,9 @@ def floor(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.floor, [1.2, -1.2])
+        array([ 1., -2.], dtype=float32)
     """
     return emit("floor", {"t": t})
 
@@ -147,6 +162,9 @@ def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
+    Example:
+        >>> evaluate(ops.fmod, [7.0, -7.0], [4.0, 4.0])
+        array([ 3., -3.], dtype=float32)
     """
     return emit("fmod", {"lhs": lhs, "rhs": rhs})
 
@@ -164,6 +182,9 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
+    Example:
+        >>> evaluate(ops.identity, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     name = None if output_name is None else read_name("identity", output_name)
     return emit_op("identity", {"t": t}, {}, name=name)[1][0]
@@ -190,6 +211,9 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
+    Example:
+        >>> evaluate(ops.increment_mod, [1.0, 2.0], increment=1.0, modulus=3.0)
+        array([2., 0.], dtype=float32)
     """
     return emit("increment_mod", {"t": t}, increment=increment, modulus=modulus)
 
@@ -213,6 +237,9 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is bool.
         AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
+    Example:
+        >>> evaluate(ops.increment_mod_, [1.0, 2.0], increment=1.0, modulus=3.0)
+        array([2., 0.], dtype=float32)
     """
     return emit("increment_mod_", {"t": t}, increment=increment, modulus=modulus)
 
@@ -231,6 +258,9 @@ def log2(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.log2, [1.0, 8.0])
+        array([0., 3.], dtype=float32)
     """
     return emit("log2", {"t": t})
 
@@ -249,6 +279,9 @@ def rsqrt(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.rsqrt, [1.0, 4.0])
+        array([1. , 0.5], dtype=float32)
     """
     return emit("rsqrt", {"t": t})
 
@@ -267,6 +300,9 @@ def sign(t: Tensor) -> Tensor:
         rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.sign, [-3.0, 0.0, 2.0])
+        array([-1.,  0.,  1.], dtype=float32)
     """
     return emit("sign", {"t": t})
 
@@ -285,6 +321,9 @@ def sin(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.sin, [0.0, 1.0])
+        array([0.        , 0.84147096], dtype=float32)
     """
     return emit("sin", {"t": t})
 

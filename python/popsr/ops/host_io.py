@@ -49,6 +49,16 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         rounding: never stochastic
     Raises:
         GraphError: the stream is of another Ir.
+    Example:
+        >>> ir = popsr.Ir()
+        >>> with ir.main_graph:
+        ...     given = popsr.h2d_stream((2,), popsr.float32)
+        ...     doubled = popsr.d2h_stream((2,), popsr.float32)
+        ...     ops.host_store(doubled, ops.host_load(given) * 2.0)
+        >>> with popsr.Session(ir) as session:
+        ...     results = session.run({given: np.array([1.0, 2.0], np.float32)})
+        >>> results[doubled]
+        array([2., 4.], dtype=float32)
     """
     id_ = _stream_id("host_load", h2d_stream, HostToDeviceStream)
     name = read_name("host_load", name, f"{h2d_stream.tensor_id.rpartition('/')[2]}_load")
@@ -70,6 +80,16 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
         ShapeError: the shape differs from the stream's.
         DTypeError: the dtype differs from the stream's.
         GraphError: the stream is of another Ir.
+    Example:
+        >>> ir = popsr.Ir()
+        >>> with ir.main_graph:
+        ...     given = popsr.h2d_stream((2,), popsr.float32)
+        ...     doubled = popsr.d2h_stream((2,), popsr.float32)
+        ...     ops.host_store(doubled, ops.host_load(given) * 2.0)
+        >>> with popsr.Session(ir) as session:
+        ...     results = session.run({given: np.array([1.0, 2.0], np.float32)})
+        >>> results[doubled]
+        array([2., 4.], dtype=float32)
     """
     id_ = _stream_id("host_store", d2h_stream, DeviceToHostStream)
     emit_op("host_store", {"t": t}, {"d2h_stream": id_})
@@ -122,6 +142,9 @@ def print_tensor(
     Raises:
         KeyError: unknown ``float_format``.
         ValueError: a separator or bracket that is not one character, or a negative number.
+    Example:
+        >>> evaluate(lambda t: ops.print_tensor(t, title="t"), [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     if is_a(float_format, str) and float_format not in get_args(FloatFormat):
         raise UnknownNameError(
@@ -170,6 +193,9 @@ def init(
         rounding: never stochastic
     Raises:
         ValueError: a negative extent, or unknown ``init_type``.
+    Example:
+        >>> evaluate(lambda: ops.init((2,), popsr.float32, init_type="zero"))
+        array([0., 0.], dtype=float32)
     """
     attrs = {
         "shape": read_shape("init", shape),

@@ -54,6 +54,11 @@ def gather(
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1, without ``zero_OOR``.
         AttributeValueError: the axis is out of range.
         DTypeError: the indices are not integers.
+    Example:
+        >>> evaluate(ops.gather, [[1.0, 2.0], [3.0, 4.0]], [1, 0, 1])
+        array([[3., 4.],
+               [1., 2.],
+               [3., 4.]], dtype=float32)
     """
     return emit(
         "gather",
@@ -90,6 +95,11 @@ def tied_gather(
         OutOfRangeError: as for ``gather``.
         AttributeValueError: the axis is out of range.
         DTypeError: the indices are not integers.
+    Example:
+        >>> evaluate(ops.tied_gather, [[1.0, 2.0], [3.0, 4.0]], [1, 0, 1])
+        array([[3., 4.],
+               [1., 2.],
+               [3., 4.]], dtype=float32)
     """
     return emit(
         "tied_gather",
@@ -129,6 +139,10 @@ def groupedgather(
         AttributeValueError: the axis is the axis of the groups or out of range, or there is less than one group.
         ShapeError: axis 0 of an operand is not the number of groups.
         DTypeError: the indices are not integers.
+    Example:
+        >>> evaluate(ops.groupedgather, [[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1, group_size=2)
+        array([[2.],
+               [3.]], dtype=float32)
     """
     return emit(
         "groupedgather",
@@ -169,6 +183,9 @@ def scatter(
         ShapeError: the shapes do not fit.
         DTypeError: the dtypes of ``t`` and ``values`` differ, or the indices are not integers.
         AttributeValueError: the axis is out of range.
+    Example:
+        >>> evaluate(ops.scatter, [0.0, 0.0, 0.0], [2, 0], [5.0, 7.0])
+        array([7., 0., 5.], dtype=float32)
     """
     return emit(
         "scatter",
@@ -217,6 +234,9 @@ def scatter_reduce(
         AttributeValueError: another reduction, neither ``initial_values`` nor ``axis_size``, or no such axis.
         ShapeError: the shapes do not fit.
         DTypeError: the dtypes of ``data`` and ``initial_values`` differ, or the indices are not integers.
+    Example:
+        >>> evaluate(ops.scatter_reduce, [1.0, 2.0, 4.0], [0, 2, 0], reduction="sum", axis_size=3)
+        array([5., 0., 2.], dtype=float32)
     """
     read_choice("scatter_reduce", "reduction", reduction, ("sum", "min", "max", "none"))
     if initial_values is not None and not is_a(initial_values, Tensor):
@@ -287,6 +307,11 @@ def grouped_scatter_reduce(
         AttributeValueError: as for ``scatter_reduce``; or the axis holds the groups, or there is less than one.
         ShapeError: the shapes do not fit, or axis 0 is not the number of groups.
         DTypeError: the dtypes of ``data`` and ``initial_values`` differ, or the indices are not integers.
+    Example:
+        >>> data, indices = [[1.0, 2.0], [4.0, 8.0]], [[0, 0], [1, 0]]
+        >>> evaluate(ops.grouped_scatter_reduce, data, indices, reduction="sum", axis=1, axis_size=2, group_size=2)
+        array([[3., 0.],
+               [8., 4.]], dtype=float32)
     """
     where = "grouped_scatter_reduce"
     read_choice(where, "reduction", reduction, tuple(reduction_dict))

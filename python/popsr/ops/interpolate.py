@@ -68,6 +68,11 @@ def interpolate(
             is no such mode.
         ShapeError: an extent would become 0.
         DTypeError: ``t`` is not floating.
+    Source:
+        ONNX: operator Resize.
+    Example:
+        >>> evaluate(ops.interpolate, [[[1.0, 3.0]]], scale_factor=(1.0, 1.0, 2.0), mode="nearest")
+        array([[[1., 1., 3., 3.]]], dtype=float32)
     """
     where = "interpolate"
     if not is_a(t, Tensor):

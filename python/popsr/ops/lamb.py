@@ -23,6 +23,11 @@ def lamb_square(t: Tensor) -> Tensor:
         rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
+    Source:
+        You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.
+    Example:
+        >>> evaluate(ops.lamb_square, [3.0, 4.0])
+        array(25., dtype=float32)
     """
     return emit("lamb_square", {"t": t})
 

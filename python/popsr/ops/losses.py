@@ -43,6 +43,9 @@ def nll_loss(
     Raises:
         ShapeError: ``labels`` has not that shape.
         DTypeError: ``probs`` is not floating or ``labels`` not integer.
+    Example:
+        >>> evaluate(ops.nll_loss, [[0.25, 0.75], [0.5, 0.5]], [1, 0])
+        array(0.49041462, dtype=float32)
     """
     return emit(
         "nll_loss",
@@ -81,6 +84,10 @@ def nll_loss_with_softmax_grad(
         ShapeError: ``labels`` has another number of elements, or ``loss_grad`` is neither one element nor of the shape
             of the loss.
         DTypeError: ``probs`` is not floating or ``labels`` not integer.
+    Example:
+        >>> evaluate(ops.nll_loss_with_softmax_grad, [[0.25, 0.75], [0.5, 0.5]], [1, 0], loss_grad=1.0)
+        [array(0.49041462, dtype=float32), array([[ 0.125, -0.125],
+               [-0.25 ,  0.25 ]], dtype=float32)]
     """
     if not isinstance(loss_grad, Tensor) and isinstance(probs, Tensor):
         wide = probs.dtype == dtypes.float64

@@ -39,6 +39,10 @@ def matmul(
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, or an operand is a scalar.
         DTypeError: the dtypes differ or are not floating.
+    Example:
+        >>> evaluate(ops.matmul, [[1.0, 2.0], [3.0, 4.0]], [[10.0], [1.0]])
+        array([[12.],
+               [34.]], dtype=float32)
     """
     return emit(
         "matmul",
@@ -74,6 +78,15 @@ def matmul_pow2scaled(
         DTypeError: other dtypes than these.
         AttributeValueError: when the program runs: ``log2_scale`` is out of range, unless
             ``ir.options.throw_if_log2_scale_tensor_not_in_range`` is False: then it is clamped.
+    Source:
+        Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022, arXiv:2206.02915.
+    Example:
+        >>> def product(lhs, rhs):
+        ...     zero = popsr.constant(0)
+        ...     lhs, rhs = (ops.pow2scale_cast_to_fp8(t, zero, popsr.float8_143) for t in (lhs, rhs))
+        ...     return ops.matmul_pow2scaled(lhs, rhs, popsr.constant(1))
+        >>> evaluate(product, np.array([[1.0, 2.0]], np.float16), np.array([[10.0], [1.0]], np.float16))
+        array([[24.]], dtype=float16)
     """
     return emit(
         "matmul_pow2scaled",

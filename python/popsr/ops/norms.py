@@ -33,6 +33,11 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
         AttributeValueError: ``num_groups`` does not divide the channels, or ``eps`` is negative or not finite.
+    Source:
+        Wu and He, Group Normalization, 2018, arXiv:1803.08494.
+    Example:
+        >>> evaluate(ops.group_norm, [[1.0, 3.0, 5.0, 9.0]], np.ones(4), np.zeros(4), num_groups=2)
+        array([[-0.999995 ,  0.999995 , -0.9999988,  0.9999988]], dtype=float32)
     """
     return emit("group_norm", {"t": t, "weight": weight, "bias": bias}, num_groups=num_groups, eps=eps)
 
@@ -58,6 +63,11 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> T
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
         AttributeValueError: ``eps`` is negative or not finite.
+    Source:
+        Ba, Kiros and Hinton, Layer Normalization, 2016, arXiv:1607.06450.
+    Example:
+        >>> evaluate(ops.layer_norm, [[1.0, 3.0]], np.ones(2), np.zeros(2))
+        array([[-0.999995,  0.999995]], dtype=float32)
     """
     return emit("layer_norm", {"t": t, "weight": weight, "bias": bias}, eps=eps)
 
@@ -92,6 +102,11 @@ def batch_norm_inference(
         ShapeError: ``t`` has less than 3 dimensions, or another operand is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
         AttributeValueError: ``epsilon`` is negative or not finite.
+    Source:
+        Ioffe and Szegedy, Batch Normalization, 2015, arXiv:1502.03167.
+    Example:
+        >>> evaluate(ops.batch_norm_inference, [[[1.0, 3.0]]], [2.0], [0.5], [1.0], [4.0])
+        array([[[0.5      , 2.4999976]]], dtype=float32)
     """
     return emit(
         "batch_norm_inference",

@@ -39,6 +39,10 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
         AttributeValueError: it is not positive, or the axis is out of range.
         ShapeError: it is not one number, or ``values`` has another shape.
         DTypeError: ``t`` is not of integers.
+    Example:
+        >>> evaluate(lambda t, values: ops.onehot(t, popsr.constant(3), values, axis=1), [2, 0], [0.0, 1.0])
+        array([[0., 0., 1.],
+               [1., 0., 0.]], dtype=float32)
     """
     return emit("onehot", {"t": t, "num_classes": num_classes, "values": values}, axis=axis)
 
@@ -61,6 +65,9 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
     Raises:
         AttributeValueError: the levels do not ascend.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.histogram, [0.5, 1.5, 2.5, 9.0], levels=[1.0, 2.0], absolute_of_input=False)
+        array([1, 1, 2], dtype=uint32)
     """
     if not is_a(t, Tensor):
         raise ArgumentTypeError(f"histogram: t is not a Tensor, got {shown(t)}, expected a Tensor")

@@ -173,6 +173,13 @@ def adam_updater(
         ShapeError: shapes differ, or a scalar has several elements.
         DTypeError: a moment or the weight is not floating, or the time step is a narrow float.
         GraphError: ``time_step`` is a constant.
+    Source:
+        Kingma and Ba, Adam: A Method for Stochastic Optimization, 2014, arXiv:1412.6980; decay of weights as
+        Loshchilov and Hutter, 2017, arXiv:1711.05101.
+    Example:
+        >>> step = ops.var_updates.adam_updater
+        >>> evaluate(step, [0.5, -0.5], [0.25, 1.0], epsilon=0.0)
+        array([ 1. , -0.5], dtype=float32)
     """
     return create_adamupdater(
         acc_first_order, acc_second_order, {}, "adam", weight, time_step, weight_decay, beta1, beta2, epsilon
@@ -216,6 +223,12 @@ def lamb_updater(
         ShapeError: as ``adam_updater``.
         DTypeError: as ``adam_updater``.
         GraphError: as ``adam_updater``.
+    Source:
+        You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.
+    Example:
+        >>> step = ops.var_updates.lamb_updater
+        >>> evaluate(step, [0.5, -0.5], [0.25, 1.0], epsilon=0.0)
+        array([ 1. , -0.5], dtype=float32)
     """
     return create_adamupdater(
         acc_first_order, acc_second_order, {}, "lamb", weight, time_step, weight_decay, beta1, beta2, epsilon
@@ -258,6 +271,12 @@ def adamax_updater(
         ShapeError: as ``adam_updater``.
         DTypeError: as ``adam_updater``.
         GraphError: as ``adam_updater``.
+    Source:
+        Kingma and Ba, Adam: A Method for Stochastic Optimization, 2014, arXiv:1412.6980, section 7.1.
+    Example:
+        >>> step = ops.var_updates.adamax_updater
+        >>> evaluate(step, [0.5, -0.5], [0.25, 1.0], time_step=np.array([0], np.int32), beta1=0.5, epsilon=0.0)
+        array([ 4., -1.], dtype=float32)
     """
     return create_adamupdater(
         acc_first_order,
@@ -306,6 +325,12 @@ def adam_var_update(
         ShapeError: shapes differ, or a scalar has several elements.
         DTypeError: a tensor is not floating.
         GraphError: ``t`` is a constant.
+    Source:
+        You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.
+    Example:
+        >>> update = ops.var_updates.adam_var_update
+        >>> evaluate(update, [1.0, 2.0], [0.5, 0.5], np.float32(9.0), np.float32(4.0), learning_rate=0.1)
+        array([0.95, 1.95], dtype=float32)
     """
     inputs = {"t": t, "x": x, "r1": r1, "r2": r2}
     scalars = {"learning_rate": learning_rate, "max_weight_norm": max_weight_norm}

@@ -36,6 +36,9 @@ def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.argmax, [1.0, 5.0, 5.0])
+        array(1, dtype=int32)
     """
     return emit("argmax", {"t": t}, dim=dim, keepdim=keepdim)
 
@@ -58,6 +61,9 @@ def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.argmin, [4.0, 1.0, 1.0])
+        array(1, dtype=int32)
     """
     return emit("argmin", {"t": t}, dim=dim, keepdim=keepdim)
 
@@ -82,6 +88,9 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.median, [4.0, 1.0, 3.0])
+        array(3., dtype=float32)
     """
     return emit("median", {"t": t}, axis=_axes("median", axis), keepdims=keepdims)
 
@@ -116,6 +125,9 @@ def topk(
     Raises:
         ValueError: the axis or ``k`` is out of range.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.topk, [3.0, 1.0, 2.0], axis=0, k=2, largest=True, sorted=True)
+        [array([3., 2.], dtype=float32), array([0, 2], dtype=int32)]
     """
     if not read_flag("topk: sorted", sorted):
         warn_user("topk: sorted=False is not supported, results are sorted")

@@ -29,6 +29,9 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     Raises:
         TypeError: ``destination`` or ``source`` is not an int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
+    Example:
+        >>> evaluate(ops.ipu_copy, [1.0, 2.0], destination=1, source=0)
+        array([1., 2.], dtype=float32)
     """
     return emit("ipu_copy", {"t": t}, **ipu_copy_attributes(t, destination, source))
 
@@ -48,6 +51,9 @@ def io_tile_copy(t: Tensor) -> Tensor:
         gradient: none
         replicas: meet of inputs
         rounding: never stochastic
+    Example:
+        >>> evaluate(ops.io_tile_copy, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found

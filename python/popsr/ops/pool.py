@@ -134,6 +134,11 @@ def average_pool(
         ShapeError: ``t`` has another rank, or a window is larger than the padded operand.
         AttributeValueError: a sequence has another length, a number is out of range, or the rule is unknown.
         DTypeError: ``t`` is not floating.
+    Source:
+        ONNX: operator AveragePool.
+    Example:
+        >>> evaluate(ops.average_pool, [[[1.0, 3.0, 5.0, 9.0]]], kernel_size=(2,), stride=(2,), padding=(0, 0))
+        array([[[2., 7.]]], dtype=float32)
     """
     given = _attributes(
         "average_pool", stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
@@ -181,6 +186,11 @@ def max_pool(
         ShapeError: as for ``average_pool``.
         AttributeValueError: as for ``average_pool``; or the order is unknown.
         DTypeError: ``t`` is not floating.
+    Source:
+        ONNX: operator MaxPool.
+    Example:
+        >>> evaluate(ops.max_pool, [[[1.0, 3.0, 5.0, 9.0]]], kernel_size=(2,), stride=(2,), padding=(0, 0))
+        array([[[3., 9.]]], dtype=float32)
     """
     given = _attributes("max_pool", stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
     kernel = read_ints("max_pool", "kernel_size", kernel_size)

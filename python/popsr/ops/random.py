@@ -42,6 +42,11 @@ def random_uniform(
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.
         AttributeValueError: the bounds are not finite in the dtype, or it has no number between them.
+    Source:
+        Random words: ARS-7 of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.
+    Example:
+        >>> evaluate(ops.random_uniform, np.array([1, 2], np.uint32), shape=(3,))
+        array([0.6045346 , 0.8950344 , 0.06469072], dtype=float32)
     """
     return emit(
         "random_uniform",
@@ -79,6 +84,11 @@ def random_normal(
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.
         AttributeValueError: ``mean`` or ``std`` is not finite, or ``std`` is negative.
+    Source:
+        Random words: ARS-7 of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.
+    Example:
+        >>> evaluate(ops.random_normal, np.array([1, 2], np.uint32), shape=(3,))
+        array([-0.9905545, -0.6566496, -0.7514674], dtype=float32)
     """
     return emit(
         "random_normal",

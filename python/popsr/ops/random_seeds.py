@@ -42,6 +42,11 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     Raises:
         ShapeError: the seed is not ``[2]`` or the modifier has not one element.
         DTypeError: the seed is not uint32 (a ValueError too) or the modifier no integer.
+    Source:
+        Random words: ARS-7 of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.
+    Example:
+        >>> evaluate(ops.create_random_seed, np.array([1, 2], np.uint32), np.uint32(7))
+        array([        1, 199304438], dtype=uint32)
     """
     _check_seed("create_random_seed", seed)
     return emit("create_random_seed", {"seed": seed, "modifier": modifier})
@@ -68,6 +73,11 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
         ShapeError: the seed is not ``[2]``.
         DTypeError: the seed is not uint32 (a ValueError too).
         AttributeValueError: ``n`` is not positive.
+    Source:
+        Random words: ARS-7 of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.
+    Example:
+        >>> evaluate(ops.split_random_seed, np.array([1, 2], np.uint32), 2)
+        [array([         1, 3420063458], dtype=uint32), array([        1, 606352143], dtype=uint32)]
     """
     _check_seed("split_random_seed", seed)
     number = integer_of(n) or 0

@@ -38,6 +38,9 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.sum, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([4., 6.], dtype=float32)
     """
     return emit("sum", {"t": t}, axis=_axes("sum", axis), keepdims=keepdims)
 
@@ -60,6 +63,9 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.mean, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([2., 3.], dtype=float32)
     """
     return emit("mean", {"t": t}, axis=_axes("mean", axis), keepdims=keepdims)
 
@@ -82,6 +88,9 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.max, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([3., 4.], dtype=float32)
     """
     return emit("max", {"t": t}, axis=_axes("max", axis), keepdims=keepdims)
 
@@ -104,6 +113,9 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.min, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([1., 2.], dtype=float32)
     """
     return emit("min", {"t": t}, axis=_axes("min", axis), keepdims=keepdims)
 
@@ -127,6 +139,9 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.prod, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([3., 8.], dtype=float32)
     """
     return emit("prod", {"t": t}, axis=_axes("prod", axis), keepdims=keepdims)
 
@@ -148,6 +163,9 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.sumsquare, [[1.0, 2.0], [3.0, 4.0]], axis=0)
+        array([10., 20.], dtype=float32)
     """
     return emit("sumsquare", {"t": t}, axis=_axes("sumsquare", axis), keepdims=keepdims)
 
@@ -169,6 +187,9 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.l1, [[1.0, -2.0], [-3.0, 4.0]], axis=0)
+        array([4., 6.], dtype=float32)
     """
     return emit("l1", {"t": t}, axis=_axes("l1", axis), keepdims=keepdims)
 
@@ -192,6 +213,9 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.l2, [3.0, 4.0])
+        array(5., dtype=float32)
     """
     return emit("l2", {"t": t}, axis=_axes("l2", axis), keepdims=keepdims)
 
@@ -213,6 +237,9 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.logsum, [1.0, 9.0])
+        array(2.3025851, dtype=float32)
     """
     return emit("logsum", {"t": t}, axis=_axes("logsum", axis), keepdims=keepdims)
 
@@ -234,6 +261,9 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.logsumexp, [1000.0, 1000.0])
+        array(1000.6932, dtype=float32)
     """
     return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
 
@@ -263,6 +293,9 @@ def var(
         ValueError: an axis is out of range or given twice.
         AttributeValueError: ``correction`` is not a finite number of at least 0.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.var, [1.0, 2.0, 3.0, 4.0])
+        array(1.25, dtype=float32)
     """
     return emit("var", {"t": t}, axis=_axes("var", axis), keepdims=keepdims, correction=correction)
 

@@ -60,6 +60,13 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     Raises:
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.
+    Example:
+        >>> def round_trip(t):
+        ...     buffer = popsr.remote_buffer(t.shape, t.dtype, entries=2)
+        ...     ops.remote_store(buffer, 1, t)
+        ...     return ops.remote_load(buffer, 1)
+        >>> evaluate(round_trip, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     attrs = _attrs("remote_load", remote_buffer, offset)
     name = None if name is None else read_name("remote_load", name)
@@ -85,6 +92,12 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.
+    Example:
+        >>> def overwrite(t):
+        ...     buffer = popsr.remote_buffer(t.shape, t.dtype, entries=1)  # zeros
+        ...     return ops.remote_load_(buffer, 0, t)
+        >>> evaluate(overwrite, [1.0, 2.0])
+        array([0., 0.], dtype=float32)
     """
     attrs = _attrs("remote_load_", remote_buffer, offset)
     inputs = {"t": t, "offset": tensor(offset)}
@@ -107,6 +120,13 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.
+    Example:
+        >>> def round_trip(t):
+        ...     buffer = popsr.remote_buffer(t.shape, t.dtype, entries=2)
+        ...     ops.remote_store(buffer, 1, t)
+        ...     return ops.remote_load(buffer, 1)
+        >>> evaluate(round_trip, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     attrs = _attrs("remote_store", remote_buffer, offset)
     emit_op("remote_store", {"t": t, "offset": tensor(offset)}, attrs)

@@ -36,6 +36,9 @@ def replica_index(
         ValueError: unknown ``what``.
         TypeError: another dtype.
         ReplicaError: the group is of another number of replicas.
+    Example:
+        >>> evaluate(ops.replica_index, replicas=2)
+        array([0, 1], dtype=uint32)
     """
     return emit("replica_index", {}, group=group, what=what, dtype=read_dtype("replica_index", dtype).name)
 

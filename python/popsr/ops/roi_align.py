@@ -50,6 +50,12 @@ def roi_align(
         ShapeError: a shape does not fit.
         AttributeValueError: sizes or the scale are not positive, or the ratio is negative.
         DTypeError: the dtypes of ``t`` and ``rois`` differ, they are not floating, or the indices are not integers.
+    Source:
+        He et al., Mask R-CNN, 2017, arXiv:1703.06870.
+    Example:
+        >>> image, box = [[[[1.0, 2.0], [3.0, 4.0]]]], [[0.0, 0.0, 2.0, 2.0]]
+        >>> evaluate(ops.roi_align, image, box, [0], output_size=(1, 1), spatial_scale=1.0, sampling_ratio=2)
+        array([[[[3.25]]]], dtype=float32)
     """
     return emit(
         "roi_align",

@@ -25,6 +25,9 @@ def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.cumsum, [1.0, 2.0, 3.0])
+        array([1., 3., 6.], dtype=float32)
     """
     return emit("cumsum", {"t": t}, dim=dim)
 

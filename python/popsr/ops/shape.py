@@ -62,6 +62,10 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         in place: transpose_: a view
     Raises:
         ValueError: not each axis once.
+    Example:
+        >>> evaluate(ops.transpose, [[1.0, 2.0], [3.0, 4.0]])
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
     """
     axes = None if permutation is None else read_ints("transpose", "permutation", permutation)
     return emit("transpose", {"t": t}, permutation=axes)
@@ -83,6 +87,9 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         in place: reshape_: a view
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
+    Example:
+        >>> evaluate(ops.reshape, [[1.0, 2.0], [3.0, 4.0]], (1, -1))
+        array([[1., 2., 3., 4.]], dtype=float32)
     """
     return emit("reshape", {"t": t}, shape=read_ints("reshape", "shape", shape))
 
@@ -126,6 +133,9 @@ def flatten(t: Tensor) -> Tensor:
         replicas: meet of inputs
         rounding: never stochastic
         in place: flatten_: a view
+    Example:
+        >>> evaluate(ops.flatten, [[1.0, 2.0], [3.0, 4.0]])
+        array([1., 2., 3., 4.], dtype=float32)
     """
     return emit("flatten", {"t": t})
 
@@ -145,6 +155,9 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         rounding: never stochastic
     Raises:
         ValueError: an axis is given twice, is out of range or has another extent than 1.
+    Example:
+        >>> evaluate(ops.squeeze, [[[1.0, 2.0]]], axes=[0])
+        array([[1., 2.]], dtype=float32)
     """
     return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
 
@@ -174,6 +187,9 @@ def slice(
         in place: slice_: a view
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
+    Example:
+        >>> evaluate(ops.slice, [1.0, 2.0, 3.0, 4.0], start=1, stop=4, step=2)
+        array([2., 4.], dtype=float32)
     """
     attributes = slice_attributes("slice", start, stop, step, axis)
     return t if attributes is None else emit("slice", {"t": t}, **attributes)
@@ -192,6 +208,9 @@ def detach(t: Tensor) -> Tensor:
         replicas: meet of inputs
         rounding: never stochastic
         in place: detach_: a view
+    Example:
+        >>> evaluate(ops.detach, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     return emit("detach", {"t": t})
 
@@ -311,6 +330,9 @@ def slice_(
         rounding: never stochastic
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
+    Example:
+        >>> evaluate(ops.slice_, [1.0, 2.0, 3.0, 4.0], start=1, stop=4, step=2)
+        array([2., 4.], dtype=float32)
     """
     attributes = slice_attributes("slice_", start, stop, step, axis)
     return t if attributes is None else emit("slice_", {"t": t}, **attributes)
@@ -331,6 +353,9 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         rounding: never stochastic
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
+    Example:
+        >>> evaluate(ops.reshape_, [[1.0, 2.0], [3.0, 4.0]], (1, -1))
+        array([[1., 2., 3., 4.]], dtype=float32)
     """
     return emit("reshape_", {"t": t}, shape=read_ints("reshape_", "shape", shape))
 
@@ -347,6 +372,9 @@ def flatten_(t: Tensor) -> Tensor:
         gradient: none
         replicas: meet of inputs
         rounding: never stochastic
+    Example:
+        >>> evaluate(ops.flatten_, [[1.0, 2.0], [3.0, 4.0]])
+        array([1., 2., 3., 4.], dtype=float32)
     """
     return emit("flatten_", {"t": t})
 
@@ -366,6 +394,10 @@ def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         rounding: never stochastic
     Raises:
         ValueError: not each axis once.
+    Example:
+        >>> evaluate(ops.transpose_, [[1.0, 2.0], [3.0, 4.0]])
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
     """
     axes = None if permutation is None else read_ints("transpose_", "permutation", permutation)
     return emit("transpose_", {"t": t}, permutation=axes)
@@ -383,6 +415,9 @@ def detach_(t: Tensor) -> Tensor:
         gradient: none
         replicas: meet of inputs
         rounding: never stochastic
+    Example:
+        >>> evaluate(ops.detach_, [1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
     return emit("detach_", {"t": t})
 
@@ -400,6 +435,9 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     Raises:
         ShapeError: the number does not divide the axis, or the extents do not sum up to it.
         AttributeValueError: a number below 1, a negative extent, or an axis that is not there.
+    Example:
+        >>> evaluate(ops.split, [1.0, 2.0, 3.0], splits=[1, 2])
+        [array([1.], dtype=float32), array([2., 3.], dtype=float32)]
     """
     read_a("split: t", t, Tensor)
     axis = read_axis("split", axis, t.shape)

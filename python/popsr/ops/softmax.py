@@ -25,6 +25,9 @@ def softmax(t: Tensor, axis: int) -> Tensor:
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.softmax, [0.0, np.log(3.0)], axis=0)
+        array([0.25      , 0.75000006], dtype=float32)
     """
     return emit("softmax", {"t": t}, axis=axis)
 
@@ -45,6 +48,9 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.log_softmax, [0.0, np.log(3.0)], axis=0)
+        array([-1.3862944, -0.287682 ], dtype=float32)
     """
     return emit("log_softmax", {"t": t}, axis=axis)
 

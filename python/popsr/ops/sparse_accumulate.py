@@ -46,6 +46,11 @@ def sparse_accumulate_(
         ShapeError: the shapes do not fit, or the factor has not one element.
         DTypeError: the indices are not integers.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.sparse_accumulate_, [[0.0], [0.0], [0.0]], [[1.0], [2.0], [4.0]], [2, 0, 2])
+        array([[2.],
+               [0.],
+               [5.]], dtype=float32)
     """
     if W is not None and not isinstance(W, Tensor):
         raise ArgumentTypeError(

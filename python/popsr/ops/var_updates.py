@@ -49,6 +49,9 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulate_, [1.0, 2.0], [10.0, 20.0], 0.5)
+        array([ 6., 12.], dtype=float32)
     """
     return emit("accumulate_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
@@ -71,6 +74,9 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulate_mean_, [1.0, 2.0], [10.0, 20.0], 1.0)
+        array([ 5.5, 11. ], dtype=float32)
     """
     return emit("accumulate_mean_", {"t": t, "X": X, "step": tensor(step)}, step=number(step))
 
@@ -93,6 +99,9 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulate_square_, [1.0, 2.0], [10.0, 20.0], 0.5)
+        array([ 51., 202.], dtype=float32)
     """
     return emit("accumulate_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
@@ -116,6 +125,9 @@ def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tenso
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulate_moving_average_, [1.0, 2.0], [10.0, 20.0], 0.5)
+        array([ 5.5, 11. ], dtype=float32)
     """
     return emit("accumulate_moving_average_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
@@ -139,6 +151,9 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulate_moving_average_square_, [1.0, 2.0], [10.0, 20.0], 0.5)
+        array([ 50.5, 201. ], dtype=float32)
     """
     return emit("accumulate_moving_average_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
@@ -160,6 +175,9 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     Raises:
         ShapeError: the factor has not one element.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulator_scale_, [1.0, 2.0], 0.5)
+        array([0.5, 1. ], dtype=float32)
     """
     return emit("accumulator_scale_", {"t": t, "f": tensor(f)}, f=number(f))
 
@@ -179,6 +197,9 @@ def accumulator_zero_(t: Tensor) -> Tensor:
         in place: itself
     Raises:
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.accumulator_zero_, [1.0, 2.0])
+        array([0., 0.], dtype=float32)
     """
     return emit("accumulator_zero_", {"t": t})
 
@@ -200,6 +221,9 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes differ.
         GraphError: ``t`` is a constant.
+    Example:
+        >>> evaluate(ops.var_updates.copy_var_update_, [1.0, 2.0], [10.0, 20.0])
+        array([10., 20.], dtype=float32)
     """
     return emit("copy_var_update_", {"t": t, "X": X})
 

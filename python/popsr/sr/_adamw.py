@@ -75,6 +75,12 @@ def adamw_(
         ValueError: shapes differ, arrays overlap, ``step`` is below 1, or another number is out of range.
     The update u and the moments are computed in fp32 (in fp64 if one of the arrays is), each operation to nearest; the
     sum w + u is rounded once, with its exact chance, and so is each narrow moment, under keys of its own.
+    Source:
+        Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2017, arXiv:1711.05101.
+    Example:
+        >>> w, m, v = (np.array(x, np.float16) for x in ([1.0, 1.0], [0.0, 0.0], [0.0, 0.0]))
+        >>> sr.adamw_(w, np.array([0.1, -0.1], np.float16), m, v, key=sr.Key(0), step=1)
+        array([0.999, 1.001], dtype=float16)
     """
     op = "adamw_"
     options = read_options(op, key, "sr", "ieee", offset, num_threads)

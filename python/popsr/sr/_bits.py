@@ -25,6 +25,11 @@ def uniform_bits(
     Raises:
         TypeError: ``key`` is not a key.
         ValueError: ``n`` or ``offset`` is negative, or too large.
+    Source:
+        ARS-7 of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.
+    Example:
+        >>> sr.uniform_bits(sr.Key(0), 2)
+        array([16121744390866430816,  4238788238038044149], dtype=uint64)
     """
     key = read_key("uniform_bits", key)
     n = read_int("uniform_bits: n", n, 0)

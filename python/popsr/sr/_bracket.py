@@ -56,6 +56,9 @@ def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
     Raises:
         TypeError: an operand is not an array of a supported format.
         ValueError: shapes do not broadcast.
+    Example:
+        >>> sr.bracket(np.array([1.0], np.float16), 0.000244140625)
+        (array([1.], dtype=float16), array([1.001], dtype=float16), array([0.25]))
     """
     named = None if dtype is None else read_format("bracket", dtype)
     a, b = sources = tuple(read_source("bracket", name, value, named) for name, value in (("x", x), ("y", y)))

@@ -71,6 +71,12 @@ def cast(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64.
+    Source:
+        Croci et al., Stochastic rounding: implementation, error analysis and applications, 2022, R. Soc. Open Sci.
+        9.
+    Example:
+        >>> sr.cast(np.full(4, 1.0005), np.float16, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("cast", key, mode, overflow, offset, num_threads)
     return elementwise("cast", (("x", x),), (), options, to=read_format("cast", dtype), out=out)

@@ -63,6 +63,9 @@ def mul(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.mul(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 1.0005, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("mul", key, mode, overflow, offset, num_threads)
     return elementwise("mul", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
@@ -97,6 +100,10 @@ def mul_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.mul_(w, 1.0005, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("mul_", key, mode, overflow, offset, num_threads)
     return elementwise("mul_", (("w", w), ("y", y)), (), options, dtype=dtype, target=0)
@@ -147,6 +154,9 @@ def fma(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.fma(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 2.0, 0.0005, key=sr.Key(0))
+        array([2.   , 2.002, 2.   , 2.   ], dtype=float16)
     """
     options = read_options("fma", key, mode, overflow, offset, num_threads)
     return elementwise("fma", (("x", x), ("y", y), ("z", z)), (), options, dtype=dtype, out=out)
@@ -183,6 +193,10 @@ def fma_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.fma_(w, 2.0, 0.0005, key=sr.Key(0))
+        array([2.   , 2.002, 2.   , 2.   ], dtype=float16)
     """
     options = read_options("fma_", key, mode, overflow, offset, num_threads)
     return elementwise("fma_", (("w", w), ("y", y), ("z", z)), (), options, dtype=dtype, target=0)
@@ -261,6 +275,9 @@ def addcmul(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.addcmul(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.001, 0.5, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("addcmul", key, mode, overflow, offset, num_threads)
     alpha = read_number("addcmul: alpha", alpha)
@@ -300,6 +317,10 @@ def addcmul_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.addcmul_(w, 0.001, 0.5, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("addcmul_", key, mode, overflow, offset, num_threads)
     alpha = read_number("addcmul_: alpha", alpha)
@@ -381,6 +402,9 @@ def addcdiv(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.addcdiv(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.001, 2.0, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("addcdiv", key, mode, overflow, offset, num_threads)
     alpha = read_number("addcdiv: alpha", alpha)
@@ -420,6 +444,10 @@ def addcdiv_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.addcdiv_(w, 0.001, 2.0, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("addcdiv_", key, mode, overflow, offset, num_threads)
     alpha = read_number("addcdiv_: alpha", alpha)

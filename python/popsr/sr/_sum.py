@@ -62,6 +62,12 @@ def sum(
     Raises:
         TypeError: ``key`` is missing, ``x`` is not an array of a supported format, or ``axis`` no int.
         ValueError: ``axis`` is out of range or repeated, or as in :func:`add`.
+    Source:
+        Croci et al., Stochastic rounding: implementation, error analysis and applications, 2022, R. Soc. Open Sci.
+        9.
+    Example:
+        >>> sr.sum(np.full(1000, 0.001), np.float16, key=sr.Key(0))
+        array(1.003, dtype=float16)
     """
     options = read_options("sum", key, mode, overflow, offset, num_threads)
     named = None if dtype is None else read_format("sum", dtype)

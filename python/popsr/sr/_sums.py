@@ -87,6 +87,12 @@ def add(
         ValueError: shapes do not broadcast, ``out`` has another shape or overlaps an operand partly, or an unknown
             ``mode`` or ``overflow``, or a negative ``offset``. Nothing has been written then.
     The chance is exact to 2**-64 for any operands.
+    Source:
+        Croci et al., Stochastic rounding: implementation, error analysis and applications, 2022, R. Soc. Open Sci.
+        9.
+    Example:
+        >>> sr.add(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.0005, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     if dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None:
         result = _fast_add(x, y, key, out)
@@ -129,6 +135,12 @@ def add_(
     Raises:
         TypeError: as ``add``, with ``w`` in the place of ``out``.
         ValueError: as ``add``.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.add_(w, 0.0005, key=sr.Key(0).at(1)) is w
+        True
+        >>> w
+        array([1.001, 1.001, 1.   , 1.001], dtype=float16)
     """
     plain = dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None
     if plain and alpha is _ONE and _fast_add(w, u, key, w) is w:
@@ -183,6 +195,9 @@ def sub(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.sub(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.0002, key=sr.Key(0))
+        array([0.9995, 1.    , 0.9995, 0.9995], dtype=float16)
     """
     options = read_options("sub", key, mode, overflow, offset, num_threads)
     return elementwise("sub", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
@@ -219,6 +234,10 @@ def sub_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.sub_(w, 0.0002, key=sr.Key(0))
+        array([0.9995, 1.    , 0.9995, 0.9995], dtype=float16)
     """
     options = read_options("sub_", key, mode, overflow, offset, num_threads)
     return _add_scaled("sub_", w, u, -read_number("sub_: alpha", alpha), dtype, options)
@@ -269,6 +288,9 @@ def axpy(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.axpy(0.5, np.array([0.001], np.float16), np.array([1.0, 1.0, 1.0, 1.0], np.float16), key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("axpy", key, mode, overflow, offset, num_threads)
     alpha = read_number("axpy: alpha", alpha)
@@ -306,6 +328,10 @@ def axpy_(
     Returns:
         ``y``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> y = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.axpy_(0.5, np.array([0.001], np.float16), y, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("axpy_", key, mode, overflow, offset, num_threads)
     alpha = read_number("axpy_: alpha", alpha)
@@ -366,6 +392,9 @@ def lerp(
         offset: number of the first element.
         num_threads: default: ``popsr.num_threads()``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> sr.lerp(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 2.0, 0.0005, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("lerp", key, mode, overflow, offset, num_threads)
     operands, scalars = _weighted("lerp", (("x", x), ("y", y)), t)
@@ -403,6 +432,10 @@ def lerp_(
     Returns:
         ``w``.
     The chance is exact to 2**-64 for any operands.
+    Example:
+        >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+        >>> sr.lerp_(w, 2.0, 0.0005, key=sr.Key(0))
+        array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("lerp_", key, mode, overflow, offset, num_threads)
     operands, scalars = _weighted("lerp_", (("w", w), ("y", y)), t)
