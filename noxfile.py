@@ -237,7 +237,12 @@ def docs(session: nox.Session) -> None:
     install_popsr(session, "test", *(["peers"] if IN_CI else []))
     install_group(session, "docs")
     if not IN_CI:  # there the session `tests` has run them
-        session.run("pytest", "-q", "tests_py/repo/test_docs.py", "tests_py/repo/test_docs_site.py")
+        session.run(
+            "pytest",
+            "-q",
+            "tests_py/repo/documentation/test_docs.py",
+            "tests_py/repo/documentation/test_docs_site.py",
+        )
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "build/docs", *session.posargs)
 
 

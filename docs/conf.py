@@ -42,7 +42,10 @@ autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = True
-napoleon_custom_sections = [("Facts", "params_style"), "Source"]  # see tests_py/repo/op_docstrings.py
+napoleon_custom_sections = [
+    ("Facts", "params_style"),
+    "Source",
+]  # see tests_py/repo/documentation/op_docstrings.py
 add_module_names = False
 python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"

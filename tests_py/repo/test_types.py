@@ -19,7 +19,8 @@ from typing import NamedTuple
 import pytest
 
 from tests_py import ROOT
-from tests_py.repo import option_attributes, test_docs, test_docs_site, test_readme
+from tests_py.repo import option_attributes
+from tests_py.repo.documentation import test_docs, test_docs_site, test_readme
 
 pytest.importorskip("mypy")
 

@@ -15,7 +15,7 @@ import popsr
 from popsr import __main__ as command
 from popsr import _help, errors
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 HELP = Path(_help.__file__).parent
 README = (ROOT / "README.md").read_text()

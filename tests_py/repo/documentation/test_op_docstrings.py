@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from tests_py.repo import op_docstrings
+from tests_py.repo.documentation import op_docstrings
 from tests_py.support.helpers import PUBLIC, SCHEMAS, python_op
 
 
@@ -16,7 +16,7 @@ def test_docstring_has_the_facts_of_the_registry(op: str) -> None:
     text = inspect.getdoc(inspect.unwrap(python_op(op)))
     assert text is not None
     section = "\n".join(line[4:] for line in expected)
-    fix = "run python tests_py/repo/op_docstrings.py --write"
+    fix = "run python tests_py/repo/documentation/op_docstrings.py --write"
     assert f"\n{section}\n" in f"{text}\n", f"{op}: {fix}"
     assert text.count(op_docstrings.HEADING) == 1, f"{op}: {fix}"
 

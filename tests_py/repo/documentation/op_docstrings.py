@@ -1,4 +1,4 @@
-"""Facts of the registry in docstrings of ops: ``python tests_py/repo/op_docstrings.py --write`` writes them.
+"""Facts of the registry in docstrings of ops: ``python tests_py/repo/documentation/op_docstrings.py --write``.
 
 The section ``Facts:`` of each op's Python function follows ``Returns:``. It stands in the source, so editors and
 ``help`` show it and an import costs nothing; test_op_docstrings.py compares it with the registry.
@@ -17,7 +17,7 @@ from popsr import _core
 from popsr._records import OpSchema
 from popsr._show.ops_table import in_place, operand_dtypes
 
-FOLDER = Path(__file__).resolve().parents[2] / "python" / "popsr" / "ops"
+FOLDER = Path(__file__).resolve().parents[3] / "python" / "popsr" / "ops"
 HEADING = "Facts:"
 WIDTH = 110
 _SECTION = re.compile(r" {4}[A-Z]\w*:")
