@@ -383,6 +383,15 @@ def test_without_the_library_there_is_a_table_alone(monkeypatch: pytest.MonkeyPa
     assert len(Page(text).rows) == len(ir.main_graph.ops) + 1
 
 
+def test_style_sheets_of_later_outputs_keep_the_colours_of_boxes(library: Any) -> None:
+    """Outputs of a notebook share one document: the rule for all boxes must be weaker than those of colours."""
+    ir, _ = program()
+    text = ir.main_graph.html()
+    assert ":where(.popsr svg .box){" in text
+    assert ".popsr svg .box{" not in text
+    assert ".popsr svg .nowhere{fill:rgba" in text
+
+
 def test_boxes_are_scopes_and_ops_in_their_colours(library: Any) -> None:
     ir, _ = program()
     shown = page(ir.main_graph)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import site
 import subprocess
 import sys
 from collections import defaultdict
@@ -101,7 +102,7 @@ def found(folder: Path) -> dict[str, list[Error]]:
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "MYPYPATH": str(package_folder())},
+        env={**os.environ, **search_path()},
         timeout=600,
     )
     assert not result.stderr, result.stderr
@@ -115,10 +116,11 @@ def found(folder: Path) -> dict[str, list[Error]]:
     return dict(by_file)
 
 
-def package_folder() -> Path:
-    """The folder that popsr is imported from."""
+def search_path() -> dict[str, str]:
+    """The folder in which mypy finds popsr, unless it is installed: mypy refuses folders that it searches anyway."""
     [path] = importlib.util.find_spec("popsr").submodule_search_locations  # type: ignore[union-attr,misc]
-    return Path(path).parent
+    folder = str(Path(path).parent)
+    return {} if folder in site.getsitepackages() else {"MYPYPATH": folder}
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *(file.stem for file in EXAMPLES)])

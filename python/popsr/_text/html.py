@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Colours", "Row", "describe", "describe_all", "page", "render", "table"]
 
-_COLUMNS = ("where", "what", "replicas that agree")
+_COLUMNS = ("line", "op", "replicas that agree")
 _EQUAL, _NOWHERE = "46,160,67", "218,54,51"
 _GROUPS = (
     "210,153,34",
@@ -45,7 +45,8 @@ _STYLE = (
     ".popsr .picture{overflow:auto;max-height:40em}"  # wide ones are scrolled: smaller letters could not be read
     ".popsr svg{display:block}"
     ".popsr svg text{fill:currentColor;font:12px ui-monospace,monospace;text-anchor:middle}"
-    ".popsr svg .box{stroke:currentColor;stroke-opacity:.5;fill:none}"
+    # Without specificity: the style sheet of a later output in a notebook does not undo an earlier one's colours.
+    ":where(.popsr svg .box){stroke:currentColor;stroke-opacity:.5;fill:none}"
     ".popsr svg .box.mixed{stroke-dasharray:4 3}"
     ".popsr svg .edge{stroke:currentColor;stroke-opacity:.45;fill:none}"
 )
@@ -141,7 +142,7 @@ def page(title: str, body: str, colours: Colours, notes: Iterable[str] = ()) -> 
 def table(rows: Sequence[Row], colours: Colours, *, head: bool = False) -> str:
     """The rows, with the names of the columns above them if asked for."""
     names = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS)
-    above = f"<thead><tr>{names}</tr></thead>" if head else ""
+    above = f"<thead><tr>{names}</tr></thead>" if head and rows else ""
     body = "".join(_row(row, colours) for row in rows)
     return f"<table>{above}<tbody>{body}</tbody></table>"
 

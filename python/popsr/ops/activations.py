@@ -35,7 +35,7 @@ def geluerf(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: geluerf_
+        in place: ``geluerf_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:
@@ -105,7 +105,7 @@ def swish(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: swish_
+        in place: ``swish_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:
@@ -175,7 +175,7 @@ def relu(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: relu_
+        in place: ``relu_``
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -220,7 +220,7 @@ def gelu(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: gelu_
+        in place: ``gelu_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:

@@ -76,7 +76,7 @@ def replicated_all_reduce(
         gradient: none
         replicas: equal in a group, and in groups whose members agree in order
         rounding: stochastic where stochastic rounding is on
-        in place: replicated_all_reduce_
+        in place: ``replicated_all_reduce_``
     Source:
         MPI: MPI_Allreduce.
     Example:

@@ -27,7 +27,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: concat_: a view
+        in place: ``concat_``: a view
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.

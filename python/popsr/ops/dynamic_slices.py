@@ -75,7 +75,7 @@ def dynamic_update(
         gradient: yes
         replicas: meet of inputs; of the update alone where it covers everything
         rounding: never stochastic
-        in place: dynamic_update_
+        in place: ``dynamic_update_``
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``.
         AttributeValueError: an axis twice or not there, or lists of different lengths.

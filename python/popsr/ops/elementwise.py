@@ -48,7 +48,7 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: add_
+        in place: ``add_``
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -257,7 +257,7 @@ def exp(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: exp_
+        in place: ``exp_``
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -347,7 +347,7 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
         gradient: none
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: scaled_add_
+        in place: ``scaled_add_``
     Raises:
         ShapeError: the shapes differ, or a factor has not one element.
     Example:

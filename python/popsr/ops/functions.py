@@ -207,7 +207,7 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
         gradient: none
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
-        in place: increment_mod_
+        in place: ``increment_mod_``
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.

@@ -56,7 +56,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
         gradient: none
         replicas: meet of inputs
         rounding: never stochastic
-        in place: remote_load_
+        in place: ``remote_load_``
     Raises:
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.

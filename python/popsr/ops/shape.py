@@ -59,7 +59,7 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: transpose_: a view
+        in place: ``transpose_``: a view
     Raises:
         ValueError: not each axis once.
     Example:
@@ -84,7 +84,7 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: reshape_: a view
+        in place: ``reshape_``: a view
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     Example:
@@ -132,7 +132,7 @@ def flatten(t: Tensor) -> Tensor:
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: flatten_: a view
+        in place: ``flatten_``: a view
     Example:
         >>> evaluate(ops.flatten, [[1.0, 2.0], [3.0, 4.0]])
         array([1., 2., 3., 4.], dtype=float32)
@@ -184,7 +184,7 @@ def slice(
         gradient: yes
         replicas: meet of inputs
         rounding: never stochastic
-        in place: slice_: a view
+        in place: ``slice_``: a view
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
     Example:
@@ -207,7 +207,7 @@ def detach(t: Tensor) -> Tensor:
         gradient: none
         replicas: meet of inputs
         rounding: never stochastic
-        in place: detach_: a view
+        in place: ``detach_``: a view
     Example:
         >>> evaluate(ops.detach, [1.0, 2.0])
         array([1., 2.], dtype=float32)

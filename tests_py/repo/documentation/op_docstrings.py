@@ -32,7 +32,7 @@ def facts(schema: Schema, form: Schema | None) -> list[str]:
         "gradient": schema["gradient"],
         "replicas": schema["partition"],
         "rounding": _rounding(schema),
-        "in place": in_place(schema, form),
+        "in place": re.sub(r"\b\w+_(?=:|$)", r"``\g<0>``", in_place(schema, form)),  # not a reference
     }
     lines = [f"    {HEADING}"]
     for name, text in items.items():
