@@ -16,9 +16,9 @@
 // Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
 // between replicas. Here a constant is such a seed when an op reads it as its seed (InputDef::seed); one that
 // is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
-// host_load reads them, and its rule looks at their mode. Cost: a pass is O(ops), and there are as many as
-// variables fall, and two; an op that shares memory with n tensors costs n, so n writes in place of one
-// variable cost n^2, as in the reference.
+// host_load reads them, and its rule looks at their mode.
+// Cost: a pass is O(ops), and there are as many as variables fall, and two; an op that shares memory with n
+// tensors costs n, so n writes in place of one variable cost n^2, as in the reference.
 #pragma once
 
 #include <cstdint>
