@@ -241,7 +241,7 @@ class OpSchema(TypedDict):
     random: bool
     has_grad: bool
     grad_throws: bool
-    gradient: Literal["yes", "zeros", "throws", "none"]
+    gradient: Literal["yes", "zeros", "error", "none"]
     differentiated: bool | list[int]
     partition: str
     exchange: bool

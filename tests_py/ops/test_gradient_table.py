@@ -54,7 +54,7 @@ def _declared(schema: dict[str, Any]) -> str:
     floats = [i for i, each in enumerate(schema["inputs"]) if set(each["dtypes"]) & set(FLOATS)]
     if schema["effects"]:
         return MODIFIES
-    if schema["gradient"] in ("zeros", "throws"):
+    if schema["gradient"] in ("zeros", "error"):
         return ZEROS if schema["gradient"] == "zeros" else THROWS
     if schema["gradient"] == "none":
         return NONE if floats and not schema["observable"] else NOTHING

@@ -67,7 +67,7 @@ std::string gradient_of(const OpDef& def) {
   if (def.grad.exists() ||
       (def.program.control == Control::kCall || def.program.control == Control::kConditional))
     return "yes";
-  return def.grad.missing == NoGrad::kThrows ? "throws" : "none";
+  return def.grad.missing == NoGrad::kThrows ? "error" : "none";
 }
 
 /// Inputs that have a gradient rule; True for a rule of all of them.

@@ -21,7 +21,7 @@ _INTRODUCTION = """# The ops
 - dtypes: of all operands, or of each. *floats* are float16, bfloat16, float32 and float64, *ints* 8 to 64 bits wide,
   with and without sign, *numbers* both, *float8* the floats of 8 bits, *all* these and bool.
 - gradient: *yes*; *zeros*; *none*: the op passes no gradient on, which is an error if one is required there;
-  *throws*: differentiating a graph that passes a gradient through it is an error.
+  *error*: differentiating a graph that passes a gradient through it is an error.
 - replicas agree on it: where the output is bitwise the same. *Meet of inputs*: on replicas that agree on all of them.
 - in place: the form that writes its result into its first operand, which makes a graph one that cannot be
   differentiated, or that is a view of it.

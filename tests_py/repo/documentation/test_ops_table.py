@@ -56,7 +56,7 @@ def test_text_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("add", "numbers", "yes", "meet of inputs", "add_"),
         ("floor", "numbers", "zeros", "meet of inputs", ""),
-        ("equal", "numbers, bool", "throws", "meet of inputs", ""),
+        ("equal", "numbers, bool", "error", "meet of inputs", ""),
         ("gather", "t: all; indices: ints", "yes", "meet of inputs", ""),
         ("slice", "all", "yes", "meet of inputs", "slice_: a view"),
         ("repeat", "all", "none", "as in the graphs it runs", ""),
