@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from popsr import dtypes
 from popsr._host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
@@ -16,10 +16,12 @@ from popsr._program.transaction import transactional
 from popsr._text.shown import shown
 from popsr.context import _context
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
+from popsr.replicas import ReplicaGrouping
 
 __all__ = ["DeviceToHostStream", "HostToDeviceStream", "Stream", "d2h_stream", "h2d_stream"]
 
 StreamMode = Literal["replicate", "broadcast", "equal"]
+"""Rows of the host's data that have a name; a ReplicaGrouping is the mode of a row for each of its groups."""
 
 _ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
@@ -34,7 +36,7 @@ class Stream(Handle):
     _name: str
     _dtype: dtypes.dtype
     _shape: tuple[int, ...]
-    _mode: StreamMode
+    _mode: StreamMode | ReplicaGrouping
     _downcast: bool
 
     def __init__(self) -> None:
@@ -61,9 +63,16 @@ class Stream(Handle):
         return self._name
 
     @property
-    def replicated_stream_mode(self) -> StreamMode:
-        """As given to ``h2d_stream``."""
+    def replicated_stream_mode(self) -> StreamMode | ReplicaGrouping:
+        """As given to ``h2d_stream`` or ``d2h_stream``."""
         return self._mode
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the host's data for one transfer: one for each replica or group, one for a broadcast stream."""
+        if isinstance(self._mode, ReplicaGrouping):
+            return self._mode.num_groups
+        return 1 if self._mode == "broadcast" else self._ir.replication_factor
 
     @property
     def location(self) -> str:
@@ -121,7 +130,7 @@ def _make(
     shape: Iterable[int],
     dtype: dtypes.dtype,
     name: str | None,
-    mode: StreamMode = "replicate",
+    mode: StreamMode | ReplicaGrouping = "replicate",
     downcast: bool = False,
 ) -> S:
     ir = _context.graph_of(where).ir
@@ -140,8 +149,10 @@ def _make(
         )
     scoped = _context.scoped(read_name(where, name))
     to_device = issubclass(cls, HostToDeviceStream)
+    groups = mode if isinstance(mode, ReplicaGrouping) else None
+    kind = "groups" if isinstance(mode, ReplicaGrouping) else mode
     stream._id = ir._core.add_stream(
-        scoped, stream._dtype.name, list(stream._shape), to_device, mode, current_location(ir)
+        scoped, stream._dtype.name, list(stream._shape), to_device, kind, groups, current_location(ir)
     )
     stream._name = ir._core.stream(stream._id).name
     ir._stream_cache[stream._id] = stream
@@ -153,7 +164,7 @@ def h2d_stream(
     dtype: dtypes.dtype,
     name: str | None = None,
     *,
-    replicated_stream_mode: StreamMode = "replicate",
+    replicated_stream_mode: StreamMode | ReplicaGrouping = "replicate",
     downcast_inputs: bool = False,
 ) -> HostToDeviceStream:
     """A stream from the host to the device.
@@ -165,29 +176,50 @@ def h2d_stream(
         replicated_stream_mode: "replicate": each replica has its own data; "broadcast": one element for all
             replicas, and the host's data has no replica dimension; "equal": the host's data has a row for each replica,
             and the rows are compared when they are fed. A row that differs is a ``ReplicaError`` before anything runs.
+            A ``ReplicaGrouping``: the host's data has a row for each group, in the order of the groups, which all
+            replicas of the group load; with one group it has no such dimension.
         downcast_inputs: the host's data may be float64 or float32 that is wider than ``dtype``, one of float32,
             float16 and bfloat16: it is rounded once, to nearest even, straight from what it is. Integers are not
             narrowed.
     Raises:
         DTypeError: ``downcast_inputs`` for another dtype; float8 needs a scale.
+        ReplicaError: a grouping of another number of replicas than the program's.
     """
     where = "h2d_stream"
-    modes = ("replicate", "broadcast", "equal")
-    mode = read_choice(where, "replicated_stream_mode", replicated_stream_mode, modes)
+    mode = _read_mode(where, replicated_stream_mode, ("replicate", "broadcast", "equal"))
     if not is_a(downcast_inputs, bool):
         raise ArgumentTypeError(f"{where}: downcast_inputs is not a bool, got {shown(downcast_inputs)}")
     return _make(HostToDeviceStream, where, shape, dtype, name, mode, downcast_inputs)
 
 
-def d2h_stream(shape: Iterable[int], dtype: dtypes.dtype, name: str | None = None) -> DeviceToHostStream:
+def d2h_stream(
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None = None,
+    *,
+    replicated_stream_mode: Literal["replicate"] | ReplicaGrouping = "replicate",
+) -> DeviceToHostStream:
     """A stream from the device to the host.
 
     Args:
         shape: shape of what one replica stores at once.
         dtype: element type.
         name: its name. Default: "t".
+        replicated_stream_mode: "replicate": the host gets a row for each replica. A ``ReplicaGrouping``: a row for each
+            group, in the order of the groups: the value of its smallest replica that stores one; with one group there
+            is no such dimension. Lint L3 names stores of values that are not proved equal in each group.
+    Raises:
+        ReplicaError: a grouping of another number of replicas than the program's.
     """
-    return _make(DeviceToHostStream, "d2h_stream", shape, dtype, name)
+    where = "d2h_stream"
+    mode = _read_mode(where, replicated_stream_mode, ("replicate",))
+    return _make(DeviceToHostStream, where, shape, dtype, name, mode)
+
+
+def _read_mode(where: str, value: Any, modes: tuple[str, ...]) -> Any:
+    if isinstance(value, ReplicaGrouping):
+        return value
+    return read_choice(where, "replicated_stream_mode", value, modes)
 
 
 __dir__ = names_only(__all__)

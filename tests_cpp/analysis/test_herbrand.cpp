@@ -144,6 +144,19 @@ TEST_CASE("herbrand: who skips a load of a stream stays behind") {
   CHECK(exact(p, load(), 2) == kPairs);
 }
 
+TEST_CASE("herbrand: replicas load the row of their group, from where they stand") {
+  Program p(4);
+  const TensorId pairs = p.variable("pairs", p.groups(1, 2), kCondition);
+  const ReplicaGrouping groups = p.groups(2, 2);
+  const StreamId stream = p.ir.add_stream("s", kVector, true, StreamMode::kGroups, {}, groups);
+  const auto load = [&] { return p.emit("host_load", {}, {{"h2d_stream", stream}}); };
+  const GraphId loads = graph_of(p, load), nothing = p.ir.create_graph("nothing");
+  const OpId before = load();
+  p.emit("conditional", {pairs}, {{"then_branch", loads}, {"else_branch", nothing}});
+  CHECK(exact(p, before, 2) == "{0,2}{1,3}");
+  CHECK(exact(p, load(), 2) == kBottom);
+}
+
 TEST_CASE("herbrand: variables and remote memory are kept between runs") {
   Program p(4);
   p.sequence = SequenceMode::kOrdered;

@@ -135,7 +135,7 @@ class BitJudge {
   /// pattern, break it and take it up again.
   void make_rows_equal(StreamId id, std::size_t run, Bytes& data) const {
     const StreamMode mode = ir_.stream(id).mode;
-    if (mode == StreamMode::kBroadcast) return;
+    if (mode == StreamMode::kBroadcast || mode == StreamMode::kGroups) return;
     const std::uint64_t choice = mixed(options_.seed, 13 * id.value + 5) % 4;
     const bool breaks = mixed(options_.seed, 31 * run + id.value) % 3 == 0;
     if (mode == StreamMode::kReplicate && (choice < 2 || breaks)) return;
@@ -150,7 +150,7 @@ class BitJudge {
 
   std::size_t size_of_stream(StreamId id) const {
     const Stream& stream = ir_.stream(id);
-    const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir_.replication();
+    const std::int64_t rows = num_rows(stream, ir_.replication());
     return static_cast<std::size_t>(reads_[id.index()] * rows) * bytes_of(stream.type);
   }
 

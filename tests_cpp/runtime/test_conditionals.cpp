@@ -60,7 +60,7 @@ std::vector<float> variable_after(const Program& p, TensorId condition, const st
   std::vector<StreamBuffer> buffers;
   for (const StreamId id : data.ids()) {
     const Stream& stream = p.ir.stream(id);
-    const std::int64_t rows_of = stream.mode == StreamMode::kBroadcast ? 1 : p.ir.replication();
+    const std::int64_t rows_of = num_rows(stream, p.ir.replication());
     for (std::int64_t i = 0; i < rows_of * num_elements(stream.type.shape); ++i) {
       data[id].push_back(static_cast<float>(i % 7) + 1);
     }

@@ -29,7 +29,7 @@ struct Streams {
       : data(ir.num_streams()), buffers(ir.num_streams()) {
     for (const StreamId id : ids<StreamId>(ir.num_streams())) {
       const Stream& stream = ir.stream(id);
-      const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir.replication();
+      const std::int64_t rows = num_rows(stream, ir.replication());
       data[id].resize(static_cast<std::size_t>(transfers * rows * num_elements(stream.type.shape)));
       for (std::size_t i = 0; i < data[id].size(); ++i)
         data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;

@@ -59,11 +59,16 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
       all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
   POPSR_CHECK(replicas_ <= 64);
   for (const StreamId id : ids<StreamId>(ir.num_streams())) {
+    const Stream& stream = ir.stream(id);
     PartitionId fed = ir.partitions().bottom();
-    if (ir.stream(id).mode != StreamMode::kReplicate) fed = ir.partitions().top();
+    if (stream.mode == StreamMode::kBroadcast || stream.mode == StreamMode::kEqual)
+      fed = ir.partitions().top();
     if (const auto found = rows.find(id); found != rows.end()) fed = found->second;
     const std::span<const std::uint32_t> labels = ir.partitions().labels(fed);
     rows_.emplace_back(labels.begin(), labels.end());
+    for (Replica r = 0; stream.groups && r < replicas_; ++r) {
+      rows_.back()[r] = static_cast<std::uint32_t>(stream.groups->assignment()[r]);
+    }
   }
   for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
   for (const OpId id : ids<OpId>(ir.num_ops())) {

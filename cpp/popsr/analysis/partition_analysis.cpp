@@ -89,7 +89,9 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::ve
 }  // namespace
 
 PartitionId declared_rows(const Ir& ir, StreamId id) {
-  return ir.stream(id).mode == StreamMode::kReplicate ? ir.partitions().bottom() : ir.partitions().top();
+  const Stream& stream = ir.stream(id);
+  if (stream.groups) return stream.groups->partition(ir.partitions());
+  return stream.mode == StreamMode::kReplicate ? ir.partitions().bottom() : ir.partitions().top();
 }
 
 PartitionId PartitionAnalysis::start(TensorId id) const {

@@ -210,10 +210,13 @@ std::vector<Record<"LintInfo">> describe_lints(const Ir& ir, const std::vector<L
   return result;
 }
 
-std::vector<Record<"LintInfo">> control_lints(Explainer& self) {
+std::vector<Record<"LintInfo">> session_lints(Explainer& self) {
   self.flow().facts().check_fresh();
   std::vector<Lint> lints;
-  with_deep_stack([&] { lint_control(self, lints); });
+  with_deep_stack([&] {
+    lint_control(self, lints);
+    lint_stores(self, lints);
+  });
   return describe_lints(ir_of(self), lints);
 }
 
@@ -291,7 +294,7 @@ void bind_explain(py::module_& m) {
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))
       .def("lints", [](Explainer& self) { return describe_lints(ir_of(self), find_lints(self)); })
-      .def("control_lints", &control_lints)
+      .def("session_lints", &session_lints)
       .def("drifts", &drifts);
 }
 

@@ -192,6 +192,7 @@ std::optional<Record<"DevicePlacement">> placement_of(const Ir& ir, TensorId id)
 }
 
 StreamMode read_mode(const std::string& mode) {
+  if (mode == "groups") return StreamMode::kGroups;
   if (mode == "broadcast") return StreamMode::kBroadcast;
   return mode == "equal" ? StreamMode::kEqual : StreamMode::kReplicate;
 }
@@ -204,6 +205,8 @@ std::string_view name_of(StreamMode mode) {
       return "broadcast";
     case StreamMode::kEqual:
       return "equal";
+    case StreamMode::kGroups:
+      return "groups";
   }
   POPSR_CHECK(false);
 }
@@ -355,11 +358,12 @@ void bind_building(py::class_<Ir, Handle>& ir) {
       .def(
           "add_stream",
           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape, bool to_device,
-             const std::string& mode, LocationId location) {
-            return self.add_stream(name, read_type(dtype, shape), to_device, read_mode(mode), location);
+             const std::string& mode, const std::optional<ReplicaGrouping>& groups, LocationId location) {
+            return self.add_stream(name, read_type(dtype, shape), to_device, read_mode(mode), location,
+                                   groups);
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("to_device"), py::arg("mode"),
-          py::arg("location"))
+          py::arg("groups"), py::arg("location"))
       .def(
           "location_of_stream",
           [](const Ir& self, StreamId id) {

@@ -74,7 +74,7 @@ class SessionHandle {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
-      const std::int64_t rows = stream.mode == StreamMode::kBroadcast ? 1 : ir->replication();
+      const std::int64_t rows = num_rows(stream, ir->replication());
       const auto size = static_cast<std::int64_t>(size_of(stream.type.dtype));
       streams_.push_back({id, stream.to_device, rows * num_elements(stream.type.shape) * size});
     }

@@ -8,13 +8,20 @@
 
 namespace popsr {
 
-std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) {
+namespace {
+
+std::optional<StreamId> moved_stream(const Ir& ir, const Op& op, bool to_device) {
   for (const Attribute& attribute : op.attrs) {
     const auto* stream = std::get_if<StreamId>(&attribute);
-    if (stream != nullptr && ir.stream(*stream).to_device) return *stream;
+    if (stream != nullptr && ir.stream(*stream).to_device == to_device) return *stream;
   }
   return std::nullopt;
 }
+
+}  // namespace
+
+std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op) { return moved_stream(ir, op, true); }
+std::optional<StreamId> stored_stream(const Ir& ir, const Op& op) { return moved_stream(ir, op, false); }
 
 StreamPositions::StreamPositions(const Ir& ir) : ir_(ir) {
   std::set<StreamId> diverging;

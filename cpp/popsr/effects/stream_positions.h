@@ -14,6 +14,8 @@ namespace popsr {
 
 /// The stream that the op loads, if it loads one.
 std::optional<StreamId> loaded_stream(const Ir& ir, const Op& op);
+/// The stream that the op stores to, if it stores to one.
+std::optional<StreamId> stored_stream(const Ir& ir, const Op& op);
 
 class StreamPositions {
  public:

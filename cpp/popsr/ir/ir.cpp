@@ -271,8 +271,13 @@ void Ir::append_entries(RemoteId id, std::int64_t count) {
 }
 
 StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
-                        LocationId location) {
+                        LocationId location, std::optional<ReplicaGrouping> groups) {
   check_size("stream", type);
+  POPSR_CHECK(groups.has_value() == (mode == StreamMode::kGroups));
+  if (groups && groups->replicas() != replication()) {
+    raise<ReplicaError>("{}: grouping of another replica count, got {} replicas for '{}', expected {}",
+                        to_device ? "h2d_stream" : "d2h_stream", groups->replicas(), name, replication());
+  }
   Transaction transaction(*this);
   const auto id = StreamId(streams_.size());
   std::string unique(name);
@@ -283,7 +288,8 @@ StreamId Ir::add_stream(std::string_view name, TensorType type, bool to_device, 
                             .type = std::move(type),
                             .to_device = to_device,
                             .mode = mode,
-                            .location = location});
+                            .location = location,
+                            .groups = std::move(groups)});
   changed();
   transaction.commit();
   return id;

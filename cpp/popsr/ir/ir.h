@@ -84,8 +84,9 @@ class Ir {
                         std::shared_ptr<const HostBytes> data);
   /// ShapeError unless entries >= 1.
   RemoteId add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape = {});
+  /// `groups`: of mode kGroups. Throws ReplicaError for groups of another number of replicas.
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
-                      LocationId location = {});
+                      LocationId location = {}, std::optional<ReplicaGrouping> groups = {});
 
   /// Appends an op after checking it: dtypes, optional inputs, attributes, and the op's own infer().
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});

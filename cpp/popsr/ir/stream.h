@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,12 +10,13 @@
 #include "popsr/ir/ids.h"
 #include "popsr/ir/origin/location.h"
 #include "popsr/ir/tensor.h"
+#include "popsr/replica/replica_grouping.h"
 
 namespace popsr {
 
-/// The rows that replicas load from a stream: one for each, one for all, one for each that must be equal when
-/// fed.
-enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual };
+/// The rows of the host's data: one for each replica, one for all, one for each replica that must be equal when
+/// fed, one for each group.
+enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual, kGroups };
 
 struct Stream {
   StreamId id = kNone;
@@ -23,7 +25,20 @@ struct Stream {
   bool to_device = true;
   StreamMode mode = StreamMode::kReplicate;
   LocationId location = {};
+  std::optional<ReplicaGrouping> groups = {};  ///< Of kGroups.
 };
+
+/// Number of rows of a stream in a program of `replicas`.
+inline std::int64_t num_rows(const Stream& stream, std::int64_t replicas) {
+  if (stream.groups) return stream.groups->num_groups();
+  return stream.mode == StreamMode::kBroadcast ? 1 : replicas;
+}
+
+/// The row that a replica loads or stores.
+inline std::size_t row_of(const Stream& stream, Replica replica) {
+  if (stream.groups) return static_cast<std::size_t>(stream.groups->assignment()[replica]);
+  return stream.mode == StreamMode::kBroadcast ? 0 : replica;
+}
 
 /// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
 struct RemoteBuffer {

@@ -32,7 +32,7 @@ class StreamPlan:
         self.to_device = isinstance(stream, HostToDeviceStream)
         self.numpy = stream.dtype.as_numpy()
         self.transfers = ir.num_host_transfers
-        self.replicas = 1 if stream.replicated_stream_mode == "broadcast" else ir.replication_factor
+        self.replicas = stream.num_rows
         self.prefix = tuple(extent for extent in (self.transfers, self.replicas) if extent > 1)
         self.shape = (*self.prefix, *stream.shape)
 
@@ -47,7 +47,8 @@ class StreamPlan:
         if self.transfers > 1:
             parts.append(f"{self.transfers} transfers (ir.num_host_transfers)")
         if self.replicas > 1:
-            parts.append(f"{self.replicas} replicas")
+            of = "replicas" if isinstance(self.stream.replicated_stream_mode, str) else "groups"
+            parts.append(f"{self.replicas} {of}")
         elif self.stream.replicated_stream_mode == "broadcast":
             parts.append("one for all replicas (broadcast)")
         made_of = ", ".join([*parts, f"the stream's {self.stream.shape}"])

@@ -69,7 +69,7 @@ def read_strict(strict: object) -> frozenset[str]:
 def check_lints(
     ir: Ir, facts: _core.PartitionAnalysis, errors: frozenset[str], *, known: Container[int] = ()
 ) -> dict[int, Place]:
-    """Refuse or warn of a program with lints L1 or L2; L3 is one only once a value is read.
+    """Refuse or warn of a program with lints L1 or L2, or L3 of a stream; of a variable L3 is one once it is read.
 
     Args:
         ir: the program.
@@ -82,14 +82,15 @@ def check_lints(
         ReplicaError: the first lint that is an error.
     """
     explainer = _core.Explainer(facts)
-    parted, drifts = explainer.control_lints(), explainer.drifts()
+    lints, drifts = explainer.session_lints(), explainer.drifts()
     harmful = [drift for drift in drifts if not drift.overwritten]
-    if parted and "L1" in errors:
-        raise _refused(lint_of(ir, parted[0]))
+    refused = [lint for lint in lints if f"L{lint.code}" in errors]
+    if refused:
+        raise _refused(lint_of(ir, refused[0]))
     if harmful and "L2" in errors:
         raise _refused(lint_of(ir, min(harmful, key=lambda drift: drift.op).lint()))
-    for lint in (lint_of(ir, found) for found in parted):
-        warn(ir, "L1", lint.location, lint.text)
+    for lint in (lint_of(ir, each) for each in lints):
+        warn(ir, lint.code, lint.location, lint.text)
     at_line: dict[str, list[_core.Drift]] = {}
     for drift in sorted(harmful, key=lambda drift: drift.op):
         if drift.variable not in known:

@@ -15,7 +15,9 @@ ProgramCopy::ProgramCopy(const Ir& from, Program& to, Replicas replicas)
   to_.sequence = SequenceMode::kOrdered;
   for (const StreamId s : ids<StreamId>(from.num_streams())) {
     const Stream& stream = from.stream(s);
-    to_.ir.add_stream(stream.name, stream.type, stream.to_device, stream.mode);
+    std::optional<ReplicaGrouping> groups;
+    if (stream.groups) groups = replicas_.grouping(*stream.groups);
+    to_.ir.add_stream(stream.name, stream.type, stream.to_device, stream.mode, {}, std::move(groups));
   }
   for (const RemoteId b : ids<RemoteId>(from.num_remotes())) {
     to_.ir.add_remote_buffer(from.remote(b).type, static_cast<std::int64_t>(from.remote(b).entries.size()));

@@ -148,8 +148,13 @@ TensorId RandomBuilder::load(StreamMode mode, const TensorType& type, Pool pool)
   const auto at = static_cast<std::size_t>(std::ranges::find(types_, type) - types_.begin());
   std::vector<StreamId>& known = streams_[{mode, pool, at}];
   if (known.empty() || (known.size() < 3 && below(2) == 1)) {
-    const bool is_equal = mode == StreamMode::kReplicate && known.size() == 1;
-    known.push_back(ir().add_stream("stream", type, true, is_equal ? StreamMode::kEqual : mode));
+    const bool own = mode == StreamMode::kReplicate;
+    const StreamMode made = own && known.size() == 1   ? StreamMode::kEqual
+                            : own && known.size() == 2 ? StreamMode::kGroups
+                                                       : mode;
+    std::optional<ReplicaGrouping> groups;
+    if (made == StreamMode::kGroups) groups = grouping();
+    known.push_back(ir().add_stream("stream", type, true, made, {}, groups));
   }
   const StreamId stream = known[below(known.size())];
   const TensorId t = p_("host_load", {}, {}, {{"h2d_stream", stream}});

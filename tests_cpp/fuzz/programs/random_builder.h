@@ -75,7 +75,7 @@ class RandomBuilder {
   bool attempt(std::string_view op, const std::vector<TensorId>& inputs, const Attrs& attrs = {});
   /// Stores the value for the host, as it is now.
   void store(TensorId t);
-  /// Of streams with a row per replica the second of each type is declared equal.
+  /// Of streams with a row per replica the second of each type is declared equal, the third has groups.
   TensorId load(StreamMode mode, const TensorType& type, Pool pool);
   /// Variables are tensors of the main graph.
   TensorId variable(const TensorType& type, Pool pool);

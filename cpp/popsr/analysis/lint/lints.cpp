@@ -7,6 +7,7 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/stream_positions.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -23,7 +24,7 @@ void for_each_reached_op(const PartitionAnalysis& facts, const Visit& visit) {
   }
 }
 
-// L1
+// L1, and L3 of streams
 
 bool moves_stream(const Op& op) {
   return std::ranges::any_of(op.def->attrs,
@@ -64,6 +65,47 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
               .text = what + "; take it out of there, or make the condition equal inside its groups"};
 }
 
+/// The first two replicas of a group that a fact does not prove equal.
+std::optional<std::pair<Replica, Replica>> unequal_pair(const ReplicaGrouping& groups,
+                                                        std::span<const std::uint32_t> labels) {
+  for (std::int64_t g = 0; g < groups.num_groups(); ++g) {
+    const std::span<const Replica> members = groups.group(g);
+    for (const Replica r : members) {
+      if (labels[r] != labels[members[0]]) return std::pair(members[0], r);
+    }
+  }
+  return std::nullopt;
+}
+
+/// L3 of an op in a context, if it stores values that may differ in a group of its stream.
+std::optional<Lint> unequal_store(Dataflow& flow, const Context& context, const Op& op) {
+  const Ir& ir = flow.ir();
+  const Stream& stream = ir.stream(*stored_stream(ir, op));
+  const TensorId storage = flow.storage_of(op.inputs[0]);
+  const PartitionId fact =
+      flow.fact(context, storage, flow.time_before(op.graph, storage, op.schedule.position));
+  const auto pair = unequal_pair(*stream.groups, ir.partitions().labels(fact));
+  if (!pair) return std::nullopt;
+  const std::int64_t unseen = ir.replication() - stream.groups->num_groups();
+  return Lint{
+      .code = 3,
+      .op = op.id,
+      .tensor = op.inputs[0],
+      .location = op.origin.location,
+      .cost = unseen,
+      .unit = "replicas",
+      .text = fmt::format(
+          "stream '{}' takes one value for each group, but replicas {} and {} of one group of '{}' are "
+          "not proved equal; {} of {} replicas are not seen: reduce it over the groups, or give the "
+          "stream other groups",
+          stream.name, pair->first, pair->second, name(ir, op.inputs[0]), unseen, ir.replication())};
+}
+
+bool stores_groups(const Ir& ir, const Op& op) {
+  const auto stream = stored_stream(ir, op);
+  return stream && ir.stream(*stream).groups;
+}
+
 }  // namespace
 
 std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId exec) {
@@ -75,6 +117,24 @@ std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& ta
     split += std::ranges::any_of(members, apart) ? 1 : 0;
   }
   return split;
+}
+
+void lint_stores(Explainer& explainer, std::vector<Lint>& lints) {
+  Dataflow& flow = explainer.flow();
+  bool some = false;
+  for (const StreamId id : ids<StreamId>(flow.ir().num_streams())) {
+    some = some || (!flow.ir().stream(id).to_device && flow.ir().stream(id).groups);
+  }
+  if (!some) return;
+  for_each_reached_op(flow.facts(), [&](const Op& op) {
+    if (!stores_groups(flow.ir(), op)) return;
+    for (const ContextId id : flow.facts().contexts(op.graph)) {
+      auto lint = unequal_store(flow, flow.facts().context(id), op);
+      if (!lint) continue;
+      lints.push_back(*std::move(lint));
+      break;
+    }
+  });
 }
 
 void lint_control(Explainer& explainer, std::vector<Lint>& lints) {
@@ -297,6 +357,7 @@ std::vector<Lint> find_lints(Explainer& explainer) {
   std::vector<Lint> lints;
   with_deep_stack([&] {
     lint_control(explainer, lints);
+    lint_stores(explainer, lints);
     lint_variables(explainer, lints);
     lint_call_sites(explainer, lints);
     lint_ops(explainer, lints);

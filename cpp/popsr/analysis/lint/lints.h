@@ -40,6 +40,7 @@ std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& ta
 
 // The parts of find_lints.
 void lint_control(Explainer& explainer, std::vector<Lint>& lints);     ///< L1
+void lint_stores(Explainer& explainer, std::vector<Lint>& lints);      ///< L3 of streams
 void lint_variables(Explainer& explainer, std::vector<Lint>& lints);   ///< L2, L3 (drift.h)
 void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints);  ///< L4
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, L6, L9

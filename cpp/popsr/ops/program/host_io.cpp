@@ -68,7 +68,8 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
 }
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
-  return context.ir.stream(context.op.get(kH2dStream)).mode != StreamMode::kReplicate;
+  const Stream& stream = context.ir.stream(context.op.get(kH2dStream));
+  return stream.mode == StreamMode::kEqual || num_rows(stream, context.ir.replication()) == 1;
 }
 
 CollectiveKernel host_load(const CollectiveSpec& spec) {
@@ -100,7 +101,8 @@ CollectiveKernel host_store(const CollectiveSpec& spec) {
   return [stream = spec.op.get(kD2hStream),
           labels = std::vector<std::uint32_t>(spec.in_labels[0].begin(), spec.in_labels[0].end()),
           bytes = bytes_of(*spec.inputs[0])](const CollectiveRun& run) {
-    for (Replica r = 0; r < labels.size(); ++r) {
+    // The smallest replica of a group that shares a row comes last: its value is the one that stays.
+    for (auto r = static_cast<Replica>(labels.size()); r-- > 0;) {
       if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, 0, labels[r]), bytes);
     }
     run.io.advance(stream, run.active);

@@ -48,10 +48,9 @@ class StreamIo final : public HostIo {
 
   std::byte* at(StreamId id, Replica replica) const {
     const Stream& stream = ir_.stream(id);
-    const bool broadcast = stream.mode == StreamMode::kBroadcast;
-    const auto rows = broadcast ? 1U : static_cast<std::size_t>(ir_.replication());
-    const auto row =
-        static_cast<std::size_t>(positions_[index(id, replica)]) * rows + (broadcast ? 0U : replica);
+    const auto rows = static_cast<std::size_t>(num_rows(stream, ir_.replication()));
+    const std::size_t row =
+        static_cast<std::size_t>(positions_[index(id, replica)]) * rows + row_of(stream, replica);
     return buffers_[id.index()].data + row * bytes_of(stream.type);
   }
 

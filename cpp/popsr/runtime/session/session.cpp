@@ -237,8 +237,7 @@ SessionMemory Session::memory() const {
   SessionMemory memory{placed.variables, placed.constants, placed.activations, 0};
   for (const StreamId id : used_streams()) {
     const Stream& stream = ir_->stream(id);
-    const auto rows =
-        static_cast<std::size_t>(stream.mode == StreamMode::kBroadcast ? 1 : ir_->replication());
+    const auto rows = static_cast<std::size_t>(num_rows(stream, ir_->replication()));
     memory.streams += rows * bytes_of(stream.type);
   }
   return memory;
