@@ -50,7 +50,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         Tensor of ``data_type`` and the shape of ``t``.
     Facts:
         dtypes: t: floats; log2_scale: int32
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
@@ -82,7 +82,7 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         Tensor of ``data_type`` and the shape of ``t``.
     Facts:
         dtypes: t: float8; log2_scale: int32
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:

@@ -167,7 +167,7 @@ def replicated_reduce_scatter(
         One-dimensional tensor; the last chunk is filled up with zeros.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: place in the group, and the values of all members
         rounding: stochastic where stochastic rounding is on
     Source:

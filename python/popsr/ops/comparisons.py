@@ -32,7 +32,7 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
@@ -55,7 +55,7 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
@@ -141,7 +141,7 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
@@ -162,7 +162,7 @@ def logical_not(t: Tensor) -> Tensor:
         Bool tensor of the shape of ``t``. It has no gradient: asking for one is an error.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Example:
@@ -182,7 +182,7 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
     Facts:
         dtypes: numbers, bool
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Raises:

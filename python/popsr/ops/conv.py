@@ -188,7 +188,7 @@ def conv_pow2scaled(
         Tensor ``[N, O, spatial...]`` of float16.
     Facts:
         dtypes: t, weight: float8; log2_scale: int32
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
@@ -248,7 +248,7 @@ def conv_transpose_pow2scaled(
         Tensor ``[N, O, spatial...]`` of float16.
     Facts:
         dtypes: t, weight: float8; log2_scale: int32
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:

@@ -70,7 +70,7 @@ def matmul_pow2scaled(
         Tensor of float16 and the shape that ``numpy.matmul`` gives.
     Facts:
         dtypes: lhs, rhs: float8; log2_scale: int32
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:

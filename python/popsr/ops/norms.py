@@ -95,7 +95,7 @@ def batch_norm_inference(
         Tensor of the shape and dtype of ``t``.
     Facts:
         dtypes: floats
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:

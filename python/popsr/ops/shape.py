@@ -325,7 +325,7 @@ def slice_(
         The part; ``t`` itself when nothing is given.
     Facts:
         dtypes: all
-        gradient: throws
+        gradient: error
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
