@@ -14,8 +14,8 @@
 
 namespace popsr {
 
-/// The rows of the host's data: one for each replica, one for all, one for each replica that must be equal when
-/// fed, one for each group.
+/// The rows of the host's data: one for each replica, one for all, one for each replica that must be equal
+/// when fed, one for each group.
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual, kGroups };
 
 struct Stream {

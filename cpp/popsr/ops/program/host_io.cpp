@@ -69,7 +69,8 @@ PartitionId host_load_partition(const RuleContext& context, std::size_t) {
 
 bool host_load_popart(const PopartContext& context, std::size_t) {
   const Stream& stream = context.ir.stream(context.op.get(kH2dStream));
-  return stream.mode == StreamMode::kEqual || num_rows(stream, context.ir.replication()) == 1;
+  if (stream.groups) return stream.groups->num_groups() == 1;
+  return stream.mode != StreamMode::kReplicate;
 }
 
 CollectiveKernel host_load(const CollectiveSpec& spec) {
