@@ -152,7 +152,7 @@ def unequal_store(size: int, strict: Any = False) -> tuple[popsr.Session, Any, A
     return popsr.Session(ir, strict=strict), x, out
 
 
-STORES = "L3.*: stream 'out' takes one value for each group, but replicas 0 and 1 of one group of 'x_load' are not proved"
+STORES = "L3.*: stream 'out' takes one value for each group, but replicas 0 and 1 of one group of 'x_load'"
 
 
 def test_a_store_of_unequal_values_is_a_lint() -> None:

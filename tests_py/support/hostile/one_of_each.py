@@ -16,7 +16,7 @@ from popsr.addons.graph_cache import IrTable
 from popsr.addons.module_state import State
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensorData
-from popsr.addons.optimizers.adam import AdamOptimizerStep
+from popsr.addons.optimizers import AdamOptimizerStep, LambOptimizerStep, LionOptimizerStep, SGDOptimizerStep
 from popsr.addons.remote import named_variable_buffers
 from popsr.addons.streams import InputStreams, OutputStreams
 from popsr.addons.testing_utils import TensorInput
@@ -192,6 +192,9 @@ class World:
             Stash(),
             Restore(),
             AdamOptimizerStep(),
+            LambOptimizerStep(),
+            LionOptimizerStep(),
+            SGDOptimizerStep(),
             layers.Conv2D(2, (1, 1)),
             layers.Embedding(F32, 8, 4),
             layers.GroupNorm(1),

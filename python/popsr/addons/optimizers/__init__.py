@@ -3,8 +3,11 @@
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr.addons.optimizers.adam import AdamOptimizerStep
+from popsr.addons.optimizers.lamb import LambOptimizerStep
+from popsr.addons.optimizers.lion import LionOptimizerStep
+from popsr.addons.optimizers.sgd import SGDOptimizerStep
 
-__all__ = ["AdamOptimizerStep"]
+__all__ = ["AdamOptimizerStep", "LambOptimizerStep", "LionOptimizerStep", "SGDOptimizerStep"]
 
 __dir__ = names_only(__all__)
 add_entry_points(__name__)

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import dtypes
 from popsr._host.arguments import read_dtype
 from popsr._lazy import names_only
-from popsr._program.operands import check_floats, read_scalar, read_tensor
-from popsr._text.shown import shown
-from popsr.addons.module import Module
+from popsr._program.operands import check_floats
 from popsr.addons.ops._operands import widened
-from popsr.context import gir, in_sequence
-from popsr.errors import AttributeValueError, ReplicaError, ShapeError
+from popsr.addons.optimizers._step import OptimizerStep, descend
+from popsr.context import in_sequence
 from popsr.ops import var_updates
-from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, TensorByRef, constant
+from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["AdamOptimizerStep"]
 
 _WHERE = "AdamOptimizerStep"
 
 
-class AdamOptimizerStep(Module):
+class AdamOptimizerStep(OptimizerStep):
     """One step of Adam for one variable.
 
     State, zeros at first and by reference: ``first_order`` (m) and, in float32, ``second_order`` (v), of the shape of
@@ -86,10 +82,19 @@ class AdamOptimizerStep(Module):
                 ``global_norm_max`` is given, or ``var`` is not a shard that the groups could hold.
             TypeError: an operand is not a tensor of floats.
         """
-        _check(var, grad, lr, beta1, beta2, eps, weight_decay, loss_scaling)
+        self._check(
+            var,
+            grad,
+            lr=lr,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            loss_scaling=loss_scaling,
+        )
         first_kind = read_dtype(_WHERE, first_order_dtype)
         check_floats(_WHERE, "first_order_dtype", first_kind)
-        g = _scaled(grad, loss_scaling, global_norm, global_norm_max)
+        g = self._gradient(grad, loss_scaling, global_norm, global_norm_max)
         m = self._state_of("first_order", var, first_kind, replica_grouping)
         v = self._state_of("second_order", var, dtypes.float32, replica_grouping)
         step = None
@@ -108,73 +113,7 @@ class AdamOptimizerStep(Module):
             beta2=beta2,
             epsilon=eps,
         )
-        rate = ops.negate(lr) if isinstance(lr, Tensor) else -lr
-        ops.scaled_add_(var, u, b=rate)
-
-    def _state_of(
-        self, name: str, var: Tensor, dtype: dtypes.dtype, replica_grouping: ReplicaGrouping | None
-    ) -> Tensor:
-        """Zeros like the variable."""
-        parts = _shards(var, replica_grouping or gir().replica_grouping()) if var.meta_shape else 1
-        zeros = functools.partial(np.zeros, var.shape if parts == 1 else var.meta_shape, np.float32)
-        if parts == 1:
-            return self.add_variable_input(name, zeros, dtype, True, replica_grouping)
-        return self.add_replica_sharded_variable_input(name, zeros, dtype, True, replica_grouping, parts)
-
-
-def _check(var: Tensor, grad: Tensor, *scalars: float | Tensor) -> None:
-    for name, each in (("var", var), ("grad", grad)):
-        check_floats(_WHERE, name, read_tensor(_WHERE, name, each).dtype)
-    if grad.shape != var.shape:
-        raise ShapeError(f"{_WHERE}: grad has another shape, got {grad.shape}, expected {var.shape}")
-    names = ("lr", "beta1", "beta2", "eps", "weight_decay", "loss_scaling")
-    for name, scalar in zip(names, scalars, strict=True):
-        read_scalar(_WHERE, name, scalar)
-
-
-def _scaled(
-    grad: Tensor,
-    loss_scaling: float | Tensor,
-    global_norm: Tensor | None,
-    global_norm_max: float | Tensor | None,
-) -> Tensor:
-    """The gradient without loss scaling, and no longer than it may be."""
-    if (global_norm is None) != (global_norm_max is None):
-        raise AttributeValueError(
-            f"{_WHERE}: global_norm and global_norm_max belong together, got {shown(global_norm)} and "
-            f"{shown(global_norm_max)}"
-        )
-    if global_norm is not None:
-        read_scalar(_WHERE, "global_norm", global_norm)
-        read_scalar(_WHERE, "global_norm_max", global_norm_max)
-    is_scaled = isinstance(loss_scaling, Tensor) or loss_scaling != 1
-    if not is_scaled and global_norm is None:
-        return grad
-    g = widened(grad)
-    if is_scaled:
-        g = g / _scalar(loss_scaling, g.dtype)
-    if global_norm is not None and global_norm_max is not None:
-        most = _scalar(global_norm_max, g.dtype)
-        g = g * (most / ops.maximum(_scalar(global_norm, g.dtype), most))
-    return g
-
-
-def _scalar(value: float | Tensor, dtype: dtypes.dtype) -> Tensor:
-    if isinstance(value, Tensor):
-        return ops.reshape(cast_if_needed(value, dtype), ())
-    return constant(value, dtype)
-
-
-def _shards(var: Tensor, group: ReplicaGrouping) -> int:
-    """Into how many parts the groups' members share out what ``var`` is a part of."""
-    elements, size = math.prod(var.meta_shape), group.group_size
-    for parts in range(size, 0, -1):
-        if size % parts == 0 and (-(-elements // parts),) == var.shape:
-            return parts
-    raise ReplicaError(
-        f"{_WHERE}: var is not a shard of its groups, got shape {var.shape} of {var.meta_shape}, expected a part of it "
-        f"for a divisor of group size {size}"
-    )
+        descend(var, u, lr)
 
 
 __dir__ = names_only(__all__)
