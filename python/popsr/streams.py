@@ -72,7 +72,7 @@ class Stream(Handle):
         """Rows of the host's data for one transfer: one for each replica or group, one for a broadcast stream."""
         if isinstance(self._mode, ReplicaGrouping):
             return self._mode.num_groups
-        return 1 if self._mode == "broadcast" else self._ir.replication_factor
+        return 1 if self._mode == "broadcast" else self._ir._core.replication
 
     @property
     def location(self) -> str:

@@ -65,8 +65,8 @@ def lamb(
         if bias_correction:
             m, v = m / (1 - beta1 ** kept["t"]), v / (1 - beta2 ** kept["t"])
         u = m / (np.sqrt(v) + eps) + weight_decay * w
-        norms = np.linalg.norm(w), np.linalg.norm(u)
-        ratio = min(norms[0], max_weight_norm) / norms[1] if all(norms) and max_weight_norm else 1.0
+        of_w, of_u = float(np.linalg.norm(w)), float(np.linalg.norm(u))
+        ratio = min(of_w, max_weight_norm) / of_u if of_w and of_u and max_weight_norm else 1.0
         return np.asarray(ratio * u)
 
     return step

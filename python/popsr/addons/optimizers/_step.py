@@ -31,8 +31,8 @@ class OptimizerStep(Module):
             check_floats(where, name, read_tensor(where, name, each).dtype)
         if grad.shape != var.shape:
             raise ShapeError(f"{where}: grad has another shape, got {grad.shape}, expected {var.shape}")
-        for name, each in scalars.items():
-            read_scalar(where, name, each)
+        for name, value in scalars.items():
+            read_scalar(where, name, value)
 
     def _state_of(
         self, name: str, var: Tensor, dtype: dtypes.dtype, replica_grouping: ReplicaGrouping | None
