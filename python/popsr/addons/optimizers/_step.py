@@ -1,4 +1,4 @@
-"""What the steps of all optimizers share: their operands, the gradient that they take, state like the variable."""
+"""Shared parts of optimizer steps: operands, the gradient that they take, state like the variable."""
 
 from __future__ import annotations
 
