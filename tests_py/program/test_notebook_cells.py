@@ -30,7 +30,7 @@ with ir.main_graph, popsr.in_sequence():
 """
 
 
-class FilesOfKernels(CachingCompiler):
+class FilesOfKernels(CachingCompiler):  # type: ignore[misc, unused-ignore]  # Any where IPython is not installed
     """Names of cells as ipykernel gives them: equal code has one name."""
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
