@@ -50,9 +50,10 @@ THREADED = (
 COUNTED = (
     "tests_py/analysis",
     "tests_py/ops",
-    "tests_py/session/test_equal_inputs.py",
-    "tests_py/session/test_session.py",
+    "tests_py/program",
+    "tests_py/session",
     "tests_py/sr/test_arrays.py",
+    "tests_py/sr/test_sum.py",
 )
 
 
@@ -154,7 +155,8 @@ def coverage(session: nox.Session) -> None:
     for file in Path("build/coverage").rglob("*.gcda"):
         file.unlink()
     run_cpp_tests(session, "coverage")
-    session.run("pytest", "-q", "-n", "auto", "-m", "not slow", *(session.posargs or COUNTED))
+    counted = ("pytest", "-q", "-n", "auto", "-m", "not slow", *(session.posargs or COUNTED))
+    session.run(*counted, success_codes=(0, 1))  # tests that promise a time fail without optimisation
     session.run(
         *("gcovr", "--root", "cpp", "--object-directory", "build/coverage", "build/coverage", "-j", "2"),
         *("--exclude-throw-branches", "--exclude-unreachable-branches", "--merge-mode-functions=separate"),
