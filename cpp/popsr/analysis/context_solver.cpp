@@ -45,6 +45,9 @@ PartitionId ContextSolver::read(TensorId tensor) {
 }
 
 void ContextSolver::write(TensorId tensor, PartitionId fact) {
+  if (const auto kept = analysis_.kept(ir_.tensor(tensor).memory.storage)) {
+    fact = table_.meet(*kept, context_.exec);
+  }
   const std::uint32_t slot = ir_.storage_index(tensor);
   if (slot == kNone) {
     remote_fact(tensor) = fact;
@@ -234,7 +237,10 @@ OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in
       changed |= met != value;
       value = met;
     };
-    for (std::size_t i = 0; i < carried; ++i) fall(in[i], body.end.outputs[i]);
+    for (std::size_t i = 0; i < carried; ++i) {
+      const TensorId input = ir_.tensor(ir_.graph(graph).inputs[i]).memory.storage;
+      if (!analysis_.kept(input)) fall(in[i], body.end.outputs[i]);
+    }
     for (const std::uint32_t i : op.call.modified) {
       if (i >= carried) fall(in[i], body.end.inputs[i]);
     }

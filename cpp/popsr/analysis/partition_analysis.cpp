@@ -99,6 +99,12 @@ PartitionId PartitionAnalysis::start(TensorId id) const {
   return assumed == assumptions_.start.end() ? declared_fact(*ir_, id) : assumed->second;
 }
 
+std::optional<PartitionId> PartitionAnalysis::kept(TensorId storage) const {
+  if (assumptions_.kept.empty()) return std::nullopt;
+  const auto it = assumptions_.kept.find(storage);
+  return it == assumptions_.kept.end() ? std::nullopt : std::optional(it->second);
+}
+
 FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
   if (op.schedule.part_of == kNone) return context.ops[op.schedule.position];
   const std::vector<OpId>& parts = ir.op(op.schedule.part_of).schedule.parts;

@@ -50,6 +50,8 @@ struct Assumptions {
   /// By variable, shard or remote entry: replicas that start with the same value. Of absent ones
   /// declared_fact().
   std::map<TensorId, PartitionId> start = {};
+  /// Memory that keeps a fact whatever is written to it: by storage.
+  std::map<TensorId, PartitionId> kept = {};
 };
 
 /// A conditional that parts replicas: only replicas of one block of `exec` certainly run its branches
@@ -109,6 +111,8 @@ class PartitionAnalysis {
   PartitionId rows(StreamId id) const { return rows_[id]; }
   /// Replicas that start with the same value of a variable, shard or remote entry, as declared or assumed.
   PartitionId start(TensorId id) const;
+  /// The fact that memory is assumed to keep; nullopt when it has the facts of what is written.
+  std::optional<PartitionId> kept(TensorId storage) const;
 
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }

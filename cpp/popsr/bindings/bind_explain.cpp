@@ -290,6 +290,14 @@ void bind_explain(py::module_& m) {
       .def("time_at_op", &time_at_op, py::arg("id"), py::arg("op_id"), py::arg("after"))
       .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
       .def("contexts", &contexts, py::arg("graph"))
+      .def(
+          "pending",
+          [](Explainer& self, TensorId id) -> std::optional<Partition> {
+            self.flow().facts().check_fresh();
+            const auto pending = self.gradients().pending(checked_tensor(ir_of(self), id));
+            return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
+          },
+          py::arg("tensor"))
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))

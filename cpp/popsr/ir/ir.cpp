@@ -37,6 +37,11 @@ Ir::Ir(std::int64_t replication, std::shared_ptr<const Registry> registry)
 
 Ir::~Ir() = default;
 
+const GradientGraph* Ir::gradient_graph(GraphId id) const {
+  const auto it = gradient_graphs_.find(id);
+  return it == gradient_graphs_.end() ? nullptr : it->second.get();
+}
+
 Counters Ir::counters() const {
   return {.graphs = graphs_.size(),
           .tensors = tensors_.size(),

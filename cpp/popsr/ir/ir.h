@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 namespace popsr {
 
 class GraphEditor;
+struct GradientGraph;
 class Journal;
 class Registry;
 
@@ -92,6 +94,8 @@ class Ir {
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
 
   const Graph& graph(GraphId id) const { return graphs_[id]; }
+  /// Null unless autodiff made the graph.
+  const GradientGraph* gradient_graph(GraphId id) const;
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
   /// Tensor::index of the tensor's storage; kNone for remote entries.
@@ -166,6 +170,7 @@ class Ir {
   using Names = std::unordered_map<std::string, TensorId>;
   Names tensors_by_name_;
   std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.
+  std::map<GraphId, std::shared_ptr<const GradientGraph>> gradient_graphs_;
   std::uint64_t epoch_ = 0, newest_epoch_ = 0;
   std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
   std::unique_ptr<Journal> journal_;

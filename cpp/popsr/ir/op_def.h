@@ -216,6 +216,9 @@ struct ReplicaAspect {
   Collective collective = Collective::kNone;
   Peers peers = Peers::kNone;  ///< With whom a replica exchanges values.
   bool zero_fill = false;      ///< Replicas that nothing is sent to receive zeros.
+  /// Op of gradients: its input is the gradient of what a forward reduction or gather gave to a group, and it
+  /// is right if that is equal in the group: nothing is summed.
+  bool takes_whole_gradient = false;
   /// The op that several of it may become (transform/merge.h); empty: it stays alone.
   std::string_view merged = {};
 };
@@ -236,6 +239,7 @@ struct MemoryAspect {
 struct NumericAspect {
   Rounding rounding = Rounding::kNone;
   bool random = false;  ///< Draws random numbers.
+  bool linear = false;  ///< Each output is a sum of inputs, with signs. (Not said of moves of data.)
   std::optional<std::size_t> labels =
       {};  ///< Input of labels; labels of no class are told to `stray` of the run.
 };
@@ -255,6 +259,7 @@ struct ProgramAspect {
 };
 
 inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};
+inline constexpr NumericAspect kLinear{.rounding = Rounding::kOnce, .linear = true};
 
 struct OpDef {
   std::string_view name;

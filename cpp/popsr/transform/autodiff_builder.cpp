@@ -64,7 +64,19 @@ GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
     result_.outputs.push_back({true, t});
   }
   name_gradients();
+  note_gradients(provided);
   return std::move(result_);
+}
+
+void GradGraphBuilder::note_gradients(const std::vector<TensorId>& provided) {
+  made_.forward = forward_;
+  made_.provided = provided;
+  made_.num_inputs = static_cast<std::uint32_t>(result_.inputs.size());
+  for (const ExpectedConnection& output : result_.outputs) made_.required.push_back(output.fwd_tensor);
+  for (const auto& [forward, sum] : std::map(sums_.begin(), sums_.end())) {
+    if (sum.terms.size() == 1) made_.of.try_emplace(sum.terms.front(), forward);
+  }
+  GraphEditor(ir_).set_gradient_graph(graph_, std::move(made_));
 }
 
 /// Sums have their names; a single contribution was named after its op.
@@ -185,9 +197,19 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
   Sum& sum = it->second;
   if (sum.terms.size() > 1) {
     const Place place = place_of(ir_, forward).value_or(Place{});
-    sum.terms = {add(graph_, sum.terms, "Gradient___" + local_name(forward), {sum.location, place})};
+    sum.terms = {add_gradients(forward, sum.terms, {sum.location, place})};
   }
   return sum.terms.front();
+}
+
+TensorId GradGraphBuilder::add_gradients(TensorId forward, const std::vector<TensorId>& terms,
+                                         Origin origin) {
+  TensorId sum = terms.front();
+  for (const TensorId term : terms | std::views::drop(1)) {
+    sum = add(graph_, {sum, term}, "Gradient___" + local_name(forward), origin);
+    made_.of.emplace(sum, forward);
+  }
+  return sum;
 }
 
 TensorId GradGraphBuilder::add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name,

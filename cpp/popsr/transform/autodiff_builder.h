@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "popsr/ir/gradient_graph.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/autodiff_activity.h"
 
@@ -48,10 +49,12 @@ class GradGraphBuilder {
 
   /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
   TensorId gradient(TensorId forward);
+  TensorId add_gradients(TensorId forward, const std::vector<TensorId>& terms, Origin origin);
   TensorId add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name, Origin origin);
   TensorId zeros(GraphId graph, TensorId forward, Origin origin);
 
   void name_gradients();
+  void note_gradients(const std::vector<TensorId>& provided);
 
   /// The value of a forward tensor in the gradient graph.
   TensorId value(TensorId forward);
@@ -76,6 +79,7 @@ class GradGraphBuilder {
   std::unordered_map<TensorId, Sum> sums_;
   std::unordered_map<TensorId, TensorId> values_;
   GradGraph result_;
+  GradientGraph made_;
 };
 
 }  // namespace popsr

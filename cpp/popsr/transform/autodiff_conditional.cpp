@@ -82,6 +82,8 @@ GraphId GradGraphBuilder::gradient_branch(const Op& op, std::size_t first, const
         terms[t].empty() ? zeros(made, targets[t], op.origin) : add(made, terms[t], "add_out", op.origin);
     ir_.add_output(made, sum);
   }
+  const auto inputs = static_cast<std::uint32_t>(ir_.graph(made).inputs.size());
+  GraphEditor(ir_).set_gradient_graph(made, {.forward = branch, .num_inputs = inputs});
   return made;
 }
 

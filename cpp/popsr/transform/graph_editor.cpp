@@ -24,6 +24,13 @@ void GraphEditor::rename(TensorId id, std::string_view name) {
   transaction.commit();
 }
 
+void GraphEditor::set_gradient_graph(GraphId graph, GradientGraph made) {
+  Transaction transaction(ir_);
+  ir_.gradient_graphs_.insert_or_assign(graph, std::make_shared<const GradientGraph>(std::move(made)));
+  ir_.changed();
+  transaction.commit();
+}
+
 void GraphEditor::remove_output(GraphId graph, std::size_t index) {
   Graph& g = ir_.graphs_[graph];
   if (g.called()) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "popsr/ir/gradient_graph.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {
@@ -46,6 +47,8 @@ class GraphEditor {
   void remove_output(GraphId graph, std::size_t index);
   /// Gives a tensor another name in its graph, with a suffix when that is taken.
   void rename(TensorId tensor, std::string_view name);
+  /// Notes what autodiff knows of a graph that it made in this transaction.
+  void set_gradient_graph(GraphId graph, GradientGraph made);
   /// Ends the graph's in_sequence record: the outermost context was left, or one of mode 'pass' entered.
   void clear_sequence(GraphId graph);
   /// Gives the graph another schedule of the same ops from position `first` on, some of them merged; see

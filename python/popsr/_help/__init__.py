@@ -12,7 +12,7 @@ from popsr import errors
 
 __all__ = ["LINTS", "main", "page"]
 
-LINTS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L12", "L13")
+LINTS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "L13")
 
 
 def page(name: str) -> str | None:

@@ -166,7 +166,7 @@ class Lint:
     """Something suspicious; programs run all the same, see ``PartitionAnalysis.warnings``.
 
     Attributes:
-        code: "L1" to "L9", "L12" or "L13".
+        code: "L1" to "L13".
         op: the op that it is about, if any.
         tensor: the tensor that it is about, if any.
         location: ``file:line`` in the user's program.

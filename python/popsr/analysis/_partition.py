@@ -146,6 +146,23 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         self._refresh_seeds()
         return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
+    def pending(self, t: Tensor) -> Partition | None:
+        """Replicas over which a gradient is still a partial sum: what each of them holds is its part of the derivative.
+
+        A forward value that several replicas share has one derivative, the sum of what they contribute. Shown for
+        tensors of the gradient graphs that :func:`popsr.transforms.autodiff` makes and for what becomes of them, where
+        the analysis knows it.
+
+        Args:
+            t: the tensor, at its last value.
+        Returns:
+            The replicas that share the forward value, as blocks; None where nothing is pending: each replica has the
+            whole derivative, the tensor is not a gradient, or a lint L10 tells that it is none.
+        Raises:
+            GraphError: the program has changed.
+        """
+        return self._explainer.pending(self._tensor("pending", t))
+
     def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
         """The contexts in which a graph runs; none when nothing calls it.
 
@@ -209,6 +226,8 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         L7   an update reduced over other groups than its variable's       replicas too many or too few
         L8   a read of what nothing was written to                         bytes read
         L9   an op that declares no partition rule                         values that are equal nowhere
+        L10  gradients of one value that are sums over different replicas  replicas that share the value
+        L11  a variable updated with another sum than its replicas share   replicas that share the variable
         L12  ops that modify and use a tensor in program order alone       pairs of such ops
         L13  of ``Session.facts``: a stream of more than 64 elements that  variables that would stay equal
              was fed equal rows in every run

@@ -59,6 +59,11 @@ RootKind own_root(const Op& op) {
 
 }  // namespace
 
+const GradientFlow& Explainer::gradients() {
+  if (!gradients_) gradients_.emplace(flow_.facts());
+  return *gradients_;
+}
+
 bool Explainer::separates(PartitionId fact, Replica r, Replica s) const {
   const auto labels = flow_.ir().partitions().labels(fact);
   return labels[r] != labels[s];

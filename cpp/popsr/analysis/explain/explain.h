@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "popsr/analysis/explain/explanation.h"
+#include "popsr/analysis/gradients/gradient_flow.h"
 
 namespace popsr {
 
@@ -26,6 +27,8 @@ class Explainer {
   explicit Explainer(const PartitionAnalysis& facts) : flow_(facts) {}
 
   Dataflow& flow() { return flow_; }
+  /// Made when it is first asked for.
+  const GradientFlow& gradients();
 
   /// Throws ReplicaError unless r and s are two replicas, GraphError when the program changed.
   Explanation explain(TensorId tensor, const Value& value, Replica r, Replica s);
@@ -62,6 +65,7 @@ class Explainer {
   const Op* diverging_load(FrameId frame, StreamId stream, Replica r, Replica s, std::set<ContextId>& seen);
 
   Dataflow flow_;
+  std::optional<GradientFlow> gradients_;
 };
 
 /// Suggestion that makes the replicas of an explanation equal.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "popsr/analysis/explain/explain.h"
+#include "popsr/analysis/gradients/gradient_text.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
@@ -131,9 +132,27 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   return "";
 }
 
+/// The advice of a gradient lint at an op of the path; of a variable's gradient that no op of the path is to
+/// blame for, of the first fork: a sum that makes replicas equal need not make gradients right.
+std::string gradient_suggestion(Explainer& explainer, const std::vector<Difference>& path) {
+  const GradientFlow& gradients = explainer.gradients();
+  std::string first;
+  for (const GradientFinding& finding : gradients.findings()) {
+    const bool on_path = std::ranges::any_of(path, [&](const Difference& node) {
+      const Op* const writer = explainer.flow().writer(node.value);
+      return writer != nullptr && writer->id == finding.op;
+    });
+    std::string help = on_path || first.empty() ? advice(gradients, finding) : "";
+    if (on_path && !help.empty()) return help;
+    if (finding.fault == GradientFault::kFork && first.empty()) first = std::move(help);
+  }
+  return gradients.is_differentiated(path[0].value.storage) ? first : "";
+}
+
 }  // namespace
 
 std::string suggestion(Explainer& explainer, const Explanation& explanation) {
+  if (std::string text = gradient_suggestion(explainer, explanation.path); !text.empty()) return text;
   std::string of_root = root_suggestion(explainer, explanation);
   if (!of_root.empty()) return of_root;
   const std::vector<Difference>& path = explanation.path;

@@ -363,6 +363,7 @@ std::vector<Lint> find_lints(Explainer& explainer) {
     lint_ops(explainer, lints);
     lint_updates(explainer, lints);
     lint_reads(explainer, lints);
+    lint_gradients(explainer, lints);
     lint_order(explainer, lints);
   });
   std::ranges::stable_sort(lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });

@@ -11,6 +11,8 @@
 //   - L7: an update that is reduced over other groups than its variable's; replicas too many or too few
 //   - L8: a read of what nothing was written to; bytes read
 //   - L9: an op without a partition rule; values that are equal nowhere
+//   - L10: gradients of one forward value that are sums over different replicas; replicas that share it
+//   - L11: a variable updated with a sum over other replicas than hold it; replicas that hold it together
 //   - L12: writes in place whose order only the text of the program gives; pairs of such ops
 #pragma once
 
@@ -46,6 +48,7 @@ void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints);  ///< L4
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, L6, L9
 void lint_updates(Explainer& explainer, std::vector<Lint>& lints);     ///< L7
 void lint_reads(Explainer& explainer, std::vector<Lint>& lints);       ///< L8
+void lint_gradients(Explainer& explainer, std::vector<Lint>& lints);   ///< L10, L11
 void lint_order(Explainer& explainer, std::vector<Lint>& lints);       ///< L12
 
 }  // namespace popsr

@@ -70,6 +70,7 @@ void Journal::drop_new(const Mark& mark) noexcept {
   ir_.ops_.truncate(before.ops);
   shrink(ir_.ops_with_graphs_, before.ops_with_graphs);
   while (ir_.graphs_.size() > before.graphs) ir_.graphs_.pop_back();
+  std::erase_if(ir_.gradient_graphs_, [&](const auto& made) { return made.first.index() >= before.graphs; });
   while (ir_.streams_.size() > before.streams) ir_.streams_.pop_back();
   while (ir_.remotes_.size() > before.remotes) ir_.remotes_.pop_back();
   ir_.next_subgraph_ = before.next_subgraph;

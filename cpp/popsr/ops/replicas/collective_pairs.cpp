@@ -37,7 +37,7 @@ BlockKernel same(const EvalSpec& spec) { return copy_kernel(spec); }
 
 GradValue all_reduced_grad(Grad& g) { return g.call("replicated_all_reduce", {g.dy()}, {g.same(kGroup)}); }
 
-GradValue same_grad(Grad& g) { return g.dy(); }
+GradValue same_grad(Grad& g) { return g.call("replicated_identical_grad", {g.dy()}, {g.same(kGroup)}); }
 
 // Tensors of one replica
 
@@ -155,6 +155,15 @@ std::vector<OpDef> collective_pairs_ops() {
   return {
       std::move(identity),
       std::move(reduction),
+      {.name = "replicated_identical_grad",
+       .inputs = {{"t"}},
+       .attrs = {optional(kGroup)},
+       .infer = same_as_input,
+       .kernel = {.eval = same},
+       .grad = {.missing = NoGrad::kThrows},
+       .replicas = {.takes_whole_gradient = true},
+       .memory = {.same_bytes = true},
+       .program = {.internal = true}},
       of_tensors("all_reduce", infer_reduce_tensors, reduce_tensors_kernel, {.rule = summed_grads},
                  Rounding::kOnce),
       of_tensors("all_reduce_identical_inputs", infer_paired_tensors, same_tensors, {.rule = summed_grads},

@@ -184,6 +184,12 @@ std::vector<Witness> scan_witness(const Ir& ir, const Op& op, std::size_t output
   return pairs;
 }
 
+ReplicaAspect own_part_of_gradient() {
+  ReplicaAspect replicas = kOwnPart;
+  replicas.takes_whole_gradient = true;
+  return replicas;
+}
+
 OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
   return {.name = name,
           .inputs = {{"t", kNumbersAndBool}},
@@ -215,7 +221,7 @@ std::vector<OpDef> collectives_ops() {
        .infer = infer_gather_grad,
        .kernel = {.collective = gather_grad},
        .grad = {.missing = NoGrad::kThrows},
-       .replicas = kOwnPart,
+       .replicas = own_part_of_gradient(),
        .program = {.internal = true}},
       {.name = "replicated_reduce_scatter",
        .inputs = {{"t", kNumbersAndBool}},

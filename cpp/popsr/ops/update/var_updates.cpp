@@ -242,7 +242,7 @@ std::vector<OpDef> var_updates_ops() {
        .replicas = {.partition = accumulate_partition,
                     .says = "meet of inputs; partition of t with a constant factor 0"},
        .memory = {.effects = modifies_t()},
-       .numerics = kRoundsOnce},
+       .numerics = kLinear},
       {.name = "accumulate_square_",
        .inputs = {target(), source(), scalar_input(kF)},
        .attrs = {scalar_attr(kF)},
@@ -293,7 +293,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_copy,
        .kernel = {.eval = copy_update},
        .memory = {.effects = modifies_t(), .zeros = copy_zeros},
-       .numerics = kRoundsOnce},
+       .numerics = kLinear},
   };
 }
 

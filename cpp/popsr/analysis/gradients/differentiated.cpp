@@ -1,0 +1,103 @@
+#include "popsr/analysis/gradients/differentiated.h"
+
+#include <algorithm>
+
+#include "popsr/analysis/partition_analysis.h"
+#include "popsr/effects/remote_access.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/gradient_graph.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// True if outputs are inputs in another place or dtype.
+bool moves_data(const Op& op) {
+  const KernelAspect& kernel = op.def->kernel;
+  const bool computes = kernel.elementwise || kernel.flops != nullptr;
+  return op.def->program.control == Control::kNone && (!computes || op.def->numerics.linear) &&
+         op.inputs.size() <= 2;
+}
+
+}  // namespace
+
+Differentiated::Differentiated(const Ir& ir) : ir_(ir) {
+  for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
+    const GradientGraph* const made = ir.gradient_graph(graph);
+    if (made == nullptr) continue;
+    const std::vector<TensorId>& inputs = ir.graph(made->forward).inputs;
+    for (const TensorId t : made->required) {
+      const bool handed = std::ranges::find(inputs, t) != inputs.end();
+      if (handed || ir.tensor(t).kind == TensorKind::kVariable) add(t, kNone);
+    }
+  }
+  while (!todo_.empty()) {
+    const TensorId tensor = todo_.back();
+    todo_.pop_back();
+    if (ir.tensor(tensor).kind == TensorKind::kInput) {
+      add_arguments(tensor);
+    } else if (ir.tensor(tensor).uses.producer != kNone) {
+      add_origins(tensor);
+    }
+  }
+}
+
+void Differentiated::add(TensorId tensor, TensorId from) {
+  if (const TensorId home = ir_.tensor(tensor).state.home; home != kNone) tensor = home;
+  const auto add_storage = [&](TensorId storage) {
+    const auto [it, fresh] = sources_.try_emplace(storage);
+    if (from != kNone) sources_[from].push_back(storage);
+    if (fresh) todo_.push_back(storage);
+  };
+  if (ir_.tensor(tensor).kind == TensorKind::kRemote) return add_storage(tensor);
+  for_each_root(ir_, tensor, add_storage);
+}
+
+/// The arguments for a graph's input, at all ops that run the graph.
+void Differentiated::add_arguments(TensorId input) {
+  const GraphId graph = ir_.tensor(input).graph;
+  const std::vector<TensorId>& inputs = ir_.graph(graph).inputs;
+  const auto index = static_cast<std::size_t>(std::ranges::find(inputs, input) - inputs.begin());
+  for (const OpId id : ir_.ops_with_graphs()) {
+    const Op& op = ir_.op(id);
+    for (const CalledGraph& called : called_graphs(ir_, op)) {
+      if (called.graph == graph && called.first + index < called.end)
+        add(op.inputs[called.first + index], input);
+    }
+  }
+}
+
+/// The tensors that a copy, a cast or a load was made of.
+void Differentiated::add_origins(TensorId tensor) {
+  const Op& op = ir_.op(ir_.tensor(tensor).uses.producer);
+  if (!moves_data(op)) return;
+  for (const TensorId input : all_inputs(ir_, op)) {
+    if (input != kNone && is_float(ir_.tensor(input).type.dtype)) add(input, tensor);
+  }
+}
+
+std::map<TensorId, PartitionId> Differentiated::all() const {
+  std::map<TensorId, PartitionId> result;
+  for (const auto& [storage, handed] : sources_) {
+    if (const auto fact = declared(storage)) result.emplace(storage, *fact);
+  }
+  return result;
+}
+
+std::optional<PartitionId> Differentiated::declared(TensorId storage) const {
+  const TensorKind kind = ir_.tensor(storage).kind;
+  if (kind == TensorKind::kVariable || kind == TensorKind::kShard || kind == TensorKind::kRemote)
+    return declared_fact(ir_, storage);
+  const auto it = sources_.find(storage);
+  if (it == sources_.end() || it->second.empty()) return std::nullopt;
+  PartitionId met = ir_.partitions().top();
+  for (const TensorId source : it->second) {
+    if (source == storage) continue;
+    const auto fact = declared(source);
+    if (!fact) return std::nullopt;
+    met = ir_.partitions().meet(met, *fact);
+  }
+  return met;
+}
+
+}  // namespace popsr

@@ -1,0 +1,36 @@
+// The memory that programs differentiate by: variables, and what hands them to the graphs whose gradients are
+// taken. It holds forward values, so a gradient that is written there is an update.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+class Differentiated {
+ public:
+  explicit Differentiated(const Ir& ir);
+
+  /// True if autodiff made no graph.
+  bool empty() const { return sources_.empty(); }
+  bool contains(TensorId storage) const { return sources_.contains(storage); }
+  /// The results of declared() that are known, by storage.
+  std::map<TensorId, PartitionId> all() const;
+  /// Replicas that are declared to hold the same value there; nullopt for what is not a variable's.
+  std::optional<PartitionId> declared(TensorId storage) const;
+
+ private:
+  void add(TensorId tensor, TensorId from);
+  void add_arguments(TensorId input);
+  void add_origins(TensorId tensor);
+
+  const Ir& ir_;
+  std::unordered_map<TensorId, std::vector<TensorId>> sources_;  ///< Of storages: the arguments for them.
+  std::vector<TensorId> todo_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,165 @@
+#include "popsr/analysis/gradients/gradient_flow.h"
+
+#include <algorithm>
+
+#include "popsr/analysis/gradients/gradient_walk.h"
+#include "popsr/base/deep_stack.h"
+
+namespace popsr {
+namespace {
+
+/// Passes over a run until what variables hold between runs is stable; each share can change twice.
+constexpr int kMaxRuns = 8;
+
+}  // namespace
+
+GradientFlow::GradientFlow(const PartitionAnalysis& facts)
+    : program_(facts), ir_(facts.ir()), table_(ir_.partitions()), differentiated_(ir_) {
+  if (differentiated_.empty()) return;
+  keep_declared();
+  find_graphs();
+  with_deep_stack([this] { walk_runs(); });
+  compare_factors();
+  for (const auto& [at, finding] : found_) findings_.push_back(finding);
+}
+
+/// Facts without the consequences of updates that differ, if there are such.
+void GradientFlow::keep_declared() {
+  const std::map<TensorId, PartitionId> declared = differentiated_.all();
+  const bool drifts = std::ranges::any_of(declared, [this](const auto& each) {
+    const auto& [storage, fact] = each;
+    if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
+    return program_.variable(storage) != fact || !table_.refines(fact, program_.partition(storage));
+  });
+  if (!drifts) return;
+  Assumptions assumptions = program_.assumptions();
+  assumptions.kept = declared;
+  kept_.emplace(ir_, std::move(assumptions));
+}
+
+void GradientFlow::find_graphs() {
+  has_gradients_.resize(ir_.num_graphs());
+  for (const GraphId graph : has_gradients_.ids())
+    has_gradients_[graph] = ir_.gradient_graph(graph) != nullptr;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const OpId id : ir_.ops_with_graphs()) {
+      const Op& op = ir_.op(id);
+      if (has_gradients_[op.graph]) continue;
+      for (const CalledGraph& called : called_graphs(ir_, op)) {
+        if (has_gradients_[called.graph]) has_gradients_[op.graph] = changed = true;
+      }
+    }
+  }
+}
+
+void GradientFlow::walk_runs() {
+  const std::size_t state = facts().main().inputs.size();
+  std::vector<ShareId> inputs(state);
+  for (int run = 0; run < kMaxRuns; ++run) {
+    memo_.clear();
+    found_.clear();
+    updates_.clear();
+    const auto remote = remote_;
+    const Result& result = walk(facts().main_id(), inputs);
+    if (result.inputs == inputs && remote == remote_) return;
+    for (std::size_t i = 0; i < state; ++i) inputs[i] = merge(inputs[i], result.inputs[i]);
+  }
+}
+
+const GradientFlow::Result& GradientFlow::walk(ContextId context, const std::vector<ShareId>& inputs) {
+  const std::pair key(context, inputs);
+  if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
+  const GraphId graph = facts().context(context).graph;
+  const bool plain = std::ranges::all_of(inputs, [](ShareId share) { return share == kPlain; });
+  Result result{std::vector<ShareId>(ir_.graph(graph).outputs.size()), inputs};
+  if (!plain || has_gradients_[graph]) result = GradientWalk(*this, context, inputs).run();
+  return memo_.insert_or_assign(key, std::move(result)).first->second;
+}
+
+GradientFlow::ShareId GradientFlow::intern(const GradientShare& share) {
+  const auto it = std::ranges::find(shares_, share);
+  const auto index = static_cast<std::uint32_t>(it - shares_.begin());
+  if (it == shares_.end()) shares_.push_back(share);
+  return ShareId(index + 2);
+}
+
+std::uint32_t GradientFlow::source_of(std::uint32_t source) const {
+  while (sources_[source] != source) source = sources_[source];
+  return source;
+}
+
+std::optional<GradientShare> GradientFlow::sum(const GradientShare& a, const GradientShare& b) {
+  const std::uint32_t first = source_of(a.source), second = source_of(b.source);
+  sources_[std::max(first, second)] = std::min(first, second);
+  std::optional<GradientShare> result = sum_of(table_, a, b);
+  if (result) result->source = std::min(first, second);
+  return result;
+}
+
+/// Of a place that holds one or the other.
+GradientFlow::ShareId GradientFlow::merge(ShareId a, ShareId b) {
+  if (a == b || b == kPlain) return a;
+  if (a == kPlain) return b;
+  if (!is_known(a) || !is_known(b)) return kUnknown;
+  const auto both = sum(of(a), of(b));
+  return both ? intern(*both) : kUnknown;
+}
+
+void GradientFlow::find(GradientFinding finding) {
+  const std::pair key(finding.op, finding.tensor);
+  found_.insert_or_assign(key, std::move(finding));
+}
+
+/// Of gradients that start from the same values, those with another factor than most.
+void GradientFlow::compare_factors() {
+  std::map<std::uint32_t, std::vector<const Update*>> together;
+  for (const auto& [at, update] : updates_) {
+    if (!update.share.scaled) together[source_of(update.share.source)].push_back(&update);
+  }
+  for (const auto& [source, updates] : together) {
+    const auto times = [&updates](const Update* update) {
+      return std::ranges::count_if(updates,
+                                   [&](const Update* each) { return each->factor == update->factor; });
+    };
+    const Update* const usual = *std::ranges::max_element(updates, {}, times);
+    usual_.emplace(source, usual->factor);
+    for (const Update* update : updates) {
+      if (update->factor == usual->factor) continue;
+      GradientFinding finding{.fault = GradientFault::kFactor,
+                              .op = update->op,
+                              .tensor = update->storage,
+                              .share = update->share,
+                              .other = usual->share};
+      finding.share.factor = update->factor;
+      finding.other.factor = usual->factor;
+      find(std::move(finding));
+    }
+  }
+}
+
+std::optional<Ratio> GradientFlow::usual_factor(const GradientShare& share) const {
+  const auto it = usual_.find(source_of(share.source));
+  return it == usual_.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::optional<GradientShare> GradientFlow::share(TensorId id) const {
+  const Tensor& tensor = ir_.tensor(id);
+  std::optional<ShareId> common;
+  for (const ContextId context : facts().contexts(tensor.graph)) {
+    const auto it = last_.find(context);
+    const std::uint32_t slot = ir_.storage_index(id);
+    if (it == last_.end() || slot == kNone) return std::nullopt;
+    if (common && *common != it->second[slot]) return std::nullopt;
+    common = it->second[slot];
+  }
+  return common && is_known(*common) ? std::optional(of(*common)) : std::nullopt;
+}
+
+std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
+  const std::optional<GradientShare> held = share(tensor);
+  if (!held || is_whole(table_, *held, held->whole)) return std::nullopt;
+  return held->whole;
+}
+
+}  // namespace popsr

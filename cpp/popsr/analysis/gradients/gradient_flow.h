@@ -1,0 +1,111 @@
+// Shares of all gradients of a program (gradient_share.h): from the values that gradient graphs start from,
+// through their ops, calls, loops and conditionals, accumulators and remote memory, to the variables that are
+// updated. The facts of the partition analysis are the other half of each share. Variables count as equal
+// where they are declared so: a wrong gradient is what makes them differ.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "popsr/analysis/gradients/differentiated.h"
+#include "popsr/analysis/gradients/gradient_share.h"
+#include "popsr/analysis/partition_analysis.h"
+
+namespace popsr {
+
+enum class GradientFault : std::uint8_t {
+  kFork,      ///< Contributions to one gradient are sums over different replicas, or count differently.
+  kGroups,    ///< A sum over replicas whose forward values differ.
+  kNotWhole,  ///< The gradient of a forward reduction is not summed over its groups.
+  kUpdate,    ///< A variable is updated with a sum over other replicas than hold it.
+  kFactor,    ///< A variable's gradient has another factor than those of most variables.
+};
+
+struct GradientFinding {
+  GradientFault fault = GradientFault::kFork;
+  OpId op = kNone;
+  TensorId tensor = kNone;  ///< The forward value, if known; of an update, the variable's memory.
+  TensorId first = kNone, second = kNone;  ///< Contributions; `first` alone but at a fork.
+  GradientShare share = {}, other = {};    ///< Theirs.
+};
+
+class GradientFlow {
+ public:
+  /// `facts` must outlive this object.
+  explicit GradientFlow(const PartitionAnalysis& facts);
+
+  /// Of the program if all variables kept what is declared.
+  const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
+  const Ir& ir() const { return ir_; }
+  /// Replicas that are declared to hold the same value of a variable; of no other memory anything.
+  PartitionId declared(TensorId storage) const {
+    return differentiated_.declared(storage).value_or(table_.bottom());
+  }
+  /// True if some gradient graph differentiates by the value of this memory.
+  bool is_differentiated(TensorId storage) const { return differentiated_.contains(storage); }
+  /// The factor of most variables' gradients among those that start from the same values.
+  std::optional<Ratio> usual_factor(const GradientShare& share) const;
+
+  /// In program order.
+  const std::vector<GradientFinding>& findings() const { return findings_; }
+  /// The share of a tensor's last value in its graph; nullopt where it is not a gradient, or not known.
+  std::optional<GradientShare> share(TensorId tensor) const;
+  /// Replicas over which the tensor's last value is a partial sum: the derivative by the value that they
+  /// share is the sum of theirs. nullopt where nothing is pending.
+  std::optional<PartitionId> pending(TensorId tensor) const;
+
+ private:
+  friend class GradientWalk;
+  struct ShareTag {
+    static constexpr std::uint32_t kDefault = 0;
+  };
+  using ShareId = Id<ShareTag>;
+  static constexpr ShareId kPlain{};      ///< Not a gradient.
+  static constexpr ShareId kUnknown{1U};  ///< A gradient of no known share.
+  /// Shares of a graph's outputs and inputs when it ends.
+  struct Result {
+    std::vector<ShareId> outputs, inputs;
+  };
+  struct Update {
+    OpId op;
+    TensorId storage;
+    Ratio factor;
+    GradientShare share;
+  };
+
+  void walk_runs();
+  void find_graphs();
+  void compare_factors();
+  const Result& walk(ContextId context, const std::vector<ShareId>& inputs);
+  ShareId intern(const GradientShare& share);
+  const GradientShare& of(ShareId id) const { return shares_[id.index() - 2]; }
+  static bool is_known(ShareId id) { return id.value > kUnknown.value; }
+  ShareId merge(ShareId a, ShareId b);
+  std::optional<GradientShare> sum(const GradientShare& a, const GradientShare& b);
+  std::uint32_t source_of(std::uint32_t source) const;
+  void find(GradientFinding finding);
+
+  void keep_declared();
+
+  const PartitionAnalysis& program_;
+  std::optional<PartitionAnalysis> kept_;
+  const Ir& ir_;
+  PartitionTable& table_;
+  Differentiated differentiated_;
+  IdVector<GraphId, bool> has_gradients_;  ///< The graph, or one that it runs, takes gradients.
+  std::vector<GradientShare> shares_;
+  std::map<std::pair<ContextId, std::vector<ShareId>>, Result> memo_;
+  std::map<ContextId, std::vector<ShareId>> last_;  ///< By Tensor::index.
+  std::map<TensorId, ShareId> remote_;
+  std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
+  std::map<OpId, std::uint32_t> source_of_call_;
+  std::map<std::pair<OpId, TensorId>, GradientFinding> found_;
+  std::map<std::pair<OpId, TensorId>, Update> updates_;
+  std::map<std::uint32_t, Ratio> usual_;  ///< By source.
+  std::vector<GradientFinding> findings_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,59 @@
+// One graph in one context, for GradientFlow: the shares of its memory as its ops run.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "popsr/analysis/gradients/gradient_flow.h"
+#include "popsr/analysis/memory_facts.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/gradient_graph.h"
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+
+class GradientWalk {
+ public:
+  using ShareId = GradientFlow::ShareId;
+
+  GradientWalk(GradientFlow& flow, ContextId context, const std::vector<ShareId>& inputs);
+  GradientFlow::Result run();
+
+ private:
+  void step(const Op& op);
+  void step_graphs(const Op& op);
+  void step_call(const Op& op, const FactView& facts);
+  void step_repeat(const Op& op, const FactView& facts);
+  void step_conditional(const Op& op, const FactView& facts);
+  std::vector<ShareId> arguments(const Op& op, const CalledGraph& called);
+  void leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs, bool merges);
+  ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided, TensorId argument);
+  void write_facts(const Op& op, const FactView& facts);
+
+  /// The share of output 0 of an op that runs no graphs and has a gradient among its inputs.
+  ShareId transfer(const Op& op, const std::vector<TensorId>& inputs);
+  ShareId after_collective(const Op& op, TensorId input);
+  ShareId after_exchange(const Op& op, TensorId input);
+  ShareId after_local(const Op& op, const std::vector<TensorId>& inputs);
+  std::optional<GradientShare> sum_of_gradients(const Op& op, const std::vector<TensorId>& inputs);
+  PartitionId rule(const Op& op, const std::vector<PartitionId>& inputs) const;
+  ShareId unknown(const Op& op, GradientFault fault, TensorId input, const GradientShare& share);
+  TensorId forward_of(TensorId gradient) const;
+
+  ShareId read(TensorId tensor) const;
+  PartitionId fact(TensorId tensor) const;
+  void write(const Op& op, TensorId tensor, ShareId share);
+  void check_update(const Op& op, TensorId storage, ShareId share);
+
+  GradientFlow& flow_;
+  const Ir& ir_;
+  PartitionTable& table_;
+  const Context& context_;
+  ContextId id_;
+  const Graph& graph_;
+  const GradientGraph* made_;  ///< Null unless autodiff made the graph.
+  MemoryFacts memory_;
+  std::vector<ShareId> shares_;  ///< By Tensor::index of the storage.
+};
+
+}  // namespace popsr
