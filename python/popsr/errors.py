@@ -9,6 +9,7 @@ says so. Tracebacks end at the user's line, unless ``POPSR_FULL_TRACEBACK=1`` is
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 from popsr._lazy import names_only
 from popsr._text.one_line import one_line
@@ -22,6 +23,7 @@ __all__ = [
     "Error",
     "FileError",
     "FloatingPointError",
+    "GradientError",
     "GraphError",
     "InternalError",
     "InterpreterError",
@@ -77,6 +79,12 @@ class AttributeValueError(Error, ValueError):
 
 class GraphError(Error, ValueError):
     """A program is put together wrongly: a tensor of another graph, an ambiguous order, a missing gradient."""
+
+
+class GradientError(Error, AssertionError):
+    """A gradient is not the derivative of the loss; ``check`` is the ``popsr.testing.GradientCheck`` that says so."""
+
+    check: Any = None
 
 
 class ReplicaError(Error, ValueError):

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "_show": "_text _host _program ops analysis",
     "session": "_text _host _options _program analysis _popart _session io _show",
     "addons": "_text _host _program ops transforms _popart session",
-    "testing": "_text _host _program ops session",
+    "testing": "_text _host _program ops analysis session",
     "_help": "_text package",
     "demo": "_text ops package",
     "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session addons package",
