@@ -7,7 +7,7 @@ parallel). Rows and columns are any groups of equal size. A step is a chain of l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,19 @@ class Step:
     inputs: dict[Any, Any]
     scale: float
     mistake: str | None
-    forks: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Repairs:
+    """What advice changes: the sum at the fork with the mistake, and reductions of gradients by variable.
+
+    Attributes:
+        fork: source of the grouping of the one sum there; "" for the right groups.
+        gradients: by the name of the variable: "before", "in place" or "leave out"; the reduction, and the grouping.
+    """
+
+    fork: str | None = None
+    gradients: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
 
 class ParallelStep:
@@ -55,7 +67,7 @@ class ParallelStep:
 
     def __init__(self, seed: int, wrong: bool) -> None:
         """Draw the grid, the layers, and the mistake."""
-        self.rng = np.random.default_rng(seed)
+        self.seed, self.rng = seed, np.random.default_rng(seed)
         self.rows, self.columns = (
             int(n) for n in self.rng.choice([(2, 2), (2, 1), (1, 2), (2, 3), (3, 2), (4, 2)])
         )
@@ -69,6 +81,7 @@ class ParallelStep:
         self.residual = [bool(r) for r in self.rng.random(len(self.layers)) < 0.6]
         self.mean = bool(self.rng.random() < 0.5)
         self.mistake = self._draw_mistake() if wrong else None
+        self.repairs = Repairs()
 
     def _split(self) -> list[int]:
         return [i for i, kind in enumerate(self.layers) if kind in ("mlp", "attention", "gathered", "shared")]
@@ -101,7 +114,8 @@ class ParallelStep:
         return self.ir.replica_grouping_from_assignments([int(order[n]) for n in number])
 
     def make(self) -> Step:
-        """The program."""
+        """The program, with the same numbers each time."""
+        self.rng = np.random.default_rng((self.seed, 1))
         self.ir = popsr.Ir(replication=self.grid.size)
         self.model, self.data = self._grouping(True), self._grouping(False)
         self.weights: list[popsr.Variable] = []
@@ -109,24 +123,48 @@ class ParallelStep:
             stream = popsr.h2d_stream((BATCH, self.width), F64, "x", replicated_stream_mode=self.model)
             x = ops.host_load(stream)
             plan = [self._variables(kind) for kind in self.layers]
-            last = self._variable((self.width, self.width), split=None)
+            self._variable((self.width, self.width), split=None)
             graph = self.ir.create_graph(lambda x, *w: self._forward(x, w, plan), x, *self.weights)
-            del last
             call = ops.call_with_info(graph, x, *self.weights)
             provided = list(graph.outputs)
             backward = transforms.autodiff(graph, provided, graph.inputs[1:])
             ones = [popsr.constant(1.0, F64) for _ in provided]
             found = ops.call(backward.graph, *ones, inputs_dict=backward.inputs_dict(call))
             gradients = {
-                w: self._over_columns(g, i) for i, (w, g) in enumerate(zip(self.weights, found, strict=True))
+                w: self._reduced(g, i) for i, (w, g) in enumerate(zip(self.weights, found, strict=True))
             }
             for w, g in gradients.items():
                 ops.scaled_add_(w, g, b=-0.1)
         data = self.rng.normal(size=(self.rows, BATCH, self.width))
         scale = 1 / self.rows if self.mean else 1.0
         return Step(
-            self.ir, list(call.outputs[: len(provided)]), gradients, {stream: data}, scale, self.mistake
+            self.ir,
+            list(call.outputs[: len(provided)]),
+            gradients,
+            {stream: data[0] if self.rows == 1 else data},
+            scale,
+            self.mistake,
         )
+
+    def grouping_of(self, source: str) -> popsr.ReplicaGrouping:
+        """The grouping of advice, as ``ir.replica_grouping(stride=2, group_size=2)``."""
+        name, _, arguments = source.removeprefix("ir.").partition("(")
+        numbers = [int(n) for n in re.findall(r"\d+", arguments)]
+        if name == "replica_grouping_from_assignments":
+            return self.ir.replica_grouping_from_assignments(numbers)
+        return self.ir.replica_grouping(*numbers)
+
+    def _reduced(self, gradient: popsr.Tensor, number: int) -> popsr.Tensor:
+        """The gradient that a variable is updated with."""
+        when, how, group = self.repairs.gradients.get(f"w{number}", ("", "", ""))
+        if when == "in place":
+            return collectives.replicated_all_reduce(gradient, how, self.grouping_of(group))
+        if when == "leave out":
+            return collectives.replicated_all_reduce(gradient, "mean" if self.mean else "add", self.data)
+        found = self._over_columns(gradient, number)
+        if when == "before":
+            return collectives.replicated_all_reduce(found, how, self.grouping_of(group))
+        return found
 
     def _over_columns(self, gradient: popsr.Tensor, number: int) -> popsr.Tensor:
         """The reduction of a gradient over the replicas that share a variable, with the mistake."""
@@ -139,9 +177,8 @@ class ParallelStep:
             if self.mistake == MISTAKES[4]:
                 how = "mean"
             if self.mistake == MISTAKES[5]:
-                return collectives.replicated_all_reduce(
-                    collectives.replicated_all_reduce(gradient, "add", group), "add", group
-                )
+                gradient = collectives.replicated_all_reduce(gradient, how, group)
+                return collectives.replicated_all_reduce(gradient, "add", group)
             if self.mistake == MISTAKES[6]:
                 group = self.model
         return collectives.replicated_all_reduce(gradient, how, group)
@@ -204,6 +241,10 @@ class ParallelStep:
     def _fork(self, x: popsr.Tensor, i: int) -> popsr.Tensor:
         """The identity, whose gradients are summed over a row."""
         group = self.model
+        if self.mistake in MISTAKES[:3] and i == self.fork and self.repairs.fork is not None:
+            return collectives.replicated_all_reduce_identical_inputs(
+                x, group=self.grouping_of(self.repairs.fork) if self.repairs.fork else group
+            )
         if self.mistake in MISTAKES[:3] and i == self.fork:
             if self.mistake == MISTAKES[0]:
                 return x
@@ -233,17 +274,3 @@ class ParallelStep:
         for _ in range(2):
             x = self._total(ops.gelu(self._fork(x, i) @ w[0]) @ w[1])
         return x
-
-
-def steps(count: int, wrong: bool) -> Callable[[], list[int]]:
-    """Seeds of the first steps of a kind."""
-
-    def seeds() -> list[int]:
-        found, seed = [], 0
-        while len(found) < count:
-            if not wrong or ParallelStep(seed, wrong=True).mistake is not None:
-                found.append(seed)
-            seed += 1
-        return found
-
-    return seeds

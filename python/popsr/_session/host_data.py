@@ -44,12 +44,15 @@ class StreamPlan:
     def misfit(self, shape: tuple[int, ...]) -> str:
         """Name, shape given, shape expected and what that is made of."""
         parts = []
+        mode = self.stream.replicated_stream_mode
         if self.transfers > 1:
             parts.append(f"{self.transfers} transfers (ir.num_host_transfers)")
         if self.replicas > 1:
-            of = "replicas" if isinstance(self.stream.replicated_stream_mode, str) else "groups"
+            of = "replicas" if isinstance(mode, str) else "groups"
             parts.append(f"{self.replicas} {of}")
-        elif self.stream.replicated_stream_mode == "broadcast":
+        elif not isinstance(mode, str):
+            parts.append("one group")
+        elif mode == "broadcast":
             parts.append("one for all replicas (broadcast)")
         made_of = ", ".join([*parts, f"the stream's {self.stream.shape}"])
         return f"{shown(self.name)}, got {shape}, expected {self.shape}: {made_of}{self.made}"

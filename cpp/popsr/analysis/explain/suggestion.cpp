@@ -5,7 +5,7 @@
 #include <map>
 
 #include "popsr/analysis/explain/explain.h"
-#include "popsr/analysis/gradients/gradient_text.h"
+#include "popsr/analysis/gradients/gradient_advice.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 

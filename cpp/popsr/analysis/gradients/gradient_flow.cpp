@@ -16,25 +16,60 @@ constexpr int kMaxRuns = 8;
 GradientFlow::GradientFlow(const PartitionAnalysis& facts)
     : program_(facts), ir_(facts.ir()), table_(ir_.partitions()), differentiated_(ir_) {
   if (differentiated_.empty()) return;
-  keep_declared();
   find_graphs();
-  with_deep_stack([this] { walk_runs(); });
-  compare_factors();
-  for (const auto& [at, finding] : found_) findings_.push_back(finding);
+  with_deep_stack([this] {
+    Assumptions assumptions = program_.assumptions();
+    if (drifts()) {
+      assumptions.kept = differentiated_.all();
+      kept_.emplace(ir_, assumptions);
+    }
+    solve();
+    if (findings_.empty() || !assume_equal_rows(assumptions)) return;
+    assumptions.kept = differentiated_.all();
+    kept_.emplace(ir_, std::move(assumptions));
+    solve();
+  });
 }
 
-/// Facts without the consequences of updates that differ, if there are such.
-void GradientFlow::keep_declared() {
-  const std::map<TensorId, PartitionId> declared = differentiated_.all();
-  const bool drifts = std::ranges::any_of(declared, [this](const auto& each) {
+/// True if a variable that gradients update need not keep what is declared.
+bool GradientFlow::drifts() const {
+  return std::ranges::any_of(differentiated_.all(), [this](const auto& each) {
     const auto& [storage, fact] = each;
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
     return program_.variable(storage) != fact || !table_.refines(fact, program_.partition(storage));
   });
-  if (!drifts) return;
-  Assumptions assumptions = program_.assumptions();
-  assumptions.kept = declared;
-  kept_.emplace(ir_, std::move(assumptions));
+}
+
+/// Lets streams that may give each replica rows of its own give equal ones inside the groups that hold one
+/// model: those over which forward sums and gathers count on equal gradients. False if nothing changes.
+bool GradientFlow::assume_equal_rows(Assumptions& assumptions) const {
+  PartitionId models = table_.bottom();
+  for (const OpId id : ids<OpId>(ir_.num_ops())) {
+    const Op& op = ir_.op(id);
+    if (op.def->replicas.takes_whole_gradient)
+      models = table_.join(models, group_of(ir_, op).partition(table_));
+  }
+  bool changed = false;
+  for (const StreamId id : ids<StreamId>(ir_.num_streams())) {
+    const PartitionId rows = table_.join(program_.rows(id), models);
+    if (!ir_.stream(id).to_device || rows == program_.rows(id)) continue;
+    assumptions.rows[id] = rows;
+    changed = true;
+  }
+  return changed;
+}
+
+void GradientFlow::solve() {
+  shares_.clear();
+  last_.clear();
+  remote_.clear();
+  sources_.clear();
+  source_of_call_.clear();
+  usual_.clear();
+  findings_.clear();
+  walk_runs();
+  compare_factors();
+  for (const auto& [at, finding] : found_) findings_.push_back(finding);
 }
 
 void GradientFlow::find_graphs() {
@@ -60,6 +95,7 @@ void GradientFlow::walk_runs() {
     memo_.clear();
     found_.clear();
     updates_.clear();
+    sums_again_.clear();
     const auto remote = remote_;
     const Result& result = walk(facts().main_id(), inputs);
     if (result.inputs == inputs && remote == remote_) return;
@@ -111,6 +147,17 @@ void GradientFlow::find(GradientFinding finding) {
   found_.insert_or_assign(key, std::move(finding));
 }
 
+/// The sums of gradient graphs that count too often, as the cause of factors that differ; true if there are any.
+bool GradientFlow::add_sums_again(std::uint32_t source) {
+  bool some = false;
+  for (const auto& [op, finding] : sums_again_) {
+    if (source_of(finding.share.source) != source) continue;
+    find(finding);
+    some = true;
+  }
+  return some;
+}
+
 /// Of gradients that start from the same values, those with another factor than most.
 void GradientFlow::compare_factors() {
   std::map<std::uint32_t, std::vector<const Update*>> together;
@@ -124,11 +171,15 @@ void GradientFlow::compare_factors() {
     };
     const Update* const usual = *std::ranges::max_element(updates, {}, times);
     usual_.emplace(source, usual->factor);
+    const auto is_usual = [&](const Update* update) { return update->factor == usual->factor; };
+    if (std::ranges::all_of(updates, is_usual)) continue;
+    if (add_sums_again(source)) continue;
     for (const Update* update : updates) {
       if (update->factor == usual->factor) continue;
       GradientFinding finding{.fault = GradientFault::kFactor,
                               .op = update->op,
                               .tensor = update->storage,
+                              .first = update->gradient,
                               .share = update->share,
                               .other = usual->share};
       finding.share.factor = update->factor;
@@ -136,6 +187,13 @@ void GradientFlow::compare_factors() {
       find(std::move(finding));
     }
   }
+}
+
+std::optional<OpId> GradientFlow::sum_again(const GradientShare& share) const {
+  for (const auto& [op, finding] : sums_again_) {
+    if (source_of(finding.share.source) == source_of(share.source)) return op;
+  }
+  return std::nullopt;
 }
 
 std::optional<Ratio> GradientFlow::usual_factor(const GradientShare& share) const {

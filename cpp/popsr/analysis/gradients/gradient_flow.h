@@ -1,7 +1,8 @@
 // Shares of all gradients of a program (gradient_share.h): from the values that gradient graphs start from,
 // through their ops, calls, loops and conditionals, accumulators and remote memory, to the variables that are
 // updated. The facts of the partition analysis are the other half of each share. Variables count as equal
-// where they are declared so: a wrong gradient is what makes them differ.
+// where they are declared so: a wrong gradient is what makes them differ. Data that is not declared equal counts
+// as equal inside a model, if gradients are right then.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ namespace popsr {
 enum class GradientFault : std::uint8_t {
   kFork,      ///< Contributions to one gradient are sums over different replicas, or count differently.
   kGroups,    ///< A sum over replicas whose forward values differ.
+  kTwice,     ///< A sum of what is summed over the same replicas already.
   kNotWhole,  ///< The gradient of a forward reduction is not summed over its groups.
   kUpdate,    ///< A variable is updated with a sum over other replicas than hold it.
   kFactor,    ///< A variable's gradient has another factor than those of most variables.
@@ -46,6 +48,8 @@ class GradientFlow {
   }
   /// True if some gradient graph differentiates by the value of this memory.
   bool is_differentiated(TensorId storage) const { return differentiated_.contains(storage); }
+  /// An op of a gradient graph that sums what is summed already, of gradients that start from the same values.
+  std::optional<OpId> sum_again(const GradientShare& share) const;
   /// The factor of most variables' gradients among those that start from the same values.
   std::optional<Ratio> usual_factor(const GradientShare& share) const;
 
@@ -72,6 +76,7 @@ class GradientFlow {
   struct Update {
     OpId op;
     TensorId storage;
+    TensorId gradient;  ///< kNone: not an operand of the op.
     Ratio factor;
     GradientShare share;
   };
@@ -79,6 +84,7 @@ class GradientFlow {
   void walk_runs();
   void find_graphs();
   void compare_factors();
+  bool add_sums_again(std::uint32_t source);
   const Result& walk(ContextId context, const std::vector<ShareId>& inputs);
   ShareId intern(const GradientShare& share);
   const GradientShare& of(ShareId id) const { return shares_[id.index() - 2]; }
@@ -88,7 +94,9 @@ class GradientFlow {
   std::uint32_t source_of(std::uint32_t source) const;
   void find(GradientFinding finding);
 
-  void keep_declared();
+  bool drifts() const;
+  bool assume_equal_rows(Assumptions& assumptions) const;
+  void solve();
 
   const PartitionAnalysis& program_;
   std::optional<PartitionAnalysis> kept_;
@@ -104,7 +112,8 @@ class GradientFlow {
   std::map<OpId, std::uint32_t> source_of_call_;
   std::map<std::pair<OpId, TensorId>, GradientFinding> found_;
   std::map<std::pair<OpId, TensorId>, Update> updates_;
-  std::map<std::uint32_t, Ratio> usual_;  ///< By source.
+  std::map<OpId, GradientFinding> sums_again_;  ///< In gradient graphs; wrong if factors differ.
+  std::map<std::uint32_t, Ratio> usual_;        ///< By source.
   std::vector<GradientFinding> findings_;
 };
 

@@ -89,19 +89,17 @@ void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
   const auto declared = flow_.differentiated_.declared(storage);
   if (!GradientFlow::is_known(share) || !declared) return;
   const GradientShare held = flow_.of(share);
-  const auto factor = factor_over(table_, held, *declared);
-  if (factor) {
-    flow_.updates_.insert_or_assign({op.id, storage}, GradientFlow::Update{op.id, storage, *factor, held});
+  const auto is_gradient = [&](TensorId t) {
+    return t != kNone && ir_.tensor(t).memory.storage != storage && GradientFlow::is_known(read(t));
+  };
+  const auto it = std::ranges::find_if(op.inputs, is_gradient);
+  const TensorId gradient = it == op.inputs.end() ? TensorId(kNone) : *it;
+  if (const auto factor = factor_over(table_, held, *declared)) {
+    flow_.updates_.insert_or_assign({op.id, storage},
+                                    GradientFlow::Update{op.id, storage, gradient, *factor, held});
   } else {
-    const auto is_gradient = [&](TensorId t) {
-      return t != kNone && ir_.tensor(t).memory.storage != storage && GradientFlow::is_known(read(t));
-    };
-    const auto it = std::ranges::find_if(op.inputs, is_gradient);
-    flow_.find({.fault = GradientFault::kUpdate,
-                .op = op.id,
-                .tensor = storage,
-                .first = it == op.inputs.end() ? TensorId(kNone) : *it,
-                .share = held});
+    flow_.find(
+        {.fault = GradientFault::kUpdate, .op = op.id, .tensor = storage, .first = gradient, .share = held});
   }
 }
 
@@ -150,6 +148,15 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
     const CollectiveOp how = op.get(kReduction);
     if (how != CollectiveOp::kAdd && how != CollectiveOp::kMean) return GradientFlow::kUnknown;
     after = reduced(table_, share, group, how == CollectiveOp::kMean);
+    const PartitionId both = table_.join(share.summed, group.partition(table_));
+    if (made_ != nullptr && group.group_size() > 1 && how == CollectiveOp::kAdd &&
+        factor_over(table_, share, both)) {
+      flow_.sums_again_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
+                                                                .op = op.id,
+                                                                .tensor = forward_of(op.outputs[0]),
+                                                                .first = input,
+                                                                .share = share});
+    }
   } else if (op.def->replicas.collective == Collective::kGather) {
     const bool summed = table_.join(share.summed, group.partition(table_)) == share.summed;
     after = summed ? std::optional(share) : reduced(table_, share, group, false);
@@ -282,7 +289,7 @@ std::vector<ShareId> GradientWalk::arguments(const Op& op, const CalledGraph& ca
       share = {};
     }
     if (made != nullptr && made_ == nullptr && i < made->provided.size() && share == GradientFlow::kPlain) {
-      share = starting(op, *made, i, argument);
+      share = starting(op, *made, i);
     } else if (made != nullptr && i >= made->provided.size() && i < made->num_inputs && !made->of.empty()) {
       share = {};
     }
@@ -291,13 +298,13 @@ std::vector<ShareId> GradientWalk::arguments(const Op& op, const CalledGraph& ca
   return shares;
 }
 
-ShareId GradientWalk::starting(const Op& call, const GradientGraph& made, std::size_t provided,
-                               TensorId argument) {
+/// A gradient counts as the one of the forward value, and so as equal where that is.
+ShareId GradientWalk::starting(const Op& call, const GradientGraph& made, std::size_t provided) {
   const auto next = static_cast<std::uint32_t>(flow_.sources_.size());
   const auto [source, fresh] = flow_.source_of_call_.try_emplace(call.id, next);
   if (fresh) flow_.sources_.push_back(next);
   const PartitionId forward = flow_.facts().partition(made.provided[provided]);
-  return flow_.intern(starting_share(table_.meet(forward, fact(argument)), source->second));
+  return flow_.intern(starting_share(forward, source->second));
 }
 
 /// Writes the shares of inputs that a graph modified; with `merges` it may not have run.

@@ -27,7 +27,7 @@ class GradientWalk {
   void step_conditional(const Op& op, const FactView& facts);
   std::vector<ShareId> arguments(const Op& op, const CalledGraph& called);
   void leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs, bool merges);
-  ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided, TensorId argument);
+  ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided);
   void write_facts(const Op& op, const FactView& facts);
 
   /// The share of output 0 of an op that runs no graphs and has a gradient among its inputs.

@@ -1,6 +1,7 @@
 // L10 and L11: gradients that are sums over other replicas than share the forward value.
 #include <fmt/format.h>
 
+#include "popsr/analysis/gradients/gradient_advice.h"
 #include "popsr/analysis/gradients/gradient_text.h"
 #include "popsr/analysis/lint/lints.h"
 

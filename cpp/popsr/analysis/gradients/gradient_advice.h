@@ -1,0 +1,14 @@
+// The collective that makes gradients right: which one, over which groups, and where. A sum that makes replicas
+// equal need not be right; these are tried on the shares.
+#pragma once
+
+#include <string>
+
+#include "popsr/analysis/gradients/gradient_flow.h"
+
+namespace popsr {
+
+/// "" when no single collective does.
+std::string advice(const GradientFlow& flow, const GradientFinding& finding);
+
+}  // namespace popsr
