@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,8 +36,13 @@ def program(
     residual: bool = False,
     shared: bool = False,
     penalty: bool = False,
+    neighbours: bool = True,
+    depth: int = 1,
+    at: int = 0,
+    activation: Callable[[popsr.Tensor], popsr.Tensor] = ops.gelu,
+    seed: int = 0,
 ) -> Program:
-    """``gelu(x @ first @ columns) @ rows`` against targets, and an update of all weights.
+    """``x @ first``, blocks of ``gelu(x @ columns) @ rows``, the loss against targets, and an update of all weights.
 
     Args:
         tp: parts of ``columns`` and ``rows``.
@@ -45,46 +51,49 @@ def program(
             of ``columns`` over copies: "mean" for a sum, over the wrong "group", done "twice", or "missing".
         dtype: of everything.
         reduce: how gradients are reduced over copies.
-        residual: ``x @ first`` is also added to the result.
-        shared: the result is also multiplied by ``first``.
+        residual: the input of each block is also added to its result.
+        shared: the last result is also multiplied by ``first``.
         penalty: a second loss, of which all replicas hold the same value.
+        neighbours: replicas of one model are neighbours; else replicas that hold copies of one part are.
+        depth: number of blocks.
+        at: the block of the fault.
+        activation: of the hidden units.
+        seed: of all data.
     """
     ir = popsr.Ir(replication=tp * dp)
-    copies = ir.replica_grouping(stride=tp)
+    copies = ir.replica_grouping(stride=tp) if neighbours else ir.replica_grouping(group_size=dp)
     model = copies.transpose()
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     with ir.main_graph, popsr.in_sequence():
         streams = [
             popsr.h2d_stream((BATCH, WIDTH), dtype, name, replicated_stream_mode=model) for name in "xy"
         ]
         first = popsr.variable(rng.normal(size=(WIDTH, WIDTH)) / 2, dtype, "first")
-        columns, rows = (
-            popsr.variable(_by_group(rng, tp, shape), dtype, name, replica_grouping=copies)
-            for name, shape in {"columns": (WIDTH, HIDDEN // tp), "rows": (HIDDEN // tp, WIDTH)}.items()
-        )
+        weights = [first]
+        for i in range(depth):
+            for name, shape in {"columns": (WIDTH, HIDDEN // tp), "rows": (HIDDEN // tp, WIDTH)}.items():
+                data = _by_group(rng, tp, shape)
+                weights.append(popsr.variable(data, dtype, f"{name}{i}", replica_grouping=copies))
 
-        def forward(
-            x: popsr.Tensor, first: popsr.Tensor, columns: popsr.Tensor, rows: popsr.Tensor
-        ) -> popsr.Tensor:
+        def forward(x: popsr.Tensor, first: popsr.Tensor, blocks: list[popsr.Tensor]) -> popsr.Tensor:
             h = x @ first
-            whole = (
-                h if fault == "fork" else collectives.replicated_all_reduce_identical_inputs(h, group=model)
-            )
-            y = ops.gelu(whole @ columns) @ rows
-            y = collectives.replicated_all_reduce_identical_grad_inputs(y, group=model)
-            if residual:
-                y = y + h
-            return y @ first if shared else y
+            for i, (columns, rows) in enumerate(zip(blocks[::2], blocks[1::2], strict=True)):
+                whole = h
+                if fault != "fork" or i != at:
+                    whole = collectives.replicated_all_reduce_identical_inputs(h, group=model)
+                y = activation(whole @ columns) @ rows
+                y = collectives.replicated_all_reduce_identical_grad_inputs(y, group=model)
+                h = y + h if residual else y
+            return h @ first if shared else h
 
-        weights = [first, columns, rows]
-        graph = ir.create_graph(forward, streams[0].spec, *weights)
+        graph = ir.create_graph(forward, streams[0].spec, first, weights[1:])
         backward = transforms.autodiff(graph, grads_required=graph.inputs[1:])
         call = ops.call_with_info(graph, ops.host_load(streams[0]), *weights)
         error = call.outputs[0] - ops.host_load(streams[1])
         losses = [ops.mean(error * error)]
         shares = ops.call(backward.graph, error * (2 / error.nelms), inputs_dict=backward.inputs_dict(call))
         gradients = {
-            w: _reduced(share, reduce, fault if w is columns else "", copies, model)
+            w: _reduced(share, reduce, fault if w is weights[1 + 2 * at] else "", copies, model)
             for w, share in zip(weights, shares, strict=True)
         }
         if penalty:

@@ -46,7 +46,7 @@ def test_a_right_program_passes(split: tuple[int, int], options: dict[str, Any])
     assert result.worst.error < 1e-6
     assert [(row.name, row.members) for row in result.rows] == [
         (name, tuple(range(part, tp * dp, step)))
-        for name, step in (("first", 1), ("columns", tp), ("rows", tp))
+        for name, step in (("first", 1), ("columns0", tp), ("rows0", tp))
         for part in range(step)
     ]
 
@@ -61,8 +61,8 @@ def test_a_mean_over_copies_is_a_scale(split: tuple[int, int]) -> None:
 @pytest.mark.parametrize("split", [(1, 1), (2, 2), (2, 3)])
 def test_float32_passes_at_its_tolerance(split: tuple[int, int]) -> None:
     result = check(program(*split, dtype=popsr.float32, residual=True))
-    assert result.rtol == 1e-2
-    assert result.worst.error < 1e-2
+    assert result.rtol == 2e-2
+    assert result.worst.error < 2e-2
 
 
 def test_all_gradients_are_zero_where_the_loss_does_not_depend_on_the_variable() -> None:
@@ -90,25 +90,25 @@ MISTAKES: dict[str, tuple[Fault, tuple[int, int], set[str], str]] = {
         {"first"},
         r"'first' differs inside group \{0,1,2,3\}",
     ),
-    "a mean for a sum": ("mean", (2, 3), {"columns"}, "'columns' .*: 1/3 of the derivative: averaged"),
+    "a mean for a sum": ("mean", (2, 3), {"columns0"}, "'columns0' .*: 1/3 of the derivative: averaged"),
     "a sum that is done twice": (
         "twice",
         (2, 2),
-        {"columns"},
-        "'columns' .*: 2 times the derivative: summed twice",
+        {"columns0"},
+        "'columns0' .*: 2 times the derivative: summed twice",
     ),
-    "a sum over other groups": ("group", (2, 2), {"columns"}, "'columns' differs inside group"),
+    "a sum over other groups": ("group", (2, 2), {"columns0"}, "'columns0' differs inside group"),
     "no sum over copies": (
         "missing",
         (2, 2),
-        {"columns"},
-        "'columns' differs inside group .*their sum is the",
+        {"columns0"},
+        "'columns0' differs inside group .*their sum is the",
     ),
     "a mean for a sum, without parts": (
         "mean",
         (1, 4),
-        {"columns"},
-        r"'columns' .*\{0,1,2,3\} .*: 1/4 of the",
+        {"columns0"},
+        r"'columns0' .*\{0,1,2,3\} .*: 1/4 of the",
     ),
 }
 
@@ -146,7 +146,7 @@ def test_shares_that_add_up_to_the_derivative_are_named(split: tuple[int, int], 
 
 
 def test_a_mistake_in_float32_is_found() -> None:
-    assert wrong_names(error_of(program(2, 2, "twice", dtype=popsr.float32))) == {"columns"}
+    assert wrong_names(error_of(program(2, 2, "twice", dtype=popsr.float32))) == {"columns0"}
 
 
 def test_one_factor_of_all_gradients_is_a_scale_that_was_not_given() -> None:
@@ -155,7 +155,7 @@ def test_one_factor_of_all_gradients_is_a_scale_that_was_not_given() -> None:
 
 
 def test_a_mistake_is_found_with_any_scale() -> None:
-    assert "columns" in wrong_names(error_of(program(2, 2, "twice"), scale=None))
+    assert "columns0" in wrong_names(error_of(program(2, 2, "twice"), scale=None))
 
 
 def test_an_overwritten_gradient_is_named_so() -> None:
@@ -181,6 +181,28 @@ def test_values_that_are_not_finite_are_wrong() -> None:
         dw = 0.5 / ops.sqrt(w)
     with pytest.raises(GradientError, match=r": not finite\n"):
         check_gradients(ir, loss, {w: dw})
+
+
+FAULTS: tuple[Fault, ...] = ("fork", "mean", "group", "twice", "missing")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int) -> None:
+    """Each right one passes; with one mistake, exactly the weights that it concerns are wrong."""
+    rng = np.random.default_rng(seed)
+    tp, dp = SPLITS[rng.integers(len(SPLITS))]
+    depth = int(rng.integers(1, 4))
+    flags = ("residual", "shared", "penalty", "neighbours")
+    options: dict[str, Any] = {name: bool(rng.integers(2)) for name in flags}
+    options["activation"] = (ops.relu, ops.tanh, ops.gelu, ops.sin)[rng.integers(4)]
+    options |= {"depth": depth, "seed": seed}
+    assert check(program(tp, dp, **options), seed=seed).worst.error < 1e-6
+    fault, at = FAULTS[rng.integers(len(FAULTS))], int(rng.integers(depth))
+    concerned = tp if fault == "fork" else max(tp, dp) if fault == "group" else dp
+    if concerned > 1:
+        wrong = wrong_names(error_of(program(tp, dp, fault, at=at, **options), seed=seed))
+        before = {"first", *(f"{name}{i}" for name in ("columns", "rows") for i in range(at))}
+        assert wrong == (before if fault == "fork" else {f"columns{at}"}), (tp, dp, fault, at, options)
 
 
 # Programs of other forms
@@ -280,6 +302,59 @@ def test_remote_variables_are_changed_too() -> None:
         ops.remote_store(buffer, 0, loaded)
         dw = loaded * 2.0
     assert check_gradients(ir, loss, {w: dw}).ok
+
+
+@pytest.mark.parametrize("kind", ["plain", "sharded", "remote", "remote shards"])
+def test_a_variable_that_drifts_does_not_change_the_objective(kind: str) -> None:
+    """The loss of the first run is one value, although wrong gradients let the weight drift later."""
+    ir = popsr.Ir(replication=4)
+    pairs = ir.replica_grouping(group_size=2)
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    with ir.main_graph, popsr.in_sequence():
+        x = popsr.h2d_stream((4,), popsr.float64)
+        loaded = ops.host_load(x)
+        buffer = popsr.remote_buffer((4,), popsr.float64, 1)
+        shards = popsr.replica_sharded_buffer((4,), popsr.float64, shard_over=2)
+        w: popsr.Variable
+        held: popsr.Tensor
+        if kind == "plain":
+            w = held = popsr.variable(values, popsr.float64, "w")
+        elif kind == "sharded":
+            w, held = popsr.replica_sharded_variable(values, popsr.float64, "w", shard_over=2)
+        elif kind == "remote":
+            w = popsr.remote_variable(values, buffer, 0, popsr.float64, "w")
+            held = ops.remote_load(buffer, 0)
+        else:
+            w = popsr.remote_replica_sharded_variable(values, shards, 0, popsr.float64, "w")
+            held = ops.remote_load(shards, 0)
+        whole = held
+        if "shard" in kind:
+            whole = collectives.replicated_all_gather(held, group=pairs).reshape((4,))
+        loss = ops.sum(whole * whole)
+        wrong = part = whole * loaded
+        if "shard" in kind:
+            part = collectives.replicated_reduce_scatter(
+                wrong, "add", group=pairs, configure_output_for_replicated_tensor_sharding=True
+            )
+        if kind.startswith("remote"):
+            ops.remote_store(shards if "shard" in kind else buffer, 0, held + part)
+        else:
+            ops.add_(held, part)
+        streamed = popsr.d2h_stream((4,), popsr.float64)
+        ops.host_store(streamed, wrong)
+    assert [drift.variable for drift in popsr.analysis.analyze(ir).drifting()] == [w]
+    with pytest.raises(GradientError) as caught:
+        check_gradients(ir, loss, {w: streamed}, {x: np.arange(16.0).reshape(4, 4)}, directions=1)
+    (row,) = caught.value.check.rows
+    assert row.expected == pytest.approx(2 * values.sum())
+
+
+def test_variables_without_elements() -> None:
+    ir = popsr.Ir()
+    with ir.main_graph:
+        w = popsr.variable(np.zeros((0, 3)), popsr.float64, "w")
+        loss = ops.sum(w)
+    assert check_gradients(ir, loss, {w: w}).ok
 
 
 @pytest.mark.parametrize("mode", ["one_per_group", "all_replicas"])

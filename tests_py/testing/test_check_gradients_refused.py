@@ -149,6 +149,11 @@ REFUSED: dict[str, tuple[Callable[[Case], dict[str, Any]], type[Exception], str]
         errors.AttributeValueError,
         "step is out of range, got -1.0, expected a pos",
     ),
+    "step without an effect": (
+        lambda c: {"step": 1e-20},
+        errors.AttributeValueError,
+        "step is too short for 'w', got 1e-20, expected one that changes a float64",
+    ),
     "rtol": (lambda c: {"rtol": np.inf}, errors.AttributeValueError, "rtol is out of range, got inf"),
     "seed": (lambda c: {"seed": -1}, errors.AttributeValueError, "seed: got -1, expected an int from 0"),
 }

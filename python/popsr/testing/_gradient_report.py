@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -148,6 +148,15 @@ class GroupSamples:
         at = int(np.argmax(errors))
         return self.samples[at], errors[at]
 
+    def nearest(self, again: GroupSamples, scale: float) -> GroupSamples:
+        """Of each direction the measurement that agrees best."""
+
+        def error(sample: Sample) -> float:
+            return sample.error(sample.gradients[0], scale, self.rtol)
+
+        pairs = zip(self.samples, again.samples, strict=True)
+        return replace(self, samples=tuple(min(pair, key=error) for pair in pairs))
+
     def is_wrong(self, scale: float) -> bool:
         """True if a direction is out of tolerance, or the members differ."""
         return self.differs or self.worst(scale)[1] > self.rtol
@@ -187,15 +196,11 @@ def report(groups: Sequence[GroupSamples], scale: float, replicas: int) -> Gradi
     check = GradientCheck(rows, scale, max(group.rtol for group in groups))
     if check.ok:
         return check
-    error = GradientError(_text(next(each for each in groups if _is_of(each, check.worst)), check.worst))
+    error = GradientError(_text(groups[rows.index(check.worst)], check.worst))
     error.check = check
     for text in str(check).split("\n"):
         error.add_note(text)
     raise error
-
-
-def _is_of(group: GroupSamples, row: GradientRow) -> bool:
-    return (group.name, group.members) == (row.name, row.members)
 
 
 def _text(group: GroupSamples, row: GradientRow) -> str:

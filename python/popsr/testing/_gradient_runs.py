@@ -31,7 +31,7 @@ from popsr.session import Session
 from popsr.streams import DeviceToHostStream, d2h_stream
 from popsr.tensor import Tensor, Variable
 
-__all__ = ["Array", "FirstRun", "Runs", "Value", "undone"]
+__all__ = ["Array", "Runs", "Value", "first_run_partitions", "undone"]
 
 Array = NDArray[Any]
 Value = Tensor | DeviceToHostStream
@@ -65,37 +65,35 @@ def undone(ir: Ir, measure: Callable[[], T]) -> T:
     return results[0]
 
 
-class FirstRun:
-    """Facts of the first run of a program, which starts with variables whose groups are equal as declared.
+def first_run_partitions(ir: Ir, values: Iterable[tuple[str, Value]]) -> list[Partition]:
+    """The replicas that are proved to hold the same values at the end of the first run, or to store the same.
 
-    Facts of a program hold in all runs. A wrong gradient that makes replicas drift would also hide that they hold the
-    same loss as long as they did not drift. So variables that drift are set to equal values at the end of the run.
+    Facts of a program hold in all runs: a wrong gradient that lets replicas drift would hide that they hold the same
+    loss as long as they have not drifted. The first run starts with variables that are equal as declared, so those that
+    drift are set to equal values at the end of the program that is analysed.
+
+    Args:
+        ir: the program.
+        values: names, for messages, and values.
+    Raises:
+        GraphError: no op that runs stores to a stream.
+        ReplicaError: a stream has a row for each group, and members of a group are not proved to store the same.
     """
+    facts = PartitionAnalysis(ir)
+    drifting = [drift.variable for drift in facts.drifting()]
+    if not drifting:
+        return [_partition_of(where, facts, value, None) for where, value in values]
 
-    def __init__(self, ir: Ir) -> None:
-        """Analyse the program."""
-        self._ir = ir
-        self._facts = PartitionAnalysis(ir)
-        self._drifting = [drift.variable for drift in self._facts.drifting()]
-
-    def partition(self, where: str, value: Value) -> Partition:
-        """The replicas that are proved to hold the same value at the end, or to store the same elements of a stream.
-
-        Raises:
-            GraphError: no op that runs stores to the stream.
-            ReplicaError: the stream has a row for each group, and members of a group are not proved to store the same.
-        """
-        if not self._drifting:
-            return _partition_of(where, self._facts, value, None)
-        return undone(self._ir, lambda: self._without_drift(where, value))
-
-    def _without_drift(self, where: str, value: Value) -> Partition:
-        graph = self._ir.main_graph
+    def without_drift() -> list[Partition]:
+        graph = ir.main_graph
         end = len(graph.ops)
         with graph, in_sequence():
-            for each in self._drifting:
+            for each in drifting:
                 _set_equal(each)
-        return _partition_of(where, PartitionAnalysis(self._ir), value, graph.ops[end])
+        facts = PartitionAnalysis(ir)
+        return [_partition_of(where, facts, value, graph.ops[end]) for where, value in values]
+
+    return undone(ir, without_drift)
 
 
 def _set_equal(variable: Variable) -> None:
