@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import ops
+from popsr import addons, ops
 from popsr.errors import GradientError
 from popsr.ops import collectives, var_updates
 from popsr.testing import GradientCheck, check_gradients
@@ -146,7 +146,9 @@ def test_shares_that_add_up_to_the_derivative_are_named(split: tuple[int, int], 
 
 
 def test_a_mistake_in_float32_is_found() -> None:
-    assert wrong_names(error_of(program(2, 2, "twice", dtype=popsr.float32))) == {"columns0"}
+    error = error_of(program(1, 6, "twice", dtype=popsr.float32))
+    assert wrong_names(error) == {"columns0"}
+    assert "6 times the derivative: summed twice?" in str(error)
 
 
 def test_one_factor_of_all_gradients_is_a_scale_that_was_not_given() -> None:
@@ -226,6 +228,39 @@ def test_losses_and_gradients_of_loops_are_read_from_streams() -> None:
     assert check_gradients(ir, losses, {w: gradients}, data).ok
     with pytest.raises(GradientError, match="2 times the derivative"):
         check_gradients(ir, losses, {w: gradients}, data, scale=0.5)
+
+
+def test_means_of_accumulators() -> None:
+    """Modules, gradients that are accumulated over micro batches, and means over these and over replicas."""
+    rng = np.random.default_rng(0)
+
+    class Net(addons.Module):
+        def build(self, x: popsr.Tensor) -> popsr.Tensor:
+            hidden = ops.gelu(x @ self.add_variable_input("w0", lambda: rng.normal(size=(6, 8)) / 3, x.dtype))
+            return hidden @ self.add_variable_input("w1", lambda: rng.normal(size=(8, 5)) / 3, x.dtype)
+
+    ir = popsr.Ir(replication=2)
+    ir.num_host_transfers = 3
+    with ir.main_graph, popsr.in_sequence():
+        x, labels = popsr.h2d_stream((4, 6), popsr.float64), popsr.h2d_stream((4,), popsr.int32)
+        losses = popsr.d2h_stream((), popsr.float64)
+        factories, net = Net().create_graph(x.spec)
+        accumulators, backward = addons.transforms.autodiff_with_accumulation(net, net.args.tensors)
+        variables, means = factories.init(), accumulators.init()
+        for _ in range(3):
+            call = net.bind(variables).call_with_info(ops.host_load(x))
+            loss, dx = addons.ops.cross_entropy_with_grad(call.outputs[0], ops.host_load(labels))
+            backward.bind(means).call(dx, args=backward.grad_graph_info.inputs_dict(call))
+            ops.host_store(losses, loss)
+        gradients = dict(zip(variables.tensors, means.accum.tensors, strict=True))
+        for variable, mean in gradients.items():
+            collectives.replicated_all_reduce_(mean, "mean")
+            ops.scaled_add_(variable, mean, b=-0.5)
+        var_updates.accumulator_zero_(means.mean_accum_counter)
+    inputs = {x: rng.normal(size=(3, 2, 4, 6)), labels: rng.integers(5, size=(3, 2, 4)).astype(np.int32)}
+    assert check_gradients(ir, losses, gradients, inputs, scale=1 / 6).ok
+    with pytest.raises(GradientError, match=r"the same factor for all variables: scale=0[.]166667"):
+        check_gradients(ir, losses, gradients, inputs)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -420,6 +455,7 @@ def test_the_program_is_as_before(tmp_path: Path) -> None:
     p = program(2, 2, penalty=True)
     hooked: list[Any] = []
     p.ir.main_graph.register_op_created_hook(hooked.append)
+    handle = popsr.context.get_current_context().register_op_created_hook(hooked.append)
     state, epoch = p.ir._core.print_state(), p.ir._core.epoch
     facts = popsr.analysis.analyze(p.ir)
     check(p)
@@ -429,6 +465,7 @@ def test_the_program_is_as_before(tmp_path: Path) -> None:
         check_gradients(p.ir, p.losses, p.gradients, {})
     assert (p.ir._core.print_state(), p.ir._core.epoch) == (state, epoch)
     assert facts.is_equal(p.losses[1])
+    popsr.context.get_current_context().remove_op_created_hook(handle)
     assert hooked == []
     assert p.ir.get_all_d2h_streams() == set()
     with popsr.Session(p.ir, check=True) as session:

@@ -15,7 +15,7 @@ from popsr.errors import GradientError
 __all__ = ["GradientCheck", "GradientRow", "GroupSamples", "Sample", "fit_scale", "report"]
 
 _WHERE = "check_gradients"
-_RATIO_SLACK = 20  # a ratio of two results is as exact as their relative errors, and some more
+_SLACK = 0.05  # of a ratio: neighbouring sizes of groups are further apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class GroupSamples:
 
     def fits(self, scale: float, got: Sequence[float]) -> bool:
         """True if claims about all directions are right."""
-        slack = _RATIO_SLACK * self.rtol
+        slack = max(self.rtol, min(20 * self.rtol, _SLACK))
         return all(
             each.error(claim, scale, self.rtol) <= slack
             for each, claim in zip(self.samples, got, strict=True)
@@ -191,7 +191,7 @@ def report(groups: Sequence[GroupSamples], scale: float, replicas: int) -> Gradi
     Raises:
         GradientError: a gradient is wrong; its ``check`` has all rows, its notes the table.
     """
-    common = _common_factor(groups, scale, replicas)
+    common = _common_scale(groups, scale)
     rows = tuple(_row(group, scale, replicas, common) for group in groups)
     check = GradientCheck(rows, scale, max(group.rtol for group in groups))
     if check.ok:
@@ -245,7 +245,7 @@ def _cause(group: GroupSamples, scale: float, replicas: int, common: float | Non
     if not any(value for s in group.samples for value in s.gradients):
         return "zero: overwritten after its use, or not connected to the loss?"
     if common is not None:
-        return f"the same factor for all variables: scale={common * scale:.6g}?"
+        return f"the same factor for all variables: scale={common:.6g}?"
     factor = _factor(group, scale, replicas)
     if factor is None:
         return ""
@@ -277,12 +277,13 @@ def _factor(group: GroupSamples, scale: float, replicas: int) -> float | None:
     return None
 
 
-def _common_factor(groups: Sequence[GroupSamples], scale: float, replicas: int) -> float | None:
-    """The factor that all gradients are too large by, if there is one: a scale that was not given."""
+def _common_scale(groups: Sequence[GroupSamples], scale: float) -> float | None:
+    """The scale with which all gradients are right, if all are wrong with the given one."""
     if len(groups) < 2 or any(group.differs or not group.is_wrong(scale) for group in groups):
         return None
-    factors = {_factor(group, scale, replicas) for group in groups}
-    return factors.pop() if len(factors) == 1 else None
+    fitted = fit_scale(groups)
+    fits = all(group.fits(fitted, [each.gradients[0] for each in group.samples]) for group in groups)
+    return fitted if fits else None
 
 
 def _block(members: Sequence[int]) -> str:
