@@ -28,6 +28,7 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
+      keeps_(!analysis.assumptions().kept.empty()),
       context_(at_entry(analysis, graph, inputs, narrowing)),
       entries_(analysis.remote_.of(graph)),
       streams_(analysis.streams_.of(graph)),
@@ -45,8 +46,9 @@ PartitionId ContextSolver::read(TensorId tensor) {
 }
 
 void ContextSolver::write(TensorId tensor, PartitionId fact) {
-  if (const auto kept = analysis_.kept(ir_.tensor(tensor).memory.storage)) {
-    fact = table_.meet(*kept, context_.exec);
+  if (keeps_) {
+    const auto kept = analysis_.kept(ir_.tensor(tensor).memory.storage);
+    if (kept) fact = table_.meet(*kept, context_.exec);
   }
   const std::uint32_t slot = ir_.storage_index(tensor);
   if (slot == kNone) {

@@ -50,6 +50,7 @@ class ContextSolver {
   PartitionAnalysis& analysis_;
   const Ir& ir_;
   PartitionTable& table_;
+  bool keeps_;  ///< Some memory is assumed to keep its fact.
   Context context_;
   const std::vector<TensorId>& entries_;  ///< Remote memory that the graph reaches, ascending.
   const std::vector<StreamId>& streams_;  ///< Whose positions may part and that the graph loads, ascending.

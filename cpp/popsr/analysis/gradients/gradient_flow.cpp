@@ -165,11 +165,13 @@ void GradientFlow::compare_factors() {
     if (!update.share.scaled) together[source_of(update.share.source)].push_back(&update);
   }
   for (const auto& [source, updates] : together) {
-    const auto times = [&updates](const Update* update) {
-      return std::ranges::count_if(updates,
-                                   [&](const Update* each) { return each->factor == update->factor; });
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> times;
+    const auto key = [](const Update* update) {
+      return std::pair(update->factor.numerator, update->factor.denominator);
     };
-    const Update* const usual = *std::ranges::max_element(updates, {}, times);
+    for (const Update* update : updates) ++times[key(update)];
+    const auto count = [&](const Update* update) { return times[key(update)]; };
+    const Update* const usual = *std::ranges::max_element(updates, {}, count);
     usual_.emplace(source, usual->factor);
     const auto is_usual = [&](const Update* update) { return update->factor == usual->factor; };
     if (std::ranges::all_of(updates, is_usual)) continue;

@@ -55,6 +55,7 @@ GradientFlow::Result GradientWalk::run() {
 }
 
 ShareId GradientWalk::read(TensorId tensor) const {
+  if (!graph_.has_views && ir_.storage_index(tensor) != kNone) return shares_[ir_.storage_index(tensor)];
   if (ir_.storage_index(tensor) == kNone) {
     const auto it = flow_.remote_.find(tensor);
     return it == flow_.remote_.end() ? GradientFlow::kPlain : it->second;
@@ -105,7 +106,12 @@ void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
 
 void GradientWalk::step(const Op& op) {
   if (op.def->memory.view != nullptr) return;  // writes nothing
-  const std::vector<TensorId> inputs = all_inputs(ir_, op), outputs = all_outputs(ir_, op);
+  if (op.def->program.remote == Remote::kNone) return step(op, op.inputs, op.outputs);
+  step(op, all_inputs(ir_, op), all_outputs(ir_, op));
+}
+
+void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
+                        const std::vector<TensorId>& outputs) {
   bool some = false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     some = some || (inputs[i] != kNone && op.def->influences(i) && read(inputs[i]) != GradientFlow::kPlain);

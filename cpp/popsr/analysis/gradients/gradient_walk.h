@@ -21,6 +21,7 @@ class GradientWalk {
 
  private:
   void step(const Op& op);
+  void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs);
   void step_graphs(const Op& op);
   void step_call(const Op& op, const FactView& facts);
   void step_repeat(const Op& op, const FactView& facts);
