@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from popsr.ops import collectives
 
 F64 = popsr.float64
 BATCH = 2
+Reduction = Literal["add", "mean"]
 LAYERS = ("scale", "bias", "dense", "mlp", "mlp", "attention", "gathered", "shared", "loss")
 MISTAKES = (
     "no sum at a fork",
@@ -46,7 +47,7 @@ class Step:
 
 @dataclass
 class Repairs:
-    """What advice changes: the sum at the fork with the mistake, and reductions of gradients by variable.
+    """Changes that follow advice: of the sum at the fork with the mistake, and of reductions of gradients.
 
     Attributes:
         fork: source of the grouping of the one sum there; "" for the right groups.
@@ -54,7 +55,7 @@ class Repairs:
     """
 
     fork: str | None = None
-    gradients: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    gradients: dict[str, tuple[str, Reduction, str]] = field(default_factory=dict)
 
 
 class ParallelStep:
@@ -156,7 +157,7 @@ class ParallelStep:
 
     def _reduced(self, gradient: popsr.Tensor, number: int) -> popsr.Tensor:
         """The gradient that a variable is updated with."""
-        when, how, group = self.repairs.gradients.get(f"w{number}", ("", "", ""))
+        when, how, group = self.repairs.gradients.get(f"w{number}", ("", "add", ""))
         if when == "in place":
             return collectives.replicated_all_reduce(gradient, how, self.grouping_of(group))
         if when == "leave out":
@@ -170,7 +171,8 @@ class ParallelStep:
         """The reduction of a gradient over the replicas that share a variable, with the mistake."""
         if self.rows == 1:
             return gradient
-        how, group = "mean" if self.mean else "add", self.data
+        how: Reduction = "mean" if self.mean else "add"
+        group = self.data
         if self.mistake in MISTAKES[3:] and number == self.of_variable % len(self.weights):
             if self.mistake == MISTAKES[3]:
                 return gradient

@@ -9,13 +9,13 @@ import pytest
 
 import popsr
 from popsr.testing import check_gradients
-from tests_py.analysis.parallel_steps import MISTAKES, ParallelStep
+from tests_py.analysis.parallel_steps import MISTAKES, ParallelStep, Reduction
 
 ROUNDS = 4  # of lints and repairs
 
 
 def lints_of(ir: popsr.Ir) -> list[popsr.analysis.Lint]:
-    """Those of gradients."""
+    """The lints of gradients."""
     return [lint for lint in popsr.analysis.analyze(ir).warnings if lint.code in ("L10", "L11")]
 
 
@@ -79,7 +79,7 @@ def test_wrong_steps_have_other_gradients(step: ParallelStep) -> None:
 
 
 def repair(step: ParallelStep, lint: popsr.analysis.Lint) -> bool:
-    """Do what a lint advises; False if it advises nothing that this knows."""
+    """Do as a lint advises; False for other advice."""
     advice = lint.text.rpartition("; ")[2]
     group = re.search(r"ir\.replica_grouping\w*\([^)]*\)", advice)
     if lint.code == "L10" and "identical_inputs(" in advice and group:
@@ -87,11 +87,11 @@ def repair(step: ParallelStep, lint: popsr.analysis.Lint) -> bool:
     elif lint.code == "L10" and advice.startswith("leave out the sum of gradients"):
         step.repairs.fork = ""
     elif lint.code == "L11" and lint.tensor is not None:
-        how = re.search(r"'(add|mean)', ir", advice)
+        how: Reduction = "mean" if "'mean', ir" in advice else "add"
         when = "in place" if "in place" in advice else "leave out" if "leave out" in advice else "before"
-        if when != "leave out" and not (group and how):
+        if when != "leave out" and not group:
             return False
-        step.repairs.gradients[lint.tensor.name] = (when, how[1] if how else "", group[0] if group else "")
+        step.repairs.gradients[lint.tensor.name] = (when, how, group[0] if group else "")
     else:
         return False
     return True
@@ -99,7 +99,7 @@ def repair(step: ParallelStep, lint: popsr.analysis.Lint) -> bool:
 
 @pytest.mark.parametrize("step", wrong_steps(60), ids=name_of)
 def test_advice_makes_gradients_right(step: ParallelStep) -> None:
-    """What the lints advise is done until none is left: then gradients are right, up to one factor."""
+    """Once no lint is left, gradients are right, up to one factor."""
     for _ in range(ROUNDS):
         found = lints_of(step.make().ir)
         if not found:

@@ -110,7 +110,7 @@ std::string advice_at_fork(const GradientFlow& flow, const GradientFinding& find
                      place(flow, flow.ir().op(*again).origin.location));
 }
 
-/// Where a sum is taken over other groups, or too early or late. The sum that helps stays among the replicas that
+/// For a sum over other groups, or one too early or late. The sum that helps stays among the replicas that
 /// share the forward value, and counts nothing twice.
 std::string advice_for_sum(const GradientFlow& flow, const GradientFinding& finding, const Holds& holds) {
   if (finding.tensor == kNone) return "";

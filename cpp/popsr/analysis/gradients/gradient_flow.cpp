@@ -147,7 +147,8 @@ void GradientFlow::find(GradientFinding finding) {
   found_.insert_or_assign(key, std::move(finding));
 }
 
-/// The sums of gradient graphs that count too often, as the cause of factors that differ; true if there are any.
+/// Finds the sums of gradient graphs that count too often, as the cause of other factors; true if there are
+/// any.
 bool GradientFlow::add_sums_again(std::uint32_t source) {
   bool some = false;
   for (const auto& [op, finding] : sums_again_) {

@@ -1,8 +1,8 @@
 // Shares of all gradients of a program (gradient_share.h): from the values that gradient graphs start from,
 // through their ops, calls, loops and conditionals, accumulators and remote memory, to the variables that are
 // updated. The facts of the partition analysis are the other half of each share. Variables count as equal
-// where they are declared so: a wrong gradient is what makes them differ. Data that is not declared equal counts
-// as equal inside a model, if gradients are right then.
+// where they are declared so: a wrong gradient is what makes them differ. Data that is not declared equal
+// counts as equal inside a model, if gradients are right then.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ class GradientFlow {
   }
   /// True if some gradient graph differentiates by the value of this memory.
   bool is_differentiated(TensorId storage) const { return differentiated_.contains(storage); }
-  /// An op of a gradient graph that sums what is summed already, of gradients that start from the same values.
+  /// An op of a gradient graph that sums a sum over the same replicas, of gradients that start from the same
+  /// values.
   std::optional<OpId> sum_again(const GradientShare& share) const;
   /// The factor of most variables' gradients among those that start from the same values.
   std::optional<Ratio> usual_factor(const GradientShare& share) const;
