@@ -116,6 +116,5 @@ def together(parts: np.ndarray, whole: np.ndarray) -> np.ndarray:
 (whole_losses, whole), (split_losses, split) = train(1), train(TP)
 compared = [(a, together(b, a)) for a, b in zip([whole_losses, *whole], [split_losses, *split], strict=True)]
 print(f"loss {whole_losses[0].mean():.4f} -> {whole_losses[-1].mean():.4f}")
-print(
-    f"losses, weights and velocities within 1e-12: {all(np.max(np.abs(a - b)) < 1e-12 for a, b in compared)}"
-)
+close = all(np.max(np.abs(a - b)) < 1e-12 for a, b in compared)
+print(f"losses, weights and velocities within 1e-12: {close}")

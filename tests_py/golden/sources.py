@@ -75,7 +75,7 @@ def stand_ins() -> Iterator[None]:
         mock.MagicMock(),
         [mock.MagicMock(), mock.MagicMock()] if grid else mock.MagicMock(),
     )
-    modules = {
+    modules: dict[str, Any] = {
         "sklearn": ModuleType("sklearn"),
         "sklearn.datasets": datasets,
         "matplotlib": mock.MagicMock(pyplot=pyplot),
