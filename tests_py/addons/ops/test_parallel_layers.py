@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import addons, ops
+from popsr import ops
 from popsr.addons import layers
 from tests_py.addons.parallel_cases import CASES, Case
 from tests_py.support.helpers import Array, Streams, as_list, dtype
@@ -83,29 +83,10 @@ class Parallel:
         self.case = case
         self.ir = ir = popsr.Ir(replication=len(assignment))
         self.group = popsr.ReplicaGrouping.from_assignment(assignment)
-        size = self.group.group_size
         self.rank = self.group.transpose().assignment
         io = Streams()
         with ir.main_graph, popsr.in_sequence():
-            tensors = [
-                self.feed(io, data, case.input_axis if i == 0 else None)
-                for i, data in enumerate(problem.inputs)
-            ]
-            layer = case.layer(self.group, problem.weights)
-            factories, graph = layer.create_graph(*tensors)
-            names = {t: key for key, t in graph.args.to_dict().items()}
-            wanted = [t for t in graph.graph.inputs if t.dtype == popsr.float64]
-            info = graph.autodiff(grads_provided=graph.graph.outputs, grads_required=wanted)
-            self.variables = factories.init().to_dict()
-            call = graph.bind(addons.NamedTensors.from_dict(dict(self.variables))).call_with_info(*tensors)
-            self.y = call.outputs[0]
-            io.fetch(self.y)
-            whole = list(self.y.shape)
-            if case.output_axis is not None:
-                whole[case.output_axis] *= size
-            seed = self.feed(io, problem.seed(tuple(whole)), case.output_axis)
-            gradients = info.call(seed, args=info.grad_graph_info.inputs_dict(call))
-            self.keys = [names.get(t) for t in wanted]
+            gradients = self._call(io, problem)
             for key, gradient in zip(self.keys, gradients, strict=True):
                 io.fetch(gradient)
                 if key is not None:
@@ -119,6 +100,27 @@ class Parallel:
             results = [each if ir.replication_factor > 1 else each[None] for each in io.run(session)]
             self.after = {key: session.get_tensor_data(v) for key, v in self.variables.items()}
         self.results, self.gradients = results[0], results[1:]
+
+    def _call(self, io: Streams, problem: Problem) -> tuple[popsr.Tensor, ...]:
+        """Call the layer, and its gradient graph: gradients of operands, then of variables."""
+        case = self.case
+        axes = [case.input_axis, *[None] * (len(problem.inputs) - 1)]
+        tensors = [self.feed(io, data, axis) for data, axis in zip(problem.inputs, axes, strict=True)]
+        factories, graph = case.layer(self.group, problem.weights).create_graph(*tensors)
+        names = {t: key for key, t in graph.args.to_dict().items()}
+        wanted = [t for t in graph.graph.inputs if t.dtype == popsr.float64]
+        self.keys = [names.get(t) for t in wanted]
+        info = graph.autodiff(grads_provided=graph.graph.outputs, grads_required=wanted)
+        variables = factories.init()
+        self.variables = variables.to_dict()
+        call = graph.bind(variables).call_with_info(*tensors)
+        self.y = call.outputs[0]
+        io.fetch(self.y)
+        whole = list(self.y.shape)
+        if case.output_axis is not None:
+            whole[case.output_axis] *= self.group.group_size
+        seed = self.feed(io, problem.seed(tuple(whole)), case.output_axis)
+        return info.call(seed, args=info.grad_graph_info.inputs_dict(call))
 
     def feed(self, io: Streams, data: Array, axis: int | None) -> popsr.Tensor:
         """Whole data of each copy: equal on its group, or cut for its replicas."""
