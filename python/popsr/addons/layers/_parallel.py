@@ -79,7 +79,7 @@ def add_parts(
         whole: the initial value.
         shape: shape of the whole value.
         dtype: the variable's.
-        group: the replicas that share out the value; those of equal rank hold the same part.
+        group: the replicas that share out the value; replicas of equal rank hold the same part.
         axis: where the value is cut. None: all replicas hold the whole value.
     Raises:
         ShapeError: an initial value of another shape.
@@ -90,7 +90,7 @@ def add_parts(
 
 
 def _parts(what: str, whole: Initial, shape: tuple[int, ...], axis: int, count: int) -> Iterator[Array]:
-    """The parts of a whole value, then those of the next one, without end."""
+    """The parts of a whole value, then the parts of the next value, without end."""
     while True:
         value = as_array(what, whole() if callable(whole) else whole)
         if value.shape != shape:
@@ -99,7 +99,7 @@ def _parts(what: str, whole: Initial, shape: tuple[int, ...], axis: int, count: 
 
 
 def drawn_or(given: Initial | None, shape: tuple[int, ...]) -> Initial:
-    """The given value, or normal numbers cut off."""
+    """The given value; by default a function that draws normal numbers, cut off."""
     return functools.partial(truncated_normal, shape) if given is None else given
 
 
@@ -118,7 +118,7 @@ def read_bias(where: str, bias: bool, given: Initial | None) -> bool:
 
 
 def zeros_or(given: Initial | None, features: int) -> Initial:
-    """The given value, or zeros."""
+    """The given value; by default zeros."""
     return np.zeros(features, np.float32) if given is None else given
 
 
