@@ -75,14 +75,24 @@ def stand_ins() -> Iterator[None]:
         mock.MagicMock(),
         [mock.MagicMock(), mock.MagicMock()] if grid else mock.MagicMock(),
     )
-    modules = {
+    modules: dict[str, Any] = {
         "sklearn": ModuleType("sklearn"),
         "sklearn.datasets": datasets,
         "matplotlib": mock.MagicMock(pyplot=pyplot),
         "matplotlib.pyplot": pyplot,
     }
-    with mock.patch.dict(sys.modules, modules), contextlib.redirect_stdout(io.StringIO()):
-        yield
+    # mock.patch.dict would forget what files import meanwhile, and import it again: classes would exist twice.
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
 
 
 @contextlib.contextmanager
@@ -237,6 +247,8 @@ IRS: dict[str, Callable[[], popsr.Ir]] = {
     "examples/sharded_optimiser plain": _example("sharded_optimiser.py"),
     "examples/sharded_optimiser sharded": _example("sharded_optimiser.py", session=2),
     "examples/train_digits": _example("train_digits.py"),
+    "examples/transformer_parallel whole": _example("transformer_parallel.py"),
+    "examples/transformer_parallel split": _example("transformer_parallel.py", session=2),
     "examples/two_ipus": _example("two_ipus.py"),
     "examples/popxl/mnist": of_mnist,
     "examples/popxl/tensor_parallel": _example("popxl/tensor_parallel.py"),

@@ -195,6 +195,7 @@ class World:
             LambOptimizerStep(),
             LionOptimizerStep(),
             SGDOptimizerStep(),
+            layers.ColumnParallelLinear(4),
             layers.Conv2D(2, (1, 1)),
             layers.Embedding(F32, 8, 4),
             layers.GroupNorm(1),
@@ -203,4 +204,8 @@ class World:
             layers.Linear(4),
             layers.LinearFP8(4),
             layers.LinearGQ(4),
+            layers.ParallelAttention(2, 4),
+            layers.ParallelCrossEntropy(),
+            layers.ParallelEmbedding(F32, 8, 4),
+            layers.RowParallelLinear(4),
         ]

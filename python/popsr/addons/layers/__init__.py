@@ -1,4 +1,4 @@
-"""Layers: modules with the weights and the names of popxl_addons.
+"""Layers: modules with the weights and the names of popxl_addons, and parallel layers.
 
 Initial weights are drawn by NumPy's global generator. ``torch_mapping`` of a layer gives the data of a layer of
 torch for its variables.
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
+from popsr.addons.layers.column_parallel_linear import ColumnParallelLinear
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding
 from popsr.addons.layers.group_norm import GroupNorm
@@ -17,8 +18,13 @@ from popsr.addons.layers.layer_norm_distributed import LayerNormDistributed
 from popsr.addons.layers.linear import Linear
 from popsr.addons.layers.linear_fp8 import LinearFP8
 from popsr.addons.layers.linear_gq import LinearGQ
+from popsr.addons.layers.parallel_attention import ParallelAttention
+from popsr.addons.layers.parallel_cross_entropy import ParallelCrossEntropy
+from popsr.addons.layers.parallel_embedding import ParallelEmbedding
+from popsr.addons.layers.row_parallel_linear import RowParallelLinear
 
 __all__ = [
+    "ColumnParallelLinear",
     "Conv2D",
     "Embedding",
     "GroupNorm",
@@ -27,6 +33,10 @@ __all__ = [
     "Linear",
     "LinearFP8",
     "LinearGQ",
+    "ParallelAttention",
+    "ParallelCrossEntropy",
+    "ParallelEmbedding",
+    "RowParallelLinear",
 ]
 
 if not TYPE_CHECKING:
