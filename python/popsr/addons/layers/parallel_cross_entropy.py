@@ -21,8 +21,8 @@ _WHERE = "ParallelCrossEntropy"
 class ParallelCrossEntropy(Module):
     """Softmax cross entropy of logits whose classes are shared out over the replicas of a group; it has no variables.
 
-    ``ColumnParallelLinear`` without ``gather_output`` makes such logits; no replica holds all of them. Labels are classes
-    of the whole; ``popsr.addons.ops.cross_entropy_sharded_loss`` takes labels that are shifted for each replica.
+    ``ColumnParallelLinear`` without ``gather_output`` makes such logits; no replica holds all of them. Labels are
+    classes of the whole; ``popsr.addons.ops.cross_entropy_sharded_loss`` takes labels shifted for each replica.
 
     Args:
         group: the replicas that share out the classes. Default: all replicas.
