@@ -79,7 +79,7 @@ def test_wrong_steps_have_other_gradients(step: ParallelStep) -> None:
 
 
 def repair(step: ParallelStep, lint: popsr.analysis.Lint) -> bool:
-    """Do as a lint advises; False for other advice."""
+    """Follow the advice of a lint; False for other advice."""
     advice = lint.text.rpartition("; ")[2]
     group = re.search(r"ir\.replica_grouping\w*\([^)]*\)", advice)
     if lint.code == "L10" and "identical_inputs(" in advice and group:

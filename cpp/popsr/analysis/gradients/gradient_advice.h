@@ -1,5 +1,5 @@
-// The collective that makes gradients right, with its groups and its place. A sum that makes replicas equal need
-// not be right: each is tried on the shares.
+// The collective that makes gradients right, with its groups and its place. A sum that makes replicas equal
+// need not be right: each is tried on the shares.
 #pragma once
 
 #include <string>

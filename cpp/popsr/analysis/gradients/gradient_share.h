@@ -6,8 +6,8 @@
 //
 //     dx_r = factor * (sum of h_j over the replicas j in the block of r in `summed`)
 //
-// For an x that is equal inside the blocks of P, the derivative by the x of a block is the sum of h_j over the
-// block: dx holds it when `summed` is P, or gives the same sums because h is equal inside the blocks of
+// For an x that is equal inside the blocks of P, the derivative by the x of a block is the sum of h_j over
+// the block: dx holds it when `summed` is P, or gives the same sums because h is equal inside the blocks of
 // `equal`; otherwise dx is a partial sum that is pending over P. A collective adds: `summed` grows. An op
 // that each replica does alone keeps `summed`, if its forward values are equal inside the blocks of `summed`.
 #pragma once
