@@ -87,9 +87,9 @@ def test_cells_run(page: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_there_are_six_tutorials() -> None:
+def test_there_are_seven_tutorials() -> None:
     tutorials = [page for page in NOTEBOOKS if page.parent.name == "tutorials"]
-    assert len(tutorials) == 6
+    assert len(tutorials) == 7
     index = (DOCS / "tutorials/index.md").read_text()
     assert [page.stem for page in tutorials if f"]({page.name})" not in index] == []
 
