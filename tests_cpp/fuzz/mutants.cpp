@@ -172,6 +172,7 @@ constexpr Mutant kMutants[] = {
     {"replicated_all_reduce_", "what it was", put<first_input>},
     {"replicated_all_reduce_identical_inputs", "reduces", put<all_members_rule>},
     {"replicated_all_reduce_identical_grad_inputs", "does not reduce", put<meet_of_inputs>},
+    {"replicated_identical_grad", "reduces", put<all_members_rule>},
     {"replicated_reduce_scatter", "index ignored", put<all_members_rule>, kQuick},
     {"replicated_reduce_scatter", "of the own value", put<own_part_rule>},
     {"replicated_reduce_scatter", "index alone", put<the_index>},

@@ -195,12 +195,13 @@ void Herbrand::set_groups(Step& step) {
     for (std::size_t r = 0; r < replicas_; ++r) step.number.push_back(std::countr_zero(step.groups[r]));
     return;
   }
-  const bool alone = name == "replicated_slice" || name == "replica_sharded_slice" ||
-                     name == "replicated_gather_grad" || name == "replicated_all_reduce_identical_inputs";
+  const bool keeps = name == "replicated_all_reduce_identical_inputs" || name == "replicated_identical_grad";
+  const bool alone = keeps || name == "replicated_slice" || name == "replica_sharded_slice" ||
+                     name == "replicated_gather_grad";
   step.exchanges = !alone;
   step.kind = alone ? Kind::kSelf : Kind::kMembers;
-  step.own_index = name == "replicated_reduce_scatter" || name == "replicated_all_to_all" ||
-                   (alone && name != "replicated_all_reduce_identical_inputs");
+  step.own_index =
+      name == "replicated_reduce_scatter" || name == "replicated_all_to_all" || (alone && !keeps);
   if (name == "replicated_scan") {
     const bool reverse = op.get(Attr<bool>{"reverse"});
     for (std::size_t r = 0; r < replicas_; ++r) {

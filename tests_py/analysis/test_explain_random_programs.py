@@ -58,6 +58,7 @@ _OWN_VALUE = {
     "replicated_slice",
     "replica_sharded_slice",
     "replicated_all_reduce_identical_inputs",
+    "replicated_identical_grad",
 }
 
 

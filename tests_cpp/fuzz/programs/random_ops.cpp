@@ -142,7 +142,9 @@ void RandomOps::compute(std::size_t kind) {
     case 19:
       return void(keep(p_("cast", {place_of_replica()}, {}, {{"data_type", DType::kFloat32}})));
     case 20:
-      return collective("replicated_all_reduce_identical_inputs");
+      collective("replicated_all_reduce_identical_inputs");
+      return void(keep(
+          p_("replicated_identical_grad", {any_for("replicated_identical_grad")}, {}, with_group(Attrs()))));
     case 21:
       return collective("replicated_all_reduce_identical_grad_inputs");
     case 22: {
