@@ -73,7 +73,7 @@ class Draw {
   PartitionTable table_;
 };
 
-/// What a tensor of this share holds.
+/// The numbers of a tensor of this share.
 Numbers held(PartitionTable& table, const GradientShare& share, const Numbers& h) {
   const auto labels = table.labels(share.summed);
   Numbers sums(static_cast<std::size_t>(table.num_blocks(share.summed)));

@@ -64,10 +64,12 @@ class ParallelStep:
     Args:
         seed: of everything that is drawn.
         wrong: with one mistake.
+        sums: ``autodiff`` sums gradients over replicas, and the step has no collectives for that.
     """
 
-    def __init__(self, seed: int, wrong: bool) -> None:
+    def __init__(self, seed: int, wrong: bool, sums: bool = False) -> None:
         """Draw the grid, the layers, and the mistake."""
+        self.sums = sums
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.rows, self.columns = (
             int(n) for n in self.rng.choice([(2, 2), (2, 1), (1, 2), (2, 3), (3, 2), (4, 2)])
@@ -128,7 +130,9 @@ class ParallelStep:
             graph = self.ir.create_graph(lambda x, *w: self._forward(x, w, plan), x, *self.weights)
             call = ops.call_with_info(graph, x, *self.weights)
             provided = list(graph.outputs)
-            backward = transforms.autodiff(graph, provided, graph.inputs[1:])
+            backward = transforms.autodiff(
+                graph, provided, graph.inputs[1:], replicas="sum" if self.sums else "own"
+            )
             ones = [popsr.constant(1.0, F64) for _ in provided]
             found = ops.call(backward.graph, *ones, inputs_dict=backward.inputs_dict(call))
             gradients = {
@@ -137,7 +141,7 @@ class ParallelStep:
             for w, g in gradients.items():
                 ops.scaled_add_(w, g, b=-0.1)
         data = self.rng.normal(size=(self.rows, BATCH, self.width))
-        scale = 1 / self.rows if self.mean else 1.0
+        scale = 1 / self.rows if self.mean and not self.sums else 1.0
         return Step(
             self.ir,
             list(call.outputs[: len(provided)]),
@@ -157,6 +161,8 @@ class ParallelStep:
 
     def _reduced(self, gradient: popsr.Tensor, number: int) -> popsr.Tensor:
         """The gradient that a variable is updated with."""
+        if self.sums:
+            return gradient
         when, how, group = self.repairs.gradients.get(f"w{number}", ("", "add", ""))
         if when == "in place":
             return collectives.replicated_all_reduce(gradient, how, self.grouping_of(group))
@@ -242,6 +248,8 @@ class ParallelStep:
 
     def _fork(self, x: popsr.Tensor, i: int) -> popsr.Tensor:
         """The identity, whose gradients are summed over a row."""
+        if self.sums:
+            return x
         group = self.model
         if self.mistake in MISTAKES[:3] and i == self.fork and self.repairs.fork is not None:
             return collectives.replicated_all_reduce_identical_inputs(
@@ -257,6 +265,8 @@ class ParallelStep:
         return collectives.replicated_all_reduce_identical_inputs(x, group=group)
 
     def _total(self, y: popsr.Tensor) -> popsr.Tensor:
+        if self.sums:
+            return collectives.replicated_all_reduce(y, group=self.model)
         return collectives.replicated_all_reduce_identical_grad_inputs(y, group=self.model)
 
     def _mlp(self, x: popsr.Tensor, w: list[popsr.Tensor], i: int) -> popsr.Tensor:

@@ -303,7 +303,7 @@ def test_close_names_are_found_among_many_in_little_time(tmp_path: Path) -> None
     found = io.load_safetensors(path)
     start = time.process_time()
     text = refusal(lambda: found["layer31415" + "x" * 84 + "y"], errors.UnknownNameError)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 4
     assert "expected one of ['layer" in text
 
 

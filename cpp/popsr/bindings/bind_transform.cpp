@@ -31,9 +31,11 @@ std::vector<ExpectedConnection> from_pairs(const Ir& ir, const Connections& pair
 std::map<GraphId, Record<"GradGraph">> differentiate(Ir& ir, GraphId forward,
                                                      std::optional<std::vector<TensorId>> provided,
                                                      std::optional<std::vector<TensorId>> required,
-                                                     const std::vector<GradGraphFields>& called) {
+                                                     const std::vector<GradGraphFields>& called,
+                                                     bool sums_replicas) {
   const kernels::FloatEnvironment environment;
   AutodiffOptions options{.grads_provided = std::move(provided), .grads_required = std::move(required)};
+  options.sums_replicas = sums_replicas;
   for (const auto& [fwd, graph, inputs, outputs] : called) {
     options.called[fwd] = {checked_graph(ir, fwd), checked_graph(ir, graph), from_pairs(ir, inputs),
                            from_pairs(ir, outputs)};
@@ -50,7 +52,7 @@ std::map<GraphId, Record<"GradGraph">> differentiate(Ir& ir, GraphId forward,
 
 void bind_transform(py::module_& m) {
   m.def("autodiff", &differentiate, py::arg("ir"), py::arg("forward"), py::arg("provided"),
-        py::arg("required"), py::arg("called"));
+        py::arg("required"), py::arg("called"), py::arg("sums_replicas") = false);
   m.def(
       "assign_seeds",
       [](Ir& ir, const std::string& mode) {

@@ -197,7 +197,10 @@ struct GradAspect {
   GradFn rule = nullptr;                 ///< Sets several gradients at once.
   std::vector<InputGradFn> inputs = {};  ///< A rule for each input; called for those that need a gradient.
   EachGradFn each = nullptr;             ///< The same as one function.
-  NoGrad missing = NoGrad::kStops;       ///< Consequence of a missing gradient.
+  /// The gradient of input 0 where those of outputs are whole: equal on replicas that share an output
+  /// (autodiff with replicas="sum"). nullptr: the same as else, of an op that reads its own replica alone.
+  InputGradFn of_whole = nullptr;
+  NoGrad missing = NoGrad::kStops;  ///< Consequence of a missing gradient.
   /// True if there is no gradient for these attributes; nullptr: never. A gradient that is asked for throws.
   bool (*refuses)(const Op&) = nullptr;
 

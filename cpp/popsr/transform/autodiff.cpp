@@ -15,6 +15,7 @@
 #include "popsr/ir/op_def.h"
 #include "popsr/transform/autodiff_activity.h"
 #include "popsr/transform/autodiff_builder.h"
+#include "popsr/transform/whole_gradients.h"
 
 namespace popsr {
 namespace {
@@ -38,7 +39,9 @@ std::vector<TensorId> distinct(const std::vector<TensorId>& tensors) {
 class Autodiff {
  public:
   Autodiff(Ir& ir, GraphId root, const AutodiffOptions& options)
-      : ir_(ir), root_(root), options_(options), results_(options.called) {}
+      : ir_(ir), root_(root), options_(options), results_(options.called) {
+    if (options.sums_replicas) whole_.emplace(ir, root);
+  }
 
   std::map<GraphId, GradGraph> run() {
     resolve_options();
@@ -81,6 +84,7 @@ class Autodiff {
   std::map<GraphId, Demand> demands_;
   std::map<GraphId, Activity> activities_;
   std::map<GraphId, GradGraph> results_;
+  std::optional<WholeGradients> whole_;  ///< With AutodiffOptions::sums_replicas.
 };
 
 void Autodiff::check_graph_of(const std::vector<TensorId>& tensors, std::string_view what) const {
@@ -119,7 +123,7 @@ void Autodiff::check_no_throwing(GraphId graph) const {
     const Op& op = ir_.op(id);
     const bool has_grad =
         op.def->grad.exists() && !(op.def->grad.refuses != nullptr && op.def->grad.refuses(op));
-    if (is_call(op) || has_grad) continue;
+    if (is_call(op) || has_grad || (whole_ && op.def->grad.of_whole != nullptr)) continue;
     if (!is_active(ir_, op, activities_.at(graph))) continue;
     raise<GraphError>("autodiff: {} has no gradient, got '{}' made at {}, expected a differentiable op",
                       op.def->name, ir_.tensor(op.outputs[0]).name,
@@ -128,7 +132,7 @@ void Autodiff::check_no_throwing(GraphId graph) const {
 }
 
 void Autodiff::raise_missing(TensorId required) const {
-  const std::optional<OpId> stop = where_gradients_stop(ir_, required);
+  const std::optional<OpId> stop = where_gradients_stop(ir_, required, options_.sums_replicas);
   const std::string got = !stop ? ""
                                 : fmt::format(", got {} at {} that passes none on", ir_.op(*stop).def->name,
                                               ir_.locations().to_string(ir_.op(*stop).origin.location));
@@ -161,7 +165,7 @@ void Autodiff::visit(GraphId graph) {
 
 CallFlow Autodiff::flow_of(GraphId id) const {
   const Graph& graph = ir_.graph(id);
-  const Activity all = find_activity(ir_, id, graph.outputs, graph.inputs, flows_);
+  const Activity all = find_activity(ir_, id, graph.outputs, graph.inputs, flows_, options_.sums_replicas);
   CallFlow flow;
   for (const TensorId t : graph.inputs) flow.inputs.push_back(all.reaches_provided(ir_, t));
   for (const TensorId t : graph.outputs) flow.outputs.push_back(all.depends_on_required(ir_, t));
@@ -183,9 +187,10 @@ CallFlow Autodiff::flow_of(const GradGraph& given) const {
 void Autodiff::plan(GraphId graph) {
   const Demand& demand = demands_.at(graph);
   check_not_modifying(graph);
-  const Activity& activity =
-      activities_.emplace(graph, find_activity(ir_, graph, demand.provided, demand.required, flows_))
-          .first->second;
+  const Activity& activity = activities_
+                                 .emplace(graph, find_activity(ir_, graph, demand.provided, demand.required,
+                                                               flows_, options_.sums_replicas))
+                                 .first->second;
   check_no_throwing(graph);
   for (const OpId id : single_ops(ir_, graph)) {
     const Op& op = ir_.op(id);
@@ -217,7 +222,7 @@ void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& ac
 
 void Autodiff::build(GraphId graph) {
   const Demand& demand = demands_.at(graph);
-  GradGraphBuilder builder(ir_, graph, activities_.at(graph), results_);
+  GradGraphBuilder builder(ir_, graph, activities_.at(graph), results_, whole_ ? &*whole_ : nullptr);
   GradGraph result = builder.build(demand.provided, demand.required);
   for (std::size_t i = 0; graph == root_ && i < demand.required.size(); ++i) {
     const bool has = i < result.outputs.size() && result.outputs[i].fwd_tensor == demand.required[i];

@@ -27,6 +27,8 @@ struct AutodiffOptions {
   std::optional<std::vector<TensorId>> grads_provided = {};  ///< Default: all outputs.
   std::optional<std::vector<TensorId>> grads_required = {};  ///< Default: all inputs.
   std::map<GraphId, GradGraph> called = {};  ///< By forward graph: used instead of differentiating it.
+  /// Sum gradients where a value forks into replicas that use it differently (whole_gradients.h).
+  bool sums_replicas = false;
 };
 
 /// Builds the gradient graph "<forward>_bwd" and the gradient graphs of the graphs that `forward` calls; all
@@ -39,6 +41,10 @@ struct AutodiffOptions {
 /// Needed intermediates become extra outputs of the forward graph, and every call of it gains them; when it
 /// is also repeated or a branch somewhere, they are computed again in the gradient graph instead. Sums: the
 /// provided gradient of a tensor first, then its consumers from the last to the first.
+///
+/// With `sums_replicas` the gradients are those of the sum of what the provided ones belong to over replicas,
+/// those of equal ones counted once: each is whole, and equal on the replicas that share the forward value.
+/// The graph has to be called: calls tell which replicas share its inputs.
 ///
 /// Throws GraphError: a modifying op, an op whose gradient throws, a required gradient that does not exist,
 /// tensors of other graphs.

@@ -25,11 +25,19 @@ std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flo
   return flow;
 }
 
+/// True for ops with a gradient rule for whole gradients; of reductions, for sums and means.
+bool passes_whole(const Op& op) {
+  if (op.def->grad.of_whole == nullptr) return false;
+  if (op.def->replicas.collective != Collective::kReduce) return true;
+  const CollectiveOp how = op.get(kReduction);
+  return how == CollectiveOp::kAdd || how == CollectiveOp::kMean;
+}
+
 /// Ops that are refused on the way (a missing gradient that throws, an op that modifies) lets flags through,
 /// so that the error is raised. Gradients stop at a repeat.
-bool passes_gradients(const Op& op) {
+bool passes_gradients(const Op& op, bool whole) {
   const OpDef& def = *op.def;
-  if (is_call(op)) return true;
+  if (is_call(op) || (whole && passes_whole(op))) return true;
   return def.grad.exists() || def.grad.missing == NoGrad::kThrows || !effects_of(op).empty();
 }
 
@@ -61,19 +69,19 @@ std::vector<bool> seeds(const Ir& ir, GraphId graph, const std::vector<TensorId>
 }  // namespace
 
 Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
-                       const std::vector<TensorId>& required, const CallFlows& flows) {
-  Activity activity{seeds(ir, graph, required), seeds(ir, graph, provided)};
+                       const std::vector<TensorId>& required, const CallFlows& flows, bool whole) {
+  Activity activity{seeds(ir, graph, required), seeds(ir, graph, provided), whole};
   const std::vector<OpId> ops = single_ops(ir, graph);
   for (const OpId id : ops) {
     const Op& op = ir.op(id);
-    if (!passes_gradients(op)) continue;
+    if (!passes_gradients(op, whole)) continue;
     const std::optional<CallFlow> flow = flow_of(ir, op, flows);
     propagate(ir, activity.depends, op.inputs, flow ? &flow->inputs : nullptr, op.outputs,
               flow ? &flow->outputs : nullptr);
   }
   for (const OpId id : std::views::reverse(ops)) {
     const Op& op = ir.op(id);
-    if (!passes_gradients(op)) continue;
+    if (!passes_gradients(op, whole)) continue;
     const std::optional<CallFlow> flow = flow_of(ir, op, flows);
     propagate(ir, activity.reaches, op.outputs, flow ? &flow->outputs : nullptr, op.inputs,
               flow ? &flow->inputs : nullptr);
@@ -85,21 +93,21 @@ bool is_call(const Op& op) {
   return op.def->program.control == Control::kCall || op.def->program.control == Control::kConditional;
 }
 
-std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t) {
+std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t, bool whole) {
   const GraphId graph = ir.tensor(t).graph;
   std::vector<bool> made = seeds(ir, graph, {t});
   for (const OpId id : single_ops(ir, graph)) {
     const Op& op = ir.op(id);
     const bool takes = std::ranges::any_of(
         op.inputs, [&](TensorId input) { return input != kNone && made[ir.tensor(input).index]; });
-    if (takes && !passes_gradients(op)) return id;
+    if (takes && !passes_gradients(op, whole)) return id;
     propagate(ir, made, op.inputs, nullptr, op.outputs, nullptr);
   }
   return std::nullopt;
 }
 
 bool is_active(const Ir& ir, const Op& op, const Activity& activity) {
-  return passes_gradients(op) &&
+  return passes_gradients(op, activity.whole) &&
          std::ranges::any_of(op.inputs, [&](TensorId t) { return activity.depends_on_required(ir, t); }) &&
          std::ranges::any_of(op.outputs, [&](TensorId t) { return activity.reaches_provided(ir, t); });
 }

@@ -23,6 +23,7 @@ using CallFlows = std::map<GraphId, CallFlow>;  ///< By called graph.
 struct Activity {
   std::vector<bool> depends;  ///< Made from a required tensor by ops that pass gradients.
   std::vector<bool> reaches;  ///< Feeds a provided tensor through ops that pass gradients.
+  bool whole = false;         ///< Gradients are whole: sums over replicas pass them on too.
 
   bool depends_on_required(const Ir& ir, TensorId t) const { return flag(depends, ir, t); }
   bool reaches_provided(const Ir& ir, TensorId t) const { return flag(reaches, ir, t); }
@@ -34,12 +35,12 @@ struct Activity {
   }
 };
 
-/// `flows` holds every graph that `graph` calls.
+/// `flows` holds every graph that `graph` calls. `whole`: Activity::whole.
 Activity find_activity(const Ir& ir, GraphId graph, const std::vector<TensorId>& provided,
-                       const std::vector<TensorId>& required, const CallFlows& flows);
+                       const std::vector<TensorId>& required, const CallFlows& flows, bool whole);
 
 /// The first op that takes what is made from `t` and passes no gradient on.
-std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t);
+std::optional<OpId> where_gradients_stop(const Ir& ir, TensorId t, bool whole);
 
 /// Must a gradient go through this op, from an output that reaches a provided tensor to a wanted input?
 bool is_active(const Ir& ir, const Op& op, const Activity& activity);

@@ -12,12 +12,13 @@
 namespace popsr {
 
 GradGraphBuilder::GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
-                                   const std::map<GraphId, GradGraph>& called)
+                                   const std::map<GraphId, GradGraph>& called, const WholeGradients* whole)
     : ir_(ir),
       forward_(forward),
       graph_(ir.create_named_graph(ir.graph(forward).name + "_bwd")),
       activity_(activity),
-      called_(called) {
+      called_(called),
+      whole_(whole) {
   const Graph& graph = ir.graph(forward);
   connectable_.insert(graph.inputs.begin(), graph.inputs.end());
   connectable_.insert(graph.outputs.begin(), graph.outputs.end());
@@ -52,6 +53,7 @@ GradGraph GradGraphBuilder::build(const std::vector<TensorId>& provided,
         ir_.add_input(graph_, "Gradient___" + local_name(t), tensor.type, tensor.meta_shape);
     result_.inputs.push_back({true, t});
     sums_[t].terms.push_back(input);
+    if (whole_ != nullptr) sums_[t].shares.push_back(whole_->whole(t));
   }
   const std::vector<OpId> ops = single_ops(ir_, forward_);
   for (const OpId id : std::views::reverse(ops)) {
@@ -100,7 +102,47 @@ void GradGraphBuilder::differentiate(const Op& op) {
     Sum& sum = sums_[op.inputs[i]];
     sum.terms.push_back(gradients[i]);
     sum.location = op.origin.location;
+    if (whole_ != nullptr) sum.shares.push_back(whole_->contribution(op, called_input(op, i)));
   }
+}
+
+/// The called graph's input that gets input `input` of a call or conditional; kNone for other ops.
+TensorId GradGraphBuilder::called_input(const Op& op, std::size_t input) const {
+  for (const CalledGraph& called : called_graphs(ir_, op)) {
+    if (input >= called.first && input < called.end)
+      return ir_.graph(called.graph).inputs[input - called.first];
+  }
+  return kNone;
+}
+
+TensorId GradGraphBuilder::exchange(std::string_view op, TensorId t, const ReplicaGrouping& group,
+                                    Origin origin) {
+  const OpId id = ir_.emit(graph_, op, {t}, {.attrs = {{"group", group}}, .origin = origin});
+  return ir_.op(id).outputs[0];
+}
+
+/// Adds terms of one share to each other, then over replicas where they are parts of the gradient.
+void GradGraphBuilder::make_whole(TensorId forward, Sum& sum) {
+  const Place place = place_of(ir_, forward).value_or(Place{});
+  std::vector<TensorId> terms;
+  for (std::size_t i = 0; i < sum.terms.size(); ++i) {
+    if (std::ranges::find(sum.shares.begin(), sum.shares.begin() + static_cast<std::ptrdiff_t>(i),
+                          sum.shares[i]) != sum.shares.begin() + static_cast<std::ptrdiff_t>(i))
+      continue;
+    std::vector<TensorId> same;
+    for (std::size_t k = i; k < sum.terms.size(); ++k) {
+      if (sum.shares[k] == sum.shares[i]) same.push_back(sum.terms[k]);
+    }
+    TensorId term = add_gradients(forward, same, {sum.location, place});
+    if (const auto added = whole_->sum_of(sum.shares[i], forward)) {
+      term = exchange("replicated_all_reduce", term, added->group, {sum.location, place});
+      if (added->broadcast)
+        term = exchange("replicated_broadcast", term, *added->broadcast, {sum.location, place});
+    }
+    terms.push_back(term);
+  }
+  sum.terms = std::move(terms);
+  sum.shares.clear();
 }
 
 std::vector<TensorId> GradGraphBuilder::grad_of(const Op& op, const std::vector<TensorId>& cotangents) {
@@ -118,7 +160,12 @@ std::vector<TensorId> GradGraphBuilder::grad_of_op(const Op& op, const std::vect
   std::vector<bool> wanted;
   for (const TensorId input : op.inputs) wanted.push_back(wants(input));
   Grad context(ir_, graph_, op, cotangents, std::move(wanted), [this](TensorId t) { return value(t); });
-  op.def->grad.apply(context);
+  if (whole_ != nullptr) whole_->check(op);
+  if (whole_ != nullptr && op.def->grad.of_whole != nullptr) {
+    if (context.differentiates(0)) context.set(0, op.def->grad.of_whole(context));
+  } else {
+    op.def->grad.apply(context);
+  }
   return context.gradients();
 }
 
@@ -195,6 +242,7 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
   const auto it = sums_.find(forward);
   if (it == sums_.end()) return kNone;
   Sum& sum = it->second;
+  if (!sum.shares.empty()) make_whole(forward, sum);
   if (sum.terms.size() > 1) {
     const Place place = place_of(ir_, forward).value_or(Place{});
     sum.terms = {add_gradients(forward, sum.terms, {sum.location, place})};

@@ -4,12 +4,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "popsr/ir/gradient_graph.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/autodiff_activity.h"
+#include "popsr/transform/whole_gradients.h"
 
 namespace popsr {
 
@@ -20,7 +22,7 @@ class GradGraphBuilder {
  public:
   /// `called` holds the gradient graphs of the graphs that active calls of `forward` call.
   GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
-                   const std::map<GraphId, GradGraph>& called);
+                   const std::map<GraphId, GradGraph>& called, const WholeGradients* whole);
 
   /// Outputs are the gradients of those `required` tensors that get one.
   GradGraph build(const std::vector<TensorId>& provided, const std::vector<TensorId>& required);
@@ -29,6 +31,7 @@ class GradGraphBuilder {
   struct Sum {
     std::vector<TensorId> terms;
     LocationId location = {};
+    std::vector<GradientShare> shares = {};  ///< Of the terms, where gradients are made whole.
   };
 
   void find_call_sites();
@@ -49,6 +52,9 @@ class GradGraphBuilder {
 
   /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
   TensorId gradient(TensorId forward);
+  void make_whole(TensorId forward, Sum& sum);
+  TensorId exchange(std::string_view op, TensorId t, const ReplicaGrouping& group, Origin origin);
+  TensorId called_input(const Op& op, std::size_t input) const;
   TensorId add_gradients(TensorId forward, const std::vector<TensorId>& terms, Origin origin);
   TensorId add(GraphId graph, const std::vector<TensorId>& terms, const std::string& name, Origin origin);
   TensorId zeros(GraphId graph, TensorId forward, Origin origin);
@@ -70,7 +76,8 @@ class GradGraphBuilder {
   GraphId graph_;
   const Activity& activity_;
   const std::map<GraphId, GradGraph>& called_;
-  std::vector<OpId> calls_;  ///< Calls of the forward graph, anywhere.
+  const WholeGradients* whole_;  ///< Null: gradients are what each replica contributes.
+  std::vector<OpId> calls_;      ///< Calls of the forward graph, anywhere.
   /// Of the forward graph's calls, each of which gets outputs for them: they multiply from level to level.
   static constexpr std::size_t kMaxValuesOfCalls = std::size_t{1} << 18;
   std::size_t values_of_calls_ = 0;

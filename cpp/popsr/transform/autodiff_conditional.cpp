@@ -12,6 +12,7 @@
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/transform/autodiff_builder.h"
+#include "popsr/transform/graph_editor.h"
 
 namespace popsr {
 

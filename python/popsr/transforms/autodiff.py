@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
 from popsr import _core, _records
-from popsr._host.arguments import is_a, read_flag, read_items, read_mapping
+from popsr._host.arguments import is_a, read_choice, read_flag, read_items, read_mapping
 from popsr._host.choices import Choices
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
@@ -18,6 +18,8 @@ from popsr.ops.control import CallSiteInfo
 from popsr.tensor import Tensor
 
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
+
+Replicas = Literal["own", "sum"]
 
 
 class ExpectedConnectionType(Choices):
@@ -206,6 +208,8 @@ def autodiff(
     grads_required: Iterable[Tensor] | None = None,
     called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
     return_all_grad_graphs: Literal[False] = False,
+    *,
+    replicas: Replicas = "own",
 ) -> GradGraphInfo: ...
 
 
@@ -217,6 +221,7 @@ def autodiff(
     called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
     *,
     return_all_grad_graphs: Literal[True],
+    replicas: Replicas = "own",
 ) -> dict[Graph, GradGraphInfo]: ...
 
 
@@ -227,6 +232,8 @@ def autodiff(
     grads_required: Iterable[Tensor] | None = None,
     called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
     return_all_grad_graphs: bool = False,
+    *,
+    replicas: Replicas = "own",
 ) -> GradGraphInfo | dict[Graph, GradGraphInfo]:
     """Build the gradient graph of a graph, and of the graphs it calls.
 
@@ -238,12 +245,23 @@ def autodiff(
         grads_required: tensors whose gradients it returns. Default: all inputs.
         called_graphs_grad_info: known gradient graphs of graphs that it calls.
         return_all_grad_graphs: return gradient graphs of called graphs too.
+        replicas: "own": the gradients are what each replica contributes, as in PopXL, and collectives have the
+            gradients that their names say. "sum": the gradients are whole, the derivatives of the sum over replicas of
+            what the given gradients belong to, where replicas that hold the same count once. They are summed where a
+            value forks into replicas that use it differently, over groups that follow from the partitions, and are
+            equal on the replicas that share the value: data parallelism then needs no all-reduce of gradients, tensor
+            parallelism no ``*_identical_*`` collectives, and ``replicated_all_reduce`` ("add" or "mean") passes
+            gradients on. The given gradients have to be whole, and the graph has to be called before: its calls tell
+            which replicas share its inputs.
     Returns:
         The gradient graph; with ``return_all_grad_graphs`` all of them by forward graph.
     Raises:
         GraphError: the graph modifies a tensor in place, a required gradient does not exist, or tensors are not of
-            the graph.
+            the graph. With ``replicas="sum"``: nothing calls the graph, it has an exchange between replicas that has no
+            transpose, or no groups of equal size make a gradient whole.
+        ValueError: ``replicas`` is another word.
     """
+    read_choice("autodiff", "replicas", replicas, ("own", "sum"))
     if not isinstance(graph, Graph):
         raise ArgumentTypeError(
             f"autodiff: graph is not a Graph, got {shown(graph)}, expected what ir.create_graph returns"
@@ -265,6 +283,7 @@ def autodiff(
         _ids("grads_provided", graph, grads_provided),
         _ids("grads_required", graph, grads_required),
         called,
+        replicas == "sum",
     )
     infos = {ir._graph(forward): GradGraphInfo._of(ir, grad) for forward, grad in result.items()}
     return infos if return_all_grad_graphs else infos[graph]

@@ -8,55 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/gradients/gradient_sums.h"
 #include "popsr/analysis/gradients/gradient_text.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
 namespace {
 
-// More replicas have too many groupings to try all of constant stride.
-constexpr std::int64_t kMaxTried = 64;
-
 using Holds = std::function<bool(const GradientShare&)>;
-
-/// A sum or mean over groups.
-struct Sum {
-  ReplicaGrouping group;
-  bool mean = false;
-};
-
-/// Groups of constant stride, the smallest first, and those of the program's variables and collectives.
-std::vector<ReplicaGrouping> candidates(const Ir& ir) {
-  const std::int64_t replicas = ir.replication();
-  std::vector<ReplicaGrouping> groups;
-  for (std::int64_t size = 2; size <= replicas && replicas <= kMaxTried; ++size) {
-    for (std::int64_t stride = 1; stride * size <= replicas; ++stride) {
-      if (replicas % (stride * size) == 0)
-        groups.push_back(ReplicaGrouping::from_stride(replicas, stride, size));
-    }
-  }
-  const auto add = [&groups](const ReplicaGrouping& group) {
-    if (std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
-  };
-  for (const TensorId id : ir.graph(kMainGraph).tensors) {
-    if (const auto& own = ir.tensor(id).state.grouping) add(*own);
-  }
-  for (const OpId id : ids<OpId>(ir.num_ops())) {
-    const Op& op = ir.op(id);
-    if (op.def->replicas.collective != Collective::kNone) add(group_of(ir, op));
-  }
-  return groups;
-}
-
-/// The first groups over which a sum, or a mean, makes the share what it has to be.
-std::optional<Sum> sum_for(const GradientFlow& flow, const GradientShare& share, bool mean,
-                           const Holds& holds) {
-  for (const ReplicaGrouping& group : candidates(flow.ir())) {
-    const auto after = reduced(flow.ir().partitions(), share, group, mean);
-    if (group.group_size() > 1 && after && holds(*after)) return Sum{group, mean};
-  }
-  return std::nullopt;
-}
 
 std::string text_of(const ReplicaGrouping& group) {
   if (group.is_const())
@@ -86,10 +45,10 @@ std::string advice_at_fork(const GradientFlow& flow, TensorId forward, TensorId 
   const auto last = last_sum(flow, tensor);
   if (last && holds(last->before))
     return fmt::format("leave out the sum of gradients at {}", place(flow, last->op.origin.location));
-  if (const auto sum = sum_for(flow, share, false, holds))
+  if (const auto sum = sum_that(flow.ir(), share, false, holds))
     return fmt::format("{}('{}', group={}) for {}", kSum, name_of(flow, forward), text_of(sum->group), at);
   if (!last) return "";
-  const auto sum = sum_for(flow, last->before, false, holds);
+  const auto sum = sum_that(flow.ir(), last->before, false, holds);
   return sum ? fmt::format("{}('{}', group={}) in place of the sum at {}", kSum, name_of(flow, forward),
                            text_of(sum->group), at)
              : "";
@@ -145,7 +104,7 @@ std::string advice_at_update(const GradientFlow& flow, const GradientFinding& fi
     return factor && (!usual || *factor == *usual);
   };
   const std::string at = place(flow, flow.ir().op(finding.op).origin.location);
-  const auto text = [&](TensorId tensor, const Sum& sum) {
+  const auto text = [&](TensorId tensor, const GroupSum& sum) {
     const std::string gradient = tensor == kNone ? "its gradient" : name_of(flow, tensor);
     return fmt::format("replicated_all_reduce('{}', '{}', {})", gradient, sum.mean ? "mean" : "add",
                        text_of(sum.group));
@@ -156,11 +115,11 @@ std::string advice_at_update(const GradientFlow& flow, const GradientFinding& fi
     return fmt::format("leave out the one at {}", place(flow, last->op.origin.location));
   for (const bool mean : {false, true}) {
     if (!last || finding.fault == GradientFault::kUpdate) {
-      const auto sum = sum_for(flow, finding.share, mean, fits);
+      const auto sum = sum_that(flow.ir(), finding.share, mean, fits);
       if (sum && (!mean || !last)) return fmt::format("{} before {}{}", text(finding.first, *sum), at, all);
     }
     if (!last) continue;
-    if (const auto sum = sum_for(flow, last->before, mean, fits))
+    if (const auto sum = sum_that(flow.ir(), last->before, mean, fits))
       return fmt::format("{} in place of the one at {}", text(last->op.inputs[0], *sum),
                          place(flow, last->op.origin.location));
   }

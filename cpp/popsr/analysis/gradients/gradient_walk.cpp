@@ -167,7 +167,13 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
     const bool summed = table_.join(share.summed, group.partition(table_)) == share.summed;
     after = summed ? std::optional(share) : reduced(table_, share, group, false);
   } else {
-    return GradientFlow::kUnknown;
+    // A broadcast of what all members hold.
+    const PartitionId both = table_.join(share.summed, group.partition(table_));
+    const auto factor = factor_over(table_, share, both);
+    if (!factor) return GradientFlow::kUnknown;
+    after = share;
+    after->summed = both;
+    after->factor = *factor;
   }
   return after ? flow_.intern(*after) : unknown(op, GradientFault::kGroups, input, share);
 }

@@ -147,6 +147,7 @@ OpDef of_tensors(std::string_view name, InferFn infer, EvalFn eval, GradAspect g
 
 std::vector<OpDef> collective_pairs_ops() {
   OpDef identity = between_replicas("replicated_all_reduce_identical_inputs", all_reduced_grad);
+  identity.grad.of_whole = [](Grad& g) { return g.dy(); };
   identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);
   reduction.kernel = {.collective = all_reduce, .fusion = all_reduce_fusion};

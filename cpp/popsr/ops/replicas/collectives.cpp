@@ -184,6 +184,13 @@ std::vector<Witness> scan_witness(const Ir& ir, const Op& op, std::size_t output
   return pairs;
 }
 
+/// dt = dout, which is equal in the group; of a mean a part of it.
+GradValue whole_grad(Grad& g) {
+  const GradValue whole = g.call("replicated_identical_grad", {g.dy()}, {g.same(kGroup)});
+  if (g.get(kReduction) == CollectiveOp::kAdd) return whole;
+  return g.scale(whole, 1.0 / static_cast<double>(group_size_of(g.ir(), g.op())));
+}
+
 ReplicaAspect own_part_of_gradient() {
   ReplicaAspect replicas = kOwnPart;
   replicas.takes_whole_gradient = true;
@@ -196,6 +203,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .attrs = {optional(kReduction, CollectiveOp::kAdd), optional(kGroup)},
           .infer = infer_all_reduce,
           .kernel = {.collective = all_reduce, .fusion = all_reduce_fusion},
+          .grad = {.of_whole = effects.empty() ? whole_grad : nullptr},
           .replicas = all_members(Collective::kReduce, kMultiAllReduce),
           .memory = {.effects = std::move(effects)},
           .numerics = kRoundsOnce};

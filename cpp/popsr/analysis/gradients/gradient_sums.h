@@ -1,0 +1,26 @@
+// The sum over groups of replicas that makes a share what it has to be.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "popsr/analysis/gradients/gradient_share.h"
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// A sum or mean over groups.
+struct GroupSum {
+  ReplicaGrouping group;
+  bool mean = false;
+};
+
+/// Groups of constant stride, the smallest first, then those of the program's variables and collectives.
+std::vector<ReplicaGrouping> candidate_groups(const Ir& ir);
+
+/// The first of them after whose sum, or mean, `holds` is true of the share.
+std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
+                                 const std::function<bool(const GradientShare&)>& holds);
+
+}  // namespace popsr
