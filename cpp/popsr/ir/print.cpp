@@ -80,7 +80,7 @@ std::string state_of(const Ir& ir, const Tensor& t) {
       t.memory.by_ref, t.state.home, t.state.resident, t.state.shard_over, ir.views(t.id));
   if (t.state.data) text += fmt::format(" data {}", fmt::ptr(t.state.data->data()));
   if (t.state.grouping)
-    text += fmt::format(" {} {}", t.state.grouping->to_string(), static_cast<int>(t.state.retrieval));
+    text += fmt::format(" {} {}", t.state.grouping->assignment(), static_cast<int>(t.state.retrieval));
   if (t.memory.view) text += fmt::format(" view {}", fmt::ptr(t.memory.view.get()));
   return text + "\n";
 }

@@ -23,7 +23,7 @@ _MAX_RANK = 64  # of arrays of NumPy
 def index(t: TensorHandle, key: Any) -> Any:
     """NumPy's basic indexing without Ellipsis and None, and its indexing of axis 0 by integers of any shape.
 
-    A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools (a
+    A tensor's indices count from 0, as ``gather``'s; an array's may count from the end. A mask of bools (a
     tensor, an array or a list) keeps the shape and puts 0 where it is false, as in PopXL. In a tuple, beside integers
     and slices, a mask that is an array or a list takes the elements where it is true, as in NumPy.
 

@@ -10,7 +10,7 @@ from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
-from popsr._text.summary import line
+from popsr._text.summary import line_of_items
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
@@ -183,8 +183,8 @@ class DotTree(Generic[L]):
         return tuple(key for key, _ in leaves), tuple(leaf for _, leaf in leaves)
 
     def __repr__(self) -> str:
-        leaves = ", ".join(f"{key}: {leaf!r}" for key, leaf in self._leaves())
-        return line(f"{type(self).__name__}({{{leaves}}})")
+        leaves = (f"{key}: {leaf!r}" for key, leaf in self._leaves())
+        return line_of_items(f"{type(self).__name__}({{", leaves, self.len_flat(), "})")
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.to_dict()!r})"

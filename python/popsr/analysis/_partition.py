@@ -9,7 +9,7 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
-from popsr._text.html import describe
+from popsr._text.html import describe, describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
@@ -273,7 +273,8 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         """The variables, with the replicas that keep their values equal."""
         variables = self._ir.main_graph.variables
         rows = (
-            (v.name, describe(v.replica_grouping.partition), describe(self.partition(v))) for v in variables
+            (v.name, describe_groups(v.replica_grouping.partition), describe(self.partition(v)))
+            for v in variables
         )
         return Summary(repr(self), ("variable", "declared", "kept by a run"), rows, len(variables))
 

@@ -23,7 +23,7 @@ enum class GradientFault : std::uint8_t {
   kTwice,     ///< A sum of what is summed over the same replicas already.
   kNotWhole,  ///< The gradient of a forward reduction is not summed over its groups.
   kUpdate,    ///< A variable is updated with a sum over other replicas than hold it.
-  kFactor,    ///< A variable's gradient has another factor than those of most variables.
+  kFactor,    ///< A variable's gradient has another factor than most gradients.
 };
 
 struct GradientFinding {

@@ -9,7 +9,7 @@
 namespace popsr {
 namespace {
 
-/// A sum of derivatives: how often those of each block of GradientShare::equal occur in it.
+/// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it.
 using Terms = std::map<std::uint32_t, std::int64_t>;
 
 void add_terms(Terms& sum, const Terms& terms) {
