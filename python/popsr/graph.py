@@ -166,7 +166,9 @@ class Graph(GraphHandle):
 
     def __contains__(self, value: Tensor) -> bool:
         if not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {shown(value)}")
+            raise ArgumentTypeError(
+                f"graph: only tensors can be in a graph, got {shown(value)}, expected a Tensor"
+            )
         return value._ir is self._ir and value._graph_id == self._id
 
     def __eq__(self, value: object) -> bool:

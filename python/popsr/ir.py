@@ -361,7 +361,7 @@ class Ir(Handle):
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Ir):
-            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}")
+            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}, expected an Ir")
         return self is value
 
     def _in_words(self) -> str:

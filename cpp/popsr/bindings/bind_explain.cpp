@@ -181,9 +181,10 @@ std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& own
   const TensorId tensor = home_of(self, id);
   const std::vector<ContextId> all = contexts_for(self, tensor, context);
   if (all.empty()) {
-    raise<GraphError>("explain: '{}' is never computed, got a tensor of graph '{}', which nothing calls",
-                      ir_of(self).tensor(tensor).name,
-                      ir_of(self).graph(ir_of(self).tensor(tensor).graph).name);
+    raise<GraphError>(
+        "explain: '{}' is never computed, got a tensor of graph '{}', which nothing calls, expected a "
+        "tensor of a graph that runs",
+        ir_of(self).tensor(tensor).name, ir_of(self).graph(ir_of(self).tensor(tensor).graph).name);
   }
   const std::int32_t at = time.value_or(last_time(self, tensor));
   const TensorId storage = self.flow().storage_of(tensor);

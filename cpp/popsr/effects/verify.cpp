@@ -207,8 +207,7 @@ void check_aliases(const Ir& ir, const Op& op, const CalledGraph& called, Writte
         if (!overlaps(ir, op.inputs[first], op.inputs[i])) continue;
         raise<GraphError>(
             "Inplacing ambiguity detected. {}: '{}' is passed twice and modified through both inputs ({}), "
-            "got "
-            "inputs {} and {}, expected one of them",
+            "got inputs {} and {}, expected one of them",
             op.def->name, ir.tensor(op.inputs[i]).name, ir.locations().to_string(op.origin.location), first,
             i);
       }

@@ -117,8 +117,7 @@ ReplicaGrouping ReplicaGrouping::from_assignment(std::span<const std::int64_t> a
     if (group < 0 || group > static_cast<std::int64_t>(counts.size())) {
       raise<ReplicaError>(
           "replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}] with "
-          "group "
-          "{} at replica {}, expected 0 to {} there",
+          "group {} at replica {}, expected 0 to {} there",
           list_of(assignment), group, r, counts.size());
     }
     if (group == static_cast<std::int64_t>(counts.size())) counts.push_back(0);

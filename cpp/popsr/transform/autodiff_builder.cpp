@@ -224,8 +224,7 @@ TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, Tens
   if (++values_of_calls_ > kMaxValuesOfCalls) {
     raise<GraphError>(
         "autodiff: the gradient graph needs too many values of calls, got more than {} in graph '{}', "
-        "expected "
-        "fewer calls inside calls",
+        "expected fewer calls inside calls",
         kMaxValuesOfCalls, ir_.graph(forward_).name);
   }
   if (const auto it = std::ranges::find(callee.inputs, callee_tensor); it != callee.inputs.end()) {
@@ -234,8 +233,9 @@ TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, Tens
   if (const auto it = std::ranges::find(callee.outputs, callee_tensor); it != callee.outputs.end()) {
     return value(op.outputs[static_cast<std::size_t>(it - callee.outputs.begin())]);
   }
-  raise<GraphError>("autodiff: gradient graph needs '{}', got neither an input nor an output of graph '{}'",
-                    ir_.tensor(callee_tensor).name, callee.name);
+  raise<GraphError>(
+      "autodiff: gradient graph needs '{}', got neither an input nor an output of graph '{}', expected one",
+      ir_.tensor(callee_tensor).name, callee.name);
 }
 
 TensorId GradGraphBuilder::gradient(TensorId forward) {

@@ -302,7 +302,9 @@ class DotTree(Generic[L]):
         ]
         twice = duplicate_items(names)
         if twice:
-            raise AttributeValueError(f"filter_keys: keys are given twice, got {shown(twice)}")
+            raise AttributeValueError(
+                f"filter_keys: keys are given twice, got {shown(twice)}, expected each key once"
+            )
         result = self._empty()
         for name in names:
             value = self[name]
@@ -327,7 +329,8 @@ class DotTree(Generic[L]):
                 at = at._map.setdefault(element, tree._empty())
                 if not isinstance(at, DotTree):
                     raise AttributeValueError(
-                        f"from_dict: {shown(element)} is a leaf, got a key below it, {shown(key)}"
+                        f"from_dict: {shown(element)} is a leaf, got a key below it, {shown(key)}, "
+                        "expected keys that end at leaves"
                     )
             at._insert([path[-1]], value.copy() if isinstance(value, DotTree) else value, False)
         return tree

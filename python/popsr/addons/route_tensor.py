@@ -334,7 +334,8 @@ def _connect_op(
         raise ArgumentTypeError(f"{where}: not a {kind} op, got {shown(op)}")
     if tensor not in _graph_of(op):
         raise GraphError(
-            f"{where}: {shown(tensor.id)} is not in the graph of {shown(op)}, got {shown(tensor._graph)}"
+            f"{where}: {shown(tensor.id)} is not in the graph of {shown(op)}, got {shown(tensor._graph)}, "
+            "expected a tensor of the same graph"
         )
     (called,) = op.called_graphs
     if called.id not in input_tensors:

@@ -314,7 +314,10 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
             return None
         if isinstance(context, CallContext):
             if context._facts is not self:
-                raise GraphError("context: of another analysis, got one that is not in facts.contexts(graph)")
+                raise GraphError(
+                    "context: of another analysis, got one that is not in facts.contexts(graph), "
+                    "expected a context of these facts"
+                )
             return context._id
         if not is_a(context, Iterable) or is_a(context, str):
             raise ArgumentTypeError(
