@@ -100,8 +100,9 @@ std::string print_op(const Ir& ir, OpId id) { return op_text(ir, id, {}); }
 
 std::string print_graph(const Ir& ir, GraphId id) {
   const Graph& graph = ir.graph(id);
-  std::string text =
-      fmt::format("graph '{}'({}) {{\n", graph.name, tensor_list(ir, graph.inputs, true, graph.name));
+  // The main graph has no name.
+  const std::string name = graph.name.empty() ? "main" : fmt::format("'{}'", graph.name);
+  std::string text = fmt::format("graph {}({}) {{\n", name, tensor_list(ir, graph.inputs, true, graph.name));
   for (const TensorId tensor : graph.tensors) {
     const Tensor& t = ir.tensor(tensor);
     if (t.kind == TensorKind::kVariable) {
