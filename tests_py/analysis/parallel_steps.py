@@ -1,8 +1,8 @@
 """Random training steps with tensor and data parallelism, right ones and ones with a mistake in their collectives.
 
-A grid of replicas: replicas of a row share a model (tensor parallel), replicas of a column hold the same parts of it (data
-parallel). Rows and columns are any groups of equal size. A step is a chain of layers with its loss, the gradients that
-``autodiff`` makes of them, collectives over columns, and updates.
+A grid of replicas: replicas of a row share a model (tensor parallel), replicas of a column hold the same parts of it
+(data parallel). Rows and columns are any groups of equal size. A step is a chain of layers with its loss, the gradients
+that ``autodiff`` makes of them, collectives over columns, and updates.
 """
 
 from __future__ import annotations
