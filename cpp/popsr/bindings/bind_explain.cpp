@@ -88,6 +88,17 @@ Partition fact(Explainer& self, TensorId id, std::optional<std::int32_t> time,
   return to_partition(self, met);
 }
 
+std::optional<Partition> pending(Explainer& self, TensorId id, std::optional<std::int32_t> time,
+                                 std::optional<ContextId> context) {
+  self.flow().facts().check_fresh();
+  const TensorId tensor = home_of(self, id);
+  GradientFlow::At at;
+  if (context) at.context = contexts_for(self, tensor, context)[0];
+  if (time) at.end = static_cast<std::uint32_t>(*time + 1);
+  const auto pending = self.gradients().pending(tensor, at);
+  return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
+}
+
 std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
   std::vector<Record<"ContextInfo">> result;
   for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
@@ -291,13 +302,7 @@ void bind_explain(py::module_& m) {
       .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
       .def("contexts", &contexts, py::arg("graph"))
       .def(
-          "pending",
-          [](Explainer& self, TensorId id) -> std::optional<Partition> {
-            self.flow().facts().check_fresh();
-            const auto pending = self.gradients().pending(checked_tensor(ir_of(self), id));
-            return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
-          },
-          py::arg("tensor"))
+          "pending", &pending, py::arg("tensor"), py::arg("time"), py::arg("context"))
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))
