@@ -48,6 +48,7 @@ void Differentiated::add(TensorId tensor, TensorId from) {
     if (from != kNone) sources_[from].push_back(storage);
     if (!fresh) return;
     contained_[storage] = true;
+    storages_.push_back(storage);
     todo_.push_back(storage);
   };
   if (ir_.tensor(tensor).kind == TensorKind::kRemote) return add_storage(tensor);
@@ -56,19 +57,20 @@ void Differentiated::add(TensorId tensor, TensorId from) {
 
 void Differentiated::list_callers() {
   callers_.resize(ir_.num_graphs());
+  index_.resize(ir_.num_tensors());
   for (const OpId op : ir_.ops_with_graphs()) {
     for (const CalledGraph& called : called_graphs(ir_, ir_.op(op)))
       callers_[called.graph].push_back({op, called});
   }
   for (const GraphId graph : ids<GraphId>(ir_.num_graphs())) {
     std::uint32_t next = 0;
-    for (const TensorId input : ir_.graph(graph).inputs) index_.emplace(input, next++);
+    for (const TensorId input : ir_.graph(graph).inputs) index_[input] = next++;
   }
 }
 
 /// The arguments for a graph's input, at all ops that run the graph.
 void Differentiated::add_arguments(TensorId input) {
-  const std::uint32_t index = index_.at(input);
+  const std::uint32_t index = index_[input];
   for (const auto& [op, called] : callers_[ir_.tensor(input).graph]) {
     if (called.first + index < called.end) add(ir_.op(op).inputs[called.first + index], input);
   }

@@ -21,6 +21,8 @@ class Differentiated {
   bool contains(TensorId storage) const { return contained_[storage]; }
   /// The results of declared() that are known, by storage.
   std::map<TensorId, PartitionId> all() const;
+  /// All storages of which contains() is true.
+  const std::vector<TensorId>& storages() const { return storages_; }
   /// Replicas that are declared to hold the same value there; nullopt for what is not a variable's.
   std::optional<PartitionId> declared(TensorId storage) const;
 
@@ -39,10 +41,10 @@ class Differentiated {
   const Ir& ir_;
   IdVector<TensorId, bool> contained_;
   IdVector<GraphId, std::vector<Caller>> callers_;     ///< Ops that run the graph.
-  std::unordered_map<TensorId, std::uint32_t> index_;  ///< Of inputs, among those of their graph.
+  IdVector<TensorId, std::uint32_t> index_;            ///< Of inputs, among those of their graph.
   mutable std::unordered_map<TensorId, std::optional<PartitionId>> declared_;
   std::unordered_map<TensorId, std::vector<TensorId>> sources_;  ///< Of storages: the arguments for them.
-  std::vector<TensorId> todo_;
+  std::vector<TensorId> storages_, todo_;
 };
 
 }  // namespace popsr

@@ -34,10 +34,10 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts)
 
 /// True if a variable that gradients update need not keep what is declared.
 bool GradientFlow::drifts() const {
-  return std::ranges::any_of(differentiated_.all(), [this](const auto& each) {
-    const auto& [storage, fact] = each;
+  return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
-    return program_.variable(storage) != fact || !table_.refines(fact, program_.partition(storage));
+    const auto fact = differentiated_.declared(storage);
+    return fact && (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
   });
 }
 
