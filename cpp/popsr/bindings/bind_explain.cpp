@@ -156,7 +156,9 @@ class ExplanationHandle {
 
   const Explanation& get() const { return explanation_; }
   Partition partition() const { return to_partition(explainer_, explanation_.fact); }
-  std::string text() const { return to_string(explainer_.flow(), explanation_); }
+  std::string text() const {
+    return to_string(explainer_.flow(), explanation_, &explainer_.gradients());
+  }
   std::optional<std::string> root() const {
     if (!explanation_.root) return std::nullopt;
     return std::string(to_string(*explanation_.root));
@@ -167,7 +169,7 @@ class ExplanationHandle {
   std::vector<Record<"ExplanationStep">> steps() const {
     std::vector<Record<"ExplanationStep">> steps;
     for (std::size_t i = 0; i < explanation_.path.size(); ++i) {
-      const ExplainStep step = step_of(explainer_.flow(), explanation_, i);
+      const ExplainStep step = step_of(explainer_.flow(), explanation_, i, &explainer_.gradients());
       steps.push_back(
           Record<"ExplanationStep">::of(std::string(to_string(step.kind)), step.tensor, optional_id(step.op),
                                         ir_of(explainer_).locations().to_string(step.location), step.r,

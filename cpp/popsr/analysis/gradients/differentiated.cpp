@@ -18,6 +18,13 @@ bool moves_data(const Op& op) {
          op.inputs.size() <= 2;
 }
 
+/// True if the output holds what its one source does on each replica: a gather may take other rows on another
+/// replica, and a collective gives what replicas hold together.
+bool copies(const Op& op) {
+  if (op.def->replicas.peers != Peers::kNone) return false;
+  return op.def->program.remote != Remote::kNone || op.inputs.size() == 1;
+}
+
 }  // namespace
 
 Differentiated::Differentiated(const Ir& ir) : ir_(ir), contained_(ir.num_tensors()) {
@@ -104,6 +111,8 @@ std::optional<PartitionId> Differentiated::declared(TensorId storage) const {
 
 /// Of memory that is handed what variables hold.
 std::optional<PartitionId> Differentiated::declared_by_sources(TensorId storage) const {
+  const OpId producer = ir_.tensor(storage).uses.producer;
+  if (producer != kNone && !copies(ir_.op(producer))) return std::nullopt;
   const auto it = sources_.find(storage);
   if (it == sources_.end() || it->second.empty()) return std::nullopt;
   PartitionId met = ir_.partitions().top();

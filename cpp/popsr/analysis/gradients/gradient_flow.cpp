@@ -247,14 +247,34 @@ PartitionId GradientFlow::whole_of(TensorId tensor, const GradientShare& share) 
   return share.whole;
 }
 
-/// What all visits of the tensor's graph have in common.
+/// Contexts of facts() in which a graph runs where the program's facts have one.
+const std::set<ContextId>& GradientFlow::own_contexts(ContextId context) {
+  if (own_contexts_.empty()) {
+    std::vector<std::pair<ContextId, ContextId>> todo{{program_.main_id(), facts().main_id()}};
+    while (!todo.empty()) {
+      const auto [theirs, ours] = todo.back();
+      todo.pop_back();
+      if (theirs == kNone || ours == kNone || !own_contexts_[theirs].insert(ours).second) continue;
+      const auto& ops = program_.context(theirs).ops;
+      for (const std::uint32_t op : ops.running_graphs()) {
+        const FactView of_program = ops[op], own = facts().context(ours).ops[op];
+        todo.emplace_back(of_program.callee, own.callee);
+        todo.emplace_back(of_program.otherwise, own.otherwise);
+      }
+    }
+  }
+  return own_contexts_[context];
+}
+
+/// What all visits of the tensor's graph have in common, or those in some contexts.
 template <class ShareIn>
-std::optional<GradientShare> GradientFlow::common_share(TensorId tensor, std::optional<ContextId> context,
+std::optional<GradientShare> GradientFlow::common_share(TensorId tensor,
+                                                        const std::set<ContextId>* contexts,
                                                         const ShareIn& share_in) const {
   std::optional<GradientShare> common;
   for (const ContextId each : facts().contexts(ir_.tensor(tensor).graph)) {
     const auto visits = last_.find(each);
-    if (visits == last_.end() || (context && *context != each)) continue;
+    if (visits == last_.end() || (contexts != nullptr && !contexts->contains(each))) continue;
     for (const auto& [caller, visit] : visits->second) {
       const ShareId found = share_in(*visit);
       if (!is_known(found)) return std::nullopt;
@@ -269,12 +289,13 @@ std::optional<GradientShare> GradientFlow::common_share(TensorId tensor, std::op
 
 std::optional<GradientShare> GradientFlow::share(TensorId tensor) const {
   if (ir_.tensor(tensor).kind == TensorKind::kRemote) return std::nullopt;
-  return common_share(tensor, {}, [&](const Visit& visit) { return last_share(visit, tensor); });
+  return common_share(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
 }
 
 std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) {
   if (ir_.tensor(tensor).kind == TensorKind::kRemote) return std::nullopt;
-  const auto held = common_share(tensor, at.context, [&](const Visit& visit) {
+  const auto* const contexts = at.context ? &own_contexts(*at.context) : nullptr;
+  const auto held = common_share(tensor, contexts, [&](const Visit& visit) {
     return at.end ? share_after(visit, tensor, *at.end) : last_share(visit, tensor);
   });
   if (!held) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,7 @@ class GradientFlow {
   /// The value of a tensor after so many ops of its graph, or its last one; in one context, or in all.
   struct At {
     std::optional<std::uint32_t> end = {};
-    std::optional<ContextId> context = {};
+    std::optional<ContextId> context = {};  ///< Of the facts that this object was made of.
   };
   /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum of
   /// theirs. nullopt where nothing is pending.
@@ -116,8 +117,9 @@ class GradientFlow {
   using Visit = Visits::value_type;
   ShareId last_share(const Visit& visit, TensorId tensor) const;
   ShareId share_after(const Visit& visit, TensorId tensor, std::uint32_t end);
+  const std::set<ContextId>& own_contexts(ContextId context);
   template <class ShareIn>
-  std::optional<GradientShare> common_share(TensorId tensor, std::optional<ContextId> context,
+  std::optional<GradientShare> common_share(TensorId tensor, const std::set<ContextId>* contexts,
                                             const ShareIn& share_in) const;
   PartitionId whole_of(TensorId tensor, const GradientShare& share) const;
 
@@ -135,6 +137,7 @@ class GradientFlow {
   Visits visits_;
   std::map<ContextId, std::map<Caller, const Visit*>> last_;  ///< By context and caller.
   StepMemo<Step> steps_;
+  std::map<ContextId, std::set<ContextId>> own_contexts_;  ///< Filled when it is asked for.
   std::map<TensorId, ShareId> remote_;
   std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
   std::map<OpId, std::uint32_t> source_of_call_;
