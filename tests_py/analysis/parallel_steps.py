@@ -85,7 +85,8 @@ class ParallelStep:
         self.width = 2 * self.columns
         self.layers = [str(kind) for kind in self.rng.choice(LAYERS, int(self.rng.integers(1, 6)))]
         self.residual = [bool(r) for r in self.rng.random(len(self.layers)) < 0.6]
-        self.mean = bool(self.rng.random() < 0.5)
+        # The gradient of a weight of one row is a sum over it whatever the others' are.
+        self.mean = bool(self.rng.random() < 0.5) and "private" not in self.layers
         self.mistake = self._draw_mistake() if wrong else None
         self.repairs = Repairs()
 
@@ -206,7 +207,7 @@ class ParallelStep:
         if self.rows == 1:
             return gradient
         if self._variables()[number].private:
-            return gradient * (1 / self.rows) if self.mean else gradient
+            return gradient
         how: Reduction = "mean" if self.mean else "add"
         group: popsr.ReplicaGrouping | None = self.data
         if self.mistake in OF_VARIABLES and number == self.of_variable:
@@ -224,7 +225,7 @@ class ParallelStep:
         return collectives.replicated_all_reduce(gradient, how, group)
 
     def _add_variable(self, weight: Weight) -> None:
-        whole = self.rng.normal(0, 0.5, (self.rows if weight.private else 1, *weight.shape))
+        whole = self.rng.normal(0, 0.7 / self.width**0.5, (self.rows if weight.private else 1, *weight.shape))
         name, same = f"w{len(self.weights)}", None
         data = whole[0]
         if weight.private:

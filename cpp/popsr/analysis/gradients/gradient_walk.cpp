@@ -259,7 +259,10 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
   if (made_ != nullptr) {
     const GradientShare before = *share;
     share = after_op(table_, *share, values, rule(op, facts_));
-    if (!share) return unknown(op, GradientFault::kGroups, inputs[0], before);
+    if (!share) {
+      const auto is_share = [this](TensorId t) { return t != kNone && GradientFlow::is_known(read(t)); };
+      return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), before);
+    }
   } else {
     const bool updates = std::ranges::any_of(op.outputs, [this](TensorId output) {
       return flow_.differentiated_.contains(ir_.tensor(output).memory.storage);
