@@ -266,41 +266,48 @@ const std::set<ContextId>& GradientFlow::own_contexts(ContextId context) {
   return own_contexts_[context];
 }
 
-/// What all visits of the tensor's graph have in common, or those in some contexts.
-template <class ShareIn>
-std::optional<GradientShare> GradientFlow::common_share(TensorId tensor,
-                                                        const std::set<ContextId>* contexts,
-                                                        const ShareIn& share_in) const {
-  std::optional<GradientShare> common;
+/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as one
+/// is not known or `use` returns false.
+template <class ShareIn, class Use>
+bool GradientFlow::all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
+                              const Use& use) const {
+  if (ir_.tensor(tensor).kind == TensorKind::kRemote) return false;
   for (const ContextId each : facts().contexts(ir_.tensor(tensor).graph)) {
     const auto visits = last_.find(each);
     if (visits == last_.end() || (contexts != nullptr && !contexts->contains(each))) continue;
     for (const auto& [caller, visit] : visits->second) {
       const ShareId found = share_in(*visit);
-      if (!is_known(found)) return std::nullopt;
-      GradientShare here = of(found);
-      if (common) here.source = common->source;
-      if (common && *common != here) return std::nullopt;
-      common = here;
+      if (!is_known(found) || !use(of(found))) return false;
     }
   }
-  return common;
+  return true;
 }
 
 std::optional<GradientShare> GradientFlow::share(TensorId tensor) const {
-  if (ir_.tensor(tensor).kind == TensorKind::kRemote) return std::nullopt;
-  return common_share(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
+  std::optional<GradientShare> common;
+  const auto last = [&](const Visit& visit) { return last_share(visit, tensor); };
+  const bool same = all_shares(tensor, nullptr, last, [&common](GradientShare share) {
+    if (common) share.source = common->source;
+    if (common && *common != share) return false;
+    common = share;
+    return true;
+  });
+  return same ? common : std::nullopt;
 }
 
 std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) {
-  if (ir_.tensor(tensor).kind == TensorKind::kRemote) return std::nullopt;
   const auto* const contexts = at.context ? &own_contexts(*at.context) : nullptr;
-  const auto held = common_share(tensor, contexts, [&](const Visit& visit) {
+  const auto share_in = [&](const Visit& visit) {
     return at.end ? share_after(visit, tensor, *at.end) : last_share(visit, tensor);
+  };
+  std::optional<PartitionId> common;
+  const bool same = all_shares(tensor, contexts, share_in, [&](const GradientShare& share) {
+    const PartitionId whole = whole_of(tensor, share);
+    if (is_whole(table_, share, whole) || (common && *common != whole)) return false;
+    common = whole;
+    return true;
   });
-  if (!held) return std::nullopt;
-  const PartitionId whole = whole_of(tensor, *held);
-  return is_whole(table_, *held, whole) ? std::nullopt : std::optional(whole);
+  return same ? common : std::nullopt;
 }
 
 }  // namespace popsr

@@ -118,9 +118,9 @@ class GradientFlow {
   ShareId last_share(const Visit& visit, TensorId tensor) const;
   ShareId share_after(const Visit& visit, TensorId tensor, std::uint32_t end);
   const std::set<ContextId>& own_contexts(ContextId context);
-  template <class ShareIn>
-  std::optional<GradientShare> common_share(TensorId tensor, const std::set<ContextId>* contexts,
-                                            const ShareIn& share_in) const;
+  template <class ShareIn, class Use>
+  bool all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
+                  const Use& use) const;
   PartitionId whole_of(TensorId tensor, const GradientShare& share) const;
 
   bool drifts() const;
