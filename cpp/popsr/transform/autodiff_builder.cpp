@@ -78,6 +78,7 @@ void GradGraphBuilder::note_gradients(const std::vector<TensorId>& provided) {
   for (const auto& [forward, sum] : std::map(sums_.begin(), sums_.end())) {
     if (sum.terms.size() == 1) made_.of.try_emplace(sum.terms.front(), forward);
   }
+  for (const auto& [part, forward] : parts_) made_.of.try_emplace(part, forward);
   GraphEditor(ir_).set_gradient_graph(graph_, std::move(made_));
 }
 
@@ -253,8 +254,10 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
 TensorId GradGraphBuilder::add_gradients(TensorId forward, const std::vector<TensorId>& terms,
                                          Origin origin) {
   TensorId sum = terms.front();
+  parts_.emplace_back(sum, forward);
   for (const TensorId term : terms | std::views::drop(1)) {
     sum = add(graph_, {sum, term}, "Gradient___" + local_name(forward), origin);
+    parts_.emplace_back(term, forward);
     made_.of.emplace(sum, forward);
   }
   return sum;

@@ -88,10 +88,30 @@ std::string advice_before_sum(const GradientFlow& flow, const GradientFinding& f
   });
 }
 
+/// The sum over groups among the ops that made a gradient, the last one first; kNone if there is none.
+OpId sum_behind(const GradientFlow& flow, TensorId gradient) {
+  for (TensorId at = gradient; at != kNone;) {
+    const OpId producer = flow.ir().tensor(at).uses.producer;
+    if (producer == kNone) return kNone;
+    const Op& op = flow.ir().op(producer);
+    if (op.def->replicas.collective == Collective::kReduce) return producer;
+    const auto is_gradient = [&flow](TensorId t) { return t != kNone && flow.share(t).has_value(); };
+    const auto next = std::ranges::find_if(op.inputs, is_gradient);
+    at = next == op.inputs.end() ? TensorId(kNone) : *next;
+  }
+  return kNone;
+}
+
 std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& finding) {
   const PartitionId whole = shared_by(flow, finding);
-  return advice_for_sum(
+  const std::string at_fork = advice_for_sum(
       flow, finding, [&](const GradientShare& sum) { return is_whole(flow.ir().partitions(), sum, whole); });
+  const OpId sum = at_fork.empty() ? sum_behind(flow, finding.first) : OpId(kNone);
+  if (sum == kNone) return at_fork;
+  return fmt::format(
+      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or leave "
+      "out the sum of gradients there",
+      place(flow, flow.ir().op(sum).origin.location));
 }
 
 /// Of an update: one more sum, or another one in place of the last, or one less.

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "popsr/analysis/gradients/differentiated.h"
 #include "popsr/analysis/gradients/gradient_share.h"
+#include "popsr/analysis/gradients/step_memo.h"
 #include "popsr/analysis/partition_analysis.h"
 
 namespace popsr {
@@ -58,9 +60,14 @@ class GradientFlow {
   const std::vector<GradientFinding>& findings() const { return findings_; }
   /// The share of a tensor's last value in its graph; nullopt where it is not a gradient, or not known.
   std::optional<GradientShare> share(TensorId tensor) const;
-  /// Replicas over which the tensor's last value is a partial sum: the derivative by the value that they
-  /// share is the sum of theirs. nullopt where nothing is pending.
-  std::optional<PartitionId> pending(TensorId tensor) const;
+  /// The value of a tensor after so many ops of its graph, or its last one; in one context, or in all.
+  struct At {
+    std::optional<std::uint32_t> end = {};
+    std::optional<ContextId> context = {};  ///< Of the facts that this object was made of.
+  };
+  /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum of
+  /// theirs. nullopt where nothing is pending.
+  std::optional<PartitionId> pending(TensorId tensor, const At& at);
 
  private:
   friend class GradientWalk;
@@ -70,9 +77,22 @@ class GradientFlow {
   using ShareId = Id<ShareTag>;
   static constexpr ShareId kPlain{};      ///< Not a gradient.
   static constexpr ShareId kUnknown{1U};  ///< A gradient of no known share.
-  /// Shares of a graph's outputs and inputs when it ends.
+  /// Shares of a graph's outputs and inputs when it ends, and of all its memory, by Tensor::index.
   struct Result {
     std::vector<ShareId> outputs, inputs;
+    std::vector<ShareId> memory = {};  ///< Empty: nothing there is a gradient.
+  };
+  /// The op that runs a graph, and the context of it.
+  struct Caller {
+    ContextId context;
+    OpId op = kNone;
+    auto operator<=>(const Caller&) const = default;
+  };
+  using Visits = std::map<std::pair<ContextId, std::vector<ShareId>>, Result>;
+  /// Of ops that sum what may be summed already.
+  struct Step {
+    ShareId share;
+    bool again = false;  ///< It is.
   };
   struct Update {
     OpId op;
@@ -86,7 +106,7 @@ class GradientFlow {
   void find_graphs();
   void compare_factors();
   bool add_sums_again(std::uint32_t source);
-  const Result& walk(ContextId context, const std::vector<ShareId>& inputs);
+  const Result& walk(ContextId context, const std::vector<ShareId>& inputs, const Caller& caller);
   ShareId intern(const GradientShare& share);
   const GradientShare& of(ShareId id) const { return shares_[id.index() - 2]; }
   static bool is_known(ShareId id) { return id.value > kUnknown.value; }
@@ -94,6 +114,14 @@ class GradientFlow {
   std::optional<GradientShare> sum(const GradientShare& a, const GradientShare& b);
   std::uint32_t source_of(std::uint32_t source) const;
   void find(GradientFinding finding);
+  using Visit = Visits::value_type;
+  ShareId last_share(const Visit& visit, TensorId tensor) const;
+  ShareId share_after(const Visit& visit, TensorId tensor, std::uint32_t end);
+  const std::set<ContextId>& own_contexts(ContextId context);
+  template <class ShareIn, class Use>
+  bool all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
+                  const Use& use) const;
+  PartitionId whole_of(TensorId tensor, const GradientShare& share) const;
 
   bool drifts() const;
   bool assume_equal_rows(Assumptions& assumptions) const;
@@ -106,8 +134,10 @@ class GradientFlow {
   Differentiated differentiated_;
   IdVector<GraphId, bool> has_gradients_;  ///< The graph, or one that it runs, takes gradients.
   std::vector<GradientShare> shares_;
-  std::map<std::pair<ContextId, std::vector<ShareId>>, Result> memo_;
-  std::map<ContextId, std::vector<ShareId>> last_;  ///< By Tensor::index.
+  Visits visits_;
+  std::map<ContextId, std::map<Caller, const Visit*>> last_;  ///< By context and caller.
+  StepMemo<Step> steps_;
+  std::map<ContextId, std::set<ContextId>> own_contexts_;  ///< Filled when it is asked for.
   std::map<TensorId, ShareId> remote_;
   std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
   std::map<OpId, std::uint32_t> source_of_call_;
