@@ -321,8 +321,8 @@ std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   return rows;
 }
 
-void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, Verdict& verdict) {
-  const Assumptions assumed{.rows = random_rows(ir)};
+void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault, Verdict& verdict) {
+  const Assumptions assumed{.rows = random_rows(ir), .fault = fault};
   const PartitionAnalysis facts(ir, assumed);
   Herbrand herbrand(ir, assumed.rows);
   if (flavour == Flavour::kStraightLine) {
@@ -341,11 +341,11 @@ void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, Verdict&
 
 }  // namespace
 
-Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs) {
+Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault) {
   Verdict verdict;
   verdict.ops = ir.num_ops();
   try {
-    judge_facts(ir, flavour, sessions, runs, verdict);
+    judge_facts(ir, flavour, sessions, runs, fault, verdict);
     verdict.judged = true;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
@@ -354,14 +354,14 @@ Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs) {
   return verdict;
 }
 
-Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry) {
+Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry, SolverFault fault) {
   Program p(recipe.replicas, std::move(registry));
   try {
     grow(recipe, p);
   } catch (const std::exception& error) {
     return {.failure = error.what(), .program = print_ir(p.ir)};
   }
-  return judge(p.ir, recipe.flavour);
+  return judge(p.ir, recipe.flavour, 3, 2, fault);
 }
 
 }  // namespace popsr::test

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/pieces.h"
 #include "popsr/ir/ids.h"
 #include "popsr/replica/partition.h"
 
@@ -19,6 +20,11 @@ using ContextId = Id<ContextTag>;
 
 /// A tensor that is its own storage, or a remote entry, and the fact that it has after an op.
 using Written = std::pair<TensorId, PartitionId>;
+/// A tensor whose parts have facts of their own after an op that runs graphs.
+using WrittenPieces = std::pair<TensorId, Pieces>;
+
+/// The branches of a conditional that some replica may take.
+enum class Taken : std::uint8_t { kBoth, kThen, kElse };
 
 /// Facts of one op in one context.
 struct OpFacts {
@@ -28,7 +34,11 @@ struct OpFacts {
   ContextId otherwise = kNone;            ///< Conditionals: the context of the else branch.
   /// Calls and loops: tensors that they modify by reference, with their facts afterwards. Conditionals:
   /// and the remote entries that they store.
+  /// Loops too, where the last iteration leaves other facts of these than the body leaves in general.
   std::vector<Written> written = {};
+  /// Of tensors of `written` and of outputs, whose facts there are the meets of these.
+  std::vector<WrittenPieces> pieces = {};
+  Taken taken = Taken::kBoth;  ///< Conditionals.
 };
 
 /// The same, kept elsewhere.
@@ -37,6 +47,8 @@ struct FactView {
   PartitionId seeds = {};
   ContextId callee = kNone, otherwise = kNone;
   std::span<const Written> written = {};
+  std::span<const WrittenPieces> pieces = {};
+  Taken taken = Taken::kBoth;
 
   FactView() = default;
   FactView(const OpFacts& facts)  // NOLINT: a view of it
@@ -44,7 +56,9 @@ struct FactView {
         seeds(facts.seeds),
         callee(facts.callee),
         otherwise(facts.otherwise),
-        written(facts.written) {}
+        written(facts.written),
+        pieces(facts.pieces),
+        taken(facts.taken) {}
 };
 
 /// Grows by one op at a time, in schedule order.
@@ -58,6 +72,8 @@ class FactStore {
   std::size_t size() const { return first_.size() - 1; }
   /// Valid until the store grows.
   FactView operator[](std::size_t op) const;
+  /// Of the ops up to the last one that has some, those of ops without being top().
+  std::span<const PartitionId> seeds() const { return seeds_; }
   /// The ops that run graphs, ascending.
   std::span<const std::uint32_t> running_graphs() const { return running_; }
 

@@ -75,17 +75,6 @@ IdVector<StreamId, PartitionId> all_rows(const Ir& ir, const Assumptions& assump
   return rows;
 }
 
-/// Meets `values` with what they are at the end of a run; true when one fell.
-bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::vector<PartitionId>& last) {
-  bool changed = false;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const PartitionId met = table.meet(values[i], last[i]);
-    changed |= met != values[i];
-    values[i] = met;
-  }
-  return changed;
-}
-
 }  // namespace
 
 PartitionId declared_rows(const Ir& ir, StreamId id) {
@@ -122,7 +111,9 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
       written_(ir),
       assumptions_(std::move(assumptions)),
       rows_(all_rows(ir, assumptions_)),
-      state_(state_of(ir)) {
+      state_(state_of(ir)),
+      uses_(ir),
+      loops_(ir) {
   with_deep_stack([this] {
     solve_runs();
     list_reachable();
@@ -132,16 +123,22 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
 void PartitionAnalysis::solve_runs() {
   PartitionTable& table = ir_->partitions();
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
-  variables_ = initial_facts(*this, state_);
+  ContextEntry entry{.inputs = initial_facts(*this, state_)};
+  for (const auto& [id, pieces] : assumptions_.start_pieces) {
+    if (const auto at = find_sorted(state_, id)) entry.pieces.emplace(static_cast<std::uint32_t>(*at), pieces);
+  }
   entries_ = initial_facts(*this, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
-  for (bool changed = true; changed;) {
-    std::vector<PartitionId> hidden = entries_;
-    for (const StreamId stream : streams_.of(kMainGraph)) hidden.push_back(rows(stream));  // afresh
-    Context context = ContextSolver(*this, kMainGraph, variables_, hidden, kNoNarrowing).run();
-    changed = fall(table, variables_, context.end.inputs);
+  bool changed = true;
+  for (int pass = 0; changed; ++pass) {
+    entry.remote = entries_;
+    for (const StreamId stream : streams_.of(kMainGraph)) entry.remote.push_back(rows(stream));  // afresh
+    Context context = ContextSolver(*this, kMainGraph, entry, kNoNarrowing).run();
+    changed = fall(*ir_, state_, entry, {context.end.inputs, context.end.input_pieces});
     changed |= fall(table, entries_, context.end.remote);
+    if (pass > kMaxPassesByPart) entry.pieces.clear();
     if (changed) continue;
+    variables_ = entry.inputs;
     main_ = contexts_.next();
     contexts_.push_back(std::move(context));
   }
@@ -174,11 +171,10 @@ std::string PartitionAnalysis::change() const {
   return fmt::format("version {}, expected {}", ir_->epoch(), epoch_);
 }
 
-ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                                   const std::vector<PartitionId>& remote, NarrowingId narrowing) {
-  Key key{graph, narrowing, inputs, remote};
+ContextId PartitionAnalysis::solve(GraphId graph, const ContextEntry& entry, NarrowingId narrowing) {
+  Key key{graph, narrowing, entry};
   if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
-  Context context = ContextSolver(*this, graph, inputs, remote, narrowing).run();
+  Context context = ContextSolver(*this, graph, entry, narrowing).run();
   const ContextId id = contexts_.next();
   contexts_.push_back(std::move(context));
   memo_.emplace(std::move(key), id);
@@ -234,6 +230,7 @@ PartitionId PartitionAnalysis::variable(TensorId id) const {
 
 std::optional<PartitionId> PartitionAnalysis::remote_after(const FactView& facts, TensorId entry) const {
   if (facts.callee == kNone || facts.otherwise != kNone) return std::nullopt;  // conditionals: in `written`
+  if (std::ranges::find(facts.written, entry, &Written::first) != facts.written.end()) return std::nullopt;
   const Context& callee = contexts_[facts.callee];
   const auto at = find_sorted(remote_.of(callee.graph), entry);
   if (!at) return std::nullopt;
@@ -284,6 +281,11 @@ MemoryFacts PartitionAnalysis::entry_memory(const Context& context) const {
   for (std::size_t i = 0; i < entry.size(); ++i) {
     memory.write(entry[i], ir_->partitions().meet(context.inputs[i], context.exec));
   }
+  for (const auto& [i, pieces] : context.pieces) {
+    Pieces here = pieces;
+    meet_all(ir_->partitions(), here, context.exec);
+    memory.write(entry[i], here);
+  }
   return memory;
 }
 
@@ -309,6 +311,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const 
       for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
     }
     for (const auto& [storage, fact] : facts.written) write(storage, fact);
+    memory.write(facts.pieces);
     if (changed) result.emplace_back(static_cast<int>(at), memory.read(tensor.id));
   }
   return result;

@@ -6,12 +6,15 @@
 // Transfer, per kind of op:
 //   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically
 //     also meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
-//   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
-//     that key;
+//   - call: the callee is analysed in the context (facts of its inputs, also of their parts, conditions that
+//     are known, execution partition); memoised by that key;
 //   - conditional: branches are analysed with execution partition E & fact of the condition; a result or a
 //   place
-//     that a branch writes keeps the condition & what both branches leave there;
-//   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
+//     that a branch writes keeps the condition & what both branches leave there; in a branch its condition
+//     is known, and a conditional on it there runs one branch;
+//   - repeat: the facts X of carried values and of values written by reference are followed from iteration to
+//     iteration until they come back; the body is claimed for their meet, and the last ones are left. Where
+//     that takes too many: greatest fixpoint X = X0 & body(X);
 //   - remote memory: one fact per entry, handed through calls and loops like values passed by reference;
 //     likewise what streams that branches load give next (ir/stream_positions.h);
 //   - load from a stream: rows that are declared or assumed to be equal, read at equal positions;
@@ -29,7 +32,11 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/context_entry.h"
 #include "popsr/analysis/fact_store.h"
+#include "popsr/analysis/solver_fault.h"
+#include "popsr/effects/input_uses.h"
+#include "popsr/effects/loop_depths.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/stream_positions.h"
 #include "popsr/effects/written_inputs.h"
@@ -50,8 +57,11 @@ struct Assumptions {
   /// By variable, shard or remote entry: replicas that start with the same value. Of absent ones
   /// declared_fact().
   std::map<TensorId, PartitionId> start = {};
+  /// Of these: whose parts start with facts of their own, `start` being their meet.
+  std::map<TensorId, Pieces> start_pieces = {};
   /// Memory that keeps a fact whatever is written to it: by storage.
   std::map<TensorId, PartitionId> kept = {};
+  SolverFault fault = SolverFault::kNone;  ///< For tests of tests.
 };
 
 /// A conditional that parts replicas: only replicas of one block of `exec` certainly run its branches
@@ -69,6 +79,7 @@ struct ContextEnd {
   std::vector<PartitionId> inputs;  ///< Of the inputs' allocations; of the variables for the main graph.
   std::vector<PartitionId> remote;  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph).
   std::vector<PartitionId> memory;  ///< Of all allocations, by Tensor::index of their storage.
+  PiecesByInput output_pieces, input_pieces;
 };
 
 /// A graph analysed for given input facts.
@@ -76,6 +87,8 @@ struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   std::vector<PartitionId> remote;  ///< As in ContextEnd, when the graph starts.
+  PiecesByInput pieces = {};        ///< Of inputs; as in ContextEntry.
+  std::map<std::uint32_t, bool> truths = {};
   PartitionId exec = {};            ///< Replicas that certainly run the graph together.
   NarrowingId narrowing = {};       ///< The conditionals that made it so.
   FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
@@ -144,8 +157,7 @@ class PartitionAnalysis {
 
  private:
   friend class ContextSolver;
-  ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                  const std::vector<PartitionId>& remote, NarrowingId narrowing);
+  ContextId solve(GraphId graph, const ContextEntry& entry, NarrowingId narrowing);
   NarrowingId narrow(NarrowingId outer, OpId op, PartitionId exec);
   void solve_runs();
   /// Fact of a remote entry after a call or loop that reaches it.
@@ -167,7 +179,7 @@ class PartitionAnalysis {
   struct Key {
     GraphId graph;
     NarrowingId narrowing;
-    std::vector<PartitionId> inputs, remote;
+    ContextEntry entry;
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, ContextId> memo_;  ///< Of called graphs.
@@ -177,6 +189,8 @@ class PartitionAnalysis {
   IdVector<StreamId, PartitionId> rows_;
   std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
   std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
+  InputUses uses_;
+  LoopDepths loops_;
 };
 
 }  // namespace popsr

@@ -19,6 +19,7 @@ RandomBuilder::RandomBuilder(Program& p, const Recipe& recipe, const AcceptGroup
       accept_(accept),
       control_flow_(recipe.flavour != Flavour::kStraightLine),
       every_op_(recipe.flavour == Flavour::kEveryOp),
+      views_(recipe.views),
       stores_(recipe.stores),
       types_(recipe.types) {
   frames_.emplace_back();

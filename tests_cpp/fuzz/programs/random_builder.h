@@ -95,7 +95,7 @@ class RandomBuilder {
 
   Program& p_;
   const AcceptGrouping& accept_;
-  bool control_flow_, every_op_;
+  bool control_flow_, every_op_, views_;
   std::size_t stores_;
   std::vector<TensorType> types_;
   const Recipe::Record* record_ = nullptr;

@@ -56,6 +56,29 @@ void RandomOps::modify(std::size_t kind) {
   }
 }
 
+void RandomOps::view_part() {
+  constexpr std::int64_t kMaxElements = 8;  // as support/herbrand.cpp
+  const TensorId t = any();
+  const std::int64_t elements = elements_of(t);
+  if (elements < 2 || elements > kMaxElements || !ir().tensor(t).meta_shape.empty()) return pass_on(t);
+  p_.sequence = SequenceMode::kOrdered;
+  const std::int64_t rows = type_of(t).shape[0], half = (rows + 1) / 2;
+  using Ints = std::vector<std::int64_t>;
+  const auto slice = [&](std::int64_t start, std::int64_t stop, std::int64_t step) {
+    attempt("slice_", {t}, {{"start", Ints{start}}, {"stop", Ints{stop}}, {"step", Ints{step}}});
+  };
+  switch (below(5)) {
+    case 0:
+      return void(attempt("reshape_", {t}, {{"shape", Ints{elements}}}));
+    case 1:
+      return slice(std::min<std::int64_t>(static_cast<std::int64_t>(below(2)), rows - 1), rows, 2);
+    case 2:
+      return slice(0, half, 1);
+    default:
+      return slice(std::min(half, rows - 1), rows, 1);
+  }
+}
+
 void RandomOps::load_into() {
   const TensorId t = target("remote_load_");
   if (type_of(t) != types_[0] || !ir().tensor(t).meta_shape.empty()) return remote(9);

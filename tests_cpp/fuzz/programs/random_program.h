@@ -38,6 +38,7 @@ struct Recipe {
   /// at the end.
   std::size_t stores = 0;
   bool merges = false;  ///< Collectives and exchanges are merged.
+  bool views = false;   ///< Parts of values are viewed, of kControlFlow.
   std::vector<Record> records = {};
   bool operator==(const Recipe&) const = default;
 };

@@ -326,6 +326,7 @@ void GradientWalk::write_facts(const Op& op, const FactView& facts) {
   for (const auto& [storage, written] : facts.written) {
     if (ir_.storage_index(storage) != kNone) memory_.write(storage, written);
   }
+  memory_.write(facts.pieces);
 }
 
 void GradientWalk::step_graphs(const Op& op) {
