@@ -8,6 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,6 +128,28 @@ def test_program_built_in_python(benchmark):
     benchmark.pedantic(analyze, args=(ir,), setup=edit, rounds=ROUNDS, iterations=1, warmup_rounds=1)
     stats = benchmark.stats.stats
     print(f"\n100,000 ops built in Python: best {stats.min * 1e3:.1f} ms, median {stats.median * 1e3:.1f} ms")
+
+
+def test_pending_sums():
+    """Facts alone, and with what gradients are sums over, which is found when it is first asked for."""
+    for layers in (100, 1_000):
+        ir = programs.tensor_parallel(layers)
+        size = sum(len(ir._graph(i).ops) for i in range(ir._core.num_graphs))
+        facts_alone, more = [], []
+        for _ in range(2 * ROUNDS):
+            with ir.main_graph:
+                popsr.constant(0.0)  # facts are kept while the program does not change
+            start = time.perf_counter()
+            facts = analyze(ir)
+            middle = time.perf_counter()
+            facts.pending(ir.main_graph.variables[0])
+            facts_alone.append(middle - start)
+            more.append(time.perf_counter() - middle)
+        best, median = (1 + of(more) / of(facts_alone) for of in (min, statistics.median))
+        print(
+            f"\n{size:,} ops of a tensor-parallel step: facts {min(facts_alone) * 1e3:.2f} ms, pending sums "
+            f"{min(more) * 1e3:.2f} ms more: {best:.2f} times (best), {median:.2f} (median; goal: 1.3)"
+        )
 
 
 def test_beside_jax():
