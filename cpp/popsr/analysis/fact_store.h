@@ -70,6 +70,7 @@ class FactStore {
   void reserve(std::size_t ops);
 
   std::size_t size() const { return first_.size() - 1; }
+  bool has_seeds() const { return !seeds_.empty(); }
   /// Valid until the store grows.
   FactView operator[](std::size_t op) const;
   /// Of the ops up to the last one that has some, those of ops without being top().

@@ -229,6 +229,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   check_depth(*this, op);
 
   Transaction transaction(*this);
+  definitions_.insert(&def);
   Graph& owner = extend_graph(graph);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const std::string stem =

@@ -2,12 +2,14 @@
 // elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "popsr/base/stable_vector.h"
@@ -100,6 +102,11 @@ class Ir {
   const Op& op(OpId id) const { return ops_[id]; }
   /// Tensor::index of the tensor's storage; kNone for remote entries.
   std::uint32_t storage_index(TensorId id) const { return storage_indices_[id]; }
+  /// False only if no op that satisfies the predicate was ever made: what looks for such ops can be left out.
+  template <class Predicate>
+  bool may_have(const Predicate& predicate) const {
+    return std::ranges::any_of(definitions_, [&](const OpDef* def) { return predicate(*def); });
+  }
   /// Calls, loops and conditionals of all graphs.
   const std::vector<OpId>& ops_with_graphs() const { return ops_with_graphs_; }
   const Stream& stream(StreamId id) const { return streams_[id]; }
@@ -164,6 +171,7 @@ class Ir {
   IdVector<TensorId, Tensor, StableVector<Tensor>> tensors_;
   IdVector<OpId, Op, StableVector<Op>> ops_;
   IdVector<TensorId, std::uint32_t> storage_indices_;
+  std::unordered_set<const OpDef*> definitions_;  ///< Of ops that are, or were there before they were undone.
   std::vector<OpId> ops_with_graphs_;
   IdVector<StreamId, Stream, std::deque<Stream>> streams_;
   IdVector<RemoteId, RemoteBuffer, std::deque<RemoteBuffer>> remotes_;

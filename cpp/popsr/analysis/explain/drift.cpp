@@ -57,8 +57,9 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
   std::vector<Drift> drifts;
   std::unique_ptr<StateReads> reads;
   for (const TensorId state : variable_states(flow.facts())) {
-    const PartitionId declared = declared_fact(ir, state);
     const PartitionId kept = flow.facts().variable(state);
+    if (kept == ir.partitions().top()) continue;
+    const PartitionId declared = declared_fact(ir, state);
     if (ir.partitions().refines(declared, kept)) continue;
     if (reads == nullptr) reads = std::make_unique<StateReads>(ir, flow.facts().entry_tensors(kMainGraph));
     const TensorId resident = ir.tensor(state).state.resident;

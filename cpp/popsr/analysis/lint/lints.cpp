@@ -326,9 +326,19 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
   lints.push_back(std::move(lint));
 }
 
+bool has_seeds(const PartitionAnalysis& facts) {
+  for (const GraphId graph : ids<GraphId>(facts.ir().num_graphs())) {
+    for (const ContextId id : facts.contexts(graph)) {
+      if (facts.context(id).ops.has_seeds()) return true;
+    }
+  }
+  return false;
+}
+
 void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
+  if (op.def->has_rule()) return;
   const std::vector<TensorId> outputs = all_outputs(ir, op);
-  if (op.def->has_rule() || outputs.empty()) return;
+  if (outputs.empty()) return;
   lints.push_back(
       {.code = 9,
        .op = op.id,
@@ -345,10 +355,15 @@ void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
 
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
   Dataflow& flow = explainer.flow();
+  const bool seeds = has_seeds(flow.facts());
+  const bool collectives = flow.ir().may_have(
+      [](const OpDef& def) { return def.replicas.collective != Collective::kNone; });
+  const bool no_rules = flow.ir().may_have([](const OpDef& def) { return !def.has_rule(); });
+  if (!seeds && !collectives && !no_rules) return;
   for_each_reached_op(flow.facts(), [&](const Op& op) {
-    lint_seeds(flow.facts(), op, lints);
-    lint_collective(flow, op, lints);
-    lint_rule(flow.ir(), op, lints);
+    if (seeds) lint_seeds(flow.facts(), op, lints);
+    if (collectives) lint_collective(flow, op, lints);
+    if (no_rules) lint_rule(flow.ir(), op, lints);
   });
 }
 
