@@ -2,6 +2,7 @@
 // bench_analysis.py and bench_explain.py.
 //   popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...
 //   popsr_bench_analysis lints <rounds> <program>:<replicas>:<size>...
+//   popsr_bench_analysis growth <rounds> <program>:<replicas>:<size>...
 //   popsr_bench_analysis explain <questions> <program>:<replicas>:<size>...
 #include <malloc.h>
 
@@ -89,6 +90,10 @@ void lints(int rounds, const std::vector<std::string>& programs) {
   for (const std::string& program : programs) time_lints(program, *parse(program).ir, rounds);
 }
 
+void growth(int rounds, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) time_growth(program, *parse(program).ir, rounds);
+}
+
 }  // namespace
 }  // namespace popsr::bench
 
@@ -99,6 +104,8 @@ int main(int argc, char** argv) {
   }
   if (argv[1] == std::string("explain")) {
     popsr::bench::explain(std::stoi(argv[2]), {argv + 3, argv + argc});
+  } else if (argv[1] == std::string("growth")) {
+    popsr::bench::growth(std::stoi(argv[2]), {argv + 3, argv + argc});
   } else if (argv[1] == std::string("lints")) {
     popsr::bench::lints(std::stoi(argv[2]), {argv + 3, argv + argc});
   } else {

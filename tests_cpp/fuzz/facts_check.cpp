@@ -7,6 +7,7 @@
 #include <bit>
 #include <exception>
 
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/print.h"
 
@@ -71,7 +72,7 @@ std::optional<PartitionId> Claims::input(const Context& context, std::uint32_t i
 
 std::optional<PartitionId> Claims::last(const Context& context, TensorId tensor) {
   if (facts_.ir().tensor(tensor).kind != TensorKind::kRemote) {
-    return context.end.memory[facts_.ir().tensor(tensor).index];
+    return context.end.memory->read(facts_.ir().tensor(tensor).memory.storage);
   }
   const std::vector<TensorId>& entries = remote_.of(context.graph);
   const auto it = std::ranges::lower_bound(entries, tensor);

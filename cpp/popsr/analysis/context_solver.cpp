@@ -42,12 +42,33 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph, const C
   for (const auto& [i, truth] : context_.truths) truths_.emplace(ir_.graph(graph).inputs[i], truth);
 }
 
+ContextSolver::ContextSolver(PartitionAnalysis& analysis, const Context& before)
+    : analysis_(analysis),
+      ir_(analysis.ir()),
+      table_(ir_.partitions()),
+      keeps_(!analysis.assumptions().kept.empty()),
+      context_(before),
+      entries_(analysis.remote_.of(before.graph)),
+      streams_(analysis.streams_.of(before.graph)),
+      remote_(before.end.remote),
+      memory_(*before.end.memory),
+      grows_(true) {
+  memory_.grow(context_.exec);
+  const std::vector<TensorId>& entry = analysis.entry_tensors(before.graph);
+  for (std::size_t i = context_.inputs.size(); i < entry.size(); ++i) {  // new state of the main graph
+    context_.inputs.push_back(analysis.start(entry[i]));
+    context_.end.inputs.push_back(table_.meet(context_.inputs.back(), context_.exec));
+    memory_.write(entry[i], context_.end.inputs.back());
+  }
+}
+
 PartitionId ContextSolver::read(TensorId tensor) {
   const std::uint32_t slot = ir_.storage_index(tensor);
   return slot == kNone ? remote_fact(tensor) : memory_.read(tensor, slot);
 }
 
 void ContextSolver::write(TensorId tensor, PartitionId fact) {
+  if (grows_) written_.push_back(tensor);
   if (!truths_.empty() && !has_fault(SolverFault::kStaysKnown))
     for_each_root(ir_, tensor, [this](TensorId root) { truths_.erase(root); });
   if (keeps_) {
@@ -124,24 +145,49 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
 
 Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
-  context_.ops.reserve(graph.ops.size());
-  for (const OpId id : graph.ops) step(ir_.op(id));
-  const auto last = [this](const std::vector<TensorId>& tensors, std::vector<PartitionId>& facts,
-                           PiecesByInput& parts) {
-    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-      facts.push_back(read(tensors[i]));
-      if (ir_.storage_index(tensors[i]) == kNone) continue;
-      Pieces pieces = memory_.pieces(tensors[i]);
-      if (pieces.empty()) continue;
-      if (has_fault(SolverFault::kPartsMoved)) std::swap(pieces.front().fact, pieces.back().fact);
-      parts.emplace(i, std::move(pieces));
-    }
-  };
-  last(graph.outputs, context_.end.outputs, context_.end.output_pieces);
-  last(analysis_.entry_tensors(graph.id), context_.end.inputs, context_.end.input_pieces);
-  context_.end.memory = std::move(memory_).all();
+  if (!grows_) context_.ops.reserve(graph.ops.size());
+  for (std::size_t at = context_.ops.size(); at < graph.ops.size(); ++at) step(ir_.op(graph.ops[at]));
+  find_ends(graph);
+  context_.end.memory = std::make_shared<const MemoryFacts>(std::move(memory_));
   context_.end.remote = std::move(remote_);
   return std::move(context_);
+}
+
+/// Facts of a tensor, and of its parts where they have their own.
+PartitionId ContextSolver::last(TensorId tensor, std::uint32_t index, PiecesByInput& parts) {
+  if (ir_.storage_index(tensor) != kNone) {
+    Pieces pieces = memory_.pieces(tensor);
+    if (!pieces.empty()) {
+      if (has_fault(SolverFault::kPartsMoved)) std::swap(pieces.front().fact, pieces.back().fact);
+      parts.insert_or_assign(index, std::move(pieces));
+    }
+  }
+  return read(tensor);
+}
+
+void ContextSolver::find_ends(const Graph& graph) {
+  ContextEnd& end = context_.end;
+  end.outputs.clear();
+  end.output_pieces.clear();
+  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) {
+    end.outputs.push_back(last(graph.outputs[i], i, end.output_pieces));
+  }
+  const std::vector<TensorId>& entry = analysis_.entry_tensors(graph.id);
+  if (!grows_) {
+    for (std::uint32_t i = 0; i < entry.size(); ++i) end.inputs.push_back(last(entry[i], i, end.input_pieces));
+    return;
+  }
+  for (const TensorId written : written_) {
+    for_each_root(ir_, written, [&](TensorId root) {
+      if (const auto i = find_sorted(entry, root)) rewritten_.push_back(static_cast<std::uint32_t>(*i));
+    });
+  }
+  std::ranges::sort(rewritten_);
+  rewritten_.erase(std::ranges::unique(rewritten_).begin(), rewritten_.end());
+  for (const std::uint32_t i : rewritten_) {
+    end.input_pieces.erase(i);
+    end.inputs[i] = last(entry[i], i, end.input_pieces);
+  }
 }
 
 void ContextSolver::step(const Op& op) {

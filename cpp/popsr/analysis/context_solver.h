@@ -14,9 +14,15 @@ namespace popsr {
 class ContextSolver {
  public:
   ContextSolver(PartitionAnalysis& analysis, GraphId graph, const ContextEntry& entry, NarrowingId narrowing);
+  /// Of a graph that grew since the context was solved: goes on where it ended.
+  ContextSolver(PartitionAnalysis& analysis, const Context& before);
   Context run();
+  /// Of a graph that grew: the inputs, of the main graph the state, whose memory its new ops write; ascending.
+  const std::vector<std::uint32_t>& rewritten() const { return rewritten_; }
 
  private:
+  PartitionId last(TensorId tensor, std::uint32_t index, PiecesByInput& parts);
+  void find_ends(const Graph& graph);
   void step(const Op& op);
   /// Facts of the outputs of an op that runs no graphs into outputs_; its seed partition, if it has one.
   std::optional<PartitionId> transfer_local(const Op& op);
@@ -77,6 +83,9 @@ class ContextSolver {
   MemoryFacts memory_;                    ///< Current facts of the graph's own memory.
   std::map<TensorId, bool> truths_;       ///< Of conditions that are known, by storage.
   std::vector<PartitionId> inputs_, outputs_;  ///< Of the op at hand.
+  bool grows_ = false;                         ///< Goes on with a context.
+  std::vector<TensorId> written_;              ///< By the ops since then.
+  std::vector<std::uint32_t> rewritten_;
 };
 
 }  // namespace popsr

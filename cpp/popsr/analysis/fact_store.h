@@ -1,7 +1,9 @@
 // Facts of a graph's ops in one context, in arrays: most ops have outputs and nothing else.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -61,7 +63,7 @@ struct FactView {
         taken(facts.taken) {}
 };
 
-/// Grows by one op at a time, in schedule order.
+/// Grows by one op at a time, in schedule order. Copies share what they have in common; of them one may grow.
 class FactStore {
  public:
   /// Of an op that runs no graphs. `seeds` of ops that round or draw.
@@ -69,21 +71,27 @@ class FactStore {
   void add(OpFacts facts);
   void reserve(std::size_t ops);
 
-  std::size_t size() const { return first_.size() - 1; }
-  bool has_seeds() const { return !seeds_.empty(); }
+  std::size_t size() const { return size_; }
+  bool has_seeds() const { return !all_->seeds.empty(); }
   /// Valid until the store grows.
   FactView operator[](std::size_t op) const;
   /// Of the ops up to the last one that has some, those of ops without being top().
-  std::span<const PartitionId> seeds() const { return seeds_; }
+  std::span<const PartitionId> seeds() const {
+    return std::span(all_->seeds).first(std::min(size_, all_->seeds.size()));
+  }
   /// The ops that run graphs, ascending.
-  std::span<const std::uint32_t> running_graphs() const { return running_; }
+  std::span<const std::uint32_t> running_graphs() const { return std::span(all_->running).first(running_); }
 
  private:
-  std::vector<std::uint32_t> first_{0};  ///< Of each op's outputs; one more than there are ops.
-  std::vector<PartitionId> outputs_;
-  std::vector<PartitionId> seeds_;  ///< By op; those at the end without seeds are left out.
-  std::vector<std::uint32_t> running_;
-  std::vector<OpFacts> graphs_;  ///< Parallel to running_.
+  struct All {
+    std::vector<std::uint32_t> first{0};  ///< Of each op's outputs; one more than there are ops.
+    std::vector<PartitionId> outputs;
+    std::vector<PartitionId> seeds;  ///< By op; those at the end without seeds are left out.
+    std::vector<std::uint32_t> running;
+    std::vector<OpFacts> graphs;  ///< Parallel to running.
+  };
+  std::shared_ptr<All> all_ = std::make_shared<All>();  ///< What belongs to this store and, after it, others.
+  std::size_t size_ = 0, running_ = 0;
 };
 
 }  // namespace popsr

@@ -36,7 +36,7 @@ void MemoryFacts::write_shared(TensorId tensor, PartitionId fact) {
   const Tensor& storage = ir_->tensor(ir_->tensor(tensor).memory.storage);
   if (!storage.memory.view) {
     if (!pieces_.empty()) pieces_.erase(storage.id);
-    whole_[storage.index] = fact;
+    whole_.set(storage.index, fact);
     return;
   }
   for (const Region& region : storage.memory.view->regions) write_region(region, fact);
@@ -47,7 +47,7 @@ void MemoryFacts::write_region(const Region& region, PartitionId fact) {
   const Tensor& root = ir_->tensor(region.root);
   if (region.whole) {
     pieces_.erase(root.id);
-    whole_[root.index] = fact;
+    whole_.set(root.index, fact);
     return;
   }
   const auto it = pieces_.find(root.id);
@@ -65,7 +65,7 @@ void MemoryFacts::write_region(const Region& region, PartitionId fact) {
     tidy(table, next);
     old = std::move(next);
   }
-  whole_[root.index] = meet_of(table, old);
+  whole_.set(root.index, meet_of(table, old));
   if (old.size() == 1) {
     pieces_.erase(root.id);
   } else {
@@ -106,7 +106,7 @@ void MemoryFacts::write(TensorId tensor, const Pieces& pieces) {
   if (!storage.memory.view) {
     shared_ = true;
     pieces_[storage.id] = pieces;
-    whole_[storage.index] = meet_of(table, pieces);
+    whole_.set(storage.index, meet_of(table, pieces));
     return;
   }
   // An element that is shown twice has what was written to it last: all that may be.
@@ -139,14 +139,20 @@ void MemoryFacts::write(TensorId tensor, const Pieces& pieces) {
   }
 }
 
-std::vector<PartitionId> MemoryFacts::all() && {
-  if (!shared_) return std::move(whole_);
-  std::vector<PartitionId> facts = whole_;
+std::vector<PartitionId> MemoryFacts::all() const {
+  std::vector<PartitionId> facts;
+  facts.reserve(whole_.size());
   for (const TensorId id : ir_->graph(graph_).tensors) {
     const Tensor& tensor = ir_->tensor(id);
-    if (tensor.memory.storage == id && tensor.memory.view) facts[tensor.index] = read_shared(id);
+    const bool view = tensor.memory.storage == id && tensor.memory.view;
+    facts.push_back(view ? read_shared(id) : whole_[tensor.index]);
   }
   return facts;
+}
+
+void MemoryFacts::grow(PartitionId initial) {
+  whole_.grow(ir_->graph(graph_).tensors.size(), initial);
+  shared_ = shared_ || ir_->graph(graph_).has_views;
 }
 
 }  // namespace popsr

@@ -13,6 +13,7 @@
 
 #include "popsr/analysis/fact_store.h"
 #include "popsr/analysis/pieces.h"
+#include "popsr/base/shared_vector.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {
@@ -30,7 +31,7 @@ class MemoryFacts {
     if (shared_) {
       write_shared(tensor, fact);
     } else {
-      whole_[slot] = fact;
+      whole_.set(slot, fact);
     }
   }
   PartitionId read(TensorId tensor) const { return read(tensor, ir_->storage_index(tensor)); }
@@ -49,7 +50,10 @@ class MemoryFacts {
   bool has_pieces() const { return !pieces_.empty(); }
 
   /// Results of read() for each tensor of the graph that is its own storage, by Tensor::index.
-  std::vector<PartitionId> all() &&;
+  std::vector<PartitionId> all() const;
+
+  /// The graph has more tensors than before; they start with `initial`.
+  void grow(PartitionId initial);
 
  private:
   PartitionId read_shared(TensorId tensor) const;
@@ -58,8 +62,8 @@ class MemoryFacts {
 
   const Ir* ir_;
   GraphId graph_;
-  bool shared_;                     ///< The graph has views, or memory in pieces.
-  std::vector<PartitionId> whole_;  ///< By Tensor::index of the storage; of views it does not count.
+  bool shared_;                      ///< The graph has views, or memory in pieces.
+  SharedVector<PartitionId> whole_;  ///< By Tensor::index of the storage; of views it does not count.
   std::unordered_map<TensorId, Pieces> pieces_;  ///< By root: whose whole_ is their meet.
 };
 

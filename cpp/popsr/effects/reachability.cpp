@@ -7,18 +7,6 @@
 namespace popsr {
 namespace {
 
-/// True if the op depends on the one that the schedule has right before it.
-bool follows(const Ir& ir, const Op& op, const Op& before) {
-  const auto is_before = [&](OpId id) {
-    if (id == before.id) return true;
-    return !before.schedule.parts.empty() && ir.op(id).schedule.position == before.schedule.position;
-  };
-  if (std::ranges::any_of(op.schedule.after, is_before)) return true;
-  return std::ranges::any_of(op.inputs, [&](TensorId input) {
-    return input != kNone && std::ranges::find(before.outputs, input) != before.outputs.end();
-  });
-}
-
 /// The ops that each op depends on, by position.
 class Predecessors {
  public:
@@ -100,6 +88,17 @@ void answer_batch(const Predecessors& predecessors, std::span<const OrderQuestio
 
 }  // namespace
 
+bool follows(const Ir& ir, const Op& op, const Op& before) {
+  const auto is_before = [&](OpId id) {
+    if (id == before.id) return true;
+    return !before.schedule.parts.empty() && ir.op(id).schedule.position == before.schedule.position;
+  };
+  if (std::ranges::any_of(op.schedule.after, is_before)) return true;
+  return std::ranges::any_of(op.inputs, [&](TensorId input) {
+    return input != kNone && std::ranges::find(before.outputs, input) != before.outputs.end();
+  });
+}
+
 NeighbourRuns::NeighbourRuns(const Ir& ir, const Graph& graph) {
   run_.reserve(graph.ops.size());
   std::uint32_t run = 0;
@@ -110,6 +109,11 @@ NeighbourRuns::NeighbourRuns(const Ir& ir, const Graph& graph) {
     run_.push_back(run);
     before = &op;
   }
+}
+
+std::uint32_t NeighbourRuns::last_run() const {
+  if (run_.empty()) return 0;
+  return static_cast<std::uint32_t>(std::ranges::lower_bound(run_, run_.back()) - run_.begin());
 }
 
 std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, std::span<const OrderQuestion> questions) {

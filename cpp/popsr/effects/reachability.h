@@ -16,12 +16,17 @@ namespace popsr {
 class NeighbourRuns {
  public:
   NeighbourRuns(const Ir& ir, const Graph& graph);
+  /// The first position of the last run; 0 of an empty graph.
+  std::uint32_t last_run() const;
   /// True only if the op at position `second` depends on the earlier one at `first`.
   bool orders(std::uint32_t first, std::uint32_t second) const { return run_[first] == run_[second]; }
 
  private:
   std::vector<std::uint32_t> run_;  ///< By position: the number of the run.
 };
+
+/// True if the op depends on `before`, the op that the schedule has right before it.
+bool follows(const Ir& ir, const Op& op, const Op& before);
 
 /// Two ops, by position: must the first run before the second?
 struct OrderQuestion {

@@ -78,9 +78,11 @@ void verify(const Ir& ir) {
   });
 }
 
-void verify_order(const Ir& ir) {
-  for_each_reached(ir, [&ir](const Graph& graph, std::span<const OpId>) {
-    const std::vector<UnorderedPair> pairs = unordered_pairs(ir, graph);
+std::map<GraphId, WriteOrder> verify_order(const Ir& ir) {
+  std::map<GraphId, WriteOrder> orders;
+  for_each_reached(ir, [&](const Graph& graph, std::span<const OpId>) {
+    std::vector<UnorderedPair> pairs;
+    orders.emplace(graph.id, WriteOrder(ir, graph.id, pairs));
     if (pairs.empty()) return;
     const auto& [root, writer, other] = pairs.front();
     raise<GraphError>(
@@ -91,13 +93,16 @@ void verify_order(const Ir& ir) {
         ir.op(other.op).def->name, ir.locations().to_string(ir.op(other.op).origin.location),
         in_words(graph));
   });
+  return orders;
 }
 
-std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph) {
+std::vector<UnorderedWrites> unordered_writes(const std::vector<UnorderedPair>& pairs) {
   std::vector<UnorderedWrites> result;
   TensorId root = kNone;
-  for (const UnorderedPair& pair : unordered_pairs(ir, ir.graph(graph))) {
-    if (pair.root != root) result.push_back({pair.writer.op, pair.other.op, pair.writer.tensor, pair.other.writes, 0});
+  for (const UnorderedPair& pair : pairs) {
+    if (pair.root != root) {
+      result.push_back({pair.writer.op, pair.other.op, pair.writer.tensor, pair.other.writes, 0});
+    }
     root = pair.root;
     ++result.back().pairs;
   }

@@ -5,6 +5,7 @@
 
 #include "popsr/effects/memory.h"
 #include "popsr/effects/reachability.h"
+#include "popsr/effects/verify.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -40,8 +41,7 @@ class ModifiedMemory {
     });
   }
 
-  std::size_t size() const { return roots_.size(); }
-  TensorId root(std::size_t i) const { return roots_[i]; }
+  const std::vector<TensorId>& roots() const { return roots_; }  ///< Ascending.
   std::span<const Use> uses(std::size_t i) const { return uses_[i]; }
 
  private:
@@ -107,6 +107,8 @@ class PairCollector {
       add_whole(uses);
     }
   }
+  const NeighbourRuns& runs() const { return runs_; }
+
   std::vector<UnorderedPair> pairs;
   std::vector<OrderQuestion> questions;  ///< Parallel to pairs.
 
@@ -156,17 +158,80 @@ class PairCollector {
 
 }  // namespace
 
-std::vector<UnorderedPair> unordered_pairs(const Ir& ir, const Graph& graph) {
+WriteOrder::WriteOrder(const Ir& ir, GraphId id, std::vector<UnorderedPair>& pairs)
+    : graph_(id), ops_(static_cast<std::uint32_t>(ir.graph(id).ops.size())) {
+  const Graph& graph = ir.graph(id);
   const ModifiedMemory modified(ir, graph);
-  if (modified.size() == 0) return {};
-  PairCollector collector(ir, graph);
-  for (std::size_t i = 0; i < modified.size(); ++i) collector.add(modified.root(i), modified.uses(i));
-  const std::vector<bool> ordered = must_run_before(ir, graph, collector.questions);
-  std::vector<UnorderedPair> result;
-  for (std::size_t i = 0; i < ordered.size(); ++i) {
-    if (!ordered[i]) result.push_back(collector.pairs[i]);
+  modified_ = std::make_shared<const std::vector<TensorId>>(modified.roots());
+  if (modified.roots().empty()) {  // any run will do
+    run_ = ops_ == 0 ? 0 : ops_ - 1;
+    return;
   }
-  return result;
+  PairCollector collector(ir, graph);
+  for (std::size_t i = 0; i < modified.roots().size(); ++i) collector.add(modified.roots()[i], modified.uses(i));
+  const std::vector<bool> ordered = must_run_before(ir, graph, collector.questions);
+  for (std::size_t i = 0; i < ordered.size(); ++i) {
+    if (!ordered[i]) pairs.push_back(collector.pairs[i]);
+  }
+  run_ = collector.runs().last_run();
+}
+
+void WriteOrder::add_modified(TensorId root) {
+  const auto at = std::ranges::lower_bound(*modified_, root);
+  if (at != modified_->end() && *at == root) return;
+  auto more = std::make_shared<std::vector<TensorId>>(modified_->begin(), at);
+  more->push_back(root);
+  more->insert(more->end(), at, modified_->end());
+  modified_ = std::move(more);
+}
+
+bool WriteOrder::grow(const Ir& ir) {
+  const std::vector<OpId>& ops = ir.graph(graph_).ops;
+  for (; ops_ < ops.size(); ++ops_) {
+    const Op& op = ir.op(ops[ops_]);
+    if (!op.schedule.parts.empty()) return false;
+    if (ops_ > 0 && !follows(ir, op, ir.op(ops[ops_ - 1]))) run_ = ops_;
+    if (op.def->memory.view != nullptr) continue;
+    if (!is_ordered(ir, op)) return false;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == kNone || !writes_input(op, i)) continue;
+      for_each_root(ir, op.inputs[i], [this](TensorId root) { add_modified(root); });
+    }
+  }
+  return true;
+}
+
+/// True if all ops before that use what the op writes, and those that write what it reads, are in its run.
+bool WriteOrder::is_ordered(const Ir& ir, const Op& op) const {
+  bool ordered = true;
+  for (std::size_t i = 0; i < op.inputs.size() && ordered; ++i) {
+    if (op.inputs[i] == kNone) continue;
+    for_each_root(ir, op.inputs[i], [&](TensorId root) {
+      if (!writes_input(op, i) && !std::ranges::binary_search(*modified_, root)) return;
+      const OpId first = ir.tensor(root).uses.first_use;  // other names of the memory come from a use of it
+      ordered = ordered && (first == kNone || ir.op(first).schedule.position >= run_);
+    });
+  }
+  return ordered;
+}
+
+void OrderCheck::run(const Ir& ir) {
+  const bool grew = &ir == ir_ && !orders_.empty() && ir.grew_from(epoch_, ops_);
+  if (!grew || !run_on_new_ops(ir)) {
+    orders_.clear();  // until it is known that nothing is wrong
+    orders_ = verify_order(ir);
+  }
+  ir_ = &ir;
+  epoch_ = ir.epoch();
+  ops_ = ir.num_ops();
+}
+
+/// False if that does not tell.
+bool OrderCheck::run_on_new_ops(const Ir& ir) {
+  for (std::size_t op = ops_; op < ir.num_ops(); ++op) {
+    if (ir.op(OpId(op)).def->program.control != Control::kNone) return false;
+  }
+  return std::ranges::all_of(orders_, [&ir](auto& each) { return each.second.grow(ir); });
 }
 
 }  // namespace popsr

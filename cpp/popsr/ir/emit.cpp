@@ -202,11 +202,15 @@ void Ir::number_op(Op& op) {
 
 void Ir::add_view(const Op& op) {
   std::shared_ptr<const View> view = make_view(*this, op);
-  edit_tensor(op.outputs[0]).memory.view = view;
+  journal_->keep_viewed(op.outputs[0]);
+  tensors_[op.outputs[0]].memory.view = view;
   extend_graph(op.graph).has_views = true;
   for (const Region& region : view->regions) {
     const Viewed viewed = region.whole ? Viewed::kWhole : Viewed::kPartly;
-    if (viewed > tensors_[region.root].memory.viewed) edit_tensor(region.root).memory.viewed = viewed;
+    if (viewed > tensors_[region.root].memory.viewed) {
+      journal_->keep_viewed(region.root);
+      tensors_[region.root].memory.viewed = viewed;
+    }
     journal_->keep_views_tail(region.root);
     views_[region.root].push_back(op.outputs[0]);
   }

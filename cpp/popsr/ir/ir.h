@@ -14,6 +14,7 @@
 
 #include "popsr/base/stable_vector.h"
 #include "popsr/ir/attribute.h"
+#include "popsr/ir/edit/lineage.h"
 #include "popsr/ir/graph.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/op.h"
@@ -69,6 +70,19 @@ class Ir {
   std::uint64_t epoch() const { return epoch_; }
   /// The state of the seed rules, likewise.
   std::uint64_t seeds_epoch() const { return seeds_epoch_; }
+  /// True if the program only grew since it was in that state, with so many ops: nothing that it had changed,
+  /// but its schedules, lists of tensors and graph outputs may have become longer.
+  bool grew_from(std::uint64_t epoch, std::size_t ops) const { return lineage_.grew_from(epoch, ops); }
+  /// The same of the seed rules of these ops.
+  bool seeds_grew_from(std::uint64_t epoch, std::size_t ops) const {
+    return seeds_lineage_.grew_from(epoch, ops);
+  }
+  /// The first ops of a program that all have the seed rule that one and the same transform gives them.
+  struct DecidedSeeds {
+    std::size_t ops = 0;
+    std::optional<SeedRule> rule = {};  ///< nullopt: no op has one.
+  };
+  const DecidedSeeds& decided_seeds() const { return decided_seeds_; }
   /// The next numbers of everything that is numbered.
   Counters counters() const;
 
@@ -181,6 +195,8 @@ class Ir {
   std::map<GraphId, std::shared_ptr<const GradientGraph>> gradient_graphs_;
   std::uint64_t epoch_ = 0, newest_epoch_ = 0;
   std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
+  Lineage lineage_, seeds_lineage_;
+  DecidedSeeds decided_seeds_;
   std::unique_ptr<Journal> journal_;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;

@@ -175,9 +175,12 @@ bool assign(Ir& ir, RoundingMode mode) {
 
 }  // namespace
 
-bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept) {
+bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept, const AfterStep& after) {
   Generator generator(p, recipe, accept);
-  for (const Record& record : recipe.records) generator.step(record);
+  for (const Record& record : recipe.records) {
+    generator.step(record);
+    if (after) after();
+  }
   generator.finish();
   if (recipe.merges) {
     merge_collectives(p.ir);
