@@ -35,6 +35,7 @@ std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& 
       has_wide_lints(ir))
     return nullptr;
   auto now = std::make_shared<LintMemory>(memory);
+  now->grown = true;
   for (; now->ops < ir.num_ops(); ++now->ops) {
     const Op& op = ir.op(OpId(now->ops));
     if (!only_reads(facts, op)) return nullptr;
