@@ -25,6 +25,7 @@ from popsr.context import (
     in_sequence,
     io_tiles,
     ipu,
+    location,
     name_scope,
     stochastic_rounding,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "io",
     "io_tiles",
     "ipu",
+    "location",
     "name_scope",
     "num_threads",
     "ops",

@@ -18,7 +18,7 @@ from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
 from popsr._text.frames import frame_text, user_frame
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, StateError
+from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -41,6 +41,7 @@ __all__ = [
     "in_sequence",
     "io_tiles",
     "ipu",
+    "location",
     "name_scope",
     "op_debug_context",
     "stochastic_rounding",
@@ -68,6 +69,7 @@ class Context:
         self._io_tile_set = False
         self._op_hooks = OpHooks()
         self._frame_offset = 0
+        self._location: tuple[str, int] | None = None
         self._debug_names: tuple[str, ...] = ()
 
     @property
@@ -135,7 +137,7 @@ class Context:
         """
         if not self._graphs:
             error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
-            error.add_note(f"at {frame_text(user_frame(self._frame_offset))}")
+            error.add_note(f"at {self._location_text()}")
             raise error
         return self._graphs[-1]
 
@@ -173,6 +175,13 @@ class Context:
             ValueError: the handle is unknown.
         """
         self._op_hooks = self._op_hooks.remove(handle)
+
+    def _location_text(self) -> str:
+        """The location of ops that are made now, for messages."""
+        if self._location is None:
+            return frame_text(user_frame(self._frame_offset))
+        file, line = self._location
+        return f"{file}:{line}"
 
     def scoped(self, name: str) -> str:
         """``name`` below the active name scopes."""
@@ -306,6 +315,29 @@ def io_tiles() -> Setting:
     return Setting(lambda: _context._set("_io_tile_set", True))
 
 
+def location(file: str, line: int) -> Setting:
+    """Let ops made inside have that location instead of the line that makes them. An addition of popsr.
+
+    For what reads programs of other frameworks: errors, lints, explanations and printed graphs name the line of the
+    user's model. The innermost counts; frame offsets do not move it.
+
+    Args:
+        file: the file, as locations show it.
+        line: the line in it, from 1.
+    Raises:
+        TypeError: ``file`` is not a str, or ``line`` is not an int.
+        ValueError: ``file`` is empty, or ``line`` is less than 1.
+    """
+
+    def change() -> Callable[[], object]:
+        place = read_text("location: file", file), read_int("location: line", line, 1, _MAX_FRAMES)
+        if not file:
+            raise AttributeValueError("location: file is empty, got '', expected a path")
+        return _context._set("_location", place)
+
+    return Setting(change)
+
+
 def debug_context_frame_offset(i: int) -> Setting:
     """Let ops made inside say that callers further out made them.
 
@@ -338,7 +370,7 @@ def get_source_location(offset: int) -> str:
         ValueError: it is negative.
     """
     with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):
-        return frame_text(user_frame(_context._frame_offset))
+        return _context._location_text()
 
 
 @overload

@@ -27,10 +27,12 @@ from popsr.tensor import Tensor
 __all__ = [
     "detach",
     "detach_",
+    "expand",
     "flatten",
     "flatten_",
     "reshape",
     "reshape_",
+    "reverse",
     "slice",
     "slice_",
     "split",
@@ -120,6 +122,32 @@ def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int
     return extents
 
 
+def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Repeat elements to a shape, as NumPy broadcasts. An addition of popsr.
+
+    The gradient is the sum over the axes that were repeated.
+
+    Args:
+        t: the operand; axes of extent 1 are repeated, and missing ones in front.
+        shape: shape of the result.
+    Returns:
+        Tensor of that shape and the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: ``t`` does not broadcast to the shape.
+        AttributeValueError: an extent is negative.
+    Example:
+        >>> evaluate(ops.expand, [[1.0], [2.0]], (2, 3))
+        array([[1., 1., 1.],
+               [2., 2., 2.]], dtype=float32)
+    """
+    return emit("expand", {"t": t}, shape=read_ints("expand", "shape", shape))
+
+
 def flatten(t: Tensor) -> Tensor:
     """The same elements in one dimension.
 
@@ -160,6 +188,25 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         array([[1., 2.]], dtype=float32)
     """
     return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
+
+
+def reverse(t: Tensor, axes: Iterable[int]) -> Tensor:
+    """The elements of axes in reverse order. An addition of popsr; a ``slice`` of step -1.
+
+    Args:
+        t: the operand.
+        axes: the axes; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+    Example:
+        >>> evaluate(ops.reverse, [[1.0, 2.0], [3.0, 4.0]], (1,))
+        array([[2., 1.],
+               [4., 3.]], dtype=float32)
+    """
+    turned = read_ints("reverse", "axes", axes)
+    return emit("slice", {"t": t}, step=[-1] * len(turned), axis=turned)
 
 
 def slice(
