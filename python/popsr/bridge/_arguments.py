@@ -61,7 +61,9 @@ class Argument:
         return np.asarray(value if self._feed is None else self._feed(value))
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.role} {self.dtype.name}{list(self.shape)} equal in {self.grouping.partition}"
+        return (
+            f"{self.path}: {self.role} {self.dtype.name}{list(self.shape)} equal in {self.grouping.partition}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,9 @@ class StepBuilder:
         """Say which tensor is the new value of a state. The state is written when the step is finished."""
         argument = self._arguments.get(path)
         if argument is None or argument.role != "state":
-            raise GraphError(f"{self._where}: no state to update, got {shown(path)}, expected the path of a state")
+            raise GraphError(
+                f"{self._where}: no state to update, got {shown(path)}, expected the path of a state"
+            )
         if (new.shape, new.dtype) != (argument.shape, argument.dtype):
             error = ShapeError if new.shape != argument.shape else DTypeError
             raise error(
@@ -177,7 +179,9 @@ class StepBuilder:
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
         """
         if path in self._results:
-            raise GraphError(f"{self._where}: two results of one path, got {shown(path)}, expected different paths")
+            raise GraphError(
+                f"{self._where}: two results of one path, got {shown(path)}, expected different paths"
+            )
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
@@ -220,7 +224,10 @@ class StepBuilder:
             raise StateError(f"{self._where}: finish is called outside, expected `with builder:` around it")
         if self._ir._gaps and self._unsupported == "error":
             raise unsupported_ops(self._where, self._ir._gaps)
-        taken = {path: self._taken(new) for path, new in self._updates.items()}
+        taken = {}
+        for path, new in self._updates.items():
+            with self._at(new):
+                taken[path] = self._taken(new)
         for path, new in taken.items():
             argument = self._arguments[path]
             assert argument.tensor is not None
@@ -239,9 +246,13 @@ class StepBuilder:
         return ops.identity(new)
 
     def _at(self, t: Tensor) -> contextlib.AbstractContextManager[Any]:
-        """The line of the op that makes a tensor."""
-        producer = self._ir._core.tensor(t._id).producer
-        place = "" if producer is None else self._ir._core.location_of(producer)
+        """The line of the op that makes a tensor, or of the variable that it is."""
+        core = self._ir._core
+        info = core.tensor(t._id)
+        if info.producer is not None:
+            place = core.location_of(info.producer)
+        else:
+            place = core.location_of_variable(t._id) if info.kind == "variable" else ""
         return location(*file_and_line(place)) if place else contextlib.nullcontext()
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
@@ -270,5 +281,3 @@ def _replaced(argument: Argument, **fields: Any) -> Argument:
 
 def _known(place: str) -> str:
     return "" if place == "<unknown>" else place
-
-

@@ -72,7 +72,9 @@ class StepRuns:
         rows: dict[HostToDeviceStream, Array] = {}
         for path, each in data.items():
             if path not in given and each.example is None:
-                raise SessionError(f"run: no value for data {shown(path)}, got {shown(list(given))}, expected all data")
+                raise SessionError(
+                    f"run: no value for data {shown(path)}, got {shown(list(given))}, expected all data"
+                )
             assert isinstance(each.source, HostToDeviceStream)
             rows[each.source] = each.rows(given[path]) if path in given else each.example  # type: ignore[assignment]
         return rows
