@@ -19,7 +19,7 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Result, Rows
 from popsr.bridge._opaque import opaque
 from popsr.bridge._step import BridgedStep
-from popsr.context import in_sequence, location
+from popsr.context import Setting, _context, in_sequence
 from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
@@ -255,7 +255,7 @@ class StepBuilder:
             place = core.location_of(info.producer)
         else:
             place = core.location_of_variable(t._id) if info.kind == "variable" else ""
-        return location(*file_and_line(place)) if place else contextlib.nullcontext()
+        return _placed(place) if place else contextlib.nullcontext()
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
         read_text(f"{self._where}: path", path)
@@ -273,6 +273,13 @@ class StepBuilder:
                 f"{self._where}: two arguments of one path, got {shown(argument.path)}, expected different paths"
             )
         self._arguments[argument.path] = argument
+
+
+def _placed(place: str) -> Setting:
+    """Inside, ops are of the line that a text of ``location_of`` says."""
+    file, line = file_and_line(place)
+    at = (file, line) if place == f"{file}:{line}" else (place, 0)  # of a cell of a notebook
+    return Setting(lambda: _context._set("_location", at))
 
 
 @functools.cache
