@@ -41,6 +41,7 @@ __all__ = [
     "in_sequence",
     "io_tiles",
     "ipu",
+    "location",
     "name_scope",
     "op_debug_context",
     "stochastic_rounding",
@@ -68,6 +69,7 @@ class Context:
         self._io_tile_set = False
         self._op_hooks = OpHooks()
         self._frame_offset = 0
+        self._location: tuple[str, int] | None = None
         self._debug_names: tuple[str, ...] = ()
 
     @property
@@ -304,6 +306,33 @@ def io_tiles() -> Setting:
     As with ``ipu``, no value depends on it.
     """
     return Setting(lambda: _context._set("_io_tile_set", True))
+
+
+def location(file: str, line: int) -> Setting:
+    """Let ops, variables and streams made inside be of a line of another program.
+
+    For functions that read a program in another form: explanations, lints and errors then name the line that the user
+    wrote. Of nested ones the innermost counts.
+
+    Args:
+        file: the file, as messages show it.
+        line: the number of the line.
+    Raises:
+        ArgumentTypeError: ``file`` is not a str, or ``line`` not an int.
+        AttributeValueError: ``line`` is negative.
+    Example:
+        >>> ir = popsr.Ir()
+        >>> with ir.main_graph, popsr.location("model.py", 12):
+        ...     t = popsr.constant(1.0) + 2.0
+        >>> ir.main_graph.ops[-1].location
+        'model.py:12'
+    """
+
+    def change() -> Callable[[], object]:
+        place = read_text("location: file", file), read_int("location: line", line, 0, 2**31 - 1)
+        return _context._set("_location", place)
+
+    return Setting(change)
 
 
 def debug_context_frame_offset(i: int) -> Setting:

@@ -40,6 +40,7 @@ __all__ = [
     "UndefinedValue",
     "UnknownNameError",
     "UnsupportedError",
+    "UnsupportedOpsError",
 ]
 
 
@@ -132,6 +133,16 @@ class OutOfRangeError(Error, IndexError):
 
 class UnsupportedError(Error, NotImplementedError):
     """A combination that is known and not implemented."""
+
+
+class UnsupportedOpsError(UnsupportedError):
+    """A program of another framework has ops without a counterpart.
+
+    Attributes:
+        gaps: all of them, each a ``popsr.bridge.Gap`` with the op, the user's line and how often it occurs.
+    """
+
+    gaps: tuple[Any, ...] = ()
 
 
 class InternalError(Error, RuntimeError):

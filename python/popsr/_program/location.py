@@ -19,7 +19,9 @@ _R = TypeVar("_R")
 
 
 def current_location(ir: Program) -> int:
-    """Id of the user's file and line in ``ir``; 0 when there is none."""
+    """Id of the user's file and line in ``ir``, or of what ``popsr.location`` says; 0 when there is none."""
+    if _context._location is not None:
+        return _intern(ir, _context._location)
     frame = user_frame(_context._frame_offset)
     if frame is None:
         return 0
@@ -33,8 +35,19 @@ def current_location(ir: Program) -> int:
     return location
 
 
+def _intern(ir: Program, place: tuple[str, int]) -> int:
+    """Id of a place that is not a frame's."""
+    location = ir._locations.get(place)
+    if location is None:
+        location = ir._locations[place] = ir._core.intern_location(*place)
+    return location
+
+
 def describe_location() -> str:
     """``file:line`` of the user's program, or ``Cell In[8], line 2``, for messages."""
+    if _context._location is not None:
+        file, line = _context._location
+        return f"{file}:{line}" if line else file
     return frame_text(user_frame(_context._frame_offset))
 
 
