@@ -31,6 +31,7 @@ __all__ = [
     "NoMoreItemsError",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "OutOfStepError",
     "ReplicaError",
     "ReplicaWarning",
     "SessionError",
@@ -86,6 +87,12 @@ class GradientError(Error, AssertionError):
     """A gradient is not the derivative of the loss; ``check`` is the ``popsr.testing.GradientCheck`` that says so."""
 
     check: Any = None
+
+
+class OutOfStepError(Error, AssertionError):
+    """Replicas need not stay in step; ``proof`` is the ``popsr.bridge.Proof`` that says which values differ and why."""
+
+    proof: Any = None
 
 
 class ReplicaError(Error, ValueError):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import _core, dtypes, ops
 from popsr._host.arguments import read_a, read_choice, read_int, read_text
 from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.location import describe_location
@@ -18,7 +19,7 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Result, Rows
 from popsr.bridge._opaque import opaque
 from popsr.bridge._step import BridgedStep
-from popsr.context import in_sequence, location
+from popsr.context import Setting, _context, in_sequence
 from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
@@ -46,7 +47,7 @@ class StepBuilder:
 
     def __init__(self, replicas: int, *, where: str = "bridge", unsupported: Unsupported = "error") -> None:
         """A program without ops."""
-        self._where = where
+        self._where = read_text("StepBuilder: where", where)
         self._unsupported = read_choice(where, "unsupported", unsupported, ("error", "conservative"))
         self._ir = Ir(read_int(f"{where}: replicas", replicas, 1))
         self._arguments: dict[str, Argument] = {}
@@ -156,7 +157,9 @@ class StepBuilder:
         """Say which tensor is the new value of a state. The state is written when the step is finished."""
         argument = self._arguments.get(path)
         if argument is None or argument.role != "state":
-            raise GraphError(f"{self._where}: no state to update, got {shown(path)}, expected the path of a state")
+            raise GraphError(
+                f"{self._where}: no state to update, got {shown(path)}, expected the path of a state"
+            )
         if (new.shape, new.dtype) != (argument.shape, argument.dtype):
             error = ShapeError if new.shape != argument.shape else DTypeError
             raise error(
@@ -177,7 +180,9 @@ class StepBuilder:
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
         """
         if path in self._results:
-            raise GraphError(f"{self._where}: two results of one path, got {shown(path)}, expected different paths")
+            raise GraphError(
+                f"{self._where}: two results of one path, got {shown(path)}, expected different paths"
+            )
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
@@ -220,7 +225,10 @@ class StepBuilder:
             raise StateError(f"{self._where}: finish is called outside, expected `with builder:` around it")
         if self._ir._gaps and self._unsupported == "error":
             raise unsupported_ops(self._where, self._ir._gaps)
-        taken = {path: self._taken(new) for path, new in self._updates.items()}
+        taken = {}
+        for path, new in self._updates.items():
+            with self._at(new):
+                taken[path] = self._taken(new)
         for path, new in taken.items():
             argument = self._arguments[path]
             assert argument.tensor is not None
@@ -233,16 +241,21 @@ class StepBuilder:
 
     def _taken(self, new: Tensor) -> Tensor:
         """The tensor, or a copy of it where another update could write its memory before it is read."""
-        info = self._ir._core.tensor(new._id)
-        if info.kind == "activation" and info.storage == new._id:
+        core = self._ir._core
+        producer = core.tensor(new._id).producer
+        if producer is not None and core.op_kind(producer) not in _ops_on_memory():
             return new
         return ops.identity(new)
 
     def _at(self, t: Tensor) -> contextlib.AbstractContextManager[Any]:
-        """The line of the op that makes a tensor."""
-        producer = self._ir._core.tensor(t._id).producer
-        place = "" if producer is None else self._ir._core.location_of(producer)
-        return location(*file_and_line(place)) if place else contextlib.nullcontext()
+        """The line of the op that makes a tensor, or of the variable that it is."""
+        core = self._ir._core
+        info = core.tensor(t._id)
+        if info.producer is not None:
+            place = core.location_of(info.producer)
+        else:
+            place = core.location_of_variable(t._id) if info.kind == "variable" else ""
+        return _placed(place) if place else contextlib.nullcontext()
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
         read_text(f"{self._where}: path", path)
@@ -262,6 +275,19 @@ class StepBuilder:
         self._arguments[argument.path] = argument
 
 
+def _placed(place: str) -> Setting:
+    """Inside, ops are of the line that a text of ``location_of`` says."""
+    file, line = file_and_line(place)
+    at = (file, line) if place == f"{file}:{line}" else (place, 0)  # of a cell of a notebook
+    return Setting(lambda: _context._set("_location", at))
+
+
+@functools.cache
+def _ops_on_memory() -> frozenset[str]:
+    """Ops whose results are in memory that was there before: views and writes in place."""
+    return frozenset(each["name"] for each in _core.op_schemas() if each["view"] or each["effects"])
+
+
 def _replaced(argument: Argument, **fields: Any) -> Argument:
     """``dataclasses.replace``, which does not take private fields."""
     values = {name: getattr(argument, name) for name in Argument.__slots__}
@@ -270,5 +296,3 @@ def _replaced(argument: Argument, **fields: Any) -> Argument:
 
 def _known(place: str) -> str:
     return "" if place == "<unknown>" else place
-
-

@@ -1,4 +1,4 @@
-"""What is proved of a step: which replicas keep which states equal, and what is suspicious."""
+"""Proofs of steps: which replicas keep which states equal, and why others do not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
-from popsr._text.shown import shown
 from popsr._text.one_line import one_line
+from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._drift import short_partition
@@ -99,7 +99,7 @@ class Cause:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Proof(Summarised):
-    """What holds of a step for all data and any number of runs; made by ``popsr.prove``.
+    """The facts about a step that hold for all data and any number of runs; made by ``popsr.prove``.
 
     ``print`` shows the states, those that drift first. Everything holds for the program as it was analysed: of a step
     with gaps too, as their stand-ins differ wherever an operand does.
@@ -158,10 +158,12 @@ class Proof(Summarised):
     @functools.cached_property
     def problems(self) -> tuple[str, ...]:
         """Why the proof is not ``ok``: a line for each cause, which names all that it makes differ."""
-        values: dict[Cause | None, list[ProvedValue]] = {}
+        values: dict[object, list[ProvedValue]] = {}
         for each in (*self.drifting, *self.unequal):
-            values.setdefault(each.cause, []).append(each)
-        texts = [_problem(cause, found) for cause, found in values.items()]
+            cause = each.cause
+            root = None if cause is None else (cause.text, cause.location)
+            values.setdefault((root, each.declared, each.proved), []).append(each)
+        texts = [_problem(found) for found in values.values()]
         return (*texts, *(str(lint) for lint in (*self.pending, *self.hanging)))
 
     def explain(self, path: str) -> Explanation | None:
@@ -178,7 +180,9 @@ class Proof(Summarised):
             if each.path == path:
                 return each
         self.step.argument(path)
-        raise UnknownNameError(f"value: nothing is declared of {shown(path)}, expected a state or a result with groups")
+        raise UnknownNameError(
+            f"value: nothing is declared of {shown(path)}, expected a state or a result with groups"
+        )
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run the step on the simulated replicas; see ``BridgedStep.run``."""
@@ -197,17 +201,18 @@ class Proof(Summarised):
     def _verdict(self) -> str:
         replicas = self.step.ir.replication_factor
         drifting = len(self.drifting)
-        parts = [f"{len(self.states)} states on {replicas} replicas"]
+        states = f"{len(self.states)} state{'' if len(self.states) == 1 else 's'}"
+        parts = [f"{states} on {replicas} replica{'' if replicas == 1 else 's'}"]
         parts.append(f"{drifting} drift{'s' if drifting == 1 else ''}" if drifting else "none drifts")
         for number, what in (
-            (len(self.unequal), "unequal results"),
-            (len(self.pending), "pending sums"),
-            (len(self.hanging), "collectives that may hang"),
-            (len(self.redundant), "redundant collectives"),
-            (len(self.gaps), "unsupported ops"),
+            (len(self.unequal), "unequal result"),
+            (len(self.pending), "pending sum"),
+            (len(self.hanging), "hanging collective"),
+            (len(self.redundant), "redundant collective"),
+            (len(self.gaps), "unsupported op"),
         ):
             if number:
-                parts.append(f"{number} {what}")
+                parts.append(f"{number} {what}{'' if number == 1 else 's'}")
         return f"{'ok' if self.ok else 'not ok'}: {', '.join(parts)}"
 
     def _summary(self) -> Summary:
@@ -235,14 +240,14 @@ def _cells(value: ProvedValue) -> tuple[object, ...]:
     )
 
 
-def _problem(cause: Cause | None, values: list[ProvedValue]) -> str:
+def _problem(values: list[ProvedValue]) -> str:
     """A line about the values that one cause makes differ."""
     names = ", ".join(f"'{each.path}'" for each in values[:4])
     more = f" and {len(values) - 4} more" if len(values) > 4 else ""
     first = values[0]
     return (
         f"{names}{more} differ{'s' if len(values) == 1 else ''} inside groups: declared "
-        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: {cause or 'cause unknown'}"
+        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: {first.cause or 'cause unknown'}"
     )
 
 
@@ -256,7 +261,9 @@ def _sections(proof: Proof) -> list[Section]:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
     for each in (*proof.drifting, *proof.unequal):
         if each.explanation is not None:
-            steps = [(step.location, step.text, short_partition(step.partition)) for step in each.explanation.steps]
+            steps = [
+                (step.location, step.text, short_partition(step.partition)) for step in each.explanation.steps
+            ]
             sections.append(Section(f"Why {each.path} differs", ("line", "op", "equal in"), steps))
     lints = sorted(proof.lints, key=lambda lint: _ORDER.get(lint.code, 9))
     if lints:

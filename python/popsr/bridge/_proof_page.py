@@ -52,7 +52,9 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
 def _section(section: Section) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in section.header)
     rows = "".join(map(_row, section.rows))
-    return f"<h2>{escape(section.title)}</h2><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return (
+        f"<h2>{escape(section.title)}</h2><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
 
 
 def _row(row: Sequence[object]) -> str:

@@ -46,7 +46,7 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
         ...     _ = ops.var_updates.accumulate_(w, w * x, -0.1)
         >>> proof = popsr.prove(ir)
         >>> proof
-        Proof[not ok: 1 states on 4 replicas, 1 drifts]
+        Proof[not ok: 1 state on 4 replicas, 1 drifts]
         >>> proof.drifting[0].cause.text
         "stream 'x' gives each replica data of its own"
     """
@@ -80,7 +80,8 @@ def step_of(ir: Ir) -> BridgedStep:
     ]
     loaded = sorted(ir.get_all_h2d_streams(), key=lambda stream: stream._id)
     data = [
-        Argument(each.tensor_id, "data", each.shape, each.dtype, _groups(ir, each), None, each) for each in loaded
+        Argument(each.tensor_id, "data", each.shape, each.dtype, _groups(ir, each), None, each)
+        for each in loaded
     ]
     return BridgedStep(ir, (*states, *data), (), (), "Ir")
 

@@ -90,7 +90,7 @@ class BridgedStep(Summarised):
         )
 
     def _summary(self) -> Summary:
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (each.path, each.role, each.dtype.name, list(each.shape), each.grouping.partition)
             for each in self.arguments
         ]
