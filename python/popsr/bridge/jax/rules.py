@@ -22,7 +22,9 @@ __all__ = [
     "NotSupportedError",
     "Rule",
     "dtype_of",
+    "make_constant",
     "rule",
+    "width",
 ]
 
 
@@ -143,6 +145,11 @@ def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
             raise NotSupportedError(f"dtype {dtype}")
         _TYPES[dtype] = known
     return known
+
+
+def width(dtype: dtypes.dtype) -> int:
+    """Bytes of an element."""
+    return dtype.as_numpy().itemsize
 
 
 def make_constant(value: NDArray[Any], dtype: dtypes.dtype) -> Tensor:
