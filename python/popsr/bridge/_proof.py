@@ -66,7 +66,7 @@ class ProvedValue:
         why = self.explanation
         if why is None or why.root is None:
             return None
-        return Cause(why.root.text, why.root.location, self.written, why.suggestion)
+        return Cause(why.root.text, why.root.location, self.written, _suggestion(why, self))
 
     def __str__(self) -> str:
         head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
@@ -92,7 +92,7 @@ class Cause:
 
     def __str__(self) -> str:
         return (
-            f"{one_line(self.text, 120)} at {short_place(self.location)}; made at {short_place(self.written)}; "
+            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
             f"{self.suggestion}"
         )
 
@@ -164,7 +164,7 @@ class Proof(Summarised):
             root = None if cause is None else (cause.text, cause.location)
             values.setdefault((root, each.declared, each.proved), []).append(each)
         texts = [_problem(found) for found in values.values()]
-        return (*texts, *(str(lint) for lint in (*self.pending, *self.hanging)))
+        return (*texts, *dict.fromkeys(str(lint) for lint in (*self.pending, *self.hanging)))
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
@@ -238,6 +238,17 @@ def _cells(value: ProvedValue) -> tuple[object, ...]:
         short_partition(value.proved),
         "yes" if value.drifting else "no",
     )
+
+
+def _suggestion(why: Explanation, value: ProvedValue) -> str:
+    """What the analysis suggests, in words that fit programs of every framework."""
+    groups = short_partition(value.declared)
+    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
+    if why.suggestion.startswith("replicated_all_reduce"):
+        return f"take its mean or sum over {groups}{before}"
+    if why.suggestion.startswith("replicated_broadcast"):
+        return f"broadcast it from one replica of each group of {groups}{before}"
+    return why.suggestion
 
 
 def _problem(values: list[ProvedValue]) -> str:
