@@ -18,7 +18,7 @@ from popsr._program.op_hooks import OpHooks
 from popsr._program.popart_names import with_popart_names
 from popsr._text.frames import frame_text, user_frame
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, StateError
+from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
 
 if TYPE_CHECKING:
     from popsr.graph import Graph
@@ -137,7 +137,7 @@ class Context:
         """
         if not self._graphs:
             error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
-            error.add_note(f"at {frame_text(user_frame(self._frame_offset))}")
+            error.add_note(f"at {self._location_text()}")
             raise error
         return self._graphs[-1]
 
@@ -175,6 +175,13 @@ class Context:
             ValueError: the handle is unknown.
         """
         self._op_hooks = self._op_hooks.remove(handle)
+
+    def _location_text(self) -> str:
+        """The location of ops that are made now, for messages."""
+        if self._location is None:
+            return frame_text(user_frame(self._frame_offset))
+        file, line = self._location
+        return f"{file}:{line}"
 
     def scoped(self, name: str) -> str:
         """``name`` below the active name scopes."""
@@ -309,27 +316,23 @@ def io_tiles() -> Setting:
 
 
 def location(file: str, line: int) -> Setting:
-    """Let ops, variables and streams made inside be of a line of another program.
+    """Let ops made inside have that location instead of the line that makes them. An addition of popsr.
 
-    For functions that read a program in another form: explanations, lints and errors then name the line that the user
-    wrote. Of nested ones the innermost counts.
+    For what reads programs of other frameworks: errors, lints, explanations and printed graphs name the line of the
+    user's model. The innermost counts; frame offsets do not move it.
 
     Args:
-        file: the file, as messages show it.
-        line: the number of the line.
+        file: the file, as locations show it.
+        line: the line in it, from 1.
     Raises:
-        ArgumentTypeError: ``file`` is not a str, or ``line`` not an int.
-        AttributeValueError: ``line`` is negative.
-    Example:
-        >>> ir = popsr.Ir()
-        >>> with ir.main_graph, popsr.location("model.py", 12):
-        ...     t = popsr.constant(1.0) + 2.0
-        >>> ir.main_graph.ops[-1].location
-        'model.py:12'
+        TypeError: ``file`` is not a str, or ``line`` is not an int.
+        ValueError: ``file`` is empty, or ``line`` is less than 1.
     """
 
     def change() -> Callable[[], object]:
-        place = read_text("location: file", file), read_int("location: line", line, 0, 2**31 - 1)
+        place = read_text("location: file", file), read_int("location: line", line, 1, _MAX_FRAMES)
+        if not file:
+            raise AttributeValueError("location: file is empty, got '', expected a path")
         return _context._set("_location", place)
 
     return Setting(change)
@@ -367,7 +370,7 @@ def get_source_location(offset: int) -> str:
         ValueError: it is negative.
     """
     with debug_context_frame_offset(read_int("get_source_location: offset", offset, 0, _MAX_FRAMES)):
-        return frame_text(user_frame(_context._frame_offset))
+        return _context._location_text()
 
 
 @overload

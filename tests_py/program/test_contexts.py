@@ -87,12 +87,21 @@ def test_contexts_decorate_functions_more_than_once() -> None:
         lambda: popsr.in_sequence(),
         lambda: debug_context_frame_offset(1),
         lambda: popsr.Ir().main_graph,
+        lambda: popsr.location("model.py", 1),
     ],
 )
 def test_everything_is_restored_when_a_body_raises(enter: Callable[[], Any]) -> None:
     def state() -> tuple[Any, ...]:
         c = get_current_context()
-        return c.ipu_id, c.io_tile_set, c.name_scopes, c.in_sequence, c._frame_offset, len(c._graphs)
+        return (
+            c.ipu_id,
+            c.io_tile_set,
+            c.name_scopes,
+            c.in_sequence,
+            c._frame_offset,
+            c._location,
+            len(c._graphs),
+        )
 
     before = state()
     inside = before
@@ -193,6 +202,55 @@ def test_ops_have_the_line_of_their_user(make: Callable[[popsr.Tensor], popsr.Te
     assert made
     assert {line_of(op.location) for op in made} == {expected}
     assert line_of(last.location) == after
+
+
+def test_location_names_the_place_of_ops() -> None:
+    ir = popsr.Ir()
+    with ir.main_graph:
+        v = variable()
+        with popsr.location("model.py", 31):
+            x = ops.relu(v)
+            with popsr.location("layer.py", 7), debug_context_frame_offset(1):
+                x = ops.exp(x)
+                assert get_source_location(0) == "layer.py:7"
+            x = named(x)
+        _, expected = ops.relu(x), line()
+    places = [op.location for op in ir.main_graph.ops]
+    assert places[:-1] == ["model.py:31", "layer.py:7", "model.py:31", "model.py:31"]
+    assert line_of(places[-1]) == expected
+    assert "layer.py:7" in repr(ir.main_graph.ops[1]) + str(ir)
+
+
+def test_location_is_in_errors_explanations_and_lints() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph:
+        with popsr.location("data.py", 3):
+            x = ops.host_load(popsr.h2d_stream((2,), F32, "x"))
+        with popsr.location("model.py", 5):
+            v = popsr.variable([1.0, 2.0], F32, "v")
+            ops.var_updates.accumulate_(v, x)
+            with pytest.raises(errors.ShapeError) as refused:
+                ops.add(x, popsr.constant([1.0, 2.0, 3.0]))
+    assert refused.value.__notes__[0].endswith("at model.py:5")
+    partition = popsr.analysis.analyze(ir)
+    explained = str(partition.explain(v, 0, 1))
+    assert "data.py:3" in explained
+    assert "model.py:5" in explained
+    assert {lint.location for lint in partition.warnings} == {"model.py:5"}
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "match"),
+    [
+        ((1, 2), TypeError, r"^location: file is not a str, got 1"),
+        (("", 2), ValueError, r"^location: file is empty"),
+        (("a.py", 0), ValueError, r"^location: line: got 0"),
+        (("a.py", "x"), TypeError, r"^location: line is not an int, got 'x'"),
+    ],
+)
+def test_bad_locations_are_refused(args: tuple[Any, ...], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match), popsr.location(*args):
+        pass
 
 
 def test_offsets_beyond_the_program_end_at_its_outermost_function() -> None:

@@ -19,9 +19,12 @@ _R = TypeVar("_R")
 
 
 def current_location(ir: Program) -> int:
-    """Id of the user's file and line in ``ir``, or of what ``popsr.location`` says; 0 when there is none."""
+    """Id of the file and line in ``ir``, the user's or those of ``popsr.location``; 0 when there is none."""
     if _context._location is not None:
-        return _intern(ir, _context._location)
+        location = ir._locations.get(_context._location)
+        if location is None:
+            location = ir._locations[_context._location] = ir._core.intern_location(*_context._location)
+        return location
     frame = user_frame(_context._frame_offset)
     if frame is None:
         return 0
@@ -35,24 +38,16 @@ def current_location(ir: Program) -> int:
     return location
 
 
-def _intern(ir: Program, place: tuple[str, int]) -> int:
-    """Id of a place that is not a frame's."""
-    location = ir._locations.get(place)
-    if location is None:
-        location = ir._locations[place] = ir._core.intern_location(*place)
-    return location
-
-
 def describe_location() -> str:
     """``file:line`` of the user's program, or ``Cell In[8], line 2``, for messages."""
-    if _context._location is not None:
-        file, line = _context._location
-        return f"{file}:{line}" if line else file
-    return frame_text(user_frame(_context._frame_offset))
+    return _context._location_text()
 
 
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     """Python's warning at the user's line, however many functions of this package are between."""
+    if _context._location is not None:
+        warnings.warn_explicit(text, category, *_context._location)
+        return
     frame = user_frame(_context._frame_offset)
     if frame is None:
         warnings.warn(text, category, stacklevel=2)

@@ -48,6 +48,8 @@ def _place(ir: Ir, location: str) -> tuple[str, int, str]:
     if location:
         file, line = file_and_line(location)
         return file, line, ir._modules.get(file) or _UNKNOWN
+    if _context._location is not None:
+        return *_context._location, _UNKNOWN
     frame = user_frame(_context._frame_offset)
     if frame is None:
         return "popsr", 1, _UNKNOWN

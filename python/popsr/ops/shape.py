@@ -27,6 +27,7 @@ from popsr.tensor import Tensor
 __all__ = [
     "detach",
     "detach_",
+    "expand",
     "flatten",
     "flatten_",
     "reshape",
@@ -118,6 +119,32 @@ def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int
             f"{where}: not the elements of {shown(t)}, got {shown(shape)}, expected {t.nelms} elements"
         )
     return extents
+
+
+def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Repeat elements to a shape, as NumPy broadcasts. An addition of popsr.
+
+    The gradient is the sum over the axes that were repeated.
+
+    Args:
+        t: the operand; axes of extent 1 are repeated, and missing ones in front.
+        shape: shape of the result.
+    Returns:
+        Tensor of that shape and the dtype of ``t``.
+    Facts:
+        dtypes: all
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: ``t`` does not broadcast to the shape.
+        AttributeValueError: an extent is negative.
+    Example:
+        >>> evaluate(ops.expand, [[1.0], [2.0]], (2, 3))
+        array([[1., 1., 1.],
+               [2., 2., 2.]], dtype=float32)
+    """
+    return emit("expand", {"t": t}, shape=read_ints("expand", "shape", shape))
 
 
 def flatten(t: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ void RandomEveryOp::rearrange() {
     case 2: {
       Shape wide = shape;
       wide.insert(wide.begin(), 2);
-      if (2 * elements_of(t) <= kMaxElements) attempt("broadcast_to", {t}, {{"shape", wide}});
+      if (2 * elements_of(t) <= kMaxElements) attempt("expand", {t}, {{"shape", wide}});
       return;
     }
     case 3:

@@ -179,6 +179,15 @@ def _shapes() -> dict[str, Row]:
             _move((0, 4), reshaped, "empty", shape=(2, 0)),
             grad="finite",
         ),
+        "expand": _row(
+            _move((3, 1), np.broadcast_to, shape=(3, 4)),
+            _move((4,), np.broadcast_to, "new-axes", shape=(2, 3, 4)),
+            _move((2, 1, 3, 1), np.broadcast_to, "inner", shape=(5, 2, 4, 3, 300)),
+            _move((), np.broadcast_to, "scalar", shape=(7,)),
+            _move((3, 4), np.broadcast_to, "same", shape=(3, 4)),
+            _move((1, 2), np.broadcast_to, "nothing", shape=(0, 2)),
+            grad="finite",
+        ),
         "flatten": _row(_move((3, 4), np.ravel), _move((), np.ravel, "scalar"), grad="finite"),
         "squeeze": _row(
             _move((1, 3, 1), np.squeeze),

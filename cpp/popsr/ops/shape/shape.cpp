@@ -1,4 +1,4 @@
-// Ops that move elements: transpose, reshape, flatten, squeeze, slice, detach, and the forms that make
+// Ops that move elements: transpose, reshape, flatten, squeeze, slice, expand, detach, and the forms that make
 // views. All keep bits; results but detach's are not shards (their meta shape is empty).
 #include <algorithm>
 #include <array>
@@ -258,10 +258,14 @@ BlockKernel eval_slice_grad(const EvalSpec& spec) {
   return embed_kernel(spec, slice_view(spec.op, spec.outputs[0].shape));
 }
 
-// broadcast_to: undoes a sum over axes
+// Expand: the copy that undoes a sum over axes
 
-std::vector<OutputDef> infer_broadcast_to(const InferContext& context) {
+std::vector<OutputDef> infer_expand(const InferContext& context) {
   const Shape& shape = context.get(kShape);
+  if (std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 0; })) {
+    raise<AttributeValueError>("{}: extent is negative, got {}, expected 0 or more", context.name(),
+                               to_string(shape));
+  }
   if (broadcast_shapes(context.name(), context.type(0).shape, shape) != shape) {
     raise<ShapeError>("{}: shape is too small, got {} to {}, expected a shape it broadcasts to",
                       context.name(), describe(context, 0), to_string(shape));
@@ -269,12 +273,12 @@ std::vector<OutputDef> infer_broadcast_to(const InferContext& context) {
   return reshaped(context, shape);
 }
 
-BlockKernel eval_broadcast_to(const EvalSpec& spec) {
+BlockKernel eval_expand(const EvalSpec& spec) {
   const Shape& shape = spec.outputs[0].shape;
   return gather_kernel(spec, {.shape = shape, .strides = broadcast_strides(spec.inputs[0]->shape, shape)});
 }
 
-GradValue broadcast_to_grad(Grad& g) { return g.sum_to_input(0, g.dy()); }
+GradValue expand_grad(Grad& g) { return g.sum_to_input(0, g.dy()); }
 
 /// Absent lists mean the whole extent (start, stop), 1 (step) and 0, 1, ... (axis). One absent bound inside a
 /// list is written as the least or greatest integer, which is clamped.
@@ -369,13 +373,12 @@ std::vector<OpDef> shape_ops() {
        .kernel = {.eval = eval_copy},
        .grad = per_input({reshape_grad}),
        .memory = {.same_bytes = true}},
-      {.name = "broadcast_to",
+      {.name = "expand",
        .inputs = {{"t"}},
        .attrs = {required(kShape)},
-       .infer = infer_broadcast_to,
-       .kernel = {.eval = eval_broadcast_to},
-       .grad = per_input({broadcast_to_grad}),
-       .program = {.internal = true}},
+       .infer = infer_expand,
+       .kernel = {.eval = eval_expand},
+       .grad = per_input({expand_grad})},
   };
   for (OpDef& op : slice_ops()) ops.push_back(std::move(op));
   for (OpDef& op : view_ops()) ops.push_back(std::move(op));

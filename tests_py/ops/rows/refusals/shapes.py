@@ -16,6 +16,16 @@ X = np.arange(24, dtype=np.float32).reshape(4, 6) - 11
 
 REFUSALS: list[Refusal] = [
     Refusal(
+        "small", lambda t: ops.expand(t(2, 3), (3,)), Shape, r"expand: shape is too small, got f32\[2, 3\]"
+    ),
+    Refusal(
+        "other",
+        lambda t: ops.expand(t(2, 3), (2, 4)),
+        Shape,
+        r"expand: shapes do not broadcast, got \[2, 3\]",
+    ),
+    Refusal("negative", lambda t: ops.expand(t(1), (-1,)), Attr, r"expand: extent is negative, got \[-1\]"),
+    Refusal(
         "permutation-length",
         lambda t: ops.transpose(t(2, 3), (0,)),
         Attr,
