@@ -57,7 +57,7 @@ class Argument:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.as_numpy().itemsize
 
     def rows(self, value: Any) -> Array:
-        """What its stream takes, of what the user gives."""
+        """The rows that its stream takes, made of the user's value."""
         return np.asarray(value if self._feed is None else self._feed(value))
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Result:
     _join: Rows | None = field(default=None, repr=False)
 
     def value(self, rows: Array) -> Any:
-        """What the user expects, of a row for each replica."""
+        """The value for the user, made of a row for each replica."""
         return rows if self._join is None else self._join(rows)
 
     def __str__(self) -> str:
@@ -101,11 +101,11 @@ class Step(Protocol):
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """What it takes."""
+        """Its arguments, in order."""
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """What it returns."""
+        """Its results, in order."""
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

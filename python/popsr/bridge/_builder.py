@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import _core, dtypes, ops
 from popsr._host.arguments import read_a, read_choice, read_int, read_text
 from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.location import describe_location
@@ -18,7 +19,7 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Result, Rows
 from popsr.bridge._opaque import opaque
 from popsr.bridge._step import BridgedStep
-from popsr.context import in_sequence, location
+from popsr.context import Setting, _context, in_sequence
 from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
@@ -46,7 +47,7 @@ class StepBuilder:
 
     def __init__(self, replicas: int, *, where: str = "bridge", unsupported: Unsupported = "error") -> None:
         """A program without ops."""
-        self._where = where
+        self._where = read_text("StepBuilder: where", where)
         self._unsupported = read_choice(where, "unsupported", unsupported, ("error", "conservative"))
         self._ir = Ir(read_int(f"{where}: replicas", replicas, 1))
         self._arguments: dict[str, Argument] = {}
@@ -240,8 +241,9 @@ class StepBuilder:
 
     def _taken(self, new: Tensor) -> Tensor:
         """The tensor, or a copy of it where another update could write its memory before it is read."""
-        info = self._ir._core.tensor(new._id)
-        if info.kind == "activation" and info.storage == new._id:
+        core = self._ir._core
+        producer = core.tensor(new._id).producer
+        if producer is not None and core.op_kind(producer) not in _ops_on_memory():
             return new
         return ops.identity(new)
 
@@ -253,7 +255,7 @@ class StepBuilder:
             place = core.location_of(info.producer)
         else:
             place = core.location_of_variable(t._id) if info.kind == "variable" else ""
-        return location(*file_and_line(place)) if place else contextlib.nullcontext()
+        return _placed(place) if place else contextlib.nullcontext()
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
         read_text(f"{self._where}: path", path)
@@ -271,6 +273,19 @@ class StepBuilder:
                 f"{self._where}: two arguments of one path, got {shown(argument.path)}, expected different paths"
             )
         self._arguments[argument.path] = argument
+
+
+def _placed(place: str) -> Setting:
+    """Inside, ops are of the line that a text of ``location_of`` says."""
+    file, line = file_and_line(place)
+    at = (file, line) if place == f"{file}:{line}" else (place, 0)  # of a cell of a notebook
+    return Setting(lambda: _context._set("_location", at))
+
+
+@functools.cache
+def _ops_on_memory() -> frozenset[str]:
+    """Ops whose results are in memory that was there before: views and writes in place."""
+    return frozenset(each["name"] for each in _core.op_schemas() if each["view"] or each["effects"])
 
 
 def _replaced(argument: Argument, **fields: Any) -> Argument:

@@ -42,9 +42,4 @@ def _mark(t: Tensor) -> Tensor:
 
 def _spread(mark: Tensor, shape: tuple[int, ...], dtype: dtypes.dtype) -> Tensor:
     """The scalar in every element of a tensor."""
-    wide = (
-        ops.reshape(mark, (1,) * len(shape)) + ops.init(shape, dtypes.float32, init_type="zero")
-        if shape
-        else mark
-    )
-    return ops.cast(wide, dtype)
+    return ops.cast(ops.expand(mark, shape), dtype)

@@ -1,4 +1,4 @@
-"""What is proved of a step: which replicas keep which states equal, and what is suspicious."""
+"""Proofs of steps: which replicas keep which states equal, and why others do not."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Cause:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Proof(Summarised):
-    """What holds of a step for all data and any number of runs; made by ``popsr.prove``.
+    """The facts about a step that hold for all data and any number of runs; made by ``popsr.prove``.
 
     ``print`` shows the states, those that drift first. Everything holds for the program as it was analysed: of a step
     with gaps too, as their stand-ins differ wherever an operand does.

@@ -55,7 +55,7 @@ class StepRuns:
                 return each
         close = nearest(str(path), [each.path for each in arguments])
         raise UnknownNameError(
-            f"argument: no argument of that path, got {shown(path)}, expected {shown(close or 'a path of the step')}"
+            f"argument: no argument of that path, got {shown(path)}, expected {close or 'a path of the step'}"
         )
 
     @staticmethod
@@ -67,7 +67,7 @@ class StepRuns:
                 close = nearest(str(path), data)
                 raise UnknownNameError(
                     f"run: inputs of a path that is not data, got {shown(path)}, expected "
-                    f"{shown(close) if close else 'one of ' + shown(list(data))}"
+                    f"{close or 'one of ' + shown(list(data))}"
                 )
         rows: dict[HostToDeviceStream, Array] = {}
         for path, each in data.items():
