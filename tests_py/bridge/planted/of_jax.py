@@ -388,7 +388,7 @@ CASES = (
         'g = {**lax.pmean(g, "data"), "w1": jnp.where(lax.axis_index("data") == 0, g["w1"] * 0, p["w1"])}',
     ),
     Case(
-        "noise of the replica's own",
+        "noise of its own",
         "rank-dependent seed",
         _NOISE,
         "sub = jax.random.fold_in(sub, 3)",
