@@ -65,21 +65,6 @@ def step(model, x, y):
 """
 )
 
-_WRAPPED = (
-    _MLP.replace("model, batch", "batch").replace("= Net, (torch", "= (torch")
-    + """
-def model():
-    return nn.parallel.DistributedDataParallel(Net())
-
-
-def step(model, x, y):
-    {{}}
-    with torch.no_grad():
-        for p in model.module.parameters():
-            p -= 0.1 * p.grad
-"""
-)
-
 _PAIRS = (
     _MLP
     + """
@@ -99,10 +84,10 @@ _DECAY = (
     + """
 def step(model, x, y):
     loss, grads = gradients(model, x, y)
-    {{}}
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(p * decay - 0.1 * mean(grads[name]))
+            {{}}
+            p -= 0.1 * mean(grads[name])
     return mean(loss.detach())
 """
 )
@@ -320,7 +305,13 @@ CASES = (
     Case("sum over the data group", "wrong axis", _TENSOR_SUM, _SUM, 'out = fc.all_reduce(part, "sum", across)'),
     Case("mean over everyone", "wrong group", _TENSOR_MEAN, _ACROSS, 'g = fc.all_reduce(g, "avg", dist.group.WORLD)'),
     Case("mean in pairs", "wrong group", _PAIRS, "g = mean(grads[name])", 'g = fc.all_reduce(grads[name], "avg", pair)'),
-    Case("decay by rank", "rank-dependent branch", _DECAY, "decay = 0.99", "decay = 0.9 if dist.get_rank() == 0 else 0.99"),
+    Case(
+        "decay by rank",
+        "rank-dependent branch",
+        _DECAY,
+        "p.mul_(0.99)",
+        "p.mul_(0.9 if dist.get_rank() == 0 else 0.99)",
+    ),
     Case(
         "noise of each rank",
         "rank-dependent seed",
