@@ -291,7 +291,7 @@ CASES = (
         "forgotten collective",
         _SHARDED,
         _SHARD,
-        'shard = fc.all_reduce(grad.chunk(2, 0)[dist.get_rank() % 2].clone(), "avg", across)',
+        'shard = fc.all_reduce(grad.view(2, 2, 2)[dist.get_rank() % 2] * 1.0, "avg", across)',
     ),
     Case("all_reduce twice", "doubled collective", _SGD, _MEAN, 'g = fc.all_reduce(mean(g), "sum", dist.group.WORLD)'),
     Case(
