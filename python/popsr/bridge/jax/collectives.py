@@ -119,14 +119,6 @@ def _ppermute(equation: Equation, t: Tensor) -> Result:
     return ops.collectives.replicated_permute(t, [destinations.get(r) for r in range(spread.replicas)])
 
 
-@rule("pbroadcast")
-def _pbroadcast(equation: Equation, t: Tensor) -> Result:
-    axes = _axes(equation)
-    _in_order(equation, axes)
-    source = int(equation.params["source"])
-    return ops.collectives.replicated_broadcast(t, source, _group(equation, axes))
-
-
 @rule("axis_index")
 def _axis_index(equation: Equation) -> Result:
     axes = _axes(equation)

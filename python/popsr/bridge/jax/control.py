@@ -14,28 +14,18 @@ from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, d
 from popsr.bridge.jax.trip_counts import trip_count
 from popsr.tensor import Tensor
 
-__all__ = ["CALLED", "MANUAL"]
+__all__ = ["CALLED"]
 
 CALLED = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "call": "call_jaxpr",
     "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "custom_lin": "call_jaxpr",
     "custom_vmap_call": "call",
     "composite": "jaxpr",
-    "remat_opt": "fwd_jaxpr",
 }
 """The parameter with the jaxpr that a call runs."""
-
-MANUAL = "shard_map"
-
 
 @rule(*CALLED, raw=True)
 def _call(equation: Equation) -> Result:
@@ -47,7 +37,6 @@ def _call(equation: Equation) -> Result:
 
 
 # Graphs
-
 
 Body = Callable[[list[Value]], Sequence[Value]]
 

@@ -178,55 +178,15 @@ def _reduce_precision(equation: Equation, a: Tensor) -> Result:
     return ops.cast(ops.cast(a, narrow), a.dtype)
 
 
-@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "name", "pin", "unpin", "layout_constraint")
+@rule("copy", "stop_gradient", "optimization_barrier", "name")
 def _same(equation: Equation, *operands: Tensor) -> Result:
     return list(operands)
 
 
-@rule("pvary", "vary_unreduced_cast_p", "sharding_constraint", "device_put", "reshard", raw=True)
+@rule("pvary", "sharding_constraint", "device_put", raw=True)
 def _kept(equation: Equation) -> Result:
     """Where an array is, and for which axes it counts as varying, changes no value."""
     return list(equation.values)
-
-
-@rule("erf_inv")
-def _erf_inv(equation: Equation, x: Tensor) -> Result:
-    """In fp32 by the two polynomials of M. Giles, Approximating the erfinv function (2010)."""
-    if x.dtype == dtypes.float64:
-        raise NotSupportedError("float64")
-    narrow, x = x.dtype, x if x.dtype == dtypes.float32 else ops.cast(x, dtypes.float32)
-
-    def number(value: float) -> Tensor:
-        return equation.constant(np.float32(value), dtypes.float32)
-
-    def polynomial(at: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-        value = number(coefficients[0])
-        for coefficient in coefficients[1:]:
-            value = ops.add(ops.mul(value, at), number(coefficient))
-        return value
-
-    w = ops.negate(_log1p_of(equation, ops.negate(ops.mul(x, x))))
-    centre = polynomial(ops.sub(w, number(2.5)), _ERF_INV_CENTRE)
-    tail = polynomial(ops.sub(ops.sqrt(w), number(3.0)), _ERF_INV_TAIL)
-    value = ops.mul(ops.where(ops.greater(number(5.0), w), centre, tail), x)
-    at_one = ops.equal(ops.abs(x), number(1.0))
-    value = ops.where(at_one, ops.mul(x, number(np.inf)), value)
-    return value if narrow == dtypes.float32 else ops.cast(value, narrow)
-
-
-_ERF_INV_CENTRE = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
-    0.246640727, 1.50140941,
-)  # fmt: skip
-_ERF_INV_TAIL = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
-    1.00167406, 2.83297682,
-)  # fmt: skip
-
-
-def _log1p_of(equation: Equation, x: Tensor) -> Tensor:
-    op = op_named("log1p")
-    return op(x)
 
 
 def op_named(name: str) -> Callable[..., Tensor]:

@@ -111,7 +111,6 @@ FOLDS: dict[str, Fold] = {
     "iota": _iota,
     "reshape": lambda equation, value: value.reshape(equation.shape),
     "squeeze": lambda equation, value: value.reshape(equation.shape),
-    "expand_dims": lambda equation, value: value.reshape(equation.shape),
     "transpose": lambda equation, value: value.transpose(equation.params["permutation"]),
     "slice": _slice,
     "concatenate": lambda equation, *values: np.concatenate(values, equation.params["dimension"]),

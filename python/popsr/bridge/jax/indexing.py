@@ -225,8 +225,8 @@ def _scattered(equation: Equation, a: Tensor, positions: Tensor, updates: Tensor
             raise NotSupportedError("a function of its own")
         result = ops.scatter(spare, at, values, 0)
     else:
-        if kind == dtypes.bool:
-            raise NotSupportedError("bool")
+        if kind == dtypes.bool or equation.primitive == "scatter-mul":
+            raise NotSupportedError(kind.name)
         if equation.primitive == "scatter-sub":
             values = ops.negate(values)
         result = ops.scatter_reduce(

@@ -157,7 +157,7 @@ def _random_fold_in(equation: Equation, keys: Tensor, data: Tensor) -> Result:
     return ops.concat(words, len(shape) - 1)
 
 
-@rule("random_wrap", "random_unwrap", "random_clone", "to_edtype", "from_edtype")
+@rule("random_wrap", "random_unwrap", "random_clone")
 def _same_words(equation: Equation, keys: Tensor) -> Result:
     return keys
 

@@ -14,7 +14,7 @@ from popsr.tensor import Tensor
 __all__ = ["broadcast", "moved", "padded", "strided"]
 
 
-@rule("reshape", "squeeze", "expand_dims")
+@rule("reshape", "squeeze")
 def _reshape(equation: Equation, a: Tensor) -> Result:
     if equation.params.get("dimensions") is not None and equation.primitive == "reshape":
         a = ops.transpose(a, tuple(equation.params["dimensions"]))

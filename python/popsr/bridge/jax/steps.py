@@ -193,7 +193,8 @@ class _Traced:
         """What makes the user's array of a row for each replica."""
         if self.per_replica is not None:
             return None
-        return lambda rows: assembled(rows, spec, self.spread, aval)
+        shape = [extent // self.spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)]
+        return lambda rows: assembled(rows.reshape(self.spread.replicas, *shape), spec, self.spread, aval)
 
 
 def _row(leaf: Any, axis: int | None, count: int) -> Any:
