@@ -9,23 +9,12 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least
+from popsr.bridge.jax.calls import CALLED
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
 from popsr.bridge.jax.trip_counts import trip_count
 from popsr.tensor import Tensor
 
-__all__ = ["CALLED"]
-
-CALLED = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vmap_call": "call",
-    "composite": "jaxpr",
-}
-"""The parameter with the jaxpr that a call runs."""
+__all__: list[str] = []
 
 @rule(*CALLED, raw=True)
 def _call(equation: Equation) -> Result:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax.control import CALLED
+from popsr.bridge.jax.calls import CALLED
 from popsr.bridge.jax.mesh import Spec, Spread
 from popsr.bridge.jax.rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax.sharded import Sharded, sliced

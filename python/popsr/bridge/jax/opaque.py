@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from popsr.bridge.jax.calls import CALLED
+from popsr.bridge.jax.rules import RULES
 
 __all__ = ["depends_on_operands_alone", "is_silent"]
 
@@ -27,12 +31,34 @@ _SILENT = frozenset(["debug_print", "debug_callback", "create_token", "after_all
 """They change no value of the step."""
 
 
+_RUNS_OTHERS = frozenset(["while", "cond", "scan", "custom_linear_solve", "reduce_window", "select_and_scatter", *CALLED])
+"""Local where everything is that they run."""
+
+_LOCAL_RULES = frozenset(
+    ["bits", "elementwise", "functions", "indexing", "linear", "random", "reduce", "shape", "windows"]
+)
+"""Files whose rules are of local primitives."""
+
+
 def depends_on_operands_alone(equation: Any) -> bool:
     """True if replicas that agree on all operands agree on the results.
 
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
-    return equation.primitive.name in _LOCAL and not equation.effects
+    name = equation.primitive.name
+    local = name in _LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
+    if equation.effects or not (local or name in _RUNS_OTHERS):
+        return False
+    return all(depends_on_operands_alone(each) for jaxpr in _inside(equation) for each in jaxpr.eqns)
+
+
+def _inside(equation: Any) -> Iterator[Any]:
+    """The jaxprs that an equation has as parameters."""
+    for parameter in equation.params.values():
+        for each in parameter if isinstance(parameter, (tuple, list)) else [parameter]:
+            jaxpr = getattr(each, "jaxpr", each)
+            if hasattr(jaxpr, "eqns"):
+                yield jaxpr
 
 
 def is_silent(equation: Any) -> bool:
