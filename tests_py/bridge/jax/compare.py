@@ -22,7 +22,11 @@ def devices(sizes: Mapping[str, int]) -> Any:
 
 
 def both(
-    f: Callable[..., Any], args: tuple[Any, ...], sizes: Mapping[str, int] | None = None, specs: Any = None, **options: Any
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    sizes: Mapping[str, int] | None = None,
+    specs: Any = None,
+    **options: Any,
 ) -> tuple[BridgedStep, list[Any], list[Any]]:
     """The step, JAX's results as a flat list, and popsr's; ``specs`` are those of arguments and of results."""
     import jax

@@ -14,4 +14,6 @@ if FLAG not in os.environ.get("XLA_FLAGS", ""):
 def eight_devices() -> None:
     jax = pytest.importorskip("jax")
     if len(jax.devices()) < 8:
-        pytest.skip(f"JAX has {len(jax.devices())} devices, started by a test before: run this folder by itself")
+        pytest.skip(
+            f"JAX has {len(jax.devices())} devices, started by a test before: run this folder by itself"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -9,7 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["adamw", "gpt", "gpt_params", "gpt_parallel_step", "gpt_specs", "gpt_state", "gpt_step", "mlp_params", "mlp_step", "state_specs", "tokens"]
+__all__ = [
+    "adamw",
+    "gpt",
+    "gpt_parallel_step",
+    "gpt_params",
+    "gpt_specs",
+    "gpt_state",
+    "gpt_step",
+    "mlp_params",
+    "mlp_step",
+    "state_specs",
+    "tokens",
+]
 
 
 # A multi-layer perceptron, data parallel
@@ -19,7 +32,7 @@ def mlp_params(seed: int = 0, sizes: tuple[int, ...] = (6, 16, 16, 4)) -> Any:
     rng = np.random.default_rng(seed)
     return [
         {"w": rng.normal(0, n**-0.5, (n, m)).astype(np.float32), "b": np.zeros(m, np.float32)}
-        for n, m in zip(sizes, sizes[1:], strict=False)
+        for n, m in itertools.pairwise(sizes)
     ]
 
 

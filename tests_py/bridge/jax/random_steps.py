@@ -50,7 +50,9 @@ def _binary(rng: np.random.Generator, pool: list[Any]) -> Any:
 
 def _unary(rng: np.random.Generator, pool: list[Any]) -> Any:
     x = pick(rng, pool, jnp.float32)
-    op = [jnp.sin, jnp.exp, jnp.abs, jax.nn.relu, jax.nn.sigmoid, jnp.square, lax.erf, jnp.floor][rng.integers(8)]
+    op = [jnp.sin, jnp.exp, jnp.abs, jax.nn.relu, jax.nn.sigmoid, jnp.square, lax.erf, jnp.floor][
+        rng.integers(8)
+    ]
     return tamed(op(x))
 
 
@@ -83,7 +85,7 @@ def _shape(rng: np.random.Generator, pool: list[Any]) -> Any:
 def _reduce(rng: np.random.Generator, pool: list[Any]) -> Any:
     x = pick(rng, pool)
     axis = int(rng.integers(2))
-    op = [jnp.sum, jnp.max, jnp.min, jnp.cumsum][rng.integers(4)]
+    op: Any = [jnp.sum, jnp.max, jnp.min, jnp.cumsum][rng.integers(4)]
     out = op(x, axis=axis)
     return tamed(jnp.broadcast_to(jnp.expand_dims(out, axis) if out.ndim == 1 else out, x.shape))
 
@@ -92,7 +94,11 @@ def _order(rng: np.random.Generator, pool: list[Any]) -> Any:
     x = pick(rng, pool)
     if rng.integers(2):
         return jnp.sort(x, axis=int(rng.integers(2)))
-    out = jnp.argsort(x, axis=1) if rng.integers(2) else jnp.argmax(x, axis=1, keepdims=True) + jnp.zeros_like(x, jnp.int32)
+    out = (
+        jnp.argsort(x, axis=1)
+        if rng.integers(2)
+        else jnp.argmax(x, axis=1, keepdims=True) + jnp.zeros_like(x, jnp.int32)
+    )
     return out.astype(jnp.int32)
 
 
@@ -178,7 +184,7 @@ MOVES: list[Move] = [
 def random_step(seed: int) -> RandomStep:
     """A function of up to ten moves on 4 x 4 arrays of float32 and int32."""
     outer = np.random.default_rng(seed)
-    specs = tuple(SPECS[outer.integers(len(SPECS))] for _ in range(3)) + (P(),)
+    specs = (*(SPECS[outer.integers(len(SPECS))] for _ in range(3)), P())
     kinds = [np.float32, np.int32, np.float32, np.int32]
     args = []
     for spec, kind in zip(specs, kinds, strict=True):

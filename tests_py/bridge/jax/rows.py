@@ -66,18 +66,29 @@ def _elementwise() -> list[Row]:
         for name in ("add", "sub", "mul", "div", "max", "min", "eq", "ne", "lt", "le", "gt", "ge", "rem")
     ]
     exact += [
-        Row(name, getattr(lax, name), (n, m)) for name in ("add", "sub", "mul", "max", "min", "eq", "ne", "lt", "le", "gt", "ge")
+        Row(name, getattr(lax, name), (n, m))
+        for name in ("add", "sub", "mul", "max", "min", "eq", "ne", "lt", "le", "gt", "ge")
     ]
-    exact += [Row(name, getattr(lax, name), (EDGES, EDGES[::-1].copy())) for name in ("max", "min", "eq", "lt", "ge")]
+    exact += [
+        Row(name, getattr(lax, name), (EDGES, EDGES[::-1].copy()))
+        for name in ("max", "min", "eq", "lt", "ge")
+    ]
     exact += [Row(name, getattr(lax, name), (n, np.where(m == 0, 3, m))) for name in ("div", "rem")]
-    exact += [Row(name, getattr(lax, name), (EDGES,)) for name in ("neg", "abs", "floor", "ceil", "is_finite")]
+    exact += [
+        Row(name, getattr(lax, name), (EDGES,)) for name in ("neg", "abs", "floor", "ceil", "is_finite")
+    ]
     exact += [Row(name, getattr(lax, name), (n,)) for name in ("neg", "abs", "sign")]
     exact += [
         Row("sign", lax.sign, (a,)),
         Row("sqrt", lax.sqrt, (positive,), tolerance=1e-6),
         Row("square", lax.square, (a,)),
         Row("integer_pow", lambda x: (x**2, x**3, x**5), (a,), tolerance=1e-6),
-        Row("integer_pow", lambda x: (lax.integer_pow(x, -1), lax.integer_pow(x, -3)), (positive,), tolerance=1e-6),
+        Row(
+            "integer_pow",
+            lambda x: (lax.integer_pow(x, -1), lax.integer_pow(x, -3)),
+            (positive,),
+            tolerance=1e-6,
+        ),
         Row("integer_pow", lambda x: lax.integer_pow(x, 3), (n,)),
         Row("clamp", lambda x: lax.clamp(np.float32(-1), x, np.float32(1)), (EDGES,)),
         Row("clamp", lambda low, x: lax.clamp(low, x, np.int32(5)), (ints(3, 4, low=-5, high=0), n)),
@@ -100,9 +111,25 @@ def _elementwise() -> list[Row]:
     ]
     near = [
         Row(name, getattr(lax, name), (a,), tolerance=1e-6)
-        for name in ("exp", "tanh", "sin", "cos", "erf", "logistic", "expm1", "exp2", "tan", "sinh", "cosh", "asinh")
+        for name in (
+            "exp",
+            "tanh",
+            "sin",
+            "cos",
+            "erf",
+            "logistic",
+            "expm1",
+            "exp2",
+            "tan",
+            "sinh",
+            "cosh",
+            "asinh",
+        )
     ]
-    near += [Row(name, getattr(lax, name), (positive,), tolerance=1e-6) for name in ("log", "rsqrt", "log1p", "cbrt")]
+    near += [
+        Row(name, getattr(lax, name), (positive,), tolerance=1e-6)
+        for name in ("log", "rsqrt", "log1p", "cbrt")
+    ]
     near += [Row(name, getattr(lax, name), (inner,), tolerance=2e-6) for name in ("erf_inv", "atanh")]
     near += [
         Row("log1p", lax.log1p, (floats(3, 4, low=-1e-4, high=1e-4),), tolerance=1e-6),
@@ -153,12 +180,22 @@ def _bits() -> list[Row]:
         rows += [Row(name, function, args) for args in ((u, v), (n, m), (flags(3, 4), flags(3, 4)))]
     rows += [Row("not", lax.bitwise_not, (each,)) for each in (u, n, flags(3, 4))]
     rows += [Row("shift_left", lax.shift_left, args) for args in ((u, by.astype(np.uint32)), (n, by))]
-    rows += [Row("shift_right_logical", lax.shift_right_logical, args) for args in ((u, by.astype(np.uint32)), (n, by))]
-    rows += [Row("shift_right_arithmetic", lax.shift_right_arithmetic, args) for args in ((u, by.astype(np.uint32)), (n, by))]
+    rows += [
+        Row("shift_right_logical", lax.shift_right_logical, args)
+        for args in ((u, by.astype(np.uint32)), (n, by))
+    ]
+    rows += [
+        Row("shift_right_arithmetic", lax.shift_right_arithmetic, args)
+        for args in ((u, by.astype(np.uint32)), (n, by))
+    ]
     rows += [Row("shift_left", lax.shift_left, (u, np.full((3, 4), 32, np.uint32)))]
     rows += [Row("shift_right_logical", lax.shift_right_logical, (u, np.full((3, 4), 32, np.uint32)))]
     rows += [
-        Row("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.float32), (words(3, 4) & np.uint32(0x7F7FFFFF),)),
+        Row(
+            "bitcast_convert_type",
+            lambda x: lax.bitcast_convert_type(x, np.float32),
+            (words(3, 4) & np.uint32(0x7F7FFFFF),),
+        ),
         Row("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.int32), (floats(3, 4),)),
         Row("population_count", lax.population_count, (u,)),
         Row("clz", lax.clz, (u >> by.astype(np.uint32),)),
@@ -225,7 +262,12 @@ def _reduce() -> list[Row]:
         ("reduce_window_min", np.float32(np.inf), lax.min),
     ):
         rows += [
-            Row(name, lambda x, s=start, o=op: lax.reduce_window(x, s, o, (2, 3), (1, 2), "SAME"), (a,), tolerance=1e-6),
+            Row(
+                name,
+                lambda x, s=start, o=op: lax.reduce_window(x, s, o, (2, 3), (1, 2), "SAME"),
+                (a,),
+                tolerance=1e-6,
+            ),
             Row(
                 name,
                 lambda x, s=start, o=op: lax.reduce_window(
@@ -237,7 +279,12 @@ def _reduce() -> list[Row]:
         ]
     rows += [
         Row("select_and_scatter_add", _max_pool_gradient, (floats(1, 4, 6, 2),), tolerance=1e-6),
-        Row("select_and_gather_add", _max_pool_tangent, (floats(1, 4, 6, 2), floats(1, 4, 6, 2)), tolerance=1e-6),
+        Row(
+            "select_and_gather_add",
+            _max_pool_tangent,
+            (floats(1, 4, 6, 2), floats(1, 4, 6, 2)),
+            tolerance=1e-6,
+        ),
     ]
     return rows
 
@@ -270,8 +317,15 @@ def _linear() -> list[Row]:
     import jax.numpy as jnp
     from jax import lax
 
-    def einsum(text: str, *shapes: tuple[int, ...], make: Callable[..., Any] = floats, tolerance: float = 1e-6) -> Row:
-        return Row("dot_general", lambda x, y: jnp.einsum(text, x, y), tuple(make(*s) for s in shapes), tolerance=tolerance)
+    def einsum(
+        text: str, *shapes: tuple[int, ...], make: Callable[..., Any] = floats, tolerance: float = 1e-6
+    ) -> Row:
+        return Row(
+            "dot_general",
+            lambda x, y: jnp.einsum(text, x, y),
+            tuple(make(*s) for s in shapes),
+            tolerance=tolerance,
+        )
 
     def conv(shapes: Any, strides: Any, padding: Any, **options: Any) -> Row:
         return Row(
@@ -332,28 +386,63 @@ def _indexing() -> list[Row]:
         Row("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, 1), (2, 3)), (a, np.int32(2))),
         Row("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, i), (2, 3)), (a, np.int32(9))),
         Row("dynamic_slice", lambda x, i: x[i], (a, np.int32(-2))),
-        Row("dynamic_update_slice", lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 1)), (a, floats(2, 2), np.int32(9))),
-        Row("dynamic_update_slice", lambda x, y, i: lax.dynamic_update_slice(x, y, (0, i)), (a, floats(5, 1), np.int32(2))),
+        Row(
+            "dynamic_update_slice",
+            lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 1)),
+            (a, floats(2, 2), np.int32(9)),
+        ),
+        Row(
+            "dynamic_update_slice",
+            lambda x, y, i: lax.dynamic_update_slice(x, y, (0, i)),
+            (a, floats(5, 1), np.int32(2)),
+        ),
         Row("top_k", lambda x: lax.top_k(x, 3), (floats(3, 6),)),
         Row("sort", lambda x: jnp.sort(x, 0), (floats(6, 3),)),
         Row("sort", lambda x: jnp.argsort(x, 1), (ints(3, 6, low=0, high=3),)),
-        Row("sort", lambda x, y: lax.sort((x, y, x + y), num_keys=2), (ints(3, 6, low=0, high=2), ints(3, 6, low=0, high=3))),
-        Row("sort", lambda x, y: lax.sort((x, y), dimension=0, num_keys=1), (ints(6, low=0, high=3), floats(6))),
+        Row(
+            "sort",
+            lambda x, y: lax.sort((x, y, x + y), num_keys=2),
+            (ints(3, 6, low=0, high=2), ints(3, 6, low=0, high=3)),
+        ),
+        Row(
+            "sort",
+            lambda x, y: lax.sort((x, y), dimension=0, num_keys=1),
+            (ints(6, low=0, high=3), floats(6)),
+        ),
     ]
     updates, distinct = floats(5, 4), np.array([3, -1, 0, 7, 1], np.int32)
     for name, kind in (("add", "add"), ("mul", "multiply"), ("min", "min"), ("max", "max")):
         rows += [
-            Row(f"scatter-{name}", lambda x, i, u, k=kind: getattr(x.at[i], k)(u), (a, at, updates), tolerance=1e-6),
-            Row(f"scatter-{name}", lambda x, i, u, k=kind: getattr(x.at[i[:, 0], i[:, 1]], k)(u), (a, pairs, floats(4)), tolerance=1e-6),
+            Row(
+                f"scatter-{name}",
+                lambda x, i, u, k=kind: getattr(x.at[i], k)(u),
+                (a, at, updates),
+                tolerance=1e-6,
+            ),
+            Row(
+                f"scatter-{name}",
+                lambda x, i, u, k=kind: getattr(x.at[i[:, 0], i[:, 1]], k)(u),
+                (a, pairs, floats(4)),
+                tolerance=1e-6,
+            ),
         ]
     rows += [
-        Row("scatter-add", lambda x, i, u: x.at[i].add(u), (ints(5, 4), np.array([1, 1, 1, 0, 9], np.int32), ints(5, 4))),
+        Row(
+            "scatter-add",
+            lambda x, i, u: x.at[i].add(u),
+            (ints(5, 4), np.array([1, 1, 1, 0, 9], np.int32), ints(5, 4)),
+        ),
         Row("scatter-add", lambda x, i, u: x.at[:, i].add(u), (cube, at, floats(2, 5, 4)), tolerance=1e-6),
         Row("scatter-add", _gradient_of_take_along, (a, ints(5, 3, low=0, high=4)), tolerance=1e-6),
         Row("scatter-sub", lambda x, i, u: x.at[i].subtract(u), (a, at, updates), tolerance=1e-6),
         Row("scatter", lambda x, i, u: x.at[i].set(u), (a, distinct, updates)),
+        Row("scatter", lambda x, i, u: x.at[i].set(u), (flags(5, 4), distinct, flags(5, 4))),
         Row("scatter", lambda x, i, u: x.at[i, 1:3].set(u), (a, distinct, floats(5, 2))),
-        Row("scatter", lambda x, i, u: x.at[i].set(u, mode="clip"), (a, np.array([0, 2, 9], np.int32), floats(3, 4))),
+        Row(
+            "scatter",
+            lambda x, i, u: x.at[i].set(u, mode="clip"),
+            (a, np.array([0, 2, 9], np.int32), floats(3, 4)),
+        ),
     ]
     return rows
 
@@ -374,7 +463,13 @@ def _collectives() -> list[Row]:
     a, n = floats(8, 4), ints(8, 4)
 
     def row(
-        name: str, f: Callable[..., Any], x: Any, sizes: Any = line, spec: Any = None, tolerance: float = 0.0, **options: Any
+        name: str,
+        f: Callable[..., Any],
+        x: Any,
+        sizes: Any = line,
+        spec: Any = None,
+        tolerance: float = 0.0,
+        **options: Any,
     ) -> Row:
         cut = P(tuple(sizes)) if spec is None else spec
         return Row(name, f, (x,), sizes, ((cut,), P(tuple(sizes))), tolerance, options)
@@ -404,7 +499,12 @@ def _collectives() -> list[Row]:
         row("ppermute", lambda x: lax.ppermute(x, ("data", "model"), [(0, 3), (1, 2)]), n, grid),
         row("ppermute", lambda x: lax.ppermute(x, "data", [(0, 1), (1, 0)]), n, grid),
         row("ppermute", lambda x: lax.ppermute(x, ("model", "data"), [(0, 1), (1, 2)]), n, grid),
-        row("reduce_scatter", lambda x: lax.psum_scatter(x, ("model", "data"), scatter_dimension=1, tiled=True), n, grid),
+        row(
+            "reduce_scatter",
+            lambda x: lax.psum_scatter(x, ("model", "data"), scatter_dimension=1, tiled=True),
+            n,
+            grid,
+        ),
         row("all_to_all", lambda x: lax.all_to_all(x, ("model", "data"), 1, 0, tiled=True), n, grid),
         row("axis_index", lambda x: x + lax.axis_index("data") * 10 + lax.axis_index("model"), n, grid),
         row("axis_index", lambda x: x + lax.axis_index(("model", "data")), n, grid),
@@ -413,22 +513,24 @@ def _collectives() -> list[Row]:
         row("all_gather_invariant", _gathered_invariant, n, check_vma=True),
         Row(
             "shard_map",
-            lambda x: jax.shard_map(
-                lambda y: y + lax.axis_index("data"), mesh=_grid(), in_specs=P("data", "model"), out_specs=P("data", "model")
-            )(x + 1)
-            * 2,
+            lambda x: (
+                jax.shard_map(
+                    lambda y: y + lax.axis_index("data"),
+                    mesh=_grid(),
+                    in_specs=P("data", "model"),
+                    out_specs=P("data", "model"),
+                )(x + 1)
+                * 2
+            ),
             (n,),
         ),
     ]
 
 
 def _gathered_invariant(x: Any) -> Any:
-    from jax import lax
+    from jax._src.lax import parallel
 
-    gathered = getattr(lax, "all_gather_invariant", None)
-    if gathered is None:
-        from jax._src.lax.parallel import all_gather_invariant as gathered
-    return x + gathered(x, "data", axis=0, tiled=True)[:2]
+    return x + parallel.all_gather_invariant(x, "data", axis=0, tiled=True)[:2]
 
 
 def _grid() -> Any:
@@ -466,13 +568,31 @@ def _control() -> list[Row]:
         Row("scan", lambda x: lax.scan(lambda c, r: ((c[1], c[0]), r), (x[0], x[1]), x), (ints(5, 3),)),
         Row("scan", lambda x: lax.map(lambda r: r * 2 + 1, x), (ints(5, 3),)),
         Row("cond", lambda p, x: lax.cond(p, lambda y: y + 1, lambda y: y * 2, x), (np.bool_(True), ints(3))),
-        Row("cond", lambda p, x: lax.cond(p, lambda y: (y, y + 1), lambda y: (y * 2, y), x), (np.bool_(False), ints(3))),
+        Row(
+            "cond",
+            lambda p, x: lax.cond(p, lambda y: (y, y + 1), lambda y: (y * 2, y), x),
+            (np.bool_(False), ints(3)),
+        ),
         *[
-            Row("cond", lambda i, x: lax.switch(i, [lambda y: y, lambda y: y * 2, lambda y: -y, lambda y: y + 7], x), (np.int32(i), ints(3)))
+            Row(
+                "cond",
+                lambda i, x: lax.switch(i, [lambda y: y, lambda y: y * 2, lambda y: -y, lambda y: y + 7], x),
+                (np.int32(i), ints(3)),
+            )
             for i in (-1, 0, 1, 2, 3, 9)
         ],
-        Row("while", lambda x: lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 2, c[1] * 2), (jnp.int32(0), x)), (ints(3),)),
-        Row("while", lambda x: lax.while_loop(lambda c: c[1] > 3, lambda c: (c[0] + c[0], c[1] - 1), (x, jnp.int32(9))), (ints(3),)),
+        Row(
+            "while",
+            lambda x: lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 2, c[1] * 2), (jnp.int32(0), x)),
+            (ints(3),),
+        ),
+        Row(
+            "while",
+            lambda x: lax.while_loop(
+                lambda c: c[1] > 3, lambda c: (c[0] + c[0], c[1] - 1), (x, jnp.int32(9))
+            ),
+            (ints(3),),
+        ),
         Row("while", lambda n, x: lax.fori_loop(0, n, lambda i, c: c * 2 + i, x), (np.int32(5), ints(3))),
         Row("closed_call", _closed_call, (a,)),
         Row("custom_vmap_call", _custom_vmap, (a,)),
@@ -513,16 +633,30 @@ def _random() -> list[Row]:
         Row("random_bits", lambda x: jax.random.randint(key(x), (3, 5), 0, 17), (raw,)),
         Row("random_bits", lambda x: jax.random.bernoulli(key(x), 0.3, (9,)), (raw,)),
         Row("random_bits", lambda x: jax.random.normal(key(x), (3, 5)), (raw,), tolerance=2e-6),
-        Row("random_bits", lambda x: jax.vmap(lambda k: jax.random.bits(k, (3,)))(jax.random.split(key(x), 4)), (raw,)),
+        Row(
+            "random_bits",
+            lambda x: jax.vmap(lambda k: jax.random.bits(k, (3,)))(jax.random.split(key(x), 4)),
+            (raw,),
+        ),
         Row("iota_2x32_shape", lambda x: _places(x), (np.uint32(5),)),
         Row("random_split", lambda x: jax.random.key_data(jax.random.split(key(x), 3)), (raw,)),
-        Row("random_split", lambda x: [jax.random.bits(k, (2,)) for k in jax.random.split(key(x), 2)], (raw,)),
-        Row("random_fold_in", lambda x, i: jax.random.key_data(jax.random.fold_in(key(x), i)), (raw, np.int32(77))),
+        Row(
+            "random_split", lambda x: [jax.random.bits(k, (2,)) for k in jax.random.split(key(x), 2)], (raw,)
+        ),
+        Row(
+            "random_fold_in",
+            lambda x, i: jax.random.key_data(jax.random.fold_in(key(x), i)),
+            (raw, np.int32(77)),
+        ),
         Row("random_seed", lambda i: jax.random.key_data(jax.random.key(i)), (np.int32(-5),)),
         Row("random_wrap", lambda x: jax.random.key_data(key(x)), (raw,)),
         Row("random_unwrap", lambda x: jax.random.key_data(key(x)) + 1, (raw,)),
         Row("random_clone", lambda x: jax.random.key_data(jax.random.clone(key(x))), (raw,)),
-        Row("random_bits", lambda i: jax.random.bits(jax.random.fold_in(jax.random.key(3), i), (4,)), (np.int32(2),)),
+        Row(
+            "random_bits",
+            lambda i: jax.random.bits(jax.random.fold_in(jax.random.key(3), i), (4,)),
+            (np.int32(2),),
+        ),
         Row("random_bits", lambda x: jax.random.permutation(key(x), 9), (raw,)),
         Row("random_bits", lambda k: jax.random.bits(k, (4,)), (jax.random.key(11),)),
     ]

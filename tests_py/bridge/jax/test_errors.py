@@ -51,7 +51,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Error], str]] = {
         ReplicaError,
         "replicas are not the mesh's, got 8, expected 4",
     ),
-    "two meshes": (lambda: from_jax(two_meshes, W, X), ReplicaError, "got axis 'data' of 2, expected 'data' of 4"),
+    "two meshes": (
+        lambda: from_jax(two_meshes, W, X),
+        ReplicaError,
+        "got axis 'data' of 2, expected 'data' of 4",
+    ),
     "rows beside replicas": (
         lambda: from_jax(step, W, X, replicas=4, axis_name="data", in_axes=(None, 0)),
         ReplicaError,

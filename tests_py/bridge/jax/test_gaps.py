@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("jax")
 import jax
+import jax.experimental
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
@@ -74,7 +75,6 @@ def io_called_back(w: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize(("f", "name"), [(called_back, "pure_callback"), (io_called_back, "io_callback")])
 def test_callbacks_are_gaps_whose_results_may_differ_everywhere(f: Any, name: str) -> None:
-    import jax.experimental
 
     with pytest.raises(UnsupportedOpsError, match=name):
         from_jax(f, W, X, **CUT)

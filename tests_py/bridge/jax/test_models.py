@@ -23,9 +23,14 @@ TOLERANCE = 1e-5
 
 def of_jax(f: Any, args: Any, sizes: Any, in_specs: Any, out_specs: Any, check_vma: bool) -> dict[str, Any]:
     """What JAX returns on simulated devices, by path."""
-    mapped = jax.shard_map(f, mesh=devices(sizes), in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
+    mapped = jax.shard_map(
+        f, mesh=devices(sizes), in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
+    )
     found = jax.jit(mapped)(*args)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(found)}
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(found)
+    }
 
 
 def require_same(step: BridgedStep, want: dict[str, Any], name: str) -> None:
@@ -57,8 +62,17 @@ def test_mlp(replicas: int, check_vma: bool) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(16, 6)).astype(np.float32)
     y = rng.integers(0, 4, 16).astype(np.int32)
-    args, specs, sizes = (models.mlp_params(), x, y), ((P(), P("data"), P("data")), (P(), P())), {"data": replicas}
-    options = {"mesh": sizes, "in_specs": specs[0], "out_specs": specs[1], "check_vma": check_vma}
+    args, specs, sizes = (
+        (models.mlp_params(), x, y),
+        ((P(), P("data"), P("data")), (P(), P())),
+        {"data": replicas},
+    )
+    options: dict[str, Any] = {
+        "mesh": sizes,
+        "in_specs": specs[0],
+        "out_specs": specs[1],
+        "check_vma": check_vma,
+    }
     step = from_jax(models.mlp_step, *args, **options)
     require_same(step, of_jax(models.mlp_step, args, sizes, *specs, check_vma), "params")
     proof = step.prove()
@@ -77,6 +91,7 @@ def test_a_forgotten_mean_of_a_gradient(forgotten: tuple[int, str]) -> None:
     layer, name = forgotten
     drifting = step.prove().drifting
     assert [each.path for each in drifting] == [f"params[{layer}]['{name}']"]
+    assert drifting[0].cause is not None
     written = drifting[0].cause.written
     line = inspect.getsourcelines(models.mlp_step)
     update = line[1] + next(i for i, text in enumerate(line[0]) if "p - 0.1 * g" in text)
@@ -88,7 +103,9 @@ def test_gpt_with_adamw(replicas: int) -> None:
     args = (models.gpt_state(), *models.tokens(8))
     specs = (models.state_specs(), P("data"), P("data")), (models.state_specs(), P())
     sizes = {"data": replicas}
-    step = from_jax(models.gpt_step, *args, mesh=sizes, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+    step = from_jax(
+        models.gpt_step, *args, mesh=sizes, in_specs=specs[0], out_specs=specs[1], check_vma=False
+    )
     require_same(step, of_jax(models.gpt_step, args, sizes, *specs, False), "state")
     assert step.prove().ok
 

@@ -1,6 +1,6 @@
 """Random functions beside JAX on four simulated devices: the same numbers, and no claim that JAX's numbers break.
 
-    POPSR_FUZZ_PROGRAMS=10000 POPSR_FUZZ_SEED=7 pytest -m slow tests_py/bridge/jax/test_random_steps.py -s
+POPSR_FUZZ_PROGRAMS=10000 POPSR_FUZZ_SEED=7 pytest -m slow tests_py/bridge/jax/test_random_steps.py -s
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def judge(step: RandomStep) -> int:
         assert difference(mine, theirs) <= TOLERANCE, f"value {number}"
         for block in facts.partition(result.tensor).blocks:
             for replica in block[1:]:
-                assert mine[replica].tobytes() == mine[block[0]].tobytes(), f"value {number} on {block[0]}, {replica}"
+                assert mine[replica].tobytes() == mine[block[0]].tobytes(), (
+                    f"value {number} on {block[0]}, {replica}"
+                )
                 claims += 1
     return claims
 

@@ -24,7 +24,20 @@ from popsr.bridge.jax.steps import accepts, from_jax
 
 __all__ = ["accepts", "from_jax", "import_step", "primitives"]
 
-_KINDS = (bits, collectives, control, elementwise, functions, indexing, linear, manual, random, reduce, shape, windows)
+_KINDS = (
+    bits,
+    collectives,
+    control,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    manual,
+    random,
+    reduce,
+    shape,
+    windows,
+)
 
 import_step = from_jax
 """What ``popsr.prove`` calls."""

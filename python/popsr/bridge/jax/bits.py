@@ -49,38 +49,38 @@ def bits_as(a: Tensor, dtype: dtypes.dtype) -> Tensor:
     return op_named("bitcast")(a, dtype)
 
 
-@rule("and")
-def _and(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("and", plain=True)
+def _and(a: Tensor, b: Tensor) -> Result:
     return both(a, b)
 
 
-@rule("or")
-def _or(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("or", plain=True)
+def _or(a: Tensor, b: Tensor) -> Result:
     return either(a, b)
 
 
-@rule("xor")
-def _xor(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("xor", plain=True)
+def _xor(a: Tensor, b: Tensor) -> Result:
     return flipped(a, b)
 
 
-@rule("not")
-def _not(equation: Equation, a: Tensor) -> Result:
+@rule("not", plain=True)
+def _not(a: Tensor) -> Result:
     return inverted(a)
 
 
-@rule("shift_left")
-def _shift_left(equation: Equation, a: Tensor, by: Tensor) -> Result:
+@rule("shift_left", plain=True)
+def _shift_left(a: Tensor, by: Tensor) -> Result:
     return shifted_left(a, by)
 
 
-@rule("shift_right_logical")
-def _shift_right_logical(equation: Equation, a: Tensor, by: Tensor) -> Result:
+@rule("shift_right_logical", plain=True)
+def _shift_right_logical(a: Tensor, by: Tensor) -> Result:
     return shifted_right(a, by)
 
 
-@rule("shift_right_arithmetic")
-def _shift_right_arithmetic(equation: Equation, a: Tensor, by: Tensor) -> Result:
+@rule("shift_right_arithmetic", plain=True)
+def _shift_right_arithmetic(a: Tensor, by: Tensor) -> Result:
     return op_named("shift_right_arithmetic")(a, by)
 
 

@@ -40,21 +40,22 @@ _OPS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _plain(function: Callable[..., Tensor]) -> Callable[..., Result]:
-    return lambda equation, *operands: function(*operands)
+def _one_op(function: Callable[..., Tensor]) -> Callable[..., Result]:
+    """The op as a function of this file, which is how the table knows the kind of a rule."""
+    return lambda *operands: function(*operands)
 
 
 for _name, _function in _OPS.items():
-    rule(_name)(_plain(_function))
+    rule(_name, plain=True)(_one_op(_function))
 
 
-@rule("mul")
-def _mul(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("mul", plain=True)
+def _mul(a: Tensor, b: Tensor) -> Result:
     return ops.logical_and(a, b) if a.dtype == dtypes.bool else ops.mul(a, b)
 
 
-@rule("min")
-def _min(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("min", plain=True)
+def _min(a: Tensor, b: Tensor) -> Result:
     """One op beside the comparison, right for NaN and for the least integer."""
     return least(a, b)
 
@@ -68,28 +69,28 @@ def least(a: Tensor, b: Tensor) -> Tensor:
     return ops.where(ops.greater(a, b), b, a)
 
 
-@rule("lt")
-def _lt(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("lt", plain=True)
+def _lt(a: Tensor, b: Tensor) -> Result:
     return ops.greater(b, a)
 
 
-@rule("ge")
-def _ge(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("ge", plain=True)
+def _ge(a: Tensor, b: Tensor) -> Result:
     return ops.logical_or(ops.greater(a, b), ops.equal(a, b))
 
 
-@rule("le")
-def _le(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("le", plain=True)
+def _le(a: Tensor, b: Tensor) -> Result:
     return ops.logical_or(ops.greater(b, a), ops.equal(a, b))
 
 
-@rule("ne")
-def _ne(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("ne", plain=True)
+def _ne(a: Tensor, b: Tensor) -> Result:
     return ops.logical_not(ops.equal(a, b))
 
 
-@rule("square")
-def _square(equation: Equation, a: Tensor) -> Result:
+@rule("square", plain=True)
+def _square(a: Tensor) -> Result:
     return ops.mul(a, a)
 
 
@@ -100,7 +101,9 @@ def _integer_pow(equation: Equation, a: Tensor) -> Result:
     if exponent < 0 and not a.dtype.is_floating_point:
         raise NotSupportedError(f"{a.dtype.name} to a negative power")
     if exponent == 0:
-        return ops.add(ops.mul(ops.where(ops.isfinite(a), a, zero_of(equation)), zero_of(equation)), one_of(equation))
+        return ops.add(
+            ops.mul(ops.where(ops.isfinite(a), a, zero_of(equation)), zero_of(equation)), one_of(equation)
+        )
     left, square, result = abs(exponent), a, None
     while left:
         if left & 1:
@@ -111,8 +114,8 @@ def _integer_pow(equation: Equation, a: Tensor) -> Result:
     return ops.div(one_of(equation), result) if exponent < 0 else result
 
 
-@rule("pow")
-def _pow(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("pow", plain=True)
+def _pow(a: Tensor, b: Tensor) -> Result:
     if not a.dtype.is_floating_point:
         raise NotSupportedError(f"{a.dtype.name}")
     return ops.pow(a, b if b.dtype == a.dtype else ops.cast(b, a.dtype))
@@ -123,8 +126,8 @@ def _exp2(equation: Equation, a: Tensor) -> Result:
     return ops.pow(equation.constant(2, a.dtype), a)
 
 
-@rule("tan")
-def _tan(equation: Equation, a: Tensor) -> Result:
+@rule("tan", plain=True)
+def _tan(a: Tensor) -> Result:
     return ops.div(ops.sin(a), ops.cos(a))
 
 
@@ -134,8 +137,8 @@ def _cbrt(equation: Equation, a: Tensor) -> Result:
     return ops.mul(ops.sign(a), third)
 
 
-@rule("clamp")
-def _clamp(equation: Equation, low: Tensor, a: Tensor, high: Tensor) -> Result:
+@rule("clamp", plain=True)
+def _clamp(low: Tensor, a: Tensor, high: Tensor) -> Result:
     return least(ops.maximum(a, low), high)
 
 
@@ -178,8 +181,8 @@ def _reduce_precision(equation: Equation, a: Tensor) -> Result:
     return ops.cast(ops.cast(a, narrow), a.dtype)
 
 
-@rule("copy", "stop_gradient", "optimization_barrier", "name")
-def _same(equation: Equation, *operands: Tensor) -> Result:
+@rule("copy", "stop_gradient", "optimization_barrier", "name", plain=True)
+def _same(*operands: Tensor) -> Result:
     return list(operands)
 
 

@@ -12,13 +12,13 @@ from popsr.tensor import Tensor
 __all__: list[str] = []
 
 
-@rule("expm1")
-def _expm1(equation: Equation, a: Tensor) -> Result:
+@rule("expm1", plain=True)
+def _expm1(a: Tensor) -> Result:
     return op_named("expm1")(a)
 
 
-@rule("log1p")
-def _log1p(equation: Equation, a: Tensor) -> Result:
+@rule("log1p", plain=True)
+def _log1p(a: Tensor) -> Result:
     return op_named("log1p")(a)
 
 
@@ -125,5 +125,3 @@ _ERF_INV_TAIL = (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
     1.00167406, 2.83297682,
 )  # fmt: skip
-
-

@@ -13,6 +13,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax.folding import FOLDS, MAX_FOLDED
+from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.locations import is_of_jax, user_line
 from popsr.bridge.jax.mesh import Spread
 from popsr.bridge.jax.opaque import depends_on_operands_alone, is_silent
@@ -137,7 +138,11 @@ class Importer:
     def _folded(self, equation: Equation) -> list[Value] | None:
         """Results that are known because all operands are."""
         fold = FOLDS.get(equation.primitive)
-        if fold is None or sum(aval.size for aval in equation.results) > MAX_FOLDED or any(equation.key_operands):
+        if (
+            fold is None
+            or sum(aval.size for aval in equation.results) > MAX_FOLDED
+            or any(equation.key_operands)
+        ):
             return None
         if not all(isinstance(value, np.ndarray) for value in equation.values):
             return None
@@ -158,11 +163,13 @@ class Importer:
         if found.raw:
             results = found.function(equation)
         else:
-            if any(
-                isinstance(value, np.ndarray) and value.size == 0 for value in equation.values
-            ) and equation.primitive != "concatenate":
+            if (
+                any(isinstance(value, np.ndarray) and value.size == 0 for value in equation.values)
+                and equation.primitive != "concatenate"
+            ):
                 raise NotSupportedError("an empty operand")
-            results = found.function(equation, *(self.tensor(value) for value in equation.values))
+            tensors = [self.tensor(value) for value in equation.values]
+            results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
         given = list(results) if isinstance(results, (list, tuple)) else [results]
         return [
             _of_shape(value, aval) if isinstance(value, Tensor) else value
@@ -221,7 +228,7 @@ def closed(jaxpr: Any) -> tuple[Any, list[Value]]:
 def stored(value: Any) -> NDArray[Any]:
     """A constant of a jaxpr as an array; keys of random bits as their words."""
     if is_key(value):
-        import jax
+        jax = the_jax()
 
         value = jax.random.key_data(value)
     return np.asarray(value)

@@ -11,7 +11,9 @@ from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+Reduction = Callable[..., Tensor]
+
+_REDUCTIONS: dict[str, Reduction] = {
     "reduce_sum": ops.sum,
     "reduce_max": ops.max,
     "reduce_min": ops.min,
@@ -54,7 +56,7 @@ def _cumulative(equation: Equation, a: Tensor) -> Result:
     if equation.primitive == "cumsum":
         flip = op_named("reverse")
         return flip(ops.cumsum(flip(a, (axis,)), axis), (axis,))
-    return _doubled(equation, a, axis, reverse, _STEPS[equation.primitive])
+    return _doubled(a, axis, reverse, _STEPS[equation.primitive])
 
 
 def _log_add(a: Tensor, b: Tensor) -> Tensor:
@@ -70,9 +72,7 @@ _STEPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _doubled(
-    equation: Equation, a: Tensor, axis: int, reverse: bool, step: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
+def _doubled(a: Tensor, axis: int, reverse: bool, step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     extent, distance = a.shape[axis], 1
     while distance < extent:
         first, last = (0, extent - distance), (distance, extent)
@@ -91,9 +91,14 @@ def _reduce_by(equation: Equation, a: Tensor, start: Tensor, *more: Tensor) -> R
     """By a function that is one primitive."""
     inner = getattr(equation.params["jaxpr"], "jaxpr", equation.params["jaxpr"])
     name = inner.eqns[0].primitive.name if len(inner.eqns) == 1 else ""
-    kinds = {"add": ("sum", ops.add), "mul": ("prod", ops.mul), "max": ("max", ops.maximum), "min": ("min", least)}
+    kinds: dict[str, tuple[Reduction, Reduction]] = {
+        "add": (ops.sum, ops.add),
+        "mul": (ops.prod, ops.mul),
+        "max": (ops.max, ops.maximum),
+        "min": (ops.min, least),
+    }
     if more or name not in kinds or {*map(id, inner.eqns[0].invars)} != {*map(id, inner.invars)}:
         raise NotSupportedError("a function that is not one sum, product, maximum or minimum")
-    kind, step = kinds[name]
+    whole, step = kinds[name]
     axes = [int(axis) for axis in equation.params["dimensions"]]
-    return step(start, ops.__dict__[kind](a, axes) if axes else a)
+    return step(start, whole(a, axes) if axes else a)

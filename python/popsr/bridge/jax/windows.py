@@ -92,7 +92,9 @@ def _select_and_scatter_add(equation: Equation, source: Tensor, operand: Tensor)
     for place, here in zip(_places(params["window_dimensions"]), chosen, strict=True):
         part = ops.where(here, source, zero)
         spread = [(e - 1) * int(s) + 1 for e, s in zip(source.shape, params["window_strides"], strict=True)]
-        edges = [(at, whole - at - extent) for at, whole, extent in zip(place, wide.shape, spread, strict=True)]
+        edges = [
+            (at, whole - at - extent) for at, whole, extent in zip(place, wide.shape, spread, strict=True)
+        ]
         part = padded(part, zero, edges, params["window_strides"])
         total = part if total is None else ops.add(total, part)
     assert total is not None
