@@ -7,6 +7,7 @@ from collections.abc import Callable
 from popsr import dtypes, ops
 from popsr.bridge.jax.elementwise import least, op_named
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax.shape import reversed_along
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -54,8 +55,7 @@ def _cumulative(equation: Equation, a: Tensor) -> Result:
     if equation.primitive == "cumsum" and not reverse:
         return ops.cumsum(a, axis)
     if equation.primitive == "cumsum":
-        flip = op_named("reverse")
-        return flip(ops.cumsum(flip(a, (axis,)), axis), (axis,))
+        return reversed_along(ops.cumsum(reversed_along(a, [axis]), axis), [axis])
     return _doubled(a, axis, reverse, _STEPS[equation.primitive])
 
 

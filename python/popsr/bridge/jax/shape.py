@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import op_named
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
-__all__ = ["broadcast", "moved", "padded", "reshaped", "strided"]
+__all__ = ["broadcast", "moved", "padded", "reshaped", "reversed_along", "strided"]
 
 
 @rule("reshape", "squeeze")
@@ -138,7 +137,12 @@ def _tile(equation: Equation, a: Tensor) -> Result:
 
 @rule("rev")
 def _rev(equation: Equation, a: Tensor) -> Result:
-    return op_named("reverse")(a, tuple(int(axis) for axis in equation.params["dimensions"]))
+    return reversed_along(a, [int(axis) for axis in equation.params["dimensions"]])
+
+
+def reversed_along(a: Tensor, axes: list[int]) -> Tensor:
+    """The last element first."""
+    return ops.slice(a, None, None, [-1] * len(axes), axes) if axes else a
 
 
 @rule("pad")
