@@ -16,6 +16,7 @@ __all__ = ["MESH", "RandomStep", "random_step"]
 
 MESH = {"a": 2, "b": 2}
 ROWS, COLUMNS = 4, 4
+ARGUMENTS = 4
 AXES: list[Any] = ["a", "b", ("a", "b"), ("b", "a")]
 SPECS = [P(), P("a"), P("b"), P(("a", "b")), P("a", "b")]
 Move = Callable[[np.random.Generator, list[Any]], Any]
@@ -41,6 +42,11 @@ def pick(rng: np.random.Generator, pool: list[Any], dtype: Any = None) -> Any:
     return fitting[rng.integers(len(fitting))]
 
 
+def exact(pool: list[Any]) -> list[Any]:
+    """Values without rounding errors, for what jumps: the arguments, and all integers."""
+    return [x for number, x in enumerate(pool) if number < ARGUMENTS or x.dtype == jnp.int32]
+
+
 def _binary(rng: np.random.Generator, pool: list[Any]) -> Any:
     x = pick(rng, pool)
     y = pick(rng, pool, x.dtype)
@@ -57,7 +63,7 @@ def _unary(rng: np.random.Generator, pool: list[Any]) -> Any:
 
 
 def _cast(rng: np.random.Generator, pool: list[Any]) -> Any:
-    x = pick(rng, pool)
+    x = pick(rng, exact(pool))
     return (x * 9).astype(jnp.int32) % 23 if x.dtype == jnp.float32 else x.astype(jnp.float32) / 23
 
 
@@ -91,7 +97,7 @@ def _reduce(rng: np.random.Generator, pool: list[Any]) -> Any:
 
 
 def _order(rng: np.random.Generator, pool: list[Any]) -> Any:
-    x = pick(rng, pool)
+    x = pick(rng, exact(pool))
     if rng.integers(2):
         return jnp.sort(x, axis=int(rng.integers(2)))
     out = (

@@ -131,6 +131,9 @@ def test_names() -> None:
 def test_keys_of_random_bits_are_arguments() -> None:
     step = from_jax(lambda key, x: (x, jax.random.key_data(key)), jax.random.key(5), X)
     assert step.argument("key").shape == (2,)
+    kept = from_jax(lambda key, x: (key, x.sum()), jax.random.key(5), X)
+    assert kept.argument("key").role == "state"
+    np.testing.assert_array_equal(kept.run()["key"], [0, 5])
 
 
 def test_arrays_that_change_their_cut_outside() -> None:

@@ -104,7 +104,7 @@ def inferred_updates(args: Sequence[Any], outputs: Sequence[Any]) -> dict[int, i
     found: dict[int, int] = {}
     for number, output in enumerate(outputs):
         leaves, tree = jax.tree.flatten(output)
-        if not leaves or (len(leaves) == 1 and not leaves[0].shape and leaves[0].dtype.kind not in "iu"):
+        if not leaves or (len(leaves) == 1 and not leaves[0].shape and _is_float(leaves[0])):
             continue
         for position, argument in enumerate(args):
             theirs, their_tree = jax.tree.flatten(argument)
@@ -114,6 +114,10 @@ def inferred_updates(args: Sequence[Any], outputs: Sequence[Any]) -> dict[int, i
                 found[position] = number
                 break
     return found
+
+
+def _is_float(leaf: Any) -> bool:
+    return not is_key(leaf) and leaf.dtype.kind not in "iu"
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.bits import either, flipped, shifted_left, shifted_right
+from popsr.bridge.jax.bits import both, either, flipped, integer_as, shifted_left, shifted_right
 from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule, width
 from popsr.bridge.jax.shape import broadcast
@@ -101,8 +101,6 @@ def _random_bits(equation: Equation, keys: Tensor) -> Result:
     bits = flipped(first, second)
     if width < 32:
         mask = equation.constant(np.uint32(2**width - 1), dtypes.uint32)
-        from popsr.bridge.jax.bits import both
-
         bits = ops.cast(both(bits, mask), equation.dtype)
     return ops.reshape(bits, whole)
 
@@ -131,15 +129,10 @@ def _seeded(equation: Equation, seed: Tensor) -> Tensor:
     if width(seed.dtype) == 8:
         wide = ops.cast(seed, dtypes.uint64)
         high = ops.cast(shifted_right(wide, equation.constant(np.uint64(32), dtypes.uint64)), dtypes.uint32)
-        from popsr.bridge.jax.bits import both
-
         low = ops.cast(both(wide, equation.constant(np.uint64(0xFFFFFFFF), dtypes.uint64)), dtypes.uint32)
         words = [ops.reshape(high, shape), ops.reshape(low, shape)]
     else:
-        from popsr.bridge.jax.bits import bits_as
-
-        low = bits_as(seed, dtypes.uint32) if seed.dtype == dtypes.int32 else ops.cast(seed, dtypes.uint32)
-        low = ops.reshape(low, shape)
+        low = ops.reshape(integer_as(seed, dtypes.uint32), shape)
         high = broadcast(equation.constant(np.uint32(0), dtypes.uint32), (1,) * len(shape), shape)
         words = [high, low]
     return ops.concat(words, len(shape) - 1)
@@ -150,11 +143,7 @@ def _random_fold_in(equation: Equation, keys: Tensor, data: Tensor) -> Result:
     """The hash of the data as a seed, under the key."""
     _require_threefry(equation)
     key0, key1 = _words(keys, 0)
-    from popsr.bridge.jax.bits import bits_as
-
-    seed = data
-    if seed.dtype != dtypes.uint32:
-        seed = bits_as(seed, dtypes.uint32) if seed.dtype == dtypes.int32 else ops.cast(seed, dtypes.uint32)
+    seed = integer_as(data, dtypes.uint32)
     zero = equation.constant(np.uint32(0), dtypes.uint32)
     first, second = threefry(equation, key0, key1, zero, seed)
     shape = (*equation.shape[:-1], 1)
