@@ -25,9 +25,17 @@ class Mlp(nn.Module):
         return self.second(F.relu(self.first(x)))
 
 
+def seeded(module: Any) -> Any:
+    """The module with parameters that do not depend on the state of torch's generator, which threads share."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator) / p.shape[-1] ** 0.5)
+    return module
+
+
 def mlp() -> Any:
-    torch.manual_seed(0)
-    return Mlp()
+    return seeded(Mlp())
 
 
 def labelled(rank: int) -> tuple[Any, Any]:
@@ -78,8 +86,7 @@ class Gpt(nn.Module):
 
 
 def gpt() -> Any:
-    torch.manual_seed(0)
-    return Gpt()
+    return seeded(Gpt())
 
 
 def tokens(rank: int) -> tuple[Any, Any]:
@@ -153,9 +160,8 @@ class SplitMlp(nn.Module):
         pairs = [dist.new_group([i, i + 1]) for i in range(0, dist.get_world_size(), 2)]
         self.group = pairs[dist.get_rank() // 2]
         self.forget = forget
-        torch.manual_seed(0)
-        whole = Mlp(8)
-        self.inner = nn.Linear(6, 6)
+        whole = seeded(Mlp(8))
+        self.inner = seeded(nn.Linear(6, 6))
         part = dist.get_rank() % 2
         self.first = nn.Linear(6, 4)
         self.second = nn.Linear(4, 4, bias=False)
