@@ -10,7 +10,7 @@ from typing import Any
 from popsr.errors import MissingPackageError, ReplicaError
 from popsr.replicas import ReplicaGrouping
 
-__all__ = ["grouping_of_labels", "grouping_of_all", "grouping_of_one", "grouping_of_ranks", "is_running", "rank_of"]
+__all__ = ["grouping_of_labels", "grouping_of_all", "grouping_of_one", "grouping_of_ranks", "grouping_of_values", "is_running", "rank_of"]
 
 
 def is_running() -> bool:
@@ -125,3 +125,10 @@ def grouping_of_labels(labels: Iterable[Hashable]) -> ReplicaGrouping:
     labels = list(labels)
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return ReplicaGrouping.from_assignment([numbers[label] for label in labels])
+
+
+def grouping_of_values(labels: Iterable[Hashable]) -> ReplicaGrouping:
+    """As ``grouping_of_labels``; where groups would differ in size each replica is by itself, which declares less."""
+    labels = list(labels)
+    sizes = {labels.count(label) for label in labels}
+    return grouping_of_labels(labels if len(sizes) == 1 else range(len(labels)))

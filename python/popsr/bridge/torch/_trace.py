@@ -14,7 +14,7 @@ from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._merge import Merged, merge
-from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_one, grouping_of_ranks, is_running, rank_of
+from popsr.bridge.torch._ranks import grouping_of_one, grouping_of_ranks, grouping_of_values, is_running, rank_of
 from popsr.bridge.torch._recipes import recipe_for
 from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError
@@ -159,7 +159,7 @@ def _built(
                 states.append(leaf.path)
         for number, rows in enumerate(seen.merged.varying):
             values = Values([array_of(row) for row in rows], world)
-            groups = grouping_of_labels(values.labels())
+            groups = grouping_of_values(values.labels())
             inputs.append(builder.state(f"of rank {number}", values.of_groups(groups), groups))
         seeds = RandomSeeds(builder, patterns, world)
         made = Importer(builder, grouping, seeds).run(seen.module, inputs)
@@ -192,7 +192,7 @@ def _argument(
         grouping = declared or builder.each()
         rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
         return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
-    grouping = declared or grouping_of_labels(labels)
+    grouping = declared or grouping_of_values(labels)
     if not values.equal_in(grouping):
         raise ReplicaError(
             f"trace_step: initial values of {leaf.path!r} differ inside its groups, got {grouping}, expected equal "
