@@ -31,6 +31,8 @@ REDUCTIONS: dict[str, list[Any]] = {
     "all.dims": [call(_M, [0])],
     "var.correction": [call(_T, [1]), call(_T, [0, 2], correction=0, keepdim=True), call(_T)],
     "var.dim": [call(_T, [1]), call(_T, [1], False)],
+    "var_mean.correction": [call(_T, [1]), call(_T, [0, 2], correction=0, keepdim=True)],
+    "var_mean.dim": [call(_T, [1], False)],
     "argmax.default": [call(_T), call(_T, 1), call(_I, -1, True)],
     "argmin.default": [call(_T), call(_T, 1), call(_I, -1, True)],
     "max.dim": [call(_T, 1), call(_I, -1, True)],

@@ -11,6 +11,11 @@ __all__ = ["decompositions", "fused_update", "over_lists"]
 _MORE = (
     "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_batch_norm_no_update",
+    "batch_norm_backward",
     "native_group_norm",
     "upsample_nearest2d",
     "upsample_bilinear2d",
