@@ -15,7 +15,7 @@ from typing import Any
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._decompositions import decompositions, fused_update, over_lists
 from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
-from popsr.bridge.torch._simplify import simplify
+from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "functional", "record"]
@@ -66,8 +66,15 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
     return found
 
 
-def functional(module: Any, inputs: Sequence[Any]) -> Any:
-    """Second pass: the same graph of core ops without writes and views."""
+def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False) -> Any:
+    """Second pass: the same graph of core ops without writes and views.
+
+    Args:
+        module: the graph.
+        inputs: a value for each placeholder.
+        keep_writes: return the new values of placeholders that are written, after the others. ``meta["written"]`` has
+            their numbers by that of the placeholder, ``meta["returned"]`` the number of the others.
+    """
     import torch
     import torch.fx.traceback as notes
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -87,6 +94,8 @@ def functional(module: Any, inputs: Sequence[Any]) -> Any:
         except Exception as error:
             raise _told(error) from error
     _plain_arguments(made)
+    if keep_writes:
+        return_writes(made)
     simplify(made)
     return made
 

@@ -11,6 +11,11 @@ __all__ = ["decompositions", "fused_update", "over_lists"]
 _MORE = (
     "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_batch_norm_no_update",
+    "batch_norm_backward",
     "native_group_norm",
     "upsample_nearest2d",
     "upsample_bilinear2d",
@@ -46,7 +51,12 @@ def over_lists(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[
     import torch
 
     packet, overload = str(op).removeprefix("aten._foreach_").rsplit(".", 1)
-    single = _singles().get((packet, overload)) or getattr(torch.ops.aten, packet)
+    single = _singles().get((packet, overload)) or getattr(torch.ops.aten, packet, None)
+    if single is None:  # no such op writes its operand
+        made = over_lists(getattr(getattr(torch.ops.aten, f"_foreach_{packet[:-1]}"), overload), args, options)
+        for t, new in zip(args[0], made or (), strict=True):
+            t.copy_(new)
+        return None
     schema = getattr(single, single.overloads()[0])._schema.arguments
     positional = sum(not each.kwarg_only for each in schema)
     named = [each.name for each in schema if each.kwarg_only]
@@ -82,7 +92,7 @@ def _singles() -> dict[tuple[str, str], Any]:
 
 def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A fused update of an optimiser by torch's own update of one tensor after the other."""
-    import torch.optim as optim
+    from torch.optim.adam import adam
 
     name = str(op).split(".")[1]
     values = dict(zip([each.name for each in op._schema.arguments], args, strict=False)) | options
@@ -94,7 +104,4 @@ def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Non
         step.sub_(1)  # the fused kernels find it counted already
     order = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps")
     lists = [values.pop(each) for each in order]
-    if name == "_fused_adamw_":
-        optim.adamw.adamw(*lists, foreach=False, fused=False, **values)
-    else:
-        optim.adam.adam(*lists, foreach=False, fused=False, **values)
+    adam(*lists, foreach=False, fused=False, decoupled_weight_decay=name == "_fused_adamw_", **values)

@@ -25,6 +25,8 @@ _FAMILIES = (_scalars, collectives, elementwise, indexing, linear, nn, pools, ra
 _IGNORED = frozenset(
     {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad", "out_dtype"}
 )
+# Regions of the graph that change nothing of what is computed: no gradients, another precision of autograd.
+_INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"})
 _DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 
@@ -97,6 +99,9 @@ class Importer:
 
     def _call(self, node: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         name, table = _named(node.target)
+        if name in _INLINED:
+            inner = next(i for i, each in enumerate(args) if hasattr(each, "graph"))
+            return self.run(args[inner], args[inner + 1 :])
         if name == "getitem" and table is PYTHON_RULES:
             return args[0][args[1]]
         found = table.get(name)
@@ -123,7 +128,7 @@ class Importer:
                     f"{each!s:.60}, expected results of fixed shapes"
                 )
             shapes.append((tuple(each.shape), dtype_of(each.dtype)))
-        everywhere = getattr(node.target, "namespace", "") in _DISTRIBUTED or _is_random(node.target)
+        everywhere = getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
         made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
         return list(made) if isinstance(value, list | tuple) else made[0]
 

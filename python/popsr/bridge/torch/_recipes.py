@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from popsr.bridge.torch._sharded import fully_sharded, is_fully_sharded
 from popsr.errors import UnsupportedError
 
 __all__ = ["recipe_for"]
@@ -15,7 +16,9 @@ def recipe_for(model: Any) -> Any:
     """The module to trace in place of a wrapper; other modules as they are."""
     from torch.nn.parallel import DistributedDataParallel
 
-    return _replicated(model) if isinstance(model, DistributedDataParallel) else model
+    if isinstance(model, DistributedDataParallel):
+        return _replicated(model)
+    return fully_sharded(model) if is_fully_sharded(model) else model
 
 
 def _replicated(wrapper: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["simplify"]
+__all__ = ["return_writes", "simplify"]
 
 _COPIES = (
     "aten.clone.default",
@@ -29,7 +29,7 @@ def simplify(module: Any) -> None:
     """Change a functional graph so; what it computes stays."""
     for node in list(module.graph.nodes):
         name = str(node.target)
-        if name == "aten.copy_.default" and node.args[0].op == "placeholder" and not node.users:
+        if _writes_input(node):
             module.graph.erase_node(node)  # the new value of an input, which the graph returns anyway
         elif name in _COPIES or name == "aten.copy.default" and _alike(*node.args[:2]):
             node.replace_all_uses_with(node.args[-1] if name == "aten.copy.default" else node.args[0])
@@ -39,6 +39,22 @@ def simplify(module: Any) -> None:
             _view(node)
     module.graph.eliminate_dead_code()
     module.recompile()
+
+
+def return_writes(module: Any) -> None:
+    """Return the new values of placeholders after what the graph returns; ``meta`` says which they are."""
+    nodes = list(module.graph.nodes)
+    numbers = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
+    output = nodes[-1]
+    returned = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
+    new = {numbers[n.args[0]]: n.args[1] for n in nodes if _writes_input(n)}
+    output.args = ([*returned, *new.values()],)
+    module.meta["returned"] = len(returned)
+    module.meta["written"] = {number: len(returned) + i for i, number in enumerate(new)}
+
+
+def _writes_input(node: Any) -> bool:
+    return str(node.target) == "aten.copy_.default" and node.args[0].op == "placeholder" and not node.users
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -66,6 +66,13 @@ def _var(
     return ops.var(t, axes_of(t, dim), keepdim, 1.0 if correction is None else float(correction))
 
 
+@rule("var_mean.correction", "var_mean.dim")
+def _var_mean(
+    site: Site, t: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+) -> list[Tensor]:
+    return [_var(site, t, dim, unbiased, keepdim, correction), ops.mean(t, axes_of(t, dim), keepdim)]
+
+
 @rule("argmax.default")
 def _argmax(_site: Site, t: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _index(ops.argmax, t, dim, keepdim)
