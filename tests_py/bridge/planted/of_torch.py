@@ -13,7 +13,7 @@ import torch.distributed._functional_collectives as fc
 from torch import nn
 """
 
-_MLP = '''
+_MLP = """
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ def gradients(model, x, y):
 
 model, batch, options = Net, (torch.ones(2, 4), torch.zeros(2, 2)), {}
 
-'''
+"""
 
 _SGD = (
     _MLP
@@ -109,7 +109,8 @@ def step(model, x, y):
 
 _SCHEDULE = (
     _MLP.replace(
-        "self.one, self.two", 'self.register_buffer("rates", torch.linspace(0.1, 0.4, 4))\n        self.one, self.two'
+        "self.one, self.two",
+        'self.register_buffer("rates", torch.linspace(0.1, 0.4, 4))\n        self.one, self.two',
     )
     + """
 def step(model, x, y):
@@ -191,7 +192,10 @@ def step(model, x, y):
 )
 
 _SCALER = (
-    _MLP.replace("self.one, self.two", 'self.register_buffer("scale", torch.tensor(1024.0))\n        self.one, self.two')
+    _MLP.replace(
+        "self.one, self.two",
+        'self.register_buffer("scale", torch.tensor(1024.0))\n        self.one, self.two',
+    )
     + """
 def step(model, x, y):
     loss, grads = gradients(model, x, y)
@@ -238,7 +242,9 @@ model, batch = Net, (torch.ones(2, 4), torch.zeros(2, 2))
 options = {"groups": {"x": [[0, 1], [2, 3]], "y": [[0, 1], [2, 3]]}}
 '''
 _TENSOR_SUM = _TENSOR.replace("LINE_SUM", "{{}}").replace("LINE_MEAN", 'g = fc.all_reduce(g, "avg", across)')
-_TENSOR_MEAN = _TENSOR.replace("LINE_SUM", 'out = fc.all_reduce(part, "sum", within)').replace("LINE_MEAN", "{{}}")
+_TENSOR_MEAN = _TENSOR.replace("LINE_SUM", 'out = fc.all_reduce(part, "sum", within)').replace(
+    "LINE_MEAN", "{{}}"
+)
 
 _SHARDED = '''
 class Net(nn.Module):
@@ -291,9 +297,15 @@ CASES = (
         "forgotten collective",
         _SHARDED,
         _SHARD,
-        'shard = fc.all_reduce(grad.chunk(2, 0)[dist.get_rank() % 2].clone(), "avg", across)',
+        'shard = fc.all_reduce(grad.view(2, 2, 2)[dist.get_rank() % 2] * 1.0, "avg", across)',
     ),
-    Case("all_reduce twice", "doubled collective", _SGD, _MEAN, 'g = fc.all_reduce(mean(g), "sum", dist.group.WORLD)'),
+    Case(
+        "all_reduce twice",
+        "doubled collective",
+        _SGD,
+        _MEAN,
+        'g = fc.all_reduce(mean(g), "sum", dist.group.WORLD)',
+    ),
     Case(
         "sum of partial outputs twice",
         "doubled collective",
@@ -301,10 +313,30 @@ CASES = (
         _SUM,
         'out = fc.all_reduce(fc.all_reduce(part, "sum", within), "sum", within)',
     ),
-    Case("mean over the tensor group", "wrong axis", _TENSOR_MEAN, _ACROSS, 'g = fc.all_reduce(g, "avg", within)'),
-    Case("sum over the data group", "wrong axis", _TENSOR_SUM, _SUM, 'out = fc.all_reduce(part, "sum", across)'),
-    Case("mean over everyone", "wrong group", _TENSOR_MEAN, _ACROSS, 'g = fc.all_reduce(g, "avg", dist.group.WORLD)'),
-    Case("mean in pairs", "wrong group", _PAIRS, "g = mean(grads[name])", 'g = fc.all_reduce(grads[name], "avg", pair)'),
+    Case(
+        "mean over the tensor group",
+        "wrong axis",
+        _TENSOR_MEAN,
+        _ACROSS,
+        'g = fc.all_reduce(g, "avg", within)',
+    ),
+    Case(
+        "sum over the data group", "wrong axis", _TENSOR_SUM, _SUM, 'out = fc.all_reduce(part, "sum", across)'
+    ),
+    Case(
+        "mean over everyone",
+        "wrong group",
+        _TENSOR_MEAN,
+        _ACROSS,
+        'g = fc.all_reduce(g, "avg", dist.group.WORLD)',
+    ),
+    Case(
+        "mean in pairs",
+        "wrong group",
+        _PAIRS,
+        "g = mean(grads[name])",
+        'g = fc.all_reduce(grads[name], "avg", pair)',
+    ),
     Case(
         "decay by rank",
         "rank-dependent branch",
@@ -326,9 +358,19 @@ CASES = (
         "rate = model.rates[1] * 1.0",
         "rate = model.rates[dist.get_rank()] * 1.0",
     ),
-    Case("statistics of each rank", "state not synchronised", _NORM, "stat.copy_(mean(stat))", "stat.copy_(stat * 1.0)"),
     Case(
-        "moment of each rank", "state not synchronised", _MOMENT, "m.mul_(0.9).add_(g)", "m.mul_(0.9).add_(local)"
+        "statistics of each rank",
+        "state not synchronised",
+        _NORM,
+        "stat.copy_(mean(stat))",
+        "stat.copy_(stat * 1.0)",
+    ),
+    Case(
+        "moment of each rank",
+        "state not synchronised",
+        _MOMENT,
+        "m.mul_(0.9).add_(g)",
+        "m.mul_(0.9).add_(local)",
     ),
     Case(
         "average of each rank",
@@ -351,5 +393,11 @@ CASES = (
         'finite = torch.isfinite(means["one.weight"]).all()',
         'finite = torch.isfinite(grads["one.weight"]).all()',
     ),
-    Case("mean of partial outputs", "mean for sum", _TENSOR_SUM, _SUM, 'out = fc.all_reduce(part, "avg", within)'),
+    Case(
+        "mean of partial outputs",
+        "mean for sum",
+        _TENSOR_SUM,
+        _SUM,
+        'out = fc.all_reduce(part, "avg", within)',
+    ),
 )

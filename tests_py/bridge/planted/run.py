@@ -84,12 +84,16 @@ def proof_of(framework: Framework, case: Case, variant: Variant) -> Proof:
 
 
 def _vma(case: Case, variant: Variant) -> str:
-    """"error" when JAX refuses the step under its check of varying axes."""
+    """ "error" when JAX refuses the step under its check of varying axes."""
     import jax
 
     names = load(case, variant, _prelude("JAX"))
     step = jax.shard_map(
-        names["step"], mesh=names["mesh"], in_specs=names["specs"], out_specs=names["out_specs"], check_vma=True
+        names["step"],
+        mesh=names["mesh"],
+        in_specs=names["specs"],
+        out_specs=names["out_specs"],
+        check_vma=True,
     )
     try:
         jax.make_jaxpr(step)(*names["args"])

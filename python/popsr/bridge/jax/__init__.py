@@ -10,19 +10,34 @@ from popsr.bridge.jax import (
     collectives,
     control,
     elementwise,
+    functions,
     indexing,
     linear,
     manual,
     random,
     reduce,
     shape,
+    windows,
 )
 from popsr.bridge.jax.rules import RULES
 from popsr.bridge.jax.steps import accepts, from_jax
 
 __all__ = ["accepts", "from_jax", "import_step", "primitives"]
 
-_KINDS = (bits, collectives, control, elementwise, indexing, linear, manual, random, reduce, shape)
+_KINDS = (
+    bits,
+    collectives,
+    control,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    manual,
+    random,
+    reduce,
+    shape,
+    windows,
+)
 
 import_step = from_jax
 """What ``popsr.prove`` calls."""

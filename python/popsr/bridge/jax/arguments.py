@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr._text.shown import shown
+from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.importer import is_key, stored
 from popsr.bridge.jax.mesh import Spec, Spread
 from popsr.bridge.jax.rules import Aval
@@ -38,7 +39,7 @@ class Leaf:
 
 def leaves_of(function: Any, args: Sequence[Any], names: Sequence[str] | None) -> list[Leaf]:
     """The arrays in the arguments, in the order of the jaxpr."""
-    import jax
+    jax = the_jax()
 
     given = _names(function, len(args), names)
     leaves = []
@@ -52,7 +53,9 @@ def _names(function: Any, count: int, names: Sequence[str] | None) -> list[str]:
     """A name for each argument, from the signature where none are given."""
     if names is not None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise ArgumentTypeError(f"from_jax: names are not strings, got {shown(names)}, expected a list of str")
+            raise ArgumentTypeError(
+                f"from_jax: names are not strings, got {shown(names)}, expected a list of str"
+            )
         if len(names) != count or len(set(names)) != count:
             raise AttributeValueError(
                 f"from_jax: not one name for each argument, got {shown(list(names))}, expected {count} different names"
@@ -62,7 +65,9 @@ def _names(function: Any, count: int, names: Sequence[str] | None) -> list[str]:
         parameters = list(inspect.signature(inspect.unwrap(function)).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    found = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    found = [
+        each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
     return [found[number] if number < len(found) else f"arg{number}" for number in range(count)]
 
 
@@ -83,23 +88,23 @@ def read_roles(
                 f"from_jax: role of no argument, got {shown(name)}, expected one of {shown(list(names))}"
             )
         if role not in ROLES:
-            raise AttributeValueError(f"from_jax: no such role, got {shown(role)}, expected one of {shown(list(ROLES))}")
-    return [
-        given.get(name, "state" if number in updates else "data") for number, name in enumerate(names)
-    ]
+            raise AttributeValueError(
+                f"from_jax: no such role, got {shown(role)}, expected one of {shown(list(ROLES))}"
+            )
+    return [given.get(name, "state" if number in updates else "data") for number, name in enumerate(names)]
 
 
-def inferred_updates(args: Sequence[Any], outputs: Sequence[Any], specs: Callable[[int], Any]) -> dict[int, int]:
+def inferred_updates(args: Sequence[Any], outputs: Sequence[Any]) -> dict[int, int]:
     """Which result is the new value of which argument: the first of the same tree, shapes and dtypes.
 
-    A single number is no state: it may be a loss. ``specs`` gives for an argument what must agree beside.
+    A single float is not taken for a state: it may be a loss.
     """
-    import jax
+    jax = the_jax()
 
     found: dict[int, int] = {}
     for number, output in enumerate(outputs):
         leaves, tree = jax.tree.flatten(output)
-        if not leaves or (len(leaves) == 1 and not leaves[0].shape and leaves[0].dtype.kind not in "iu"):
+        if not leaves or (len(leaves) == 1 and not leaves[0].shape and _is_float(leaves[0])):
             continue
         for position, argument in enumerate(args):
             theirs, their_tree = jax.tree.flatten(argument)
@@ -109,6 +114,10 @@ def inferred_updates(args: Sequence[Any], outputs: Sequence[Any], specs: Callabl
                 found[position] = number
                 break
     return found
+
+
+def _is_float(leaf: Any) -> bool:
+    return not is_key(leaf) and leaf.dtype.kind not in "iu"
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -134,7 +143,7 @@ def parts_of(value: Any, spec: Spec, spread: Spread) -> NDArray[Any]:
 def assembled(rows: NDArray[Any], spec: Spec, spread: Spread, aval: Aval) -> NDArray[Any]:
     """The array of which each row is the part of a replica; of equal parts the first replica's."""
     if not any(spec):
-        return rows[0]
+        return np.asarray(rows[0])
     whole = np.empty(aval.shape, rows.dtype)
     for replica in reversed(range(len(rows))):
         whole[spread.part(spec, aval.shape, replica)] = rows[replica]

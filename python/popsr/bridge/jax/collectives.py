@@ -56,9 +56,7 @@ def _all_gather(equation: Equation, t: Tensor) -> Result:
     axes, axis = _axes(equation), int(equation.params["all_gather_dimension"])
     group = _group(equation, axes)
     stacked = ops.collectives.replicated_all_gather(t, axis, group, "new_axis")
-    if not equation.importer.spread.in_order(axes):
-        order = np.asarray(equation.importer.spread.member_order(axes), np.int32)
-        stacked = ops.gather(stacked, equation.constant(order, dtypes.int32), axis)
+    stacked = _reordered(equation, stacked, axis, axes, of_members=False)
     return ops.reshape(stacked, equation.shape)
 
 
@@ -66,7 +64,7 @@ def _all_gather(equation: Equation, t: Tensor) -> Result:
 def _reduce_scatter(equation: Equation, t: Tensor) -> Result:
     """Chunks of the flattened tensor, whose first dimension is the one that is cut."""
     axes, axis = _axes(equation), int(equation.params["scatter_dimension"])
-    _in_order(equation, axes)
+    t = _reordered(equation, t, axis, axes, of_members=True)
     first = moved(t, (axis, *(each for each in range(t.rank) if each != axis)))
     part = ops.collectives.replicated_reduce_scatter(first, "add", _group(equation, axes))
     if not equation.params["tiled"]:
@@ -80,11 +78,12 @@ def _reduce_scatter(equation: Equation, t: Tensor) -> Result:
 def _all_to_all(equation: Equation, t: Tensor) -> Result:
     """Parts received lie along the dimension that was cut; that of their senders moves to where they are joined."""
     axes = _axes(equation)
-    _in_order(equation, axes)
     cut, join = int(equation.params["split_axis"]), int(equation.params["concat_axis"])
     group = _group(equation, axes)
     members = group.group_size
-    got = ops.collectives.replicated_all_to_all(t, cut, group)
+    sent = _reordered(equation, t, cut, axes, of_members=True)
+    got = ops.collectives.replicated_all_to_all(sent, cut, group)
+    got = _reordered(equation, got, cut, axes, of_members=False)
     if not equation.params["tiled"]:
         rest = [axis for axis in range(t.rank) if axis != cut]
         rest.insert(join, cut)
@@ -98,37 +97,41 @@ def _all_to_all(equation: Equation, t: Tensor) -> Result:
     return ops.reshape(moved(ops.reshape(got, shape), tuple(axes_left)), equation.shape)
 
 
-def _in_order(equation: Equation, axes: Sequence[str]) -> None:
-    if not equation.importer.spread.in_order(axes):
-        raise NotSupportedError(f"axes {', '.join(axes)} in another order than the mesh's")
+def _reordered(equation: Equation, t: Tensor, axis: int, axes: Sequence[str], *, of_members: bool) -> Tensor:
+    """Parts along a dimension: from the order of indices along the axes to that of members of a group, or back.
+
+    The orders differ where axes are given in another order than the mesh's.
+    """
+    spread = equation.importer.spread
+    if spread.in_order(axes):
+        return t
+    order = np.asarray(spread.member_order(axes), np.int32)
+    if of_members:
+        order = np.argsort(order).astype(np.int32)
+    extent = t.shape[axis]
+    parts = ops.reshape(t, (*t.shape[:axis], order.size, extent // order.size, *t.shape[axis + 1 :]))
+    return ops.reshape(ops.gather(parts, equation.constant(order, dtypes.int32), axis), t.shape)
 
 
 @rule("ppermute")
 def _ppermute(equation: Equation, t: Tensor) -> Result:
-    """Pairs of indices along the axes as pairs of replicas."""
-    axes, spread = _axes(equation), equation.importer.spread
+    """Pairs of indices along the axes as pairs of replicas; JAX counts along the mesh, in whatever order axes stand."""
+    spread = equation.importer.spread
+    axes = sorted(_axes(equation), key=[*spread.sizes].index)
     index = spread.index(axes)
     others = spread.index([axis for axis in spread.sizes if axis not in axes])
     at = {(other, number): replica for replica, (other, number) in enumerate(zip(others, index, strict=True))}
-    pairs = [
-        (at[other, int(source)], at[other, int(destination)])
+    destinations = {
+        at[other, int(source)]: at[other, int(destination)]
         for other in sorted(set(others))
         for source, destination in equation.params["perm"]
-    ]
-    destinations = dict(pairs)
+    }
     return ops.collectives.replicated_permute(t, [destinations.get(r) for r in range(spread.replicas)])
-
-
-@rule("pbroadcast")
-def _pbroadcast(equation: Equation, t: Tensor) -> Result:
-    axes = _axes(equation)
-    _in_order(equation, axes)
-    source = int(equation.params["source"])
-    return ops.collectives.replicated_broadcast(t, source, _group(equation, axes))
 
 
 @rule("axis_index")
 def _axis_index(equation: Equation) -> Result:
     axes = _axes(equation)
-    _in_order(equation, axes)
+    if not equation.importer.spread.in_order(axes):
+        raise NotSupportedError("axes in another order than the mesh's")
     return ops.replica_index(equation.importer.spread.group(axes), dtype=dtypes.int32)

@@ -9,32 +9,12 @@ import numpy as np
 
 import popsr
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least
+from popsr.bridge.jax.calls import CALLED
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
 from popsr.bridge.jax.trip_counts import trip_count
 from popsr.tensor import Tensor
 
-__all__ = ["CALLED", "MANUAL"]
-
-CALLED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "custom_lin": "call_jaxpr",
-    "custom_vmap_call": "call",
-    "composite": "jaxpr",
-    "remat_opt": "fwd_jaxpr",
-}
-"""The parameter with the jaxpr that a call runs."""
-
-MANUAL = "shard_map"
+__all__: list[str] = []
 
 
 @rule(*CALLED, raw=True)
@@ -48,11 +28,12 @@ def _call(equation: Equation) -> Result:
 
 # Graphs
 
-
 Body = Callable[[list[Value]], Sequence[Value]]
 
 
-def _graph(equation: Equation, name: str, values: Sequence[Value], body: Body) -> tuple[popsr.Graph, list[Tensor]]:
+def _graph(
+    equation: Equation, name: str, values: Sequence[Value], body: Body
+) -> tuple[popsr.Graph, list[Tensor]]:
     """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
 
     Returns:
@@ -77,7 +58,8 @@ def _graph(equation: Equation, name: str, values: Sequence[Value], body: Body) -
 
 def _jaxpr_body(equation: Equation, jaxpr: Any, results: Sequence[Any]) -> Body:
     return lambda values: [
-        _as(equation, value, aval) for value, aval in zip(equation.importer.closed(jaxpr, values), results, strict=True)
+        _as(equation, value, aval)
+        for value, aval in zip(equation.importer.closed(jaxpr, values), results, strict=True)
     ]
 
 
@@ -133,7 +115,11 @@ def _scan(equation: Equation) -> Result:
     """A loop that counts: it reads row i of what is scanned, and writes row i of what is stacked."""
     params, values = equation.params, list(equation.values)
     num_consts, num_carry, length = _counts(params)
-    consts, carry, scanned = values[:num_consts], values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
+    consts, carry, scanned = (
+        values[:num_consts],
+        values[num_consts : num_consts + num_carry],
+        values[num_consts + num_carry :],
+    )
     if length <= 1:
         return _one_pass(equation, consts, carry, scanned, length)
     importer, jaxpr = equation.importer, params["jaxpr"]
@@ -199,7 +185,7 @@ def _while(equation: Equation) -> Result:
     carry = equation.values[params["cond_nconsts"] + params["body_nconsts"] :]
     times = trip_count(params["cond_jaxpr"], params["body_jaxpr"], cond_consts, body_consts, carry)
     if times is None:
-        return _while_asked(equation, list(cond_consts), list(body_consts), list(carry))
+        raise NotSupportedError("a trip count that depends on data")
     if times == 0:
         return list(carry)
     start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
@@ -210,9 +196,3 @@ def _while(equation: Equation) -> Result:
 
     graph, inputs = _graph(equation, "while", [*start, *body_consts], body)
     return list(ops.repeat(graph, times, *inputs))
-
-
-def _while_asked(
-    equation: Equation, cond_consts: list[Value], body_consts: list[Value], carry: list[Value]
-) -> list[Value]:
-    raise NotSupportedError("a trip count that depends on data")

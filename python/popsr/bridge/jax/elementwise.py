@@ -40,21 +40,22 @@ _OPS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _plain(function: Callable[..., Tensor]) -> Callable[..., Result]:
-    return lambda equation, *operands: function(*operands)
+def _one_op(function: Callable[..., Tensor]) -> Callable[..., Result]:
+    """The op as a function of this file, which is how the table knows the kind of a rule."""
+    return lambda *operands: function(*operands)
 
 
 for _name, _function in _OPS.items():
-    rule(_name)(_plain(_function))
+    rule(_name, plain=True)(_one_op(_function))
 
 
-@rule("mul")
-def _mul(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("mul", plain=True)
+def _mul(a: Tensor, b: Tensor) -> Result:
     return ops.logical_and(a, b) if a.dtype == dtypes.bool else ops.mul(a, b)
 
 
-@rule("min")
-def _min(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("min", plain=True)
+def _min(a: Tensor, b: Tensor) -> Result:
     """One op beside the comparison, right for NaN and for the least integer."""
     return least(a, b)
 
@@ -68,28 +69,28 @@ def least(a: Tensor, b: Tensor) -> Tensor:
     return ops.where(ops.greater(a, b), b, a)
 
 
-@rule("lt")
-def _lt(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("lt", plain=True)
+def _lt(a: Tensor, b: Tensor) -> Result:
     return ops.greater(b, a)
 
 
-@rule("ge")
-def _ge(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("ge", plain=True)
+def _ge(a: Tensor, b: Tensor) -> Result:
     return ops.logical_or(ops.greater(a, b), ops.equal(a, b))
 
 
-@rule("le")
-def _le(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("le", plain=True)
+def _le(a: Tensor, b: Tensor) -> Result:
     return ops.logical_or(ops.greater(b, a), ops.equal(a, b))
 
 
-@rule("ne")
-def _ne(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("ne", plain=True)
+def _ne(a: Tensor, b: Tensor) -> Result:
     return ops.logical_not(ops.equal(a, b))
 
 
-@rule("square")
-def _square(equation: Equation, a: Tensor) -> Result:
+@rule("square", plain=True)
+def _square(a: Tensor) -> Result:
     return ops.mul(a, a)
 
 
@@ -100,7 +101,9 @@ def _integer_pow(equation: Equation, a: Tensor) -> Result:
     if exponent < 0 and not a.dtype.is_floating_point:
         raise NotSupportedError(f"{a.dtype.name} to a negative power")
     if exponent == 0:
-        return ops.add(ops.mul(ops.where(ops.isfinite(a), a, zero_of(equation)), zero_of(equation)), one_of(equation))
+        return ops.add(
+            ops.mul(ops.where(ops.isfinite(a), a, zero_of(equation)), zero_of(equation)), one_of(equation)
+        )
     left, square, result = abs(exponent), a, None
     while left:
         if left & 1:
@@ -111,8 +114,8 @@ def _integer_pow(equation: Equation, a: Tensor) -> Result:
     return ops.div(one_of(equation), result) if exponent < 0 else result
 
 
-@rule("pow")
-def _pow(equation: Equation, a: Tensor, b: Tensor) -> Result:
+@rule("pow", plain=True)
+def _pow(a: Tensor, b: Tensor) -> Result:
     if not a.dtype.is_floating_point:
         raise NotSupportedError(f"{a.dtype.name}")
     return ops.pow(a, b if b.dtype == a.dtype else ops.cast(b, a.dtype))
@@ -123,8 +126,8 @@ def _exp2(equation: Equation, a: Tensor) -> Result:
     return ops.pow(equation.constant(2, a.dtype), a)
 
 
-@rule("tan")
-def _tan(equation: Equation, a: Tensor) -> Result:
+@rule("tan", plain=True)
+def _tan(a: Tensor) -> Result:
     return ops.div(ops.sin(a), ops.cos(a))
 
 
@@ -134,8 +137,8 @@ def _cbrt(equation: Equation, a: Tensor) -> Result:
     return ops.mul(ops.sign(a), third)
 
 
-@rule("clamp")
-def _clamp(equation: Equation, low: Tensor, a: Tensor, high: Tensor) -> Result:
+@rule("clamp", plain=True)
+def _clamp(low: Tensor, a: Tensor, high: Tensor) -> Result:
     return least(ops.maximum(a, low), high)
 
 
@@ -178,55 +181,15 @@ def _reduce_precision(equation: Equation, a: Tensor) -> Result:
     return ops.cast(ops.cast(a, narrow), a.dtype)
 
 
-@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "name", "pin", "unpin", "layout_constraint")
-def _same(equation: Equation, *operands: Tensor) -> Result:
+@rule("copy", "stop_gradient", "optimization_barrier", "name", plain=True)
+def _same(*operands: Tensor) -> Result:
     return list(operands)
 
 
-@rule("pvary", "vary_unreduced_cast_p", "sharding_constraint", "device_put", "reshard", raw=True)
+@rule("pvary", "sharding_constraint", "device_put", raw=True)
 def _kept(equation: Equation) -> Result:
     """Where an array is, and for which axes it counts as varying, changes no value."""
     return list(equation.values)
-
-
-@rule("erf_inv")
-def _erf_inv(equation: Equation, x: Tensor) -> Result:
-    """In fp32 by the two polynomials of M. Giles, Approximating the erfinv function (2010)."""
-    if x.dtype == dtypes.float64:
-        raise NotSupportedError("float64")
-    narrow, x = x.dtype, x if x.dtype == dtypes.float32 else ops.cast(x, dtypes.float32)
-
-    def number(value: float) -> Tensor:
-        return equation.constant(np.float32(value), dtypes.float32)
-
-    def polynomial(at: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-        value = number(coefficients[0])
-        for coefficient in coefficients[1:]:
-            value = ops.add(ops.mul(value, at), number(coefficient))
-        return value
-
-    w = ops.negate(_log1p_of(equation, ops.negate(ops.mul(x, x))))
-    centre = polynomial(ops.sub(w, number(2.5)), _ERF_INV_CENTRE)
-    tail = polynomial(ops.sub(ops.sqrt(w), number(3.0)), _ERF_INV_TAIL)
-    value = ops.mul(ops.where(ops.greater(number(5.0), w), centre, tail), x)
-    at_one = ops.equal(ops.abs(x), number(1.0))
-    value = ops.where(at_one, ops.mul(x, number(np.inf)), value)
-    return value if narrow == dtypes.float32 else ops.cast(value, narrow)
-
-
-_ERF_INV_CENTRE = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
-    0.246640727, 1.50140941,
-)  # fmt: skip
-_ERF_INV_TAIL = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
-    1.00167406, 2.83297682,
-)  # fmt: skip
-
-
-def _log1p_of(equation: Equation, x: Tensor) -> Tensor:
-    op = op_named("log1p")
-    return op(x)
 
 
 def op_named(name: str) -> Callable[..., Tensor]:

@@ -27,7 +27,7 @@ Fold = Callable[..., Array | list[Array] | None]
 def _exact(function: Callable[..., Any]) -> Fold:
     """Of integers and bools; floats are left to ops."""
 
-    def fold(equation: Equation, *values: Array) -> Array | None:
+    def fold(_equation: Equation, *values: Array) -> Array | None:
         if any(value.dtype.kind not in "iub" for value in values):
             return None
         with np.errstate(over="ignore"):
@@ -36,7 +36,7 @@ def _exact(function: Callable[..., Any]) -> Fold:
     return fold
 
 
-def _quotient(equation: Equation, a: Array, b: Array) -> Array | None:
+def _quotient(_equation: Equation, a: Array, b: Array) -> Array | None:
     """Towards zero; not by zero."""
     if a.dtype.kind not in "iu" or not b.all():
         return None
@@ -46,7 +46,7 @@ def _quotient(equation: Equation, a: Array, b: Array) -> Array | None:
     return quotient
 
 
-def _remainder(equation: Equation, a: Array, b: Array) -> Array | None:
+def _remainder(_equation: Equation, a: Array, b: Array) -> Array | None:
     return np.fmod(a, b) if a.dtype.kind in "iu" and b.all() else None
 
 
@@ -60,7 +60,9 @@ def _broadcast_in_dim(equation: Equation, value: Array) -> Array:
 
 def _iota(equation: Equation) -> Array:
     shape, dimension = equation.shape, equation.params["dimension"]
-    count = np.arange(shape[dimension]).reshape([-1 if axis == dimension else 1 for axis in range(len(shape))])
+    count = np.arange(shape[dimension]).reshape(
+        [-1 if axis == dimension else 1 for axis in range(len(shape))]
+    )
     return np.broadcast_to(count, shape).astype(equation.results[0].dtype)
 
 
@@ -111,12 +113,11 @@ FOLDS: dict[str, Fold] = {
     "iota": _iota,
     "reshape": lambda equation, value: value.reshape(equation.shape),
     "squeeze": lambda equation, value: value.reshape(equation.shape),
-    "expand_dims": lambda equation, value: value.reshape(equation.shape),
     "transpose": lambda equation, value: value.transpose(equation.params["permutation"]),
     "slice": _slice,
     "concatenate": lambda equation, *values: np.concatenate(values, equation.params["dimension"]),
-    "copy": lambda equation, value: value,
-    "stop_gradient": lambda equation, value: value,
-    "pvary": lambda equation, *values: list(values),
+    "copy": lambda _, value: value,
+    "stop_gradient": lambda _, value: value,
+    "pvary": lambda _, *values: list(values),
 }
 """By name of the primitive; None where it is not exact."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import popsr
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax.folding import FOLDS, MAX_FOLDED
+from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.locations import is_of_jax, user_line
 from popsr.bridge.jax.mesh import Spread
 from popsr.bridge.jax.opaque import depends_on_operands_alone, is_silent
@@ -122,7 +123,7 @@ class Importer:
             results = tuple(aval_of(var.aval) for var in equation.outvars)
             operands = tuple(aval_of(var.aval) for var in equation.invars)
         except NotSupportedError as error:
-            return self._without_dtype(equation, values, str(error))
+            return self._gap(equation, values, f"{name} ({error})")
         if results and all(aval.size == 0 for aval in results):
             return [np.zeros(aval.shape, aval.dtype) for aval in results]
         keys = tuple(is_key(var.aval) for var in equation.invars)
@@ -130,14 +131,18 @@ class Importer:
         try:
             return self._folded(made) or self._emitted(made)
         except NotSupportedError as error:
-            return self._gap(equation, values, results, f"{name} ({error})")
+            return self._gap(equation, values, f"{name} ({error})")
         except (DTypeError, ShapeError, UnsupportedError) as error:
-            return self._gap(equation, values, results, f"{name} ({str(error).partition(': ')[2]})")
+            return self._gap(equation, values, f"{name} ({str(error).partition(': ')[2]})")
 
     def _folded(self, equation: Equation) -> list[Value] | None:
         """Results that are known because all operands are."""
         fold = FOLDS.get(equation.primitive)
-        if fold is None or sum(aval.size for aval in equation.results) > MAX_FOLDED or any(equation.key_operands):
+        if (
+            fold is None
+            or sum(aval.size for aval in equation.results) > MAX_FOLDED
+            or any(equation.key_operands)
+        ):
             return None
         if not all(isinstance(value, np.ndarray) for value in equation.values):
             return None
@@ -158,42 +163,48 @@ class Importer:
         if found.raw:
             results = found.function(equation)
         else:
-            if any(
-                isinstance(value, np.ndarray) and value.size == 0 for value in equation.values
-            ) and equation.primitive != "concatenate":
+            if (
+                any(isinstance(value, np.ndarray) and value.size == 0 for value in equation.values)
+                and equation.primitive != "concatenate"
+            ):
                 raise NotSupportedError("an empty operand")
-            results = found.function(equation, *(self.tensor(value) for value in equation.values))
+            tensors = [self.tensor(value) for value in equation.values]
+            results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
         given = list(results) if isinstance(results, (list, tuple)) else [results]
         return [
             _of_shape(value, aval) if isinstance(value, Tensor) else value
             for value, aval in zip(given, equation.results, strict=True)
         ]
 
-    # Gaps
-
-    def _gap(
-        self, equation: Any, values: Sequence[Value], results: Sequence[Aval], text: str
-    ) -> list[Value]:
+    def _gap(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
         """Stand-ins for the results, and a note of what is missing."""
-        text = text.removesuffix(" (no rule)")
         if is_silent(equation):
             return []
-        outputs = [(aval.shape, dtype_of(aval.dtype)) for aval in results]
-        operands = [self.tensor(value) for value in values if getattr(value, "size", 1)]
+        operands = [self.tensor(value) for value in values if getattr(value, "size", 1) and _has_dtype(value)]
+        outputs = [_stand_in(var.aval) for var in equation.outvars]
         everywhere = not depends_on_operands_alone(equation)
+        text = text.removesuffix(" (no rule)")
         return list(self.builder.unsupported(text, operands, outputs, everywhere=everywhere))
 
-    def _without_dtype(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
-        """As ``_gap`` for results of element types that tensors cannot have: float32 stands in for them."""
-        results = []
-        for var in equation.outvars:
-            try:
-                results.append(aval_of(var.aval))
-                dtype_of(results[-1].dtype)
-            except NotSupportedError:
-                results[len(results) :] = []
-                results = [*results[: len(results)], Aval(tuple(var.aval.shape), np.dtype(np.float32))]
-        return self._gap(equation, values, results, f"{equation.primitive.name} ({text})")
+
+def _has_dtype(value: Value) -> bool:
+    """False for known arrays of an element type that tensors cannot have."""
+    try:
+        return not isinstance(value, np.ndarray) or bool(dtype_of(value.dtype))
+    except NotSupportedError:
+        return False
+
+
+def _stand_in(aval: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
+    """Shape and dtype of a stand-in: float32 where tensors cannot have the dtype."""
+    try:
+        found = aval_of(aval)
+    except NotSupportedError:
+        return tuple(getattr(aval, "shape", ())), dtypes.float32
+    try:
+        return found.shape, dtype_of(found.dtype)
+    except NotSupportedError:
+        return found.shape, dtypes.float32
 
 
 def needed(jaxpr: Any) -> list[Any]:
@@ -217,7 +228,7 @@ def closed(jaxpr: Any) -> tuple[Any, list[Value]]:
 def stored(value: Any) -> NDArray[Any]:
     """A constant of a jaxpr as an array; keys of random bits as their words."""
     if is_key(value):
-        import jax
+        jax = the_jax()
 
         value = jax.random.key_data(value)
     return np.asarray(value)
@@ -259,8 +270,3 @@ def _of_shape(t: Tensor, aval: Aval) -> Tensor:
     if t.nelms != aval.size:
         raise NotSupportedError(f"operands that broadcast to {list(aval.shape)}")
     return ops.reshape(t, aval.shape)
-
-
-def names_of(values: Iterable[object]) -> str:
-    """Names for messages."""
-    return ", ".join(map(str, values))

@@ -49,8 +49,11 @@ class _Windows:
         """The one dimension whose whole slices windows are."""
         if len(self.mapped) != 1 or self.batching or self.removed != self.mapped:
             return None
-        whole = all(size == extent for axis, (size, extent) in enumerate(zip(self.sizes, self.shape, strict=True))
-                    if axis != self.mapped[0])
+        whole = all(
+            size == extent
+            for axis, (size, extent) in enumerate(zip(self.sizes, self.shape, strict=True))
+            if axis != self.mapped[0]
+        )
         return self.mapped[0] if whole and self.sizes[self.mapped[0]] == 1 else None
 
     @property
@@ -59,7 +62,7 @@ class _Windows:
         return [axis for axis in range(self.rank) if axis not in self.window_axes]
 
 
-def _components(equation: Equation, indices: Tensor, windows: _Windows) -> list[Tensor]:
+def _components(indices: Tensor, windows: _Windows) -> list[Tensor]:
     """The components of an index, as int32."""
     if indices.dtype != dtypes.int32:
         indices = ops.cast(indices, dtypes.int32)
@@ -69,7 +72,9 @@ def _components(equation: Equation, indices: Tensor, windows: _Windows) -> list[
     return [ops.reshape(part, lead) for part in parts]
 
 
-def _clamped(equation: Equation, starts: list[Tensor], windows: _Windows) -> tuple[list[Tensor], Tensor | None]:
+def _clamped(
+    equation: Equation, starts: list[Tensor], windows: _Windows
+) -> tuple[list[Tensor], Tensor | None]:
     """Starts moved to where windows fit, and where they did already; None when that is everywhere for sure."""
     inside: Tensor | None = None
     moved_starts = []
@@ -139,7 +144,7 @@ def _gather(equation: Equation, a: Tensor, indices: Tensor) -> Result:
         len(shape),
     )
     lead = indices.shape[:-1]
-    starts, inside = _clamped(equation, _components(equation, indices, windows), windows)
+    starts, inside = _clamped(equation, _components(indices, windows), windows)
     if (axis := windows.rows) is not None:
         found = _rows(ops.gather(a, starts[0], axis), windows, axis, len(lead))
     else:
@@ -179,7 +184,13 @@ def _fill(equation: Equation, a: Tensor) -> Tensor:
     return equation.constant(value, a.dtype)
 
 
-_REDUCTIONS = {"scatter-add": "sum", "scatter-sub": "sum", "scatter-mul": "mul", "scatter-max": "max", "scatter-min": "min"}
+_REDUCTIONS = {
+    "scatter-add": "sum",
+    "scatter-sub": "sum",
+    "scatter-mul": "mul",
+    "scatter-max": "max",
+    "scatter-min": "min",
+}
 
 
 @rule("scatter", *_REDUCTIONS)
@@ -200,10 +211,16 @@ def _scatter(equation: Equation, a: Tensor, indices: Tensor, updates: Tensor) ->
     mapped = tuple(map(int, numbers.scatter_dims_to_operand_dims))
     windows = _Windows(a.shape, sizes, mapped, removed, batching, window_axes, updates.rank)
     lead = indices.shape[:-1]
-    starts, inside = _clamped(equation, _components(equation, indices, windows), windows)
-    positions = _positions(equation, starts, windows, lead)
+    starts, inside = _clamped(equation, _components(indices, windows), windows)
     mode = str(getattr(equation.params["mode"], "name", equation.params["mode"]))
-    if mode != "CLIP" and inside is not None:
+    if mode == "CLIP":
+        inside = None
+    if windows.rows == 0 and windows.window_axes == tuple(range(len(lead), updates.rank)):
+        at, beyond = starts[0], equation.constant(a.shape[0], dtypes.int32)
+        at = at if inside is None else ops.where(inside, at, beyond)
+        return _scattered(equation, a, at, ops.reshape(updates, (at.nelms, *a.shape[1:])))
+    positions = _positions(equation, starts, windows, lead)
+    if inside is not None:
         where = [1] * updates.rank
         for place, extent in zip(windows.batch_axes, lead, strict=True):
             where[place] = extent
@@ -211,38 +228,40 @@ def _scatter(equation: Equation, a: Tensor, indices: Tensor, updates: Tensor) ->
         positions = ops.where(ops.reshape(inside, tuple(where)), positions, outside)
     if positions.shape != updates.shape:
         positions = broadcast(positions, positions.shape, updates.shape)
-    return _scattered(equation, a, positions, updates)
+    flat = _scattered(equation, ops.reshape(a, (a.nelms,)), positions, ops.reshape(updates, (updates.nelms,)))
+    return ops.reshape(flat, a.shape)
 
 
-def _scattered(equation: Equation, a: Tensor, positions: Tensor, updates: Tensor) -> Tensor:
-    """The array after updates at flat positions, in ascending order; the place after its end is dropped."""
-    kind = a.dtype
-    flat = ops.reshape(a, (a.nelms,))
-    spare = ops.concat([flat, equation.constant(np.zeros(1), kind)], 0)
-    at, values = ops.reshape(positions, (positions.nelms,)), ops.reshape(updates, (updates.nelms,))
-    if equation.primitive == "scatter":
-        if equation.params.get("update_jaxpr") is not None and not _takes_the_update(equation):
-            raise NotSupportedError("a function of its own")
-        result = ops.scatter(spare, at, values, 0)
-    else:
-        if kind == dtypes.bool:
-            raise NotSupportedError("bool")
-        if equation.primitive == "scatter-sub":
-            values = ops.negate(values)
-        result = ops.scatter_reduce(
-            values,
-            at,
-            _REDUCTIONS[equation.primitive],  # type: ignore[arg-type]
-            initial_values=spare,
-            axis=0,
-            axis_size=a.nelms + 1,
-        )
-    return ops.reshape(ops.slice(result, 0, a.nelms, 1, 0), a.shape)
+def _scattered(equation: Equation, a: Tensor, at: Tensor, values: Tensor) -> Tensor:
+    """Rows after updates, in ascending order; the row after the last is dropped."""
+    if equation.primitive == "scatter" and not _takes_the_update(equation):
+        raise NotSupportedError("a function of its own")
+    reduction = {**_REDUCTIONS, "scatter": "none"}[equation.primitive]
+    if reduction == "mul" or (a.dtype == dtypes.bool and reduction != "none"):
+        raise NotSupportedError(a.dtype.name)
+    if a.dtype == dtypes.bool:
+        wide = _scattered(equation, ops.cast(a, dtypes.uint8), at, ops.cast(values, dtypes.uint8))
+        return ops.cast(wide, dtypes.bool)
+    if equation.primitive == "scatter-sub":
+        values = ops.negate(values)
+    rows = a.shape[0]
+    spare = equation.constant(np.zeros((1, *a.shape[1:])), a.dtype)
+    result = ops.scatter_reduce(
+        values,
+        ops.reshape(at, (at.nelms,)),
+        reduction,  # type: ignore[arg-type]
+        initial_values=ops.concat([a, spare], 0),
+        axis=0,
+        axis_size=rows + 1,
+    )
+    return ops.slice(result, 0, rows, 1, 0)
 
 
 def _takes_the_update(equation: Equation) -> bool:
     """True if the function of a scatter returns its second argument."""
-    jaxpr = equation.params["update_jaxpr"]
+    jaxpr = equation.params.get("update_jaxpr")
+    if jaxpr is None:
+        return True
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return not jaxpr.eqns and jaxpr.outvars[0] is jaxpr.invars[1]
 
@@ -258,7 +277,11 @@ def _dynamic_slice(equation: Equation) -> Result:
     if equation.key_operands[0]:
         sizes, starts = [*sizes, a.shape[-1]], (*starts, np.int32(0))
     room = [extent - size for extent, size in zip(a.shape, sizes, strict=True)]
-    fixed = [axis for axis, start in enumerate(starts) if isinstance(start, (np.ndarray, np.generic)) or not room[axis]]
+    fixed = [
+        axis
+        for axis, start in enumerate(starts)
+        if isinstance(start, (np.ndarray, np.generic)) or not room[axis]
+    ]
     at = {axis: min(max(int(starts[axis]), 0), room[axis]) if room[axis] else 0 for axis in fixed}
     a = strided(
         a,
@@ -296,7 +319,8 @@ def _offsets(equation: Equation, starts: Sequence[Value], room: Sequence[int]) -
         tensors.append(ops.reshape(t, (1,)))
     vector = tensors[0] if len(tensors) == 1 else ops.concat(tensors, 0)
     low, high = (
-        equation.constant(np.asarray(bound, np.int32), dtypes.int32) for bound in ([0] * len(room), list(room))
+        equation.constant(np.asarray(bound, np.int32), dtypes.int32)
+        for bound in ([0] * len(room), list(room))
     )
     return least(ops.maximum(vector, low), high)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, dtype_of, rule, width
-from popsr.bridge.jax.shape import moved, padded
+from popsr.bridge.jax.shape import moved, padded, reshaped
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -24,9 +24,9 @@ def _dot_general(equation: Equation, a: Tensor, b: Tensor) -> Result:
     left = moved(a, (*map(int, batch_a), *free_a, *map(int, contract_a)))
     right = moved(b, (*map(int, batch_b), *map(int, contract_b), *free_b))
     lead = (batches,) if batches > 1 else ()
-    left, right = ops.reshape(left, (*lead, rows, inner)), ops.reshape(right, (*lead, inner, columns))
+    left, right = reshaped(left, (*lead, rows, inner)), reshaped(right, (*lead, inner, columns))
     product = ops.matmul(left, right) if a.dtype.is_floating_point else _integer_product(left, right)
-    return ops.reshape(product, equation.shape)
+    return reshaped(product, equation.shape)
 
 
 def _of_one_type(equation: Equation, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,9 @@ def _of_one_type(equation: Equation, a: Tensor, b: Tensor) -> tuple[Tensor, Tens
     if preferred is not None:
         kind = dtype_of(np.dtype(preferred))
     widest = max((a.dtype, b.dtype, kind), key=width)
-    return (a if a.dtype == widest else ops.cast(a, widest)), (b if b.dtype == widest else ops.cast(b, widest))
+    return (a if a.dtype == widest else ops.cast(a, widest)), (
+        b if b.dtype == widest else ops.cast(b, widest)
+    )
 
 
 def _count(t: Tensor, axes: object) -> int:
@@ -75,9 +77,7 @@ def _conv(equation: Equation, a: Tensor, b: Tensor) -> Result:
         groups = parts
     strides = tuple(int(step) for step in params["window_strides"])
     dilation = tuple(int(step) for step in params["rhs_dilation"])
-    needed = [
-        (extent - 1) * step + 1 for extent, step in zip(b.shape[2:], dilation, strict=True)
-    ]
+    needed = [(extent - 1) * step + 1 for extent, step in zip(b.shape[2:], dilation, strict=True)]
     if any(have < need for have, need in zip(a.shape[2:], needed, strict=True)):
         raise NotSupportedError("a kernel that is larger than the padded operand")
     out = ops.conv(a, b, strides, (0,) * (2 * spatial), dilation, groups)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sysconfig
 from typing import Any
+
+from popsr.bridge.jax.framework import the_jax
 
 __all__ = ["is_of_jax", "user_line"]
 
@@ -28,16 +31,14 @@ def _rank(file: str) -> int:
 
 @functools.cache
 def _folder_of_jax() -> str:
-    import jax
+    jax = the_jax()
 
-    return os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+    return os.path.dirname(os.path.abspath(str(jax.__file__))) + os.sep
 
 
 @functools.cache
 def _folder_of_jaxlib() -> str:
-    import jaxlib
-
-    return os.path.dirname(os.path.abspath(str(jaxlib.__file__))) + os.sep
+    return os.path.dirname(os.path.abspath(str(importlib.import_module("jaxlib").__file__))) + os.sep
 
 
 def user_line(equation: Any) -> tuple[str, int] | None:

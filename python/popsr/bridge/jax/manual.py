@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax.control import CALLED
+from popsr.bridge.jax.calls import CALLED
 from popsr.bridge.jax.mesh import Spec, Spread
 from popsr.bridge.jax.rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax.sharded import Sharded, sliced
@@ -21,7 +21,9 @@ def read_spec(spec: Any, rank: int) -> Spec:
     entries = [] if spec is None else list(spec)
     if any(entry is not None and not isinstance(entry, (str, tuple)) for entry in entries):
         raise NotSupportedError(f"spec {spec}")
-    cuts = [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in entries]
+    cuts = [
+        () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in entries
+    ]
     return (*cuts, *((),) * (rank - len(cuts)))
 
 
@@ -39,7 +41,7 @@ def _shard_map(equation: Equation) -> Result:
         for value, spec, aval in zip(equation.values, params["in_specs"], equation.operands, strict=True)
     ]
     found = importer.closed(params["jaxpr"], inner)
-    return [  # type: ignore[return-value]
+    return [
         to_whole(equation, value, read_spec(spec, aval.rank))
         for value, spec, aval in zip(found, params["out_specs"], equation.results, strict=True)
     ]

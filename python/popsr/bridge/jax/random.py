@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.bits import either, flipped, shifted_left, shifted_right
+from popsr.bridge.jax.bits import both, either, flipped, integer_as, shifted_left, shifted_right
+from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule, width
 from popsr.bridge.jax.shape import broadcast
 from popsr.tensor import Tensor
@@ -52,11 +53,15 @@ def _require_threefry(equation: Equation) -> None:
     impl: Any = equation.params.get("impl")
     if impl is not None and getattr(impl, "name", "") != "threefry2x32":
         raise NotSupportedError(f"keys of {getattr(impl, 'name', impl)}")
-    if any(aval.shape[-1:] != (2,) for aval, key in zip(equation.operands, equation.key_operands, strict=True) if key):
+    if any(
+        aval.shape[-1:] != (2,)
+        for aval, key in zip(equation.operands, equation.key_operands, strict=True)
+        if key
+    ):
         raise NotSupportedError("keys other than threefry2x32")
 
 
-def _words(equation: Equation, keys: Tensor, extra: int) -> tuple[Tensor, Tensor]:
+def _words(keys: Tensor, extra: int) -> tuple[Tensor, Tensor]:
     """The two words of keys, with room for so many dimensions after theirs."""
     lead = keys.shape[:-1]
     first, second = ops.split(keys, [1, 1], keys.rank - 1)
@@ -73,7 +78,7 @@ def _counts(equation: Equation, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]
 
 
 def _require_partitionable() -> None:
-    import jax
+    jax = the_jax()
 
     if not jax.config.jax_threefry_partitionable:
         raise NotSupportedError("jax_threefry_partitionable is off")
@@ -85,7 +90,7 @@ def _random_bits(equation: Equation, keys: Tensor) -> Result:
     _require_partitionable()
     shape, width = tuple(map(int, equation.params["shape"])), int(equation.params["bit_width"])
     lead = keys.shape[:-1]
-    key0, key1 = _words(equation, keys, len(shape))
+    key0, key1 = _words(keys, len(shape))
     high, low = _counts(equation, shape)
     first, second = threefry(equation, key0, key1, high, low)
     whole = (*lead, *shape)
@@ -96,8 +101,6 @@ def _random_bits(equation: Equation, keys: Tensor) -> Result:
     bits = flipped(first, second)
     if width < 32:
         mask = equation.constant(np.uint32(2**width - 1), dtypes.uint32)
-        from popsr.bridge.jax.bits import both
-
         bits = ops.cast(both(bits, mask), equation.dtype)
     return ops.reshape(bits, whole)
 
@@ -107,7 +110,7 @@ def _random_split(equation: Equation, keys: Tensor) -> Result:
     _require_threefry(equation)
     _require_partitionable()
     shape = tuple(map(int, equation.params["shape"]))
-    key0, key1 = _words(equation, keys, len(shape))
+    key0, key1 = _words(keys, len(shape))
     high, low = _counts(equation, shape)
     whole = (*keys.shape[:-1], *shape, 1)
     words = [ops.reshape(word, whole) for word in threefry(equation, key0, key1, high, low)]
@@ -126,15 +129,10 @@ def _seeded(equation: Equation, seed: Tensor) -> Tensor:
     if width(seed.dtype) == 8:
         wide = ops.cast(seed, dtypes.uint64)
         high = ops.cast(shifted_right(wide, equation.constant(np.uint64(32), dtypes.uint64)), dtypes.uint32)
-        from popsr.bridge.jax.bits import both
-
         low = ops.cast(both(wide, equation.constant(np.uint64(0xFFFFFFFF), dtypes.uint64)), dtypes.uint32)
         words = [ops.reshape(high, shape), ops.reshape(low, shape)]
     else:
-        from popsr.bridge.jax.bits import bits_as
-
-        low = bits_as(seed, dtypes.uint32) if seed.dtype == dtypes.int32 else ops.cast(seed, dtypes.uint32)
-        low = ops.reshape(low, shape)
+        low = ops.reshape(integer_as(seed, dtypes.uint32), shape)
         high = broadcast(equation.constant(np.uint32(0), dtypes.uint32), (1,) * len(shape), shape)
         words = [high, low]
     return ops.concat(words, len(shape) - 1)
@@ -144,21 +142,20 @@ def _seeded(equation: Equation, seed: Tensor) -> Tensor:
 def _random_fold_in(equation: Equation, keys: Tensor, data: Tensor) -> Result:
     """The hash of the data as a seed, under the key."""
     _require_threefry(equation)
-    key0, key1 = _words(equation, keys, 0)
-    from popsr.bridge.jax.bits import bits_as
-
-    seed = data
-    if seed.dtype != dtypes.uint32:
-        seed = bits_as(seed, dtypes.uint32) if seed.dtype == dtypes.int32 else ops.cast(seed, dtypes.uint32)
+    key0, key1 = _words(keys, 0)
+    seed = integer_as(data, dtypes.uint32)
     zero = equation.constant(np.uint32(0), dtypes.uint32)
     first, second = threefry(equation, key0, key1, zero, seed)
     shape = (*equation.shape[:-1], 1)
-    words = [ops.reshape(broadcast(word, word.shape, shape[:-1]) if word.shape != shape[:-1] else word, shape) for word in (first, second)]
+    words = [
+        ops.reshape(broadcast(word, word.shape, shape[:-1]) if word.shape != shape[:-1] else word, shape)
+        for word in (first, second)
+    ]
     return ops.concat(words, len(shape) - 1)
 
 
-@rule("random_wrap", "random_unwrap", "random_clone", "to_edtype", "from_edtype")
-def _same_words(equation: Equation, keys: Tensor) -> Result:
+@rule("random_wrap", "random_unwrap", "random_clone", plain=True)
+def _same_words(keys: Tensor) -> Result:
     return keys
 
 

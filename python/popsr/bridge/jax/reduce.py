@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from popsr import dtypes, ops
 from popsr.bridge.jax.elementwise import least, op_named
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax.shape import padded
-from popsr.bridge.jax.windows import window_slices
+from popsr.bridge.jax.shape import reversed_along
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+Reduction = Callable[..., Tensor]
+
+_REDUCTIONS: dict[str, Reduction] = {
     "reduce_sum": ops.sum,
     "reduce_max": ops.max,
     "reduce_min": ops.min,
@@ -56,9 +55,8 @@ def _cumulative(equation: Equation, a: Tensor) -> Result:
     if equation.primitive == "cumsum" and not reverse:
         return ops.cumsum(a, axis)
     if equation.primitive == "cumsum":
-        flip = op_named("reverse")
-        return flip(ops.cumsum(flip(a, (axis,)), axis), (axis,))
-    return _doubled(equation, a, axis, reverse, _STEPS[equation.primitive])
+        return reversed_along(ops.cumsum(reversed_along(a, [axis]), axis), [axis])
+    return _doubled(a, axis, reverse, _STEPS[equation.primitive])
 
 
 def _log_add(a: Tensor, b: Tensor) -> Tensor:
@@ -74,9 +72,7 @@ _STEPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _doubled(
-    equation: Equation, a: Tensor, axis: int, reverse: bool, step: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
+def _doubled(a: Tensor, axis: int, reverse: bool, step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     extent, distance = a.shape[axis], 1
     while distance < extent:
         first, last = (0, extent - distance), (distance, extent)
@@ -90,32 +86,19 @@ def _doubled(
     return a
 
 
-@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
-def _window(equation: Equation, a: Tensor) -> Result:
-    """One strided slice for each place of the window, folded in order."""
-    params = equation.params
-    kind = equation.primitive.removeprefix("reduce_window_")
-    step: Callable[[Tensor, Tensor], Tensor] = {"sum": ops.add, "max": ops.maximum, "min": least}[kind]
-    edges = [(int(before), int(after)) for before, after in params["padding"]]
-    wide = padded(a, neutral(equation, a.dtype, kind), edges, params.get("base_dilation"))
-    slices = window_slices(
-        wide,
-        params["window_dimensions"],
-        params["window_strides"],
-        params.get("window_dilation"),
-        equation.shape,
-    )
-    total = next(slices)
-    for part in slices:
-        total = step(total, part)
-    return total
-
-
-def neutral(equation: Equation, dtype: dtypes.dtype, kind: str) -> Tensor:
-    """The value that changes nothing in a sum, maximum or minimum."""
-    if kind == "sum":
-        return equation.constant(0, dtype)
-    if dtype.is_floating_point:
-        return equation.constant(-np.inf if kind == "max" else np.inf, dtype)
-    limits = np.iinfo(dtype.as_numpy())
-    return equation.constant(limits.min if kind == "max" else limits.max, dtype)
+@rule("reduce")
+def _reduce_by(equation: Equation, a: Tensor, start: Tensor, *more: Tensor) -> Result:
+    """By a function that is one primitive."""
+    inner = getattr(equation.params["jaxpr"], "jaxpr", equation.params["jaxpr"])
+    name = inner.eqns[0].primitive.name if len(inner.eqns) == 1 else ""
+    kinds: dict[str, tuple[Reduction, Reduction]] = {
+        "add": (ops.sum, ops.add),
+        "mul": (ops.prod, ops.mul),
+        "max": (ops.max, ops.maximum),
+        "min": (ops.min, least),
+    }
+    if more or name not in kinds or {*map(id, inner.eqns[0].invars)} != {*map(id, inner.invars)}:
+        raise NotSupportedError("a function that is not one sum, product, maximum or minimum")
+    whole, step = kinds[name]
+    axes = [int(axis) for axis in equation.params["dimensions"]]
+    return step(start, whole(a, axes) if axes else a)

@@ -102,25 +102,27 @@ class Rule:
     Attributes:
         function: takes the equation, then its operands as tensors; returns the results.
         raw: the function takes the equation alone, for operands that may be known or sharded.
+        plain: the function takes the operands alone, as an op does.
         module: the file of this package that has the rule.
     """
 
     function: RuleFunction
     raw: bool
     module: str
+    plain: bool = False
 
 
 RULES: dict[str, Rule] = {}
 """By name of the primitive. A primitive that is not here is a gap."""
 
 
-def rule(*primitives: str, raw: bool = False) -> Callable[[RuleFunction], RuleFunction]:
+def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[RuleFunction], RuleFunction]:
     """Decorator: the function is the rule of these primitives."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for name in primitives:
             assert name not in RULES, f"two rules of {name}"
-            RULES[name] = Rule(function, raw, function.__module__.rpartition(".")[2])
+            RULES[name] = Rule(function, raw, function.__module__.rpartition(".")[2], plain)
         return function
 
     return register

@@ -7,18 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import op_named
 from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
-__all__ = ["broadcast", "moved", "padded", "strided"]
+__all__ = ["broadcast", "moved", "padded", "reshaped", "reversed_along", "strided"]
 
 
-@rule("reshape", "squeeze", "expand_dims")
+@rule("reshape", "squeeze")
 def _reshape(equation: Equation, a: Tensor) -> Result:
     if equation.params.get("dimensions") is not None and equation.primitive == "reshape":
         a = ops.transpose(a, tuple(equation.params["dimensions"]))
-    return a if a.shape == equation.shape else ops.reshape(a, equation.shape)
+    return reshaped(a, equation.shape)
+
+
+def reshaped(a: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``reshape`` where it changes something."""
+    return a if a.shape == shape else ops.reshape(a, shape)
 
 
 @rule("transpose")
@@ -133,7 +137,12 @@ def _tile(equation: Equation, a: Tensor) -> Result:
 
 @rule("rev")
 def _rev(equation: Equation, a: Tensor) -> Result:
-    return op_named("reverse")(a, tuple(int(axis) for axis in equation.params["dimensions"]))
+    return reversed_along(a, [int(axis) for axis in equation.params["dimensions"]])
+
+
+def reversed_along(a: Tensor, axes: list[int]) -> Tensor:
+    """The last element first."""
+    return ops.slice(a, None, None, [-1] * len(axes), axes) if axes else a
 
 
 @rule("pad")
@@ -157,7 +166,9 @@ def padded(
     for axis, (before, after) in enumerate(edges):
         extents = (max(0, before), max(0, after))
         first, last = (
-            [broadcast(value, (1,) * a.rank, (*a.shape[:axis], extent, *a.shape[axis + 1 :]))] if extent else []
+            [broadcast(value, (1,) * a.rank, (*a.shape[:axis], extent, *a.shape[axis + 1 :]))]
+            if extent
+            else []
             for extent in extents
         )
         if first or last:
@@ -173,8 +184,6 @@ def _spaced(a: Tensor, value: Tensor, between: list[int]) -> Tensor:
         before, extent, after = a.shape[:axis], a.shape[axis], a.shape[axis + 1 :]
         column = ops.reshape(a, (*before, extent, 1, *after))
         filler = broadcast(value, (1,) * column.rank, (*before, extent, gap, *after))
-        wide = ops.reshape(
-            ops.concat([column, filler], axis + 1), (*before, extent * (gap + 1), *after)
-        )
+        wide = ops.reshape(ops.concat([column, filler], axis + 1), (*before, extent * (gap + 1), *after))
         a = ops.slice(wide, 0, extent * (gap + 1) - gap, 1, axis)
     return a

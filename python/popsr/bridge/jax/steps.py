@@ -25,6 +25,7 @@ from popsr.bridge.jax.arguments import (
     read_roles,
     value_of,
 )
+from popsr.bridge.jax.framework import the_jax
 from popsr.bridge.jax.importer import Importer, aval_of, closed
 from popsr.bridge.jax.manual import meshes_of, require_axes, specs_of_arguments, spread_of
 from popsr.bridge.jax.mesh import Spec, Spread
@@ -127,22 +128,28 @@ class _Traced:
         in_axes: Any,
     ) -> None:
         """Trace a function."""
-        import jax
+        jax = the_jax()
 
         if not callable(f):
-            raise ArgumentTypeError(f"{_WHERE}: f is not a function, got {shown(f)}, expected a function of JAX")
+            raise ArgumentTypeError(
+                f"{_WHERE}: f is not a function, got {shown(f)}, expected a function of JAX"
+            )
         count = None if replicas is None else read_int(f"{_WHERE}: replicas", replicas, 1)
         self.f, self.args = f, args
         self.per_replica: list[bool] | None = None
         axes: list[tuple[str, int]] = []
         if (in_specs is None) != (out_specs is None):
-            raise AttributeValueError(f"{_WHERE}: one of in_specs and out_specs, got the other as None, expected both")
+            raise AttributeValueError(
+                f"{_WHERE}: one of in_specs and out_specs, got the other as None, expected both"
+            )
         if in_specs is not None:
             mesh = _read_mesh(mesh)
             f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
         elif axis_name is not None:
             if count is None:
-                raise AttributeValueError(f"{_WHERE}: axis_name without replicas, got {shown(axis_name)}, expected both")
+                raise AttributeValueError(
+                    f"{_WHERE}: axis_name without replicas, got {shown(axis_name)}, expected both"
+                )
             axes = [(read_text(f"{_WHERE}: axis_name", axis_name), count)]
             args = self._rows(args, in_axes, count)
         self.jaxpr, self.outputs = jax.make_jaxpr(f, axis_env=axes, return_shape=True)(*args)
@@ -168,7 +175,7 @@ class _Traced:
 
     def _rows(self, args: tuple[Any, ...], in_axes: Any, count: int) -> tuple[Any, ...]:
         """Arguments of one replica, as shapes and dtypes."""
-        import jax
+        jax = the_jax()
 
         axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         if len(axes) != len(args):
@@ -186,19 +193,22 @@ class _Traced:
                     f"{_WHERE}: in_axes of argument {number}, got {shown(of)}, expected 0 or None, or a tree of them"
                 )
             self.per_replica += [kind == 0 for kind in kinds]
-            inner.append(tree.unflatten([_row(leaf, kind, count) for leaf, kind in zip(leaves, kinds, strict=True)]))
+            inner.append(
+                tree.unflatten([_row(leaf, kind, count) for leaf, kind in zip(leaves, kinds, strict=True)])
+            )
         return tuple(inner)
 
     def joined(self, spec: Spec, aval: Aval) -> Any:
         """What makes the user's array of a row for each replica."""
         if self.per_replica is not None:
             return None
-        return lambda rows: assembled(rows, spec, self.spread, aval)
+        shape = [extent // self.spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)]
+        return lambda rows: assembled(rows.reshape(self.spread.replicas, *shape), spec, self.spread, aval)
 
 
 def _row(leaf: Any, axis: int | None, count: int) -> Any:
     """Shape and dtype of what one replica is given."""
-    import jax
+    jax = the_jax()
 
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
@@ -216,7 +226,7 @@ def _row(leaf: Any, axis: int | None, count: int) -> Any:
 
 def _read_mesh(mesh: Any) -> Any:
     """A mesh of JAX, from sizes by name too."""
-    import jax
+    jax = the_jax()
 
     if isinstance(mesh, Mapping):
         sizes = {
@@ -228,7 +238,9 @@ def _read_mesh(mesh: Any) -> Any:
         raise ArgumentTypeError(
             f"{_WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
         )
-    return jax.sharding.AbstractMesh(tuple(mesh.shape.values()), tuple(mesh.shape))  # without devices or axis types
+    return jax.sharding.AbstractMesh(
+        tuple(mesh.shape.values()), tuple(mesh.shape)
+    )  # without devices or axis types
 
 
 def _checked(aval: Any) -> Aval:
@@ -253,13 +265,15 @@ def _read(
     updates: Mapping[int, int] | None,
     unsupported: Unsupported,
 ) -> BridgedStep:
-    import jax
+    jax = the_jax()
 
     outputs = traced.outputs
-    parts = list(outputs) if isinstance(outputs, (tuple, list)) and type(outputs) in (tuple, list) else [outputs]
+    parts = (
+        list(outputs) if isinstance(outputs, (tuple, list)) and type(outputs) in (tuple, list) else [outputs]
+    )
     if updates is None:
         inner = _seen_by_replica(traced)
-        updates = inferred_updates(inner, parts, lambda position: None)
+        updates = inferred_updates(inner, parts)
     _check_updates(updates, traced.args, parts)
     arguments = _names_of(traced.f, len(traced.args), names)
     kinds = read_roles(arguments, roles, updates)
@@ -271,7 +285,8 @@ def _read(
         jaxpr, consts = closed(traced.jaxpr)
         with popsr.location(*place) if place else contextlib.nullcontext():
             values = [
-                _argument(builder, traced, leaf, kinds[leaf.argument], number) for number, leaf in enumerate(leaves)
+                _argument(builder, traced, leaf, kinds[leaf.argument], number)
+                for number, leaf in enumerate(leaves)
             ]
             found = importer.run(jaxpr, values, consts)
             _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
@@ -286,7 +301,7 @@ def _names_of(f: Any, count: int, names: Sequence[str] | None) -> list[str]:
 
 def _seen_by_replica(traced: _Traced) -> tuple[Any, ...]:
     """Arguments with the shapes that the jaxpr takes."""
-    import jax
+    jax = the_jax()
 
     leaves = iter(traced.jaxpr.jaxpr.invars)
     return tuple(
@@ -296,7 +311,7 @@ def _seen_by_replica(traced: _Traced) -> tuple[Any, ...]:
 
 
 def _check_updates(updates: Mapping[int, int], args: Sequence[Any], outputs: Sequence[Any]) -> None:
-    import jax
+    jax = the_jax()
 
     for position, number in updates.items():
         if not 0 <= position < len(args) or not 0 <= number < len(outputs):
@@ -316,9 +331,7 @@ def _argument(builder: StepBuilder, traced: _Traced, leaf: Leaf, role: str, numb
     aval, spec, spread = traced.avals[number], traced.specs[number], traced.spread
     own_row = traced.per_replica is not None and traced.per_replica[number]
     grouping = builder.each() if own_row else spread.shards(spec)
-    shape = tuple(
-        extent // spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)
-    )
+    shape = tuple(extent // spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True))
     dtype = dtype_of(aval.dtype)
     value = value_of(leaf.value)
 
@@ -354,7 +367,7 @@ def _results(
     for number, leaf in enumerate(leaves):
         of_argument.setdefault(leaf.argument, []).append(number)
     new_of = {number: position for position, number in updates.items()}
-    whole = not (type(traced.outputs) in (tuple, list))
+    whole = type(traced.outputs) not in (tuple, list)
     values = iter(zip(found, traced.jaxpr.jaxpr.outvars, strict=True))
     for number, output in enumerate(outputs):
         states = iter(of_argument.get(new_of[number], [])) if number in new_of else None

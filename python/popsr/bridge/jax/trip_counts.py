@@ -59,9 +59,10 @@ def _bound(
     values = [*cond_consts, *carry]
     sides = [_read(atom, test.invars, values, len(cond_consts), body, body_consts) for atom in compare.invars]
     name = compare.primitive.name
-    if sides[0] is None or sides[1] is None:
+    first, second = sides
+    if first is None or second is None:
         return None
-    (left, left_step), (right, right_step) = sides
+    (left, left_step), (right, right_step) = first, second
     if left_step and right_step:
         return None
     if right_step:
@@ -71,7 +72,12 @@ def _bound(
 
 
 def _read(
-    atom: Any, invars: Sequence[Any], values: Sequence[Any], consts: int, body: Any, body_consts: Sequence[Any]
+    atom: Any,
+    invars: Sequence[Any],
+    values: Sequence[Any],
+    consts: int,
+    body: Any,
+    body_consts: Sequence[Any],
 ) -> tuple[int, int] | None:
     """Start and step of an operand of the condition: integers that are known."""
     if hasattr(atom, "val"):
