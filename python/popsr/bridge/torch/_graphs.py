@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +65,9 @@ def from_export(
             f"{where}: the program has dynamic shapes, got {sorted(map(str, program.range_constraints))}, expected "
             "an export without dynamic_shapes"
         )
-    program = program.run_decompositions(decompositions())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch about its own calls
+        program = program.run_decompositions(decompositions())
     module, signature = program.graph_module, program.graph_signature
     simplify(module)
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)

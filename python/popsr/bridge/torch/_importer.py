@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr import location
+from popsr import dtypes, location
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch import _scalars, collectives, elementwise, indexing, linear, nn, pools, random, reduce, shape
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
@@ -113,6 +113,8 @@ class Importer:
         except Gap as gap:
             return self._gap(node, f"{node.target} ({gap})", (args, options))
         except Error as error:
+            if self._builder.gaps:  # an operand is a stand-in, of another type than the op's own
+                return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
             error.add_note(f"while reading {node.target} of torch")
             raise
 
@@ -127,7 +129,8 @@ class Importer:
                     f"bridge.torch: {node.target} at {_where(node)} makes a shape or number of the data, got "
                     f"{each!s:.60}, expected results of fixed shapes"
                 )
-            shapes.append((tuple(each.shape), dtype_of(each.dtype)))
+            kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
+            shapes.append((tuple(each.shape), kind))
         everywhere = getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
         made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
         return list(made) if isinstance(value, list | tuple) else made[0]

@@ -77,7 +77,7 @@ def _compare_node(
     if all(each == plain[0] for each in plain):
         return
     rank = next(r for r, each in enumerate(plain) if each != plain[0])
-    if not _vary(nodes, merged):
+    if not _vary(nodes, numbers, merged):
         raise _different(first, nodes[rank], rank, where, f"{plain[0]!s:.80} and {plain[rank]!s:.80}")
 
 
@@ -117,29 +117,47 @@ def _note_groups(nodes: Sequence[Any], recorded: Sequence[Recorded], merged: Mer
 # Operands that differ
 
 
-def _vary(nodes: Sequence[Any], merged: Merged) -> bool:
+def _vary(nodes: Sequence[Any], numbers: Sequence[dict[Any, int]], merged: Merged) -> bool:
     """Give an op what differs between ranks as a tensor; False where it cannot take one."""
+    first, name = nodes[0], str(nodes[0].target)
+    plain = [_plain((node.args, node.kwargs), number) for node, number in zip(nodes, numbers, strict=True)]
+    places = [i for i in range(len(first.args)) if any(each[0][i : i + 1] != plain[0][0][i : i + 1] for each in plain)]
+    if any(each[1] != plain[0][1] for each in plain) or len({len(each[0]) for each in plain}) > 1:
+        return False
+    if getattr(first.target, "__name__", "") == "getitem":
+        return places == [1] and _is_split(first.args[0]) and _vary_part(first, [n.args[1] for n in nodes], merged)
+    if name in ("aten.slice.Tensor", "aten.select.int"):
+        return not {0, 1} & set(places) and _vary_slice(nodes, merged, name)
+    return all(_vary_operand(nodes, numbers, i, merged) for i in places)
+
+
+def _vary_operand(nodes: Sequence[Any], numbers: Sequence[dict[Any, int]], i: int, merged: Merged) -> bool:
+    """Give an op one operand that differs: a part of a split, or a number of an arithmetic op."""
     import torch
 
-    first, name = nodes[0], str(nodes[0].target)
-    if name in ("aten.slice.Tensor", "aten.select.int"):
-        return _vary_slice(nodes, merged, name)
-    if getattr(first.target, "__name__", "") == "getitem" and str(first.args[0].target).startswith("aten.split"):
-        return _vary_part(nodes, merged)
-    schema = getattr(first.target, "_schema", None)
-    takes_scalars = schema is not None and name.split(".")[1].rstrip("_") in _ARITHMETIC
-    numbers = [i for i, a in enumerate(first.args) if isinstance(a, int | float) and not isinstance(a, bool)]
-    if not takes_scalars or len(numbers) != 1 or any(node.kwargs != first.kwargs for node in nodes):
+    first, name, values = nodes[0], str(nodes[0].target), [node.args[i] for node in nodes]
+    if all(getattr(getattr(value, "target", None), "__name__", "") == "getitem" for value in values):
+        sources = {number[value.args[0]] for value, number in zip(values, numbers, strict=True)}
+        if len(sources) > 1 or not _is_split(values[0].args[0]):
+            return False
+        chosen = _part(first, values[0].args[0], [value.args[1] for value in values], merged)
+        if chosen is not None:
+            first.args = (*first.args[:i], chosen, *first.args[i + 1 :])
+        return chosen is not None
+    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    parts = name.split(".")
+    if not is_number or parts[1].rstrip("_") not in _ARITHMETIC or parts[2] not in ("Tensor", "Scalar"):
         return False
-    i = numbers[0]
-    overload = "Tensor" if name.rsplit(".", 1)[1] in ("Scalar", "Tensor") else None
-    values = [torch.tensor(node.args[i], dtype=_number_dtype(node.args[i])) for node in nodes]
-    if overload is None or len({value.dtype for value in values}) > 1:
+    tensors = [torch.tensor(value, dtype=_number_dtype(value)) for value in values]
+    if len({t.dtype for t in tensors}) > 1:
         return False
-    placeholder = _placeholder(merged, values)
-    first.args = (*first.args[:i], placeholder, *first.args[i + 1 :])
-    first.target = getattr(getattr(torch.ops.aten, name.split(".")[1]), overload)
+    first.args = (*first.args[:i], _placeholder(merged, tensors), *first.args[i + 1 :])
+    first.target = getattr(getattr(torch.ops.aten, parts[1]), "Tensor")
     return True
+
+
+def _is_split(node: Any) -> bool:
+    return str(node.target).startswith(("aten.split.", "aten.split_with_sizes."))
 
 
 def _number_dtype(value: Any) -> Any:
@@ -152,49 +170,60 @@ def _vary_slice(nodes: Sequence[Any], merged: Merged, name: str) -> bool:
     import torch
 
     first = nodes[0]
-    dims = [node.args[1] if len(node.args) > 1 else 0 for node in nodes]
-    extent = first.args[0].meta["val"].shape[dims[0]]
+    dim = first.args[1] if len(first.args) > 1 else 0
+    extent = first.args[0].meta["val"].shape[dim]
     if name == "aten.select.int":
         places = [[node.args[2] % extent] for node in nodes]
     else:
-        bounds = [slice(*(*node.args[2:5], None, None, None)[:3]) for node in nodes]
-        places = [list(range(extent)[each]) for each in bounds]
-    if len(set(dims)) > 1 or len({len(each) for each in places}) > 1:
+        places = [list(range(extent)[slice(*(*node.args[2:5], None, None, None)[:3])]) for node in nodes]
+    if len({len(each) for each in places}) > 1:
         return False
-    _select(first, first.args[0], dims[0], [torch.tensor(each) for each in places], merged, name == "aten.select.int")
+    made = _selected(first, first.args[0], dim, [torch.tensor(each) for each in places], merged)
+    if name == "aten.select.int":
+        made = _called(first, torch.ops.aten.squeeze.dim, (made, dim), merged)
+    _replace(first, made, merged)
     return True
 
 
-def _vary_part(nodes: Sequence[Any], merged: Merged) -> bool:
-    """A part of a split that is chosen by the rank."""
+def _vary_part(node: Any, chosen: Sequence[int], merged: Merged) -> bool:
+    made = _part(node, node.args[0], chosen, merged)
+    if made is None:
+        return False
+    _replace(node, made, merged)
+    return True
+
+
+def _part(node: Any, split: Any, chosen: Sequence[int], merged: Merged) -> Any:
+    """The part of a split that each rank chooses; None where they have different extents."""
     import torch
 
-    first = nodes[0]
-    split = first.args[0]
     dim = split.args[2] if len(split.args) > 2 else 0
     sizes = [part.shape[dim] for part in split.meta["val"]]
-    chosen = [node.args[1] for node in nodes]
     if len({sizes[i] for i in chosen}) > 1:
-        return False
+        return None
     places = [torch.arange(sizes[i]) + sum(sizes[:i]) for i in chosen]
-    _select(first, split.args[0], dim, places, merged, False)
-    return True
+    return _selected(node, split.args[0], dim, places, merged)
 
 
-def _select(node: Any, source: Any, dim: int, places: list[Any], merged: Merged, squeeze: bool) -> None:
+def _selected(node: Any, source: Any, dim: int, places: list[Any], merged: Merged) -> Any:
     import torch
 
-    placeholder = _placeholder(merged, places)
-    graph = merged.module.graph
-    with graph.inserting_before(node):
-        made = graph.call_function(torch.ops.aten.index_select.default, (source, dim, placeholder))
-        if squeeze:
-            made = graph.call_function(torch.ops.aten.squeeze.dim, (made, dim))
-        made.meta = dict(node.meta)
+    operands = (source, dim, _placeholder(merged, places))
+    return _called(node, torch.ops.aten.index_select.default, operands, merged)
+
+
+def _called(node: Any, op: Any, operands: tuple[Any, ...], merged: Merged) -> Any:
+    """A call before a node, on its line."""
+    with merged.module.graph.inserting_before(node):
+        made = merged.module.graph.call_function(op, operands)
+    made.meta = dict(node.meta)
     merged.numbers[made] = merged.numbers[node]
+    return made
+
+
+def _replace(node: Any, made: Any, merged: Merged) -> None:
     node.replace_all_uses_with(made)
-    if not node.users:
-        graph.erase_node(node)
+    merged.module.graph.erase_node(node)
 
 
 def _placeholder(merged: Merged, values: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -121,8 +122,10 @@ def grouping_of_ranks(value: Any, world: int, where: str) -> ReplicaGrouping:
 
 
 def grouping_of_labels(labels: Iterable[Hashable]) -> ReplicaGrouping:
-    """The grouping in which replicas of equal labels are together."""
+    """The grouping in which replicas of equal labels are together; each alone where groups would differ in size."""
     labels = list(labels)
+    if len(set(Counter(labels).values())) > 1:
+        labels = list(range(len(labels)))
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return ReplicaGrouping.from_assignment([numbers[label] for label in labels])
 
