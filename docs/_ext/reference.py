@@ -36,6 +36,7 @@ SECTIONS = (
     ("popsr.compat", "PopXL's and PopART's names: `popsr.compat`"),
     ("popsr.testing", "For tests: `popsr.testing`"),
     ("popsr.analysis", "Proofs, sessions, files"),
+    ("popsr.bridge", "Proofs, sessions, files"),
     ("popsr.io", "Proofs, sessions, files"),
     ("popsr.session", "Proofs, sessions, files"),
     ("popsr.streams", "Proofs, sessions, files"),

@@ -88,7 +88,8 @@ from popsr.tensorlocation import (
 )
 
 if TYPE_CHECKING:
-    from popsr import addons, analysis, compat, fp8_utils, io, sr, transforms
+    from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
+    from popsr.bridge._prove import prove
     from popsr.session import Session
     from popsr.stochastic_adder import StochasticAdder
 
@@ -121,6 +122,7 @@ __all__ = [
     "analysis",
     "bfloat16",
     "bool",
+    "bridge",
     "build_info",
     "compat",
     "complex64",
@@ -163,6 +165,7 @@ __all__ = [
     "name_scope",
     "num_threads",
     "ops",
+    "prove",
     "remote_buffer",
     "remote_replica_sharded_variable",
     "remote_variable",
@@ -187,8 +190,12 @@ if not TYPE_CHECKING:
     __getattr__ = entry_point(
         lazy_attributes(
             __name__,
-            ("addons", "analysis", "compat", "fp8_utils", "io", "sr", "transforms"),
-            {"Session": "popsr.session", "StochasticAdder": "popsr.stochastic_adder"},
+            ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms"),
+            {
+                "Session": "popsr.session",
+                "StochasticAdder": "popsr.stochastic_adder",
+                "prove": "popsr.bridge._prove",
+            },
             unknown_attribute(__name__, __all__),
         )
     )

@@ -31,6 +31,7 @@ __all__ = [
     "NoMoreItemsError",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "OutOfStepError",
     "ReplicaError",
     "ReplicaWarning",
     "SessionError",
@@ -40,6 +41,7 @@ __all__ = [
     "UndefinedValue",
     "UnknownNameError",
     "UnsupportedError",
+    "UnsupportedOpsError",
 ]
 
 
@@ -87,6 +89,12 @@ class GradientError(Error, AssertionError):
     check: Any = None
 
 
+class OutOfStepError(Error, AssertionError):
+    """Replicas need not stay in step; ``proof`` is the ``popsr.bridge.Proof`` that says which values differ and why."""
+
+    proof: Any = None
+
+
 class ReplicaError(Error, ValueError):
     """Replicas, groupings or partitions do not fit together."""
 
@@ -132,6 +140,16 @@ class OutOfRangeError(Error, IndexError):
 
 class UnsupportedError(Error, NotImplementedError):
     """A combination that is known and not implemented."""
+
+
+class UnsupportedOpsError(UnsupportedError):
+    """A program of another framework has ops without a counterpart.
+
+    Attributes:
+        gaps: all of them, each a ``popsr.bridge.Gap`` with the op, the user's line and how often it occurs.
+    """
+
+    gaps: tuple[Any, ...] = ()
 
 
 class InternalError(Error, RuntimeError):

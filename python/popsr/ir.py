@@ -14,6 +14,7 @@ from popsr import _core
 from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._lazy import names_only
 from popsr._program.create_graph import create_graph
+from popsr._program.gaps import Gap
 from popsr._program.handles import Handle, Undone, refuse_copy, retire
 from popsr._program.launcher import total_replicas
 from popsr._program.popart_names import with_popart_names
@@ -67,6 +68,7 @@ class Ir(Handle):
         self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
         self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
         self._custom_ops: dict[int, Any] = {}  # identifiers of operators of the program's own, by op
+        self._gaps: tuple[Gap, ...] = ()  # ops of another framework that stand-ins are for
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._ordered_at: int | None = None  # epoch at which the order of writes was checked

@@ -13,6 +13,7 @@ from popsr import _core
 from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping
 from popsr._lazy import LazyModule, names_only
 from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
+from popsr._program.gaps import unsupported_ops
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
@@ -96,6 +97,7 @@ class Session(Summarised, HostState):
 
         Raises:
             ReplicaError: with ``strict``, the program has lints L1 or L2.
+            UnsupportedOpsError: the program has stand-ins for ops that popsr cannot compute.
         Warns:
             ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
@@ -111,6 +113,8 @@ class Session(Summarised, HostState):
         ir.options._check_for(ir)
         if ir._core.num_ops == 0:
             raise StateError("Session: the program has no ops, expected at least one")
+        if ir._gaps:
+            raise unsupported_ops("Session", ir._gaps)
         share, errors = read_check(check), read_strict(strict)
         ir._assign_seeds()
         _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)

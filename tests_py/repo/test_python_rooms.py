@@ -33,8 +33,9 @@ MAY_IMPORT = {
     "io": "_text _host _program _session",
     "_show": "_text _host _program ops analysis",
     "session": "_text _host _options _program analysis _popart _session io _show",
+    "bridge": "_text _host _program ops analysis session io",
     "addons": "_text _host _program ops transforms _popart session",
-    "testing": "_text _host _program ops analysis session",
+    "testing": "_text _host _program ops analysis session bridge",
     "_help": "_text package",
     "demo": "_text ops package",
     "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session addons package",
@@ -216,10 +217,11 @@ def test_dir_shows_public_names_only(name: str) -> None:
 def test_packages_resolve_by_attribute() -> None:
     run_python(
         "import sys, popsr\n"
-        "lazy = ('addons', 'analysis', 'compat', 'io', 'sr', 'transforms', 'fp8_utils', 'session')\n"
+        "lazy = ('addons', 'analysis', 'bridge', 'compat', 'io', 'sr', 'transforms', 'fp8_utils', 'session')\n"
         "assert not {f'popsr.{name}' for name in lazy} & set(sys.modules)\n"
         "popsr.io.save_onnx, popsr.addons.Module, popsr.addons.layers.Linear, popsr.addons.optimizers\n"
         "popsr.sr.cast, popsr.analysis.analyze, popsr.transforms.autodiff, popsr.Session, popsr.fp8_utils\n"
+        "popsr.bridge.Proof, popsr.prove\n"
     )
 
 

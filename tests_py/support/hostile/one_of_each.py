@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from popsr import addons, analysis, io, ops, sr, transforms
+from popsr import addons, analysis, bridge, io, ops, sr, transforms
 from popsr.addons import layers
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.grad_graph import Aux, VarGrad
@@ -63,6 +63,7 @@ class World:
         with self.ir.main_graph:
             self.instances = self._instances(folder)
         _context.__init__()  # type: ignore[misc]
+        self.instances += self._of_steps()
 
     def _build(self) -> None:
         self.x_stream = popsr.h2d_stream((2, 3), F32, "x")
@@ -129,6 +130,19 @@ class World:
             explanation.root,
             *self.facts.warnings[:1],
         ]
+
+    def _of_steps(self) -> list[Any]:
+        builder = bridge.StepBuilder(2, unsupported="conservative")
+        with builder:
+            w = builder.state("w", np.ones(3, np.float32), builder.all())
+            x = builder.data("x", (3,), F32, builder.each(), example=np.ones((2, 3), np.float32))
+            builder.update("w", w * x)
+            builder.result("y", x, grouping=builder.all())
+            builder.unsupported("op", [x], [])
+            step = builder.finish()
+        proof = step.prove()
+        drifting = proof.drifting[0]
+        return [builder, step, *step.arguments, *step.results, *step.gaps, proof, drifting, drifting.cause]
 
     def _of_replicas(self) -> list[Any]:
         group = CommGroup(CommGroupType.Consecutive, 2)

@@ -1,0 +1,47 @@
+"""Training steps of other frameworks, read as programs of popsr to be proved and run.
+
+``popsr.bridge.jax`` and ``popsr.bridge.torch`` read steps. Each is a package that imports its framework in functions
+only, and has, beside its public functions,
+
+- ``accepts(step) -> bool``: true for what it can read. It is asked when the framework is imported already;
+- ``import_step(step, *args, unsupported="error", **options) -> BridgedStep``, which ``popsr.prove`` calls.
+
+Both build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal values, new
+values of states, results, and ``unsupported`` for an op that popsr lacks. Around what a line of the user's program
+makes stands ``with popsr.location(file, line):``.
+"""
+
+from typing import TYPE_CHECKING
+
+from popsr._lazy import lazy_attributes, names_only
+from popsr._program.gaps import Gap
+from popsr._text.entry_points import add_entry_points, entry_point
+from popsr._text.suggestions import unknown_attribute
+from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge._proof import Cause, Proof, ProvedValue, SourceLine
+from popsr.bridge._prove import prove
+from popsr.bridge._step import BridgedStep
+from popsr.errors import UnsupportedOpsError
+
+__all__ = [
+    "Argument",
+    "BridgedStep",
+    "Cause",
+    "Gap",
+    "Proof",
+    "ProvedValue",
+    "Result",
+    "SourceLine",
+    "StepBuilder",
+    "UnsupportedOpsError",
+    "prove",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = entry_point(
+        lazy_attributes(__name__, ("jax", "torch"), {}, unknown_attribute(__name__, __all__))
+    )
+
+__dir__ = names_only(__all__)
+add_entry_points(__name__)

@@ -1,0 +1,122 @@
+"""Arguments and results of a training step that was read from another framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from popsr import dtypes
+from popsr._program.gaps import Gap
+from popsr.ir import Ir
+from popsr.replicas import ReplicaGrouping
+from popsr.streams import DeviceToHostStream, HostToDeviceStream
+from popsr.tensor import Tensor, Variable
+
+__all__ = ["Argument", "Array", "Result", "Role", "Rows", "Step"]
+
+Array = NDArray[Any]
+Role = Literal["state", "data", "constant"]
+Rows = Callable[[Any], Any]
+"""From what the framework's user has to rows for replicas or groups, or back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One array that the step takes.
+
+    Attributes:
+        path: where it is in the arguments of the step, such as ``params['w']``.
+        role: "state", which the step reads and replaces, or keeps; "data", new in each run; or a "constant".
+        shape: shape on one replica.
+        dtype: element type.
+        grouping: which replicas are given equal values.
+        tensor: its value as the step begins; None for data that a program of popsr loads where it likes.
+        source: the variable of a state, the stream of data, None of a constant.
+        result: the tensor that is the state's new value; None when the step keeps it.
+        example: rows to run with when none are given: of data as the stream takes them, of a state the initial value.
+    """
+
+    path: str
+    role: Role
+    shape: tuple[int, ...]
+    dtype: dtypes.dtype
+    grouping: ReplicaGrouping
+    tensor: Tensor | None
+    source: Variable | HostToDeviceStream | None = None
+    result: Tensor | None = None
+    example: Array | None = field(default=None, repr=False)
+    _feed: Rows | None = field(default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on one replica."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.as_numpy().itemsize
+
+    def rows(self, value: Any) -> Array:
+        """The rows that its stream takes, made of the user's value."""
+        return np.asarray(value if self._feed is None else self._feed(value))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.role} {self.dtype.name}{list(self.shape)} equal in {self.grouping.partition}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that the step returns.
+
+    Attributes:
+        path: where it is in what the step returns.
+        tensor: its value.
+        stream: brings it to the host, a row for each replica.
+        grouping: which replicas are declared to return equal values; None when nothing is declared.
+    """
+
+    path: str
+    tensor: Tensor
+    stream: DeviceToHostStream
+    grouping: ReplicaGrouping | None = None
+    _join: Rows | None = field(default=None, repr=False)
+
+    def value(self, rows: Array) -> Any:
+        """The value for the user, made of a row for each replica."""
+        return rows if self._join is None else self._join(rows)
+
+    def __str__(self) -> str:
+        declared = "" if self.grouping is None else f" equal in {self.grouping.partition}"
+        return f"{self.path}: {self.tensor.dtype.name}{list(self.tensor.shape)}{declared}"
+
+
+class Step(Protocol):
+    """A step as proofs and runs of it see it: a ``BridgedStep``."""
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its arguments, in order."""
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Its results, in order."""
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Ops that popsr lacks."""
+
+    @property
+    def states(self) -> tuple[Argument, ...]:
+        """The arguments that are states."""
+
+    def argument(self, path: str) -> Argument:
+        """The argument of a path."""
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run it once."""

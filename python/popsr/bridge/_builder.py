@@ -1,0 +1,298 @@
+"""Building a step: what the importers of all frameworks share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from popsr import _core, dtypes, ops
+from popsr._host.arguments import read_a, read_choice, read_int, read_text
+from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
+from popsr._program.location import describe_location
+from popsr._program.transaction import keep_attribute
+from popsr._text.frames import file_and_line
+from popsr._text.shown import shown
+from popsr.bridge._arguments import Argument, Result, Rows
+from popsr.bridge._opaque import opaque
+from popsr.bridge._step import BridgedStep
+from popsr.context import Setting, _context, in_sequence
+from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
+from popsr.ir import Ir
+from popsr.replicas import ReplicaGrouping
+from popsr.streams import d2h_stream, h2d_stream
+from popsr.tensor import Tensor, Variable, constant, variable
+
+__all__ = ["StepBuilder", "Unsupported"]
+
+Unsupported = Literal["error", "conservative"]
+
+
+class StepBuilder:
+    """A step that is being read: a program, its arguments and results, and the ops that it lacks.
+
+    ``with builder:`` enters the main graph; ops are in the order in which they are made. Graphs of loops and branches
+    are made inside as in any program. Lines of the user's program are given with ``popsr.location(file, line)`` around
+    what they make, arguments included.
+
+    Args:
+        replicas: their number.
+        where: the call of the user, for messages.
+        unsupported: "error": ``finish`` refuses a step with ops that popsr lacks, and names all of them;
+            "conservative": the step can be proved, and is refused when it is run.
+    """
+
+    def __init__(self, replicas: int, *, where: str = "bridge", unsupported: Unsupported = "error") -> None:
+        """A program without ops."""
+        self._where = read_text("StepBuilder: where", where)
+        self._unsupported = read_choice(where, "unsupported", unsupported, ("error", "conservative"))
+        self._ir = Ir(read_int(f"{where}: replicas", replicas, 1))
+        self._arguments: dict[str, Argument] = {}
+        self._results: dict[str, Result] = {}
+        self._updates: dict[str, Tensor] = {}
+        self._inside: contextlib.ExitStack | None = None
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """The ops so far that popsr lacks."""
+        return merged_gaps(self._ir._gaps)
+
+    def all(self) -> ReplicaGrouping:
+        """One group of all replicas: they are given equal values."""
+        return self._ir.replica_grouping()
+
+    def each(self) -> ReplicaGrouping:
+        """A group for each replica: values may differ everywhere."""
+        return self._ir.replica_grouping(group_size=1)
+
+    def groups(self, labels: Sequence[int]) -> ReplicaGrouping:
+        """Groups by a number for each replica: equal numbers are one group."""
+        return ReplicaGrouping.from_assignment(labels)
+
+    def __enter__(self) -> Self:
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._ir.main_graph)
+        stack.enter_context(in_sequence())
+        self._inside = stack
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        stack, self._inside = self._inside, None
+        assert stack is not None
+        stack.__exit__(*error)
+
+    # Arguments
+
+    def state(
+        self, path: str, value: Any, grouping: ReplicaGrouping, *, dtype: dtypes.dtype | None = None
+    ) -> Variable:
+        """A state: parameters, moments, counters, anything that a run leaves for the next.
+
+        Args:
+            path: its name for the user.
+            value: initial value: of one group as it is, of several ``(num_groups, *shape)``, in their order.
+            grouping: which replicas start with equal values, and are declared to keep them equal.
+            dtype: element type. Default: the value's, 64 bits stay 64 bits.
+        """
+        grouping = self._own(path, grouping)
+        array = np.asarray(value)
+        kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
+        made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
+        self._add(Argument(path, "state", made.shape, kind, grouping, made, made, example=array))
+        return made
+
+    def data(
+        self,
+        path: str,
+        shape: Iterable[int],
+        dtype: dtypes.dtype,
+        grouping: ReplicaGrouping,
+        *,
+        example: Any = None,
+        feed: Rows | None = None,
+    ) -> Tensor:
+        """Data that are new in each run.
+
+        Args:
+            path: its name for the user.
+            shape: shape on one replica.
+            dtype: element type.
+            grouping: which replicas are given equal values.
+            example: rows to run with by default, as ``feed`` takes them.
+            feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
+        """
+        grouping = self._own(path, grouping)
+        stream = h2d_stream(
+            tuple(shape),
+            dtype,
+            path,
+            replicated_stream_mode="replicate" if grouping.group_size == 1 else grouping,
+        )
+        loaded = ops.host_load(stream, f"{path}_load")
+        argument = Argument(path, "data", stream.shape, dtype, grouping, loaded, stream, _feed=feed)
+        if example is not None:
+            argument = _replaced(argument, example=argument.rows(example))
+        self._add(argument)
+        return loaded
+
+    def constant(self, path: str, value: Any, dtype: dtypes.dtype | None = None) -> Tensor:
+        """A value that the step was traced with, equal on all replicas and in all runs."""
+        array = np.asarray(value)
+        kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
+        made = constant(array, kind, path)
+        self._add(Argument(path, "constant", made.shape, kind, self.all(), made, example=array))
+        return made
+
+    # Results
+
+    def update(self, path: str, new: Tensor) -> None:
+        """Say which tensor is the new value of a state. The state is written when the step is finished."""
+        argument = self._arguments.get(path)
+        if argument is None or argument.role != "state":
+            raise GraphError(
+                f"{self._where}: no state to update, got {shown(path)}, expected the path of a state"
+            )
+        if (new.shape, new.dtype) != (argument.shape, argument.dtype):
+            error = ShapeError if new.shape != argument.shape else DTypeError
+            raise error(
+                f"{self._where}: new value of state {shown(path)} does not fit, got {new.dtype.name}{list(new.shape)}, "
+                f"expected {argument.dtype.name}{list(argument.shape)}"
+            )
+        self._updates[path] = new
+
+    def result(
+        self, path: str, t: Tensor, *, grouping: ReplicaGrouping | None = None, join: Rows | None = None
+    ) -> None:
+        """Return a tensor.
+
+        Args:
+            path: its name for the user.
+            t: the tensor.
+            grouping: which replicas are declared to return equal values. Default: nothing is declared.
+            join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
+        """
+        if path in self._results:
+            raise GraphError(
+                f"{self._where}: two results of one path, got {shown(path)}, expected different paths"
+            )
+        with self._at(t):
+            stream = d2h_stream(t.shape, t.dtype, path)
+            ops.host_store(stream, t)
+        declared = None if grouping is None else self._own(path, grouping)
+        self._results[path] = Result(path, t, stream, declared, join)
+
+    # Gaps
+
+    def unsupported(
+        self,
+        op: str,
+        inputs: Iterable[Tensor],
+        outputs: Sequence[tuple[tuple[int, ...], dtypes.dtype]],
+        *,
+        everywhere: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Stand-ins for the results of an op that popsr lacks, so that reading goes on.
+
+        They differ between replicas wherever an input does, which is right for every op that computes on one replica
+        from its inputs alone.
+
+        Args:
+            op: its name, and what about it is not supported.
+            inputs: all that it reads.
+            outputs: shape and dtype of its results.
+            everywhere: True for a collective, and for an op whose results depend on anything else than its inputs.
+        """
+        ir = self._ir
+        keep_attribute(ir, ir, "_gaps")
+        ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
+        return opaque(inputs, outputs, everywhere)
+
+    def finish(self) -> BridgedStep:
+        """The step. New values of states are written; call it inside ``with builder:``, as the last thing.
+
+        Raises:
+            UnsupportedOpsError: with ``unsupported="error"``, the step has ops that popsr lacks.
+        """
+        if self._inside is None:
+            raise StateError(f"{self._where}: finish is called outside, expected `with builder:` around it")
+        if self._ir._gaps and self._unsupported == "error":
+            raise unsupported_ops(self._where, self._ir._gaps)
+        taken = {}
+        for path, new in self._updates.items():
+            with self._at(new):
+                taken[path] = self._taken(new)
+        for path, new in taken.items():
+            argument = self._arguments[path]
+            assert argument.tensor is not None
+            with self._at(self._updates[path]):
+                ops.var_updates.copy_var_update_(argument.tensor, new)
+            self._arguments[path] = _replaced(argument, result=new)
+        return BridgedStep(
+            self._ir, tuple(self._arguments.values()), tuple(self._results.values()), self.gaps, self._where
+        )
+
+    def _taken(self, new: Tensor) -> Tensor:
+        """The tensor, or a copy of it where another update could write its memory before it is read."""
+        core = self._ir._core
+        producer = core.tensor(new._id).producer
+        if producer is not None and core.op_kind(producer) not in _ops_on_memory():
+            return new
+        return ops.identity(new)
+
+    def _at(self, t: Tensor) -> contextlib.AbstractContextManager[Any]:
+        """The line of the op that makes a tensor, or of the variable that it is."""
+        core = self._ir._core
+        info = core.tensor(t._id)
+        if info.producer is not None:
+            place = core.location_of(info.producer)
+        else:
+            place = core.location_of_variable(t._id) if info.kind == "variable" else ""
+        return _placed(place) if place else contextlib.nullcontext()
+
+    def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
+        read_text(f"{self._where}: path", path)
+        read_a(f"{self._where}: grouping of {shown(path)}", grouping, ReplicaGrouping)
+        if grouping.num_replicas != self._ir.replication_factor:
+            raise ReplicaError(
+                f"{self._where}: grouping of {shown(path)} is of other replicas, got {grouping.num_replicas}, "
+                f"expected {self._ir.replication_factor}"
+            )
+        return grouping
+
+    def _add(self, argument: Argument) -> None:
+        if argument.path in self._arguments:
+            raise GraphError(
+                f"{self._where}: two arguments of one path, got {shown(argument.path)}, expected different paths"
+            )
+        self._arguments[argument.path] = argument
+
+
+def _placed(place: str) -> Setting:
+    """Inside, ops are of the line that a text of ``location_of`` says."""
+    file, line = file_and_line(place)
+    at = (file, line) if place == f"{file}:{line}" else (place, 0)  # of a cell of a notebook
+    return Setting(lambda: _context._set("_location", at))
+
+
+@functools.cache
+def _ops_on_memory() -> frozenset[str]:
+    """Ops whose results are in memory that was there before: views and writes in place."""
+    return frozenset(each["name"] for each in _core.op_schemas() if each["view"] or each["effects"])
+
+
+def _replaced(argument: Argument, **fields: Any) -> Argument:
+    """``dataclasses.replace``, which does not take private fields."""
+    values = {name: getattr(argument, name) for name in Argument.__slots__}
+    return Argument(**{**values, **fields})
+
+
+def _known(place: str) -> str:
+    return "" if place == "<unknown>" else place

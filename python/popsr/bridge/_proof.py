@@ -1,0 +1,392 @@
+"""Proofs of steps: which replicas keep which states equal, and why others do not."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from popsr._program.gaps import Gap
+from popsr._program.location import short_place
+from popsr._text.frames import source_line
+from popsr._text.one_line import one_line
+from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary, line
+from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
+from popsr.analysis._drift import short_partition
+from popsr.bridge._arguments import Argument, Result, Step
+from popsr.bridge._proof_page import Section, page_of, write_page
+from popsr.dtypes import dtype
+from popsr.errors import UnknownNameError
+from popsr.op import Op
+from popsr.replicas import Partition
+from popsr.tensor import Tensor
+
+__all__ = ["Cause", "Proof", "ProvedValue", "SourceLine", "proof_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedValue:
+    """A state, or a result with declared groups; ``str`` is a line about it.
+
+    Attributes:
+        path: its name for the user.
+        shape: shape on one replica.
+        dtype: element type.
+        nbytes: bytes on one replica.
+        declared: replicas that are declared to hold equal values.
+        proved: replicas that are proved to, after any number of runs with any data.
+        explanation: why two replicas of a declared group are not proved equal; None when all are.
+        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes, and for equal
+            variables of an ``Ir``.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: dtype
+    nbytes: int
+    declared: Partition
+    proved: Partition
+    explanation: Explanation | None
+    written: str
+
+    @property
+    def equal(self) -> bool:
+        """True if it is proved equal in its declared groups."""
+        return self.declared.refines(self.proved)
+
+    @property
+    def drifting(self) -> bool:
+        """True if it is not."""
+        return not self.equal
+
+    @property
+    def cause(self) -> Cause | None:
+        """The cause of the difference; None when it is proved equal."""
+        why = self.explanation
+        if why is None or why.root is None:
+            return None
+        return Cause(why.root.text, why.root.location, self.written, _suggestion(why, self))
+
+    def __str__(self) -> str:
+        head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
+        cause = "" if self.cause is None else f": {self.cause}"
+        return f"{head}proved {short_partition(self.proved)}{cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why replicas differ in a value, at the user's lines.
+
+    Attributes:
+        text: the cause in words.
+        location: ``file:line`` of it.
+        written: ``file:line`` where the value is made that differs.
+        suggestion: a change that would make it equal.
+    """
+
+    text: str
+    location: str
+    written: str
+    suggestion: str
+
+    def __str__(self) -> str:
+        return (
+            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
+            f"{self.suggestion}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's program.
+
+    Attributes:
+        location: ``file:line``.
+        text: the line, where the file can be read.
+    """
+
+    location: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_place(self.location)}: {self.text}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Proof(Summarised):
+    """The facts about a step that hold for all data and any number of runs; made by ``popsr.prove``.
+
+    ``print`` shows the states, those that drift first. Everything holds for the program as it was analysed: of a step
+    with gaps too, as their stand-ins differ wherever an operand does.
+
+    Attributes:
+        step: the step.
+        facts: the analysis.
+        states: every state with its declared and proved groups, in the order of the arguments.
+        results: every result that has declared groups, likewise.
+        lints: all that the analysis finds suspicious.
+        seeds: of states whose new value is rounded stochastically, the replicas that round with the same random bits.
+    """
+
+    step: Step
+    facts: PartitionAnalysis = field(repr=False)
+    states: tuple[ProvedValue, ...]
+    results: tuple[ProvedValue, ...]
+    lints: tuple[Lint, ...]
+    seeds: Mapping[str, Partition]
+
+    @property
+    def ok(self) -> bool:
+        """True if all states and results are equal in their declared groups, and no sum is pending or may hang."""
+        return not (self.drifting or self.unequal or self.pending or self.hanging)
+
+    @property
+    def drifting(self) -> tuple[ProvedValue, ...]:
+        """States that are not proved equal in their declared groups, each with its explanation."""
+        return tuple(each for each in self.states if each.drifting)
+
+    @property
+    def unequal(self) -> tuple[ProvedValue, ...]:
+        """Results that are not."""
+        return tuple(each for each in self.results if each.drifting)
+
+    @property
+    def pending(self) -> tuple[Lint, ...]:
+        """Lints L10 and L11: gradients whose sum over replicas is missing or does not fit."""
+        return self._lints("L10", "L11")
+
+    @property
+    def redundant(self) -> tuple[Lint, ...]:
+        """Lints L6: collectives of values that are equal already, whose sums are too large or whose bytes in vain."""
+        return self._lints("L6")
+
+    @property
+    def hanging(self) -> tuple[Lint, ...]:
+        """Lints L1: collectives that the replicas of a group need not reach together."""
+        return self._lints("L1")
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Ops that popsr lacks; stand-ins are analysed in their place."""
+        return self.step.gaps
+
+    @functools.cached_property
+    def problems(self) -> tuple[str, ...]:
+        """Why the proof is not ``ok``: a line for each cause, which names all that it makes differ."""
+        values: dict[object, list[ProvedValue]] = {}
+        for each in (*self.drifting, *self.unequal):
+            cause = each.cause
+            root = None if cause is None else (cause.text, cause.location)
+            values.setdefault((root, each.declared, each.proved), []).append(each)
+        texts = [_problem(found) for found in values.values()]
+        return (*texts, *dict.fromkeys(str(lint) for lint in (*self.pending, *self.hanging)))
+
+    def explain(self, path: str) -> Explanation | None:
+        """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
+        return self.value(path).explanation
+
+    def lines(self, path: str) -> tuple[SourceLine, ...]:
+        """The user's lines that a difference passes, from where a state or result is made back to the cause.
+
+        Lines of ops of one line in a row are one; empty when the value is proved equal.
+
+        Args:
+            path: of a state or result.
+        Raises:
+            UnknownNameError: there is none.
+        """
+        why = self.value(path).explanation
+        if why is None or why.root is None:
+            return ()
+        places = [*(step.location for step in why.steps), why.root.location]
+        return tuple(
+            SourceLine(place, source_line(place)) for place, _ in itertools.groupby(filter(None, places))
+        )
+
+    def value(self, path: str) -> ProvedValue:
+        """The state or result of a path.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        for each in (*self.states, *self.results):
+            if each.path == path:
+                return each
+        self.step.argument(path)
+        raise UnknownNameError(
+            f"value: nothing is declared of {shown(path)}, expected a state or a result with groups"
+        )
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run the step on the simulated replicas; see ``BridgedStep.run``."""
+        return self.step.run(inputs)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the proof as one HTML file that needs nothing else: states, causes, lints, explanations."""
+        write_page(path, page_of(self._verdict(), _sections(self)))
+
+    def _lints(self, *codes: str) -> tuple[Lint, ...]:
+        return tuple(lint for lint in self.lints if lint.code in codes)
+
+    def __repr__(self) -> str:
+        return line(f"Proof[{self._verdict()}]")
+
+    def _verdict(self) -> str:
+        replicas = self.step.ir.replication_factor
+        drifting = len(self.drifting)
+        states = f"{len(self.states)} state{'' if len(self.states) == 1 else 's'}"
+        parts = [f"{states} on {replicas} replica{'' if replicas == 1 else 's'}"]
+        parts.append(f"{drifting} drift{'s' if drifting == 1 else ''}" if drifting else "none drifts")
+        for number, what in (
+            (len(self.unequal), "unequal result"),
+            (len(self.pending), "pending sum"),
+            (len(self.hanging), "hanging collective"),
+            (len(self.redundant), "redundant collective"),
+            (len(self.gaps), "unsupported op"),
+        ):
+            if number:
+                parts.append(f"{number} {what}{'' if number == 1 else 's'}")
+        return f"{'ok' if self.ok else 'not ok'}: {', '.join(parts)}"
+
+    def _summary(self) -> Summary:
+        rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal)
+        header = ("path", "dtype", "shape", "bytes", "declared", "proved", "drifts")
+        return Summary(self._verdict(), header, map(_cells, rows), len(rows))
+
+    def __str__(self) -> str:
+        below = [f"  {one_line(text, 400)}" for text in self.problems]
+        return "\n".join([self._summary().text(), *below])
+
+
+_ORDER = {"L1": 0, "L11": 1, "L10": 2, "L6": 3}
+
+
+def _cells(value: ProvedValue) -> tuple[object, ...]:
+    return (
+        value.path,
+        value.dtype.name,
+        list(value.shape),
+        value.nbytes,
+        short_partition(value.declared),
+        short_partition(value.proved),
+        "yes" if value.drifting else "no",
+    )
+
+
+def _suggestion(why: Explanation, value: ProvedValue) -> str:
+    """The analysis' suggestion, in words that fit programs of every framework."""
+    groups = short_partition(value.declared)
+    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
+    if why.suggestion.startswith("replicated_all_reduce"):
+        return f"take its mean or sum over {groups}{before}"
+    if why.suggestion.startswith("replicated_broadcast"):
+        return f"broadcast it from one replica of each group of {groups}{before}"
+    return why.suggestion
+
+
+def _problem(values: list[ProvedValue]) -> str:
+    """A line about the values that one cause makes differ."""
+    names = ", ".join(f"'{each.path}'" for each in values[:4])
+    more = f" and {len(values) - 4} more" if len(values) > 4 else ""
+    first = values[0]
+    return (
+        f"{names}{more} differ{'s' if len(values) == 1 else ''} inside groups: declared "
+        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: {first.cause or 'cause unknown'}"
+    )
+
+
+def _sections(proof: Proof) -> list[Section]:
+    """Tables of the HTML file."""
+    head = ("path", "dtype", "shape", "bytes", "declared", "proved", "drifts")
+    sections = [Section("States", head, [_cells(each) for each in proof.states])]
+    if proof.results:
+        sections.append(Section("Results", head, [_cells(each) for each in proof.results]))
+    if proof.problems:
+        sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    for each in (*proof.drifting, *proof.unequal):
+        if each.explanation is not None:
+            steps = [
+                (step.location, step.text, short_partition(step.partition)) for step in each.explanation.steps
+            ]
+            sections.append(Section(f"Why {each.path} differs", ("line", "op", "equal in"), steps))
+    lints = sorted(proof.lints, key=lambda lint: _ORDER.get(lint.code, 9))
+    if lints:
+        rows = [(lint.code, lint.location, lint.text) for lint in lints]
+        sections.append(Section("Lints", ("code", "line", "text"), rows))
+    if proof.seeds:
+        seeds = [(path, short_partition(each)) for path, each in proof.seeds.items()]
+        sections.append(Section("Rounding seeds", ("state", "replicas with the same random bits"), seeds))
+    if proof.gaps:
+        gaps = [(gap.op, gap.location, gap.count) for gap in proof.gaps]
+        sections.append(Section("Unsupported ops", ("op", "line", "times"), gaps))
+    return sections
+
+
+# Making one
+
+
+def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
+    """Analyse a step."""
+    ir = step.ir
+    if stochastic_rounding:
+        ir.options.enable_stochastic_rounding = True
+    facts = analyze(ir)
+    states = tuple(_state(facts, each) for each in step.states)
+    results = tuple(_result(facts, each, each.grouping.partition) for each in step.results if each.grouping)
+    return Proof(step, facts, states, results, facts.warnings, _seeds(step))
+
+
+def _state(facts: PartitionAnalysis, each: Argument) -> ProvedValue:
+    assert each.tensor is not None
+    declared = each.grouping.partition
+    proved = facts.partition(each.tensor)
+    why = _explanation(facts, each.tensor, declared, proved)
+    if each.result is not None:
+        location = _maker(each.result)
+    else:
+        writer = None if why is None else facts.values(each.tensor)[-1][1]
+        location = "" if writer is None else writer.location
+    return ProvedValue(each.path, each.shape, each.dtype, each.nbytes, declared, proved, why, location)
+
+
+def _result(facts: PartitionAnalysis, each: Result, declared: Partition) -> ProvedValue:
+    t = each.tensor
+    proved = facts.partition(t)
+    why = _explanation(facts, t, declared, proved)
+    nbytes = t.nelms * t.dtype.as_numpy().itemsize
+    return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, proved, why, _maker(t))
+
+
+def _explanation(
+    facts: PartitionAnalysis, t: Tensor, declared: Partition, proved: Partition
+) -> Explanation | None:
+    """Of the first two replicas of a declared group that are not proved equal."""
+    for block in declared.blocks:
+        for other in block[1:]:
+            if proved.labels[other] != proved.labels[block[0]]:
+                return facts.explain(t, block[0], other)
+    return None
+
+
+def _maker(t: Tensor) -> str:
+    """The line of the op that makes a tensor."""
+    core = t.ir._core
+    producer = core.tensor(t._id).producer
+    return "" if producer is None else core.location_of(producer)
+
+
+def _seeds(step: Step) -> dict[str, Partition]:
+    """Seeds of the ops that make the new values of states, where they round stochastically."""
+    if not step.ir.options.enable_stochastic_rounding:
+        return {}
+    found = {}
+    for each in step.states:
+        producer = None if each.result is None else step.ir._core.tensor(each.result._id).producer
+        seeds = None if producer is None else Op(step.ir, producer).seed_partition
+        if seeds is not None:
+            found[each.path] = seeds
+    return found

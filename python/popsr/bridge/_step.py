@@ -1,0 +1,105 @@
+"""A training step of another framework as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from popsr._program.gaps import Gap
+from popsr._text.summary import Summarised, Summary, line
+from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._proof import Proof, proof_of
+from popsr.bridge._runs import StepRuns
+from popsr.ir import Ir
+
+__all__ = ["BridgedStep"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class BridgedStep(Summarised):
+    """A training step as a program of popsr; made by the importers and by ``StepBuilder.finish``.
+
+    ``print`` shows a table of arguments and results.
+
+    Attributes:
+        ir: the program. States are its variables, which it writes at its end.
+        arguments: what the step takes, in order.
+        results: what it returns, in order.
+        gaps: ops that popsr lacks, for which stand-ins are analysed; a step that has some does not run.
+        source: the call that made it.
+    """
+
+    ir: Ir
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    gaps: tuple[Gap, ...] = ()
+    source: str = "bridge"
+    _runs: StepRuns = field(default_factory=StepRuns, init=False)
+
+    @property
+    def states(self) -> tuple[Argument, ...]:
+        """The arguments that are states."""
+        return tuple(each for each in self.arguments if each.role == "state")
+
+    def argument(self, path: str) -> Argument:
+        """The argument of a path.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        return self._runs.argument(self.arguments, path)
+
+    def prove(self, *, stochastic_rounding: bool = False) -> Proof:
+        """Prove which states stay equal on which replicas, over any number of runs and for all data.
+
+        Args:
+            stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
+        """
+        return proof_of(self, stochastic_rounding)
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run the step once on the simulated replicas, from the states that the run before left.
+
+        Args:
+            inputs: data by path. Default, also of paths that are left out: the examples that the step was read with.
+        Returns:
+            Results by path, then the new values of states by path: a row for each replica, or what the importer makes
+            of these.
+        Raises:
+            UnsupportedOpsError: the step has ops that popsr lacks.
+            UnknownNameError: a path that is not of data.
+            SessionError: data that is not given and has no example.
+        """
+        return self._runs.run(self, {} if inputs is None else inputs)
+
+    def restart(self, **options: Any) -> None:
+        """Let the next run start from the initial states.
+
+        Args:
+            options: of the ``Session`` that runs it, such as ``check=True`` or ``dedup=False``.
+        """
+        self._runs.restart(self.ir, options)
+
+    def __repr__(self) -> str:
+        roles = {role: sum(each.role == role for each in self.arguments) for role in ("state", "data")}
+        gaps = f" {len(self.gaps)} gaps" if self.gaps else ""
+        return line(
+            f"BridgedStep[{self.source}: {self.ir.replication_factor} replicas {self.ir._core.num_ops} ops "
+            f"{roles['state']} states {roles['data']} data {len(self.results)} results{gaps}]"
+        )
+
+    def _summary(self) -> Summary:
+        rows: list[tuple[object, ...]] = [
+            (each.path, each.role, each.dtype.name, list(each.shape), each.grouping.partition)
+            for each in self.arguments
+        ]
+        rows += [
+            (each.path, "result", each.tensor.dtype.name, list(each.tensor.shape), _declared(each))
+            for each in self.results
+        ]
+        return Summary(repr(self), ("path", "role", "dtype", "shape", "equal in"), rows, len(rows))
+
+
+def _declared(result: Result) -> object:
+    return "" if result.grouping is None else result.grouping.partition

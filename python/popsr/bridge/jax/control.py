@@ -1,0 +1,198 @@
+"""Primitives that run other jaxprs: calls, branches, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import popsr
+from popsr import dtypes, ops
+from popsr.bridge.jax.calls import CALLED
+from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
+from popsr.bridge.jax.trip_counts import trip_count
+from popsr.tensor import Tensor
+
+__all__: list[str] = []
+
+
+@rule(*CALLED, raw=True)
+def _call(equation: Equation) -> Result:
+    """Part of the caller: what is known stays known, and equations keep their lines."""
+    jaxpr = equation.params.get(CALLED[equation.primitive])
+    if jaxpr is None:
+        raise NotSupportedError("without a jaxpr")
+    return equation.importer.closed(jaxpr, equation.values)
+
+
+# Graphs
+
+Body = Callable[[list[Value]], Sequence[Value]]
+
+
+def _graph(
+    equation: Equation, name: str, values: Sequence[Value], body: Body
+) -> tuple[popsr.Graph, list[Tensor]]:
+    """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
+
+    Returns:
+        The graph, and the tensors to call it with.
+    """
+    importer = equation.importer
+    values = [value if isinstance(value, np.ndarray) else importer.tensor(value) for value in values]
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    graph = importer.builder.ir.create_empty_graph(name)
+    with graph:
+        inputs = iter([popsr.graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)])
+        inner = [next(inputs) if isinstance(value, Tensor) else value for value in values]
+        seen: set[Tensor] = set()
+        for value in body(inner):
+            out = importer.tensor(value)
+            if out in seen or out in graph.inputs:
+                out = ops.identity(out)
+            seen.add(out)
+            popsr.graph_output(out)
+    return graph, tensors
+
+
+def _jaxpr_body(equation: Equation, jaxpr: Any, results: Sequence[Any]) -> Body:
+    return lambda values: [
+        _as(equation, value, aval)
+        for value, aval in zip(equation.importer.closed(jaxpr, values), results, strict=True)
+    ]
+
+
+def _as(equation: Equation, value: Value, aval: Any) -> Tensor:
+    t = equation.importer.tensor(value)
+    return t if t.dtype == dtype_of(aval.dtype) else ops.cast(t, dtype_of(aval.dtype))
+
+
+# Branches
+
+
+@rule("cond", raw=True)
+def _cond(equation: Equation) -> Result:
+    """The branch of an index that is known, else conditionals on the index, one fewer than branches."""
+    which, values = equation.values[0], equation.values[1:]
+    branches = equation.params["branches"]
+    if isinstance(which, np.ndarray):
+        number = min(max(int(which), 0), len(branches) - 1)
+        return equation.importer.closed(branches[number], values)
+    if len(branches) == 1:
+        return equation.importer.closed(branches[0], values)
+    if not equation.results:
+        raise NotSupportedError("branches without results")
+    index = equation.importer.tensor(which)
+    if index.dtype == dtypes.bool:
+        index = ops.cast(index, dtypes.int32)
+    return _choose(equation, index, 0, list(values))
+
+
+def _choose(equation: Equation, index: Tensor, first: int, values: list[Value]) -> list[Tensor]:
+    """Branch ``first`` where the index is not greater, else one of the later branches."""
+    branches = equation.params["branches"]
+    here = _jaxpr_body(equation, branches[first], equation.results)
+    if first + 2 == len(branches):
+        other, passed = _jaxpr_body(equation, branches[first + 1], equation.results), values
+    else:
+        passed = [index, *values]
+
+        def other(inner: list[Value]) -> Sequence[Value]:
+            return _choose(equation, inner[0], first + 1, inner[1:])
+
+    later, later_inputs = _graph(equation, f"branch{first + 1}", passed, other)
+    this, this_inputs = _graph(equation, f"branch{first}", values, here)
+    beyond = ops.greater(index, equation.constant(first, index.dtype))
+    return list(ops.conditional(beyond, later, this, later_inputs, this_inputs))
+
+
+# Loops
+
+
+@rule("scan", raw=True)
+def _scan(equation: Equation) -> Result:
+    """A loop that counts: it reads row i of what is scanned, and writes row i of what is stacked."""
+    params, values = equation.params, list(equation.values)
+    num_consts, num_carry, length = _counts(params)
+    consts, carry, scanned = (
+        values[:num_consts],
+        values[num_consts : num_consts + num_carry],
+        values[num_consts + num_carry :],
+    )
+    if length <= 1:
+        return _one_pass(equation, consts, carry, scanned, length)
+    importer, jaxpr = equation.importer, params["jaxpr"]
+    carried, stacked = equation.results[:num_carry], equation.results[num_carry:]
+    start = [_as(equation, value, aval) for value, aval in zip(carry, carried, strict=True)]
+    rows = [ops.init(aval.shape, dtype_of(aval.dtype)) for aval in stacked]
+    count = importer.constant(np.zeros((), np.int32), dtypes.int32)
+    loop: list[Value] = [ops.identity(count), *start, *rows]
+
+    def body(inner: list[Value]) -> Sequence[Value]:
+        index, state = inner[0], inner[1 : 1 + num_carry]
+        buffers, rest = inner[1 + num_carry : len(loop)], inner[len(loop) :]
+        at = ops.sub(equation.constant(length - 1, dtypes.int32), index) if params["reverse"] else index
+        place = ops.reshape(at, (1,))
+        taken = [_row(importer.tensor(value), place) for value in rest[num_consts:]]
+        found = importer.closed(jaxpr, [*rest[:num_consts], *state, *taken])
+        new = [_as(equation, value, aval) for value, aval in zip(found[:num_carry], carried, strict=True)]
+        written = [
+            _with_row(importer.tensor(buffer), place, importer.tensor(value))
+            for buffer, value in zip(buffers, found[num_carry:], strict=True)
+        ]
+        return [ops.add(index, equation.constant(1, dtypes.int32)), *new, *written]
+
+    graph, inputs = _graph(equation, "scan", [*loop, *consts, *scanned], body)
+    return list(ops.repeat(graph, length, *inputs))[1 : len(loop)]
+
+
+def _counts(params: Any) -> tuple[int, int, int]:
+    return int(params["num_consts"]), int(params["num_carry"]), int(params["length"])
+
+
+def _one_pass(
+    equation: Equation, consts: list[Value], carry: list[Value], scanned: list[Value], length: int
+) -> list[Value]:
+    """A scan of at most one row, without a loop."""
+    if length == 0:
+        empty = [np.zeros(aval.shape, aval.dtype) for aval in equation.results[len(carry) :]]
+        return [*carry, *empty]
+    importer = equation.importer
+    rows = []
+    for value in scanned:
+        t = importer.tensor(value)
+        rows.append(ops.reshape(t, t.shape[1:]))
+    found = importer.closed(equation.params["jaxpr"], [*consts, *carry, *rows])
+    stacked = [ops.reshape(t, (1, *t.shape)) for t in map(importer.tensor, found[len(carry) :])]
+    return [*found[: len(carry)], *stacked]
+
+
+def _row(t: Tensor, place: Tensor) -> Tensor:
+    return ops.reshape(ops.dynamic_slice(t, place, [0], [1], True), t.shape[1:])
+
+
+def _with_row(t: Tensor, place: Tensor, row: Tensor) -> Tensor:
+    return ops.dynamic_update(t, place, ops.reshape(row, (1, *row.shape)), [0], [1], True)
+
+
+@rule("while", raw=True)
+def _while(equation: Equation) -> Result:
+    """A loop of a trip count that follows from its text; else one that asks its condition."""
+    params = equation.params
+    cond_consts = equation.values[: params["cond_nconsts"]]
+    body_consts = equation.values[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
+    carry = equation.values[params["cond_nconsts"] + params["body_nconsts"] :]
+    times = trip_count(params["cond_jaxpr"], params["body_jaxpr"], cond_consts, body_consts, carry)
+    if times is None:
+        raise NotSupportedError("a trip count that depends on data")
+    if times == 0:
+        return list(carry)
+    start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
+
+    def body(inner: list[Value]) -> Sequence[Value]:
+        found = equation.importer.closed(params["body_jaxpr"], [*inner[len(start) :], *inner[: len(start)]])
+        return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+
+    graph, inputs = _graph(equation, "while", [*start, *body_consts], body)
+    return list(ops.repeat(graph, times, *inputs))

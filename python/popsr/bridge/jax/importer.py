@@ -1,0 +1,272 @@
+"""From the equations of a jaxpr to ops."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import popsr
+from popsr import dtypes, ops
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge.jax.folding import FOLDS, MAX_FOLDED
+from popsr.bridge.jax.framework import the_jax
+from popsr.bridge.jax.locations import is_of_jax, user_line
+from popsr.bridge.jax.mesh import Spread
+from popsr.bridge.jax.opaque import depends_on_operands_alone, is_silent
+from popsr.bridge.jax.rules import (
+    RULES,
+    Aval,
+    Equation,
+    NotSupportedError,
+    Value,
+    dtype_of,
+    make_constant,
+)
+from popsr.bridge.jax.sharded import Sharded
+from popsr.errors import DTypeError, ShapeError, UnsupportedError
+from popsr.tensor import Tensor
+
+__all__ = ["Importer", "aval_of", "closed"]
+
+_MAX_SHARED = 64
+
+
+class Importer:
+    """Reads jaxprs into a program.
+
+    A value is a tensor, an array that is known while the step is read (literals, and what follows from them by integer
+    arithmetic and data movement), or the parts of an array of which each replica holds one.
+
+    Args:
+        builder: the step that is being read.
+        spread: the axes of the mesh.
+    """
+
+    def __init__(self, builder: StepBuilder, spread: Spread) -> None:
+        """Without any equation read."""
+        self.builder = builder
+        self.spread = spread
+        self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._line: tuple[str, int] | None = None
+        self._caller: tuple[str, int] | None = None
+
+    # Values
+
+    def constant(self, value: NDArray[Any], dtype: dtypes.dtype) -> Tensor:
+        """A constant of the current graph; small ones are made once."""
+        value = np.ascontiguousarray(value).reshape(np.shape(value))
+        if value.size > _MAX_SHARED:
+            return make_constant(value, dtype)
+        key = (popsr.gcg()._id, dtype, value.shape, value.dtype, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = make_constant(value, dtype)
+        return self._constants[key]
+
+    def tensor(self, value: Value) -> Tensor:
+        """A value as a tensor of the current graph."""
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, Sharded):
+            return value.whole(self.spread)
+        return self.constant(value, dtype_of(value.dtype))
+
+    # Equations
+
+    def run(self, jaxpr: Any, values: Sequence[Value], consts: Sequence[Value] = ()) -> list[Value]:
+        """Read the equations of an open jaxpr that its results need.
+
+        Args:
+            jaxpr: the jaxpr.
+            values: its arguments.
+            consts: its constants.
+        Returns:
+            Its results.
+        """
+        env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, values, strict=True))
+
+        def read(atom: Any) -> Value:
+            if hasattr(atom, "val"):
+                return np.asarray(atom.val, dtype=aval_of(atom.aval).dtype)
+            return env[atom]
+
+        for equation in needed(jaxpr):
+            line = self._caller or user_line(equation) or self._line
+            before, self._line = self._line, line
+            with popsr.location(*line) if line else contextlib.nullcontext():
+                results = self._equation(equation, tuple(read(atom) for atom in equation.invars))
+            self._line = before
+            env.update(zip(equation.outvars, results, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def closed(self, jaxpr: Any, values: Sequence[Value]) -> list[Value]:
+        """``run`` of a jaxpr with or without constants of its own, as part of the current equation."""
+        inner, consts = closed(jaxpr)
+        with self._called(inner):
+            return self.run(inner, values, consts)
+
+    @contextlib.contextmanager
+    def _called(self, jaxpr: Any) -> Iterator[None]:
+        """Equations of a function of jax are at the line that calls it, also when another line called it first."""
+        before = self._caller
+        self._caller = (before or self._line) if is_of_jax(jaxpr) else None
+        yield
+        self._caller = before
+
+    def _equation(self, equation: Any, values: tuple[Value, ...]) -> list[Value]:
+        name = equation.primitive.name
+        try:
+            results = tuple(aval_of(var.aval) for var in equation.outvars)
+            operands = tuple(aval_of(var.aval) for var in equation.invars)
+        except NotSupportedError as error:
+            return self._gap(equation, values, f"{name} ({error})")
+        if results and all(aval.size == 0 for aval in results):
+            return [np.zeros(aval.shape, aval.dtype) for aval in results]
+        keys = tuple(is_key(var.aval) for var in equation.invars)
+        made = Equation(name, equation.params, values, operands, results, self, keys)
+        try:
+            return self._folded(made) or self._emitted(made)
+        except NotSupportedError as error:
+            return self._gap(equation, values, f"{name} ({error})")
+        except (DTypeError, ShapeError, UnsupportedError) as error:
+            return self._gap(equation, values, f"{name} ({str(error).partition(': ')[2]})")
+
+    def _folded(self, equation: Equation) -> list[Value] | None:
+        """Results that are known because all operands are."""
+        fold = FOLDS.get(equation.primitive)
+        if (
+            fold is None
+            or sum(aval.size for aval in equation.results) > MAX_FOLDED
+            or any(equation.key_operands)
+        ):
+            return None
+        if not all(isinstance(value, np.ndarray) for value in equation.values):
+            return None
+        found = fold(equation, *equation.values)
+        if found is None:
+            return None
+        known = found if isinstance(found, list) else [found]
+        return [
+            np.asarray(value).astype(aval.dtype, copy=False).reshape(aval.shape)
+            for value, aval in zip(known, equation.results, strict=True)
+        ]
+
+    def _emitted(self, equation: Equation) -> list[Value]:
+        """Results of the ops that a rule appends."""
+        found = RULES.get(equation.primitive)
+        if found is None:
+            raise NotSupportedError("no rule")
+        if found.raw:
+            results = found.function(equation)
+        else:
+            if (
+                any(isinstance(value, np.ndarray) and value.size == 0 for value in equation.values)
+                and equation.primitive != "concatenate"
+            ):
+                raise NotSupportedError("an empty operand")
+            tensors = [self.tensor(value) for value in equation.values]
+            results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
+        given = list(results) if isinstance(results, (list, tuple)) else [results]
+        return [
+            _of_shape(value, aval) if isinstance(value, Tensor) else value
+            for value, aval in zip(given, equation.results, strict=True)
+        ]
+
+    def _gap(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
+        """Stand-ins for the results, and a note of what is missing."""
+        if is_silent(equation):
+            return []
+        operands = [self.tensor(value) for value in values if getattr(value, "size", 1) and _has_dtype(value)]
+        outputs = [_stand_in(var.aval) for var in equation.outvars]
+        everywhere = not depends_on_operands_alone(equation)
+        text = text.removesuffix(" (no rule)")
+        return list(self.builder.unsupported(text, operands, outputs, everywhere=everywhere))
+
+
+def _has_dtype(value: Value) -> bool:
+    """False for known arrays of an element type that tensors cannot have."""
+    try:
+        return not isinstance(value, np.ndarray) or bool(dtype_of(value.dtype))
+    except NotSupportedError:
+        return False
+
+
+def _stand_in(aval: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
+    """Shape and dtype of a stand-in: float32 where tensors cannot have the dtype."""
+    try:
+        found = aval_of(aval)
+    except NotSupportedError:
+        return tuple(getattr(aval, "shape", ())), dtypes.float32
+    try:
+        return found.shape, dtype_of(found.dtype)
+    except NotSupportedError:
+        return found.shape, dtypes.float32
+
+
+def needed(jaxpr: Any) -> list[Any]:
+    """The equations that results depend on, and those with effects."""
+    wanted = {id(atom) for atom in jaxpr.outvars}
+    kept = []
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or any(id(var) in wanted for var in equation.outvars):
+            wanted.update(id(atom) for atom in equation.invars)
+            kept.append(equation)
+    return kept[::-1]
+
+
+def closed(jaxpr: Any) -> tuple[Any, list[Value]]:
+    """A jaxpr and its constants; of an open one there are none."""
+    if hasattr(jaxpr, "consts"):
+        return jaxpr.jaxpr, [stored(value) for value in jaxpr.consts]
+    return jaxpr, []
+
+
+def stored(value: Any) -> NDArray[Any]:
+    """A constant of a jaxpr as an array; keys of random bits as their words."""
+    if is_key(value):
+        jax = the_jax()
+
+        value = jax.random.key_data(value)
+    return np.asarray(value)
+
+
+def is_key(value: Any) -> bool:
+    """True for keys of random bits, which are stored as words."""
+    return hasattr(getattr(value, "dtype", None), "_impl")
+
+
+def aval_of(aval: Any) -> Aval:
+    """Shape and dtype of a jax value, as stored.
+
+    Raises:
+        NotSupportedError: it has no such dtype.
+        ShapeError: it has a dimension that is not a number.
+    """
+    shape = tuple(getattr(aval, "shape", ()))
+    if not all(isinstance(extent, (int, np.integer)) for extent in shape):
+        raise ShapeError(
+            f"from_jax: dynamic shape, got {[str(extent) for extent in shape]}, expected numbers: give arguments of "
+            "fixed shapes"
+        )
+    shape = tuple(int(extent) for extent in shape)
+    if is_key(aval):
+        return Aval((*shape, *aval.dtype._impl.key_shape), np.dtype(np.uint32))
+    try:
+        return Aval(shape, np.dtype(aval.dtype))
+    except (AttributeError, TypeError):
+        raise NotSupportedError(f"value of type {aval}") from None
+
+
+def _of_shape(t: Tensor, aval: Aval) -> Tensor:
+    """The result of a rule, which must be what the jaxpr says."""
+    if t.dtype != dtype_of(aval.dtype):
+        t = ops.cast(t, dtype_of(aval.dtype))
+    if t.shape == aval.shape:
+        return t
+    if t.nelms != aval.size:
+        raise NotSupportedError(f"operands that broadcast to {list(aval.shape)}")
+    return ops.reshape(t, aval.shape)

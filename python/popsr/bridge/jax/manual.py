@@ -1,0 +1,119 @@
+"""``shard_map``: from arrays to the parts of them that replicas hold, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from popsr.bridge.jax.calls import CALLED
+from popsr.bridge.jax.mesh import Spec, Spread
+from popsr.bridge.jax.rules import Aval, Equation, NotSupportedError, Result, Value, rule
+from popsr.bridge.jax.sharded import Sharded, sliced
+from popsr.errors import ReplicaError
+
+__all__ = ["meshes_of", "read_spec", "specs_of_arguments", "spread_of"]
+
+
+def read_spec(spec: Any, rank: int) -> Spec:
+    """A PartitionSpec for an array of so many dimensions."""
+    entries = [] if spec is None else list(spec)
+    if any(entry is not None and not isinstance(entry, (str, tuple)) for entry in entries):
+        raise NotSupportedError(f"spec {spec}")
+    cuts = [
+        () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in entries
+    ]
+    return (*cuts, *((),) * (rank - len(cuts)))
+
+
+def is_whole(spec: Spec) -> bool:
+    """True if no dimension is cut."""
+    return not any(spec)
+
+
+@rule("shard_map", raw=True)
+def _shard_map(equation: Equation) -> Result:
+    importer, params = equation.importer, equation.params
+    require_axes(importer.spread, params["mesh"])
+    inner = [
+        to_part(equation, value, read_spec(spec, aval.rank))
+        for value, spec, aval in zip(equation.values, params["in_specs"], equation.operands, strict=True)
+    ]
+    found = importer.closed(params["jaxpr"], inner)
+    return [
+        to_whole(equation, value, read_spec(spec, aval.rank))
+        for value, spec, aval in zip(found, params["out_specs"], equation.results, strict=True)
+    ]
+
+
+def to_part(equation: Equation, value: Value, spec: Spec) -> Value:
+    """The part of this replica of an array."""
+    if isinstance(value, Sharded) and value.spec == spec:
+        return value.part
+    if is_whole(spec):
+        return value if isinstance(value, np.ndarray) else equation.importer.tensor(value)
+    return sliced(equation.importer.tensor(value), spec, equation.importer.spread)
+
+
+def to_whole(equation: Equation, value: Value, spec: Spec) -> Value:
+    """The array of which each replica has a part; one that is not cut is what each replica has."""
+    return value if is_whole(spec) else Sharded(equation.importer.tensor(value), spec)
+
+
+def require_axes(spread: Spread, mesh: Any) -> None:
+    """The mesh of a ``shard_map`` must be the one that replicas lie in."""
+    for name, size in mesh.shape.items():
+        if spread.sizes.get(str(name)) != size:
+            raise ReplicaError(
+                f"from_jax: a mesh that is not the step's, got axis {str(name)!r} of {size}, expected "
+                f"{', '.join(f'{axis!r} of {extent}' for axis, extent in spread.sizes.items()) or 'no mesh'}"
+            )
+
+
+def meshes_of(jaxpr: Any) -> Iterator[Any]:
+    """The meshes of all ``shard_map`` in a jaxpr, outer ones first."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "shard_map":
+            yield equation.params["mesh"]
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, (tuple, list)) else [parameter]:
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from meshes_of(inner)
+
+
+def spread_of(jaxpr: Any) -> Spread | None:
+    """The mesh of a jaxpr; None where it has no ``shard_map``."""
+    for mesh in meshes_of(jaxpr):
+        return Spread({str(name): int(size) for name, size in mesh.shape.items()})
+    return None
+
+
+def specs_of_arguments(jaxpr: Any, avals: list[Aval]) -> list[Spec]:
+    """How each argument is cut: as all ``shard_map`` that take it say; not at all where they differ."""
+    uses = _uses(jaxpr)
+    specs = []
+    for found, aval in zip(uses, avals, strict=True):
+        only = {spec if spec is None else read_spec(spec, aval.rank) for spec in found}
+        spec = only.pop() if len(only) == 1 else None
+        specs.append(((),) * aval.rank if spec is None else spec)
+    return specs
+
+
+def _uses(jaxpr: Any) -> list[list[Any]]:
+    """For each argument of a jaxpr the specs of the ``shard_map`` that take it; None for other uses."""
+    uses: dict[int, list[Any]] = {id(var): [] for var in jaxpr.invars}
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "shard_map":
+            found: list[list[Any]] = [[spec] for spec in params["in_specs"]]
+        elif name in CALLED and params.get(CALLED[name]) is not None:
+            inner = params[CALLED[name]]
+            found = _uses(getattr(inner, "jaxpr", inner))
+        else:
+            found = [[None]] * len(equation.invars)
+        for atom, specs in zip(equation.invars, found, strict=True):
+            if id(atom) in uses:
+                uses[id(atom)] += specs
+    return [uses[id(var)] for var in jaxpr.invars]

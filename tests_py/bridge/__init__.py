@@ -1,0 +1,1 @@
+"""Tests of steps that are read from other frameworks."""

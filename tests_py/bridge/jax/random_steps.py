@@ -1,0 +1,211 @@
+"""Random functions for ``shard_map`` on a mesh of two by two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+__all__ = ["MESH", "RandomStep", "random_step"]
+
+MESH = {"a": 2, "b": 2}
+ROWS, COLUMNS = 4, 4
+ARGUMENTS = 4
+AXES: list[Any] = ["a", "b", ("a", "b"), ("b", "a")]
+SPECS = [P(), P("a"), P("b"), P(("a", "b")), P("a", "b")]
+Move = Callable[[np.random.Generator, list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class RandomStep:
+    """A function of as many arrays as specs, all of whose values it returns, and arguments for it."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    specs: tuple[Any, ...]
+    moves: list[str]
+
+
+def tamed(x: Any) -> Any:
+    """Numbers that stay small; integers wrap."""
+    return x % 23 if x.dtype == jnp.int32 else jnp.tanh(x)
+
+
+def pick(rng: np.random.Generator, pool: list[Any], dtype: Any = None) -> Any:
+    fitting = [x for x in pool if dtype is None or x.dtype == dtype]
+    return fitting[rng.integers(len(fitting))]
+
+
+def exact(pool: list[Any]) -> list[Any]:
+    """Values without rounding errors, for what jumps: the arguments, and all integers."""
+    return [x for number, x in enumerate(pool) if number < ARGUMENTS or x.dtype == jnp.int32]
+
+
+def _binary(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool)
+    y = pick(rng, pool, x.dtype)
+    op = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum][rng.integers(5)]
+    return tamed(op(x, y))
+
+
+def _unary(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool, jnp.float32)
+    op = [jnp.sin, jnp.exp, jnp.abs, jax.nn.relu, jax.nn.sigmoid, jnp.square, lax.erf, jnp.floor][
+        rng.integers(8)
+    ]
+    return tamed(op(x))
+
+
+def _cast(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, exact(pool))
+    return (x * 9).astype(jnp.int32) % 23 if x.dtype == jnp.float32 else x.astype(jnp.float32) / 23
+
+
+def _select(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool)
+    a, b = pick(rng, pool, jnp.int32), pick(rng, pool, jnp.int32)
+    return jnp.where(a > b, x, pick(rng, pool, x.dtype))
+
+
+def _shape(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x, y = pick(rng, pool), pick(rng, pool)
+    at = int(rng.integers(1, ROWS))
+    moves = [
+        lambda: x.T,
+        lambda: jnp.concatenate([x[at:], x[:at]], 0),
+        lambda: jnp.broadcast_to(x[at], x.shape),
+        lambda: x.reshape(2, 2, 2, 2).transpose(2, 0, 3, 1).reshape(x.shape),
+        lambda: jnp.pad(x[:, 1:], ((0, 0), (1, 0))),
+        lambda: jnp.stack([x[0], x[1], x[1], x[3]], 1),
+        lambda: jnp.repeat(x[:2], 2, axis=0) + (y.astype(x.dtype) * 0),
+    ]
+    return moves[rng.integers(len(moves))]()
+
+
+def _reduce(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool)
+    axis = int(rng.integers(2))
+    op: Any = [jnp.sum, jnp.max, jnp.min, jnp.cumsum][rng.integers(4)]
+    out = op(x, axis=axis)
+    return tamed(jnp.broadcast_to(jnp.expand_dims(out, axis) if out.ndim == 1 else out, x.shape))
+
+
+def _order(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, exact(pool))
+    if rng.integers(2):
+        return jnp.sort(x, axis=int(rng.integers(2)))
+    out = (
+        jnp.argsort(x, axis=1)
+        if rng.integers(2)
+        else jnp.argmax(x, axis=1, keepdims=True) + jnp.zeros_like(x, jnp.int32)
+    )
+    return out.astype(jnp.int32)
+
+
+def _matmul(rng: np.random.Generator, pool: list[Any]) -> Any:
+    return jnp.tanh(pick(rng, pool, jnp.float32) @ pick(rng, pool, jnp.float32))
+
+
+def _indices(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x, i = pick(rng, pool), pick(rng, pool, jnp.int32)
+    moves = [
+        lambda: x[i[:, 0] % ROWS],
+        lambda: jnp.take_along_axis(x, i % ROWS, 1),
+        lambda: tamed(x.at[i[0]].add(x[1])),
+        lambda: x.at[:, i[0, 0]].set(x[0]),
+        lambda: lax.dynamic_update_slice(x, x[:2, :3], (i[0, 0], i[1, 1])),
+        lambda: jnp.tile(lax.dynamic_slice(x, (i[0, 1], i[1, 0]), (2, 2)), (2, 2)),
+        lambda: tamed(x.at[i[:, 1], i[:, 2]].add(x[:, 0])),
+    ]
+    return moves[rng.integers(len(moves))]()
+
+
+def _collective(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool)
+    axis = AXES[rng.integers(len(AXES))]
+    one = AXES[rng.integers(2)]
+    size = 2 if isinstance(axis, str) else 4
+    shift = int(rng.integers(1, size))
+    moves = [
+        lambda: tamed(lax.psum(x, axis)),
+        lambda: lax.pmax(x, axis),
+        lambda: lax.pmin(x, axis),
+        lambda: tamed(lax.psum(x, axis) if x.dtype == jnp.int32 else lax.pmean(x, axis)),
+        lambda: lax.ppermute(x, axis, [(i, (i + shift) % size) for i in range(size)]),
+        lambda: lax.ppermute(x, one, [(0, 1)]),
+        lambda: lax.all_to_all(x, one, 0, 0, tiled=True),
+        lambda: lax.all_to_all(x, one, 0, 1, tiled=True).reshape(x.shape),
+        lambda: lax.all_gather(x, axis)[int(rng.integers(size))],
+        lambda: lax.all_gather(x, one, axis=0, tiled=True)[2:6],
+        lambda: jnp.tile(tamed(lax.psum_scatter(x, one, tiled=True)), (2, 1)),
+        lambda: lax.all_to_all(x, ("b", "a"), 0, 1, tiled=True).reshape(x.shape),
+        lambda: x + (lax.axis_index(axis)).astype(x.dtype),
+        lambda: tamed(lax.psum(x, one, axis_index_groups=[[0], [1]])),
+    ]
+    return moves[rng.integers(len(moves))]()
+
+
+def _control(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x = pick(rng, pool)
+    y, i = pick(rng, pool, x.dtype), pick(rng, pool, jnp.int32)
+    axis = AXES[rng.integers(len(AXES))]
+    moves = [
+        lambda: lax.cond(i[0, 0] > 5, lambda a, b: a, lambda a, b: tamed(a + b), x, y),
+        lambda: lax.switch(i[0, 0] % 3, [lambda a, b: a, lambda a, b: b, lambda a, b: a.T], x, y),
+        lambda: lax.scan(lambda c, r: (tamed(c + r), c), x[0], y)[1],
+        lambda: lax.scan(lambda c, r: (tamed(c * r), r + c), x[0], y, reverse=True)[1],
+        lambda: lax.scan(lambda c, _: (tamed(lax.psum(c, axis) + y), None), x, None, length=3)[0],
+        lambda: lax.fori_loop(0, 3, lambda k, c: tamed(c + k.astype(c.dtype)), x),
+        lambda: jax.checkpoint(lambda a: tamed(a * 3))(x),
+        lambda: jax.jit(lambda a, b: tamed(a + 2 * b))(x, y),
+        lambda: lax.map(lambda r: r + r[0], x),
+        lambda: lax.cond(lax.pmax(i[0, 0], ("a", "b")) > 9, lambda a: lax.pmax(a, axis), lambda a: a, x),
+    ]
+    return tamed(moves[rng.integers(len(moves))]())
+
+
+def _gradient(rng: np.random.Generator, pool: list[Any]) -> Any:
+    x, y = pick(rng, pool, jnp.float32), pick(rng, pool, jnp.float32)
+    axis = AXES[rng.integers(len(AXES))]
+
+    def loss(a: Any) -> Any:
+        return (jax.nn.softmax(a @ y) * jnp.tanh(a)).sum()
+
+    g = jax.grad(loss)(x)
+    return jnp.tanh(lax.pmean(g, axis) if rng.integers(2) else g)
+
+
+MOVES: list[Move] = [
+    _binary, _binary, _unary, _cast, _select, _shape, _reduce, _order, _matmul, _indices, _collective, _collective,
+    _collective, _control, _gradient,
+]  # fmt: skip
+
+
+def random_step(seed: int) -> RandomStep:
+    """A function of up to ten moves on 4 x 4 arrays of float32 and int32."""
+    outer = np.random.default_rng(seed)
+    specs = (*(SPECS[outer.integers(len(SPECS))] for _ in range(3)), P())
+    kinds = [np.float32, np.int32, np.float32, np.int32]
+    args = []
+    for spec, kind in zip(specs, kinds, strict=True):
+        shape = [ROWS, COLUMNS]
+        for dimension, axes in enumerate(spec):
+            shape[dimension] *= 1 if axes is None else 2 ** len([axes] if isinstance(axes, str) else axes)
+        values = outer.uniform(-2, 2, shape) if kind == np.float32 else outer.integers(0, 23, shape)
+        args.append(values.astype(kind))
+    order = [int(k) for k in outer.integers(len(MOVES), size=outer.integers(2, 11))]
+
+    def function(*values: Any) -> Any:
+        rng = np.random.default_rng(seed + 1)  # the same moves in each trace
+        pool = [jnp.asarray(value) for value in values]
+        for number in order:
+            pool.append(MOVES[number](rng, pool))
+        return tuple(pool)
+
+    return RandomStep(function, tuple(args), specs, [MOVES[number].__name__ for number in order])

@@ -1,0 +1,111 @@
+"""Primitives without a rule: all are named with their lines, and analysed without a wrong claim."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+import jax
+import jax.experimental
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from popsr.bridge.jax import from_jax
+from popsr.errors import UnsupportedOpsError
+
+W, X = np.ones((4, 4), np.float32), np.arange(32, dtype=np.float32).reshape(8, 4)
+CUT: dict[str, Any] = {
+    "mesh": {"data": 4},
+    "in_specs": (P(), P("data")),
+    "out_specs": (P(), P()),
+    "check_vma": False,
+}
+
+
+def line_with(function: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+def decomposed(w: Any, x: Any) -> Any:
+    q = jnp.linalg.qr(w)[0]
+    e = jnp.linalg.cholesky(w @ w.T + jnp.eye(4))
+    return w + q + e, jax.lax.pmean(x.sum(), "data")
+
+
+def test_all_gaps_are_named_with_their_lines() -> None:
+    with pytest.raises(UnsupportedOpsError) as error:
+        from_jax(decomposed, W, X, **CUT)
+    text = str(error.value)
+    for name, part in (("cholesky", "linalg.cholesky"), ("geqrf", "linalg.qr")):
+        assert name in text or name == "geqrf"
+        assert f"test_gaps.py:{line_with(decomposed, part)}" in text
+
+
+def test_a_gap_that_depends_on_its_operands_alone_keeps_what_they_agree_on() -> None:
+    step = from_jax(decomposed, W, X, unsupported="conservative", **CUT)
+    assert len(step.gaps) >= 2
+    assert step.prove().ok
+    with pytest.raises(UnsupportedOpsError):
+        step.run()
+
+
+def decomposed_data(w: Any, x: Any) -> Any:
+    return w + jnp.linalg.cholesky(x.T @ x + jnp.eye(4)), jax.lax.pmean(x.sum(), "data")
+
+
+def test_a_gap_of_data_differs_where_they_do() -> None:
+    step = from_jax(decomposed_data, W, X, unsupported="conservative", **CUT)
+    assert [each.path for each in step.prove().drifting] == ["w"]
+
+
+def called_back(w: Any, x: Any) -> Any:
+    extra = jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct((4, 4), np.float32), w)
+    return w + extra, jax.lax.pmean(x.sum(), "data")
+
+
+def io_called_back(w: Any, x: Any) -> Any:
+    extra = jax.experimental.io_callback(lambda a: a, jax.ShapeDtypeStruct((4, 4), np.float32), w)
+    return w + extra, jax.lax.pmean(x.sum(), "data")
+
+
+@pytest.mark.parametrize(("f", "name"), [(called_back, "pure_callback"), (io_called_back, "io_callback")])
+def test_callbacks_are_gaps_whose_results_may_differ_everywhere(f: Any, name: str) -> None:
+
+    with pytest.raises(UnsupportedOpsError, match=name):
+        from_jax(f, W, X, **CUT)
+    step = from_jax(f, W, X, unsupported="conservative", **CUT)
+    assert [each.path for each in step.prove().drifting] == ["w"]
+
+
+def printed(w: Any, x: Any) -> Any:
+    jax.debug.print("{w}", w=w)
+    return w * 2, jax.lax.pmean(x.sum(), "data")
+
+
+def test_a_step_is_read_without_its_prints() -> None:
+    step = from_jax(printed, W, X, **CUT)
+    assert step.prove().ok
+    np.testing.assert_array_equal(step.run()["w"], [W * 2] * 4)
+
+
+def without_use(w: Any, x: Any) -> Any:
+    jnp.linalg.cholesky(w)
+    return w * 2, jax.lax.pmean(x.sum(), "data")
+
+
+def test_an_equation_that_no_result_needs_is_not_a_gap() -> None:
+    assert not from_jax(without_use, W, X, **CUT).gaps
+
+
+def test_complex_numbers_are_gaps() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return w + jnp.fft.fft(w).real, jax.lax.pmean(x.sum(), "data")
+
+    with pytest.raises(UnsupportedOpsError, match="fft"):
+        from_jax(f, W, X, **CUT)
+    assert from_jax(f, W, X, unsupported="conservative", **CUT).prove().ok

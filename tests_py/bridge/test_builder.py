@@ -1,0 +1,193 @@
+"""``StepBuilder``: roles, groups, new values of states, order of writes, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr
+from popsr import errors, ops
+from popsr.bridge import StepBuilder
+from tests_py.bridge.steps import F32, ROWS, momentum, tensor_parallel
+
+
+def test_a_step_lists_its_arguments_and_results() -> None:
+    step = momentum()
+    assert [(each.path, each.role, each.shape) for each in step.arguments] == [
+        ("params['w']", "state", (3,)),
+        ("opt['m']", "state", (3,)),
+        ("batch", "data", (3,)),
+    ]
+    assert [each.path for each in step.states] == ["params['w']", "opt['m']"]
+    assert step.argument("batch").grouping.group_size == 1
+    assert step.argument("opt['m']").nbytes == 12
+    assert [each.path for each in step.results] == ["loss"]
+    assert step.gaps == ()
+    assert repr(step).startswith("BridgedStep[momentum: 4 replicas ")
+    assert "params['w']  state   float32  [3]    {0,1,2,3}" in str(step)
+
+
+def test_runs_go_on_from_the_states_that_the_run_before_left() -> None:
+    step = momentum()
+    w, m = np.ones(3), np.zeros(3)
+    for rows in (ROWS, ROWS * 0.5):
+        found = step.run({"batch": rows})
+        loss = ((w * rows) ** 2).sum(1).mean()
+        m = m * 0.5 + (2 * w * rows * rows).mean(0)
+        w = w - m * 0.125
+        np.testing.assert_allclose(found["params['w']"], np.tile(w, (4, 1)), rtol=1e-6)
+        np.testing.assert_allclose(found["opt['m']"], np.tile(m, (4, 1)), rtol=1e-6)
+        np.testing.assert_allclose(found["loss"], np.full(4, loss), rtol=1e-6)
+
+
+def test_a_step_restarts_with_the_initial_states() -> None:
+    step = momentum()
+    first = step.run()
+    step.run()
+    step.restart(check=True)
+    again = step.run()
+    assert all((first[path] == again[path]).all() for path in first)
+
+
+def test_states_that_are_exchanged_are_read_before_one_is_written() -> None:
+    b = StepBuilder(2)
+    with b:
+        one = b.state("one", np.float32(1), b.all())
+        two = b.state("two", np.float32(2), b.all())
+        b.update("one", two)
+        b.update("two", one)
+        step = b.finish()
+    found = step.run()
+    assert found["one"].tolist() == [2, 2]
+    assert found["two"].tolist() == [1, 1]
+    assert step.prove().ok
+
+
+def test_a_view_of_a_state_is_copied_before_the_state_is_written() -> None:
+    b = StepBuilder(1)
+    with b:
+        one = b.state("one", np.array([1, 2], np.float32), b.all())
+        two = b.state("two", np.array([3, 4], np.float32), b.all())
+        view = ops.reshape_(ops.reshape_(one, (2, 1)), (2,))
+        b.update("one", two + 1.0)
+        b.update("two", view)
+        step = b.finish()
+    found = step.run()
+    assert found["one"].reshape(-1).tolist() == [4, 5]
+    assert found["two"].reshape(-1).tolist() == [1, 2]
+
+
+def test_states_and_data_by_group() -> None:
+    step = tensor_parallel()
+    found = step.run()
+    w1 = found["w1"]
+    assert w1.shape == (4, 3, 2)
+    assert (w1[0] == w1[2]).all()
+    assert (w1[1] == w1[3]).all()
+    assert (w1[0] != w1[1]).any()
+
+
+def test_feed_and_join_convert_the_users_values() -> None:
+    b = StepBuilder(2)
+    with b:
+        x = b.data(
+            "x", (2,), F32, b.each(), example=np.arange(4, dtype=np.float32), feed=lambda v: v.reshape(2, 2)
+        )
+        b.result("y", x + 1.0, join=lambda rows: rows.reshape(-1))
+        step = b.finish()
+    assert step.run()["y"].tolist() == [1, 2, 3, 4]
+    assert step.run({"x": np.zeros(4, np.float32)})["y"].tolist() == [1, 1, 1, 1]
+
+
+def test_types_of_64_bits_stay() -> None:
+    b = StepBuilder(1)
+    with b:
+        n = b.state("n", np.int64(2**40), b.all())
+        b.update("n", n + b.constant("one", np.int64(1)))
+        step = b.finish()
+    assert step.argument("n").dtype is popsr.int64
+    assert step.argument("one").role == "constant"
+    assert step.run()["n"] == 2**40 + 1
+
+
+def build(make: Callable[[StepBuilder, popsr.Tensor], Any]) -> Any:
+    b = StepBuilder(2, where="reader")
+    with b:
+        make(b, b.state("w", np.ones(3, np.float32), b.all()))
+        return b.finish()
+
+
+REFUSED: dict[str, tuple[Callable[[StepBuilder, popsr.Tensor], Any], type[Exception], str]] = {
+    "argument twice": (
+        lambda b, w: b.state("w", np.float32(1), b.all()),
+        errors.GraphError,
+        "reader: two arguments of one path, got 'w', expected different paths",
+    ),
+    "result twice": (
+        lambda b, w: [b.result("y", t) for t in (w, w)],  # type: ignore[func-returns-value]
+        errors.GraphError,
+        "reader: two results of one path, got 'y', expected different paths",
+    ),
+    "no such state": (
+        lambda b, w: b.update("v", w),
+        errors.GraphError,
+        "reader: no state to update, got 'v', expected the path of a state",
+    ),
+    "shape of a new value": (
+        lambda b, w: b.update("w", ops.sum(w)),
+        errors.ShapeError,
+        "reader: new value of state 'w' does not fit, got float32[], expected float32[3]",
+    ),
+    "dtype of a new value": (
+        lambda b, w: b.update("w", ops.cast(w, popsr.float16)),
+        errors.DTypeError,
+        "reader: new value of state 'w' does not fit, got float16[3], expected float32[3]",
+    ),
+    "replicas of a grouping": (
+        lambda b, w: b.state("v", np.float32(1), popsr.Ir(4).replica_grouping()),
+        errors.ReplicaError,
+        "reader: grouping of 'v' is of other replicas, got 4, expected 2",
+    ),
+    "no grouping": (
+        lambda b, w: b.data("v", (), F32, None),  # type: ignore[arg-type]
+        errors.ArgumentTypeError,
+        "reader: grouping of 'v'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    make, error, text = REFUSED[name]
+    with pytest.raises(error) as caught:
+        build(make)
+    assert text in str(caught.value)
+
+
+def test_a_step_is_finished_inside() -> None:
+    with pytest.raises(errors.StateError, match="expected `with builder:` around it"):
+        StepBuilder(2).finish()
+    with pytest.raises(errors.AttributeValueError, match="unsupported"):
+        StepBuilder(2, unsupported="never")  # type: ignore[arg-type]
+
+
+def test_runs_refuse_other_inputs() -> None:
+    step = momentum()
+    with pytest.raises(
+        errors.UnknownNameError, match="inputs of a path that is not data, got 'btch', expected 'batch'"
+    ):
+        step.run({"btch": ROWS})
+    with pytest.raises(errors.UnknownNameError, match="no argument of that path"):
+        step.argument("btch")
+    b = StepBuilder(2)
+    with b:
+        b.result("y", b.data("x", (2,), F32, b.each()))
+        bare = b.finish()
+    with pytest.raises(errors.SessionError, match="no value for data 'x'"):
+        bare.run()
+    bare.restart()
+    with pytest.raises(errors.ShapeError):
+        bare.run({"x": np.zeros((3, 2), np.float32)})

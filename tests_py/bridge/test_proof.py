@@ -1,0 +1,232 @@
+"""``popsr.prove`` of steps and programs: tables, causes, pages, ``assert_in_step``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import popsr
+from popsr import errors, ops
+from popsr.bridge import Proof, StepBuilder
+from popsr.replicas import Partition
+from popsr.testing import assert_in_step
+from tests_py.bridge.steps import F32, momentum, tensor_parallel
+
+
+def keep(t: popsr.Tensor) -> popsr.Tensor:
+    return t
+
+
+def in_pairs(t: popsr.Tensor) -> popsr.Tensor:
+    return ops.collectives.replicated_all_reduce(t, "mean", t.ir.replica_grouping(group_size=2))
+
+
+def test_a_right_step_is_ok() -> None:
+    proof = popsr.prove(momentum())
+    assert proof.ok
+    assert repr(proof) == "Proof[ok: 2 states on 4 replicas, none drifts]"
+    assert [each.path for each in proof.states] == ["params['w']", "opt['m']"]
+    assert all(each.equal and each.explanation is None and each.cause is None for each in proof.states)
+    assert proof.explain("loss") is None
+    assert [*proof.drifting, *proof.unequal, *proof.pending, *proof.redundant, *proof.hanging] == []
+    assert proof.problems == ()
+
+
+def test_a_forgotten_collective_names_what_drifts_and_its_lines() -> None:
+    proof = popsr.prove(momentum(keep))
+    assert not proof.ok
+    assert [each.path for each in proof.drifting] == ["params['w']", "opt['m']"]
+    assert proof.unequal == ()
+    w = proof.value("params['w']")
+    assert (w.declared.num_blocks, w.proved.num_blocks, w.written) == (1, 4, "model.py:6")
+    assert w.cause is not None
+    assert (w.cause.text, w.cause.location) == (
+        "stream 'batch' gives each replica data of its own",
+        "model.py:2",
+    )
+    why = proof.explain("params['w']")
+    assert why is not None
+    assert {"model.py:6", "model.py:5", "model.py:4"} <= {step.location for step in why.steps}
+    assert len(proof.problems) == 1
+    assert "'params['w']', 'opt['m']' differ inside groups" in proof.problems[0]
+    assert repr(proof) == "Proof[not ok: 2 states on 4 replicas, 2 drift]"
+
+
+def test_lines_of_a_difference_have_their_text(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("\n".join(f"line {i}" for i in range(1, 9)))
+    b = StepBuilder(2)
+    with b:
+        with popsr.location(str(file), 2):
+            w = b.state("w", np.float32(0), b.all())
+            x = b.data("x", (), F32, b.each())
+        with popsr.location(str(file), 4):
+            y = x * 2.0
+            z = y * y
+        with popsr.location("other.py", 5):
+            b.update("w", w + z)
+        proof = b.finish().prove()
+    assert [(line.location.removeprefix(f"{tmp_path}/"), line.text) for line in proof.lines("w")] == [
+        ("other.py:5", ""),
+        ("model.py:4", "line 4"),
+        ("model.py:2", "line 2"),
+    ]
+    assert str(proof.lines("w")[1]) == "model.py:4: line 4"
+    assert popsr.prove(momentum()).lines("loss") == ()
+
+
+def test_a_smaller_group_leaves_smaller_blocks() -> None:
+    proof = popsr.prove(momentum(in_pairs))
+    assert str(proof.value("opt['m']").proved) == "{0,1}{2,3}"
+
+
+def test_a_result_that_is_declared_equal_and_is_not() -> None:
+    proof = popsr.prove(momentum(loss_reduce=keep))
+    assert not proof.ok
+    assert [each.path for each in proof.unequal] == ["loss"]
+    assert proof.drifting == ()
+    assert repr(proof) == "Proof[not ok: 2 states on 4 replicas, none drifts, 1 unequal result]"
+
+
+@pytest.mark.parametrize(
+    ("data", "fork", "drifting"),
+    [
+        ("model", True, []),
+        ("all", True, []),  # equal, though the mean over all is the wrong one: nothing drifts
+        ("forgotten", True, ["w1", "w2", "bias"]),
+        ("model", False, ["bias"]),
+    ],
+)
+def test_groups_of_tensor_parallelism(data: str, fork: bool, drifting: list[str]) -> None:
+    proof = popsr.prove(tensor_parallel(data, fork=fork))  # type: ignore[arg-type]
+    assert [each.path for each in proof.drifting] == drifting
+    if drifting == ["bias"]:
+        assert str(proof.value("bias").proved) == "{0,2}{1,3}"
+
+
+def test_drift_appears_over_runs_too() -> None:
+    """A state that only a later run makes different: its new value is another state, which drifts."""
+    b = StepBuilder(2)
+    with b:
+        late = b.state("late", np.float32(0), b.all())
+        early = b.state("early", np.float32(0), b.all())
+        x = b.data("x", (), F32, b.each(), example=np.array([1, 2], np.float32))
+        b.update("late", late + early)
+        b.update("early", early + x)
+        step = b.finish()
+    assert [each.path for each in step.prove().drifting] == ["late", "early"]
+    with pytest.warns(popsr.ReplicaWarning):
+        assert len(set(step.run()["late"].tolist())) == 1
+    assert len(set(step.run()["late"].tolist())) == 2
+
+
+def test_a_sum_of_what_is_equal_is_redundant() -> None:
+    def twice(t: popsr.Tensor) -> popsr.Tensor:
+        once = ops.collectives.replicated_all_reduce(t, "add")
+        with popsr.location("model.py", 44):
+            return ops.collectives.replicated_all_reduce(once, "add")
+
+    proof = popsr.prove(momentum(twice))
+    assert [lint.location for lint in proof.redundant] == ["model.py:44"]
+    assert proof.ok
+    with pytest.raises(errors.OutOfStepError, match=r"L6 model\.py:44"):
+        assert_in_step(momentum(twice), allow_redundant=False)
+
+
+def test_gradients_of_popsr_that_are_pending() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.ones(3, np.float32), name="w")
+        x = ops.host_load(popsr.h2d_stream((3,), F32, "x"))
+        forward = ir.create_graph(lambda w, x: ops.sum(w * x * w), w, x)
+        backward = popsr.transforms.autodiff(forward, grads_required=forward.inputs[:1])
+        call = ops.call_with_info(forward, w, x)
+        (dw,) = ops.call(backward.graph, 1.0, inputs_dict=backward.inputs_dict(call))
+        ops.var_updates.accumulate_(w, dw, -0.1)
+    proof = popsr.prove(ir)
+    assert [lint.code for lint in proof.pending] == ["L11"]
+    assert not proof.ok
+    assert any(text.startswith("L11") for text in proof.problems)
+
+
+def test_seeds_of_stochastic_rounding() -> None:
+    b = StepBuilder(2)
+    with b:
+        across = b.each()
+        half = popsr.bfloat16
+        w = b.state("w", np.ones(3, np.float32), b.all(), dtype=half)
+        v = b.state("v", np.ones((2, 3), np.float32), across, dtype=half)
+        x = b.data("x", (3,), half, b.each())
+        b.update("w", w + ops.collectives.replicated_all_reduce(x, "mean"))
+        b.update("v", v + x)
+        step = b.finish()
+    assert step.prove().seeds == {}
+    proof = popsr.prove(step, stochastic_rounding=True)
+    assert {path: str(each) for path, each in proof.seeds.items()} == {"w": "{0,1}", "v": "{0}{1}"}
+    assert proof.ok
+
+
+def test_forms_keep_their_limits(tmp_path: Path) -> None:
+    b = StepBuilder(4)
+    with b:
+        x = b.data("x", (), F32, b.each())
+        for i in range(400):
+            w = b.state(f"layers[{i}]['<kernel>']", np.float32(0), b.all())
+            b.update(f"layers[{i}]['<kernel>']", w + x)
+        proof = b.finish().prove()
+    assert len(repr(proof)) <= 200
+    assert len(proof._repr_html_().encode()) <= 20_000
+    assert len(str(proof).splitlines()) < 60
+    file = tmp_path / "proof.html"
+    proof.save_html(file)
+    text = file.read_text()
+    assert "layers[399][&#x27;&lt;kernel&gt;&#x27;]" in text
+    assert "<script" not in text
+    assert "http" not in text
+    with pytest.raises(errors.FileError):
+        proof.save_html(tmp_path / "none" / "proof.html")
+
+
+def test_assert_in_step() -> None:
+    assert isinstance(assert_in_step(momentum()), Proof)
+    with pytest.raises(AssertionError) as caught:
+        assert_in_step(momentum(keep, keep))
+    error = caught.value
+    assert isinstance(error, errors.OutOfStepError)
+    assert str(error).startswith("assert_in_step: 'params['w']', 'opt['m']', 'loss' differ inside groups")
+    assert "model.py:2" in str(error)
+    assert len(str(error).splitlines()) == 1
+    assert [each.path for each in error.proof.drifting] == ["params['w']", "opt['m']"]
+    assert [note.strip() for note in error.__notes__[:4]] == [
+        "model.py:6:",
+        "model.py:5:",
+        "model.py:4:",
+        "model.py:2:",
+    ]
+
+
+def test_a_program_is_a_step() -> None:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(
+            np.ones((2, 3), np.float32), name="w", replica_grouping=ir.replica_grouping(group_size=1)
+        )
+        x = ops.host_load(popsr.h2d_stream((3,), F32, "x", replicated_stream_mode="broadcast"))
+        ops.var_updates.accumulate_(w, x)
+    proof = popsr.prove(ir)
+    assert proof.ok
+    assert proof.states[0].declared == Partition.from_labels([0, 1])
+    assert proof.run({"x": np.full(3, 2, np.float32)})["w"].tolist() == [[3, 3, 3], [3, 3, 3]]
+
+
+def test_other_things_are_refused() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="prove: step cannot be read, got 3, expected"):
+        popsr.prove(3)
+    with pytest.raises(errors.ArgumentTypeError, match="arguments beside a step that is read already"):
+        popsr.prove(momentum(), 4)
+    with pytest.raises(errors.UnknownNameError):
+        popsr.prove(momentum()).explain("nothing")
+    with pytest.raises(errors.UnknownNameError, match="nothing is declared of 'batch'"):
+        popsr.prove(momentum()).explain("batch")
