@@ -74,12 +74,12 @@ def test_many_random_steps() -> None:
 
 def test_a_wrong_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bridge that takes the index of the replica for a constant would be caught."""
-    from popsr.bridge.jax import rules
+    from popsr.bridge.jax import _rules
 
     def constant_index(equation: Any) -> Any:
         return equation.constant(np.int32(0), np.dtype(np.int32))
 
-    broken = rules.Rule(constant_index, False, "collectives")
-    monkeypatch.setitem(rules.RULES, "axis_index", broken)
+    broken = _rules.Rule(constant_index, False, "collectives")
+    monkeypatch.setitem(_rules.RULES, "axis_index", broken)
     with pytest.raises(AssertionError):
         run(range(200))

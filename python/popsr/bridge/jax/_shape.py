@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
 __all__ = ["broadcast", "moved", "padded", "reshaped", "reversed_along", "strided"]

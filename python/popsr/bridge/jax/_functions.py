@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import op_named
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._elementwise import op_named
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

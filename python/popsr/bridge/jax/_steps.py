@@ -10,27 +10,28 @@ from typing import Any
 
 import numpy as np
 
-import popsr
 from popsr._host.arguments import read_int, read_text
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.jax.arguments import (
+from popsr.bridge.jax._arguments import (
     Leaf,
     assembled,
     inferred_updates,
     leaves_of,
     line_of,
+    names_of,
     parts_of,
     read_roles,
     value_of,
 )
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.importer import Importer, aval_of, closed
-from popsr.bridge.jax.manual import meshes_of, require_axes, specs_of_arguments, spread_of
-from popsr.bridge.jax.mesh import Spec, Spread
-from popsr.bridge.jax.rules import Aval, NotSupportedError, Value, dtype_of
-from popsr.bridge.jax.sharded import Sharded, sliced
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._importer import Importer, aval_of, closed
+from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
+from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._rules import Aval, NotSupportedError, Value, dtype_of
+from popsr.bridge.jax._sharded import Sharded, sliced
+from popsr.context import location
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError
 from popsr.tensor import Tensor
 
@@ -199,7 +200,7 @@ class _Traced:
         return tuple(inner)
 
     def joined(self, spec: Spec, aval: Aval) -> Any:
-        """What makes the user's array of a row for each replica."""
+        """A function from a row for each replica to the user's array."""
         if self.per_replica is not None:
             return None
         shape = [extent // self.spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)]
@@ -275,7 +276,7 @@ def _read(
         inner = _seen_by_replica(traced)
         updates = inferred_updates(inner, parts)
     _check_updates(updates, traced.args, parts)
-    arguments = _names_of(traced.f, len(traced.args), names)
+    arguments = names_of(traced.f, len(traced.args), names)
     kinds = read_roles(arguments, roles, updates)
     updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
     builder = StepBuilder(traced.spread.replicas, where=_WHERE, unsupported=unsupported)
@@ -283,7 +284,7 @@ def _read(
     with builder:
         importer = Importer(builder, traced.spread)
         jaxpr, consts = closed(traced.jaxpr)
-        with popsr.location(*place) if place else contextlib.nullcontext():
+        with location(*place) if place else contextlib.nullcontext():
             values = [
                 _argument(builder, traced, leaf, kinds[leaf.argument], number)
                 for number, leaf in enumerate(leaves)
@@ -291,12 +292,6 @@ def _read(
             found = importer.run(jaxpr, values, consts)
             _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
             return builder.finish()
-
-
-def _names_of(f: Any, count: int, names: Sequence[str] | None) -> list[str]:
-    from popsr.bridge.jax.arguments import _names
-
-    return _names(f, count, names)
 
 
 def _seen_by_replica(traced: _Traced) -> tuple[Any, ...]:

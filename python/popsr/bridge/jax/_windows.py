@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax.shape import padded, strided
+from popsr.bridge.jax._elementwise import least
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._shape import padded, strided
 from popsr.tensor import Tensor
 
 __all__ = ["window_slices"]

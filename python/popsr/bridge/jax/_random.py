@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.bits import both, either, flipped, integer_as, shifted_left, shifted_right
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule, width
-from popsr.bridge.jax.shape import broadcast
+from popsr.bridge.jax._bits import both, either, flipped, integer_as, shifted_left, shifted_right
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._shape import broadcast
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

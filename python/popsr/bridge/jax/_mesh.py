@@ -26,7 +26,7 @@ def as_axes(axes: object) -> Axes:
 
 @dataclass(frozen=True)
 class Spread:
-    """How replicas lie in a mesh: row by row, the last axis the fastest.
+    """Replicas in a mesh: row by row, the last axis the fastest.
 
     Attributes:
         sizes: number of replicas along each axis, in the order of the mesh.
@@ -91,7 +91,7 @@ class Spread:
         return ReplicaGrouping.from_assignment(numbered(self.index([axis for axes in spec for axis in axes])))
 
     def part(self, spec: Spec, shape: Sequence[int], replica: int) -> tuple[slice, ...]:
-        """Where the part of a replica is in an array that is cut by a spec."""
+        """The place of a replica's part in an array that is cut by a spec."""
         at = self._coordinates()[replica]
         cuts = []
         for axes, extent in zip(spec, shape, strict=True):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, rule
-from popsr.bridge.jax.shape import broadcast, moved, strided
+from popsr.bridge.jax._elementwise import least
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, Value, rule
+from popsr.bridge.jax._shape import broadcast, moved, strided
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from popsr.bridge.jax.calls import CALLED
-from popsr.bridge.jax.rules import RULES
+from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._rules import RULES
 
 __all__ = ["depends_on_operands_alone", "is_silent"]
 

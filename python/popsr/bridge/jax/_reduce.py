@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least, op_named
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax.shape import reversed_along
+from popsr.bridge.jax._elementwise import least, op_named
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._shape import reversed_along
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, dtype_of, rule, width
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, dtype_of, rule, width
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -188,7 +188,7 @@ def _same(*operands: Tensor) -> Result:
 
 @rule("pvary", "sharding_constraint", "device_put", raw=True)
 def _kept(equation: Equation) -> Result:
-    """Where an array is, and for which axes it counts as varying, changes no value."""
+    """The operands: the place of an array and the axes that it varies over change no value."""
     return list(equation.values)
 
 
