@@ -16,7 +16,7 @@ from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import SCHEMAS
 
 # Refusals beside ops: functions that make an op of another name.
-FUNCTIONS = {"create_adamupdater", "split"}
+FUNCTIONS = {"argsort", "create_adamupdater", "split"}
 
 
 def _refusals() -> Iterator[Any]:

@@ -13,6 +13,7 @@ from popsr._text import suggestions as _suggestions
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import *
+from popsr.ops.bitwise import *
 from popsr.ops.cast import *
 from popsr.ops.code_copy import *
 from popsr.ops.comparisons import *
@@ -24,6 +25,7 @@ from popsr.ops.dropout import *
 from popsr.ops.dynamic_slices import *
 from popsr.ops.elementwise import *
 from popsr.ops.functions import *
+from popsr.ops.general_indexing import *
 from popsr.ops.host_io import *
 from popsr.ops.indexing import *
 from popsr.ops.interpolate import *
@@ -33,6 +35,7 @@ from popsr.ops.matmul import *
 from popsr.ops.norms import *
 from popsr.ops.onehot import *
 from popsr.ops.order import *
+from popsr.ops.pad import *
 from popsr.ops.place_copies import *
 from popsr.ops.pool import *
 from popsr.ops.random import *
@@ -44,6 +47,8 @@ from popsr.ops.roi_align import *
 from popsr.ops.scans import *
 from popsr.ops.shape import *
 from popsr.ops.softmax import *
+from popsr.ops.sort import *
+from popsr.ops.transcendental import *
 
 __all__ = ["collectives", "var_updates"]
 __all__ += sorted(

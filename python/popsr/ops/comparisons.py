@@ -12,12 +12,17 @@ from popsr.tensor import Tensor
 __all__ = [
     "equal",
     "greater",
+    "greater_equal",
     "isfinite",
     "isinf",
     "isnan",
+    "less",
+    "less_equal",
     "logical_and",
     "logical_not",
     "logical_or",
+    "logical_xor",
+    "not_equal",
     "where",
 ]
 
@@ -66,6 +71,29 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
         array([False,  True])
     """
     return emit("greater", {"input": input, "other": other})
+
+
+def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """True where ``lhs`` is not less than ``rhs``; False where either is NaN. An addition of popsr.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: error
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.greater_equal, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
+        array([False,  True,  True])
+    """
+    return emit("greater_equal", {"lhs": lhs, "rhs": rhs})
 
 
 def isfinite(t: Tensor) -> Tensor:
@@ -131,6 +159,52 @@ def isnan(t: Tensor) -> Tensor:
     return emit("isnan", {"t": t})
 
 
+def less(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """True where ``lhs`` is less than ``rhs``; False where either is NaN. An addition of popsr.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: error
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.less, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
+        array([ True, False, False])
+    """
+    return emit("less", {"lhs": lhs, "rhs": rhs})
+
+
+def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """True where ``lhs`` is not greater than ``rhs``; False where either is NaN. An addition of popsr.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: error
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.less_equal, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
+        array([ True,  True, False])
+    """
+    return emit("less_equal", {"lhs": lhs, "rhs": rhs})
+
+
 def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where both elements are true, that is not zero. NaN is true.
 
@@ -192,6 +266,51 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         array([ True, False])
     """
     return emit("logical_or", {"lhs": lhs, "rhs": rhs})
+
+
+def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """True where one element alone is true, that is not zero. NaN is true. An addition of popsr.
+
+    Args:
+        lhs: first operand, of any dtype.
+        rhs: second operand, of any dtype.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: error
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+    Example:
+        >>> evaluate(ops.logical_xor, [True, True], [True, False])
+        array([False,  True])
+    """
+    return emit("logical_xor", {"lhs": lhs, "rhs": rhs})
+
+
+def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """True where the elements differ. NaN differs from everything; -0 equals +0. An addition of popsr.
+
+    Args:
+        lhs: first operand.
+        rhs: second operand, of any dtype: values are compared.
+    Returns:
+        Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
+    Facts:
+        dtypes: numbers, bool
+        gradient: error
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: no dtype holds the values of both operands, as of int64 and float32.
+    Example:
+        >>> evaluate(ops.not_equal, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
+        array([ True, False,  True])
+    """
+    return emit("not_equal", {"lhs": lhs, "rhs": rhs})
 
 
 def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:

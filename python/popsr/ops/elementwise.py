@@ -25,6 +25,7 @@ __all__ = [
     "exp_",
     "log",
     "maximum",
+    "minimum",
     "mul",
     "negate",
     "pow",
@@ -201,6 +202,29 @@ def maximum(*ts: Tensor) -> Tensor:
         array([2., 6.], dtype=float32)
     """
     return emit("maximum", {"ts": ts})
+
+
+def minimum(*ts: Tensor) -> Tensor:
+    """The least of several tensors, element by element. An addition of popsr.
+
+    Args:
+        *ts: tensors of one dtype.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype; NaN where an operand is NaN.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ.
+        GraphError: the list of operands is empty.
+    Example:
+        >>> evaluate(ops.minimum, [1.0, 5.0], [2.0, 4.0], [0.0, 6.0])
+        array([0., 4.], dtype=float32)
+    """
+    return emit("minimum", {"ts": ts})
 
 
 def negate(t: Tensor) -> Tensor:

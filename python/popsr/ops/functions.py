@@ -1,4 +1,4 @@
-"""More functions, element by element: trigonometric ones, rounding to integers, remainders, clipping, the identity.
+"""More functions, element by element: trigonometric ones, rounding to integers, remainders, clipping, integer powers.
 
 Narrow floats are computed in float32 and rounded once. Names that end in ``_`` write the result into their first
 argument and return an alias of it.
@@ -6,7 +6,9 @@ argument and return an alias of it.
 
 from __future__ import annotations
 
-from popsr._host.arguments import read_name
+from typing import Literal
+
+from popsr._host.arguments import read_int, read_name
 from popsr._lazy import names_only
 from popsr._program.emit import emit, emit_op
 from popsr.tensor import Tensor
@@ -15,6 +17,7 @@ __all__ = [
     "ceil",
     "clamp",
     "clip",
+    "copysign",
     "cos",
     "erf",
     "floor",
@@ -22,11 +25,16 @@ __all__ = [
     "identity",
     "increment_mod",
     "increment_mod_",
+    "integer_pow",
     "log2",
+    "reciprocal",
     "rename",
+    "round",
     "rsqrt",
     "sign",
     "sin",
+    "square",
+    "trunc",
 ]
 
 
@@ -78,6 +86,31 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
 
 
 clamp = clip
+
+
+def copysign(t: Tensor, sign: Tensor) -> Tensor:
+    """``t`` with the signs of another tensor. An addition of popsr.
+
+    Only ``t`` has a gradient, which is 0 at 0.
+
+    Args:
+        t: the magnitudes.
+        sign: the signs, of zeros and NaN too.
+    Returns:
+        Tensor of the broadcast shape and the operands' dtype.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are not floating.
+    Example:
+        >>> evaluate(ops.copysign, [1.0, -2.0], [-0.0, 3.0])
+        array([-1.,  2.], dtype=float32)
+    """
+    return emit("copysign", {"t": t, "sign": sign})
 
 
 def cos(t: Tensor) -> Tensor:
@@ -244,6 +277,29 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     return emit("increment_mod_", {"t": t}, increment=increment, modulus=modulus)
 
 
+def integer_pow(t: Tensor, exponent: int) -> Tensor:
+    """Raise to an integer power by repeated squaring. An addition of popsr.
+
+    Args:
+        t: the base; integers wrap.
+        exponent: the power; negative ones, of floats alone, give reciprocals. The power 0 is 1.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+    Raises:
+        DTypeError: ``t`` is bool.
+        AttributeValueError: the exponent is negative for integers, or is 2^31 or more.
+    Example:
+        >>> evaluate(ops.integer_pow, [2.0, -3.0], exponent=3)
+        array([  8., -27.], dtype=float32)
+    """
+    return emit("integer_pow", {"t": t}, exponent=read_int("integer_pow: exponent", exponent))
+
+
 def log2(t: Tensor) -> Tensor:
     """Logarithm to base 2; exact for powers of two.
 
@@ -263,6 +319,50 @@ def log2(t: Tensor) -> Tensor:
         array([0., 3.], dtype=float32)
     """
     return emit("log2", {"t": t})
+
+
+def reciprocal(t: Tensor) -> Tensor:
+    """``1 / t``. An addition of popsr.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: floats
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+    Raises:
+        DTypeError: ``t`` is not floating.
+    Example:
+        >>> evaluate(ops.reciprocal, [1.0, 4.0])
+        array([1.  , 0.25], dtype=float32)
+    """
+    return emit("reciprocal", {"t": t})
+
+
+def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
+    """Nearest integer; integers keep their value. The gradient is zero. An addition of popsr.
+
+    Args:
+        t: the operand.
+        half: "even": ties go to the even one, as in Python and NumPy; "away": away from 0, as in C.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: zeros
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        DTypeError: ``t`` is bool.
+        AttributeValueError: unknown ``half``.
+    Example:
+        >>> evaluate(ops.round, [0.5, 1.5, -2.5])
+        array([ 0.,  2., -2.], dtype=float32)
+    """
+    return emit("round", {"t": t}, half=half)
 
 
 def rsqrt(t: Tensor) -> Tensor:
@@ -326,6 +426,48 @@ def sin(t: Tensor) -> Tensor:
         array([0.        , 0.84147096], dtype=float32)
     """
     return emit("sin", {"t": t})
+
+
+def square(t: Tensor) -> Tensor:
+    """``t * t``, rounded once. An addition of popsr.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+    Raises:
+        DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.square, [2.0, -3.0])
+        array([4., 9.], dtype=float32)
+    """
+    return emit("square", {"t": t})
+
+
+def trunc(t: Tensor) -> Tensor:
+    """Integer part, towards 0; integers keep their value. The gradient is zero. An addition of popsr.
+
+    Args:
+        t: the operand.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: zeros
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        DTypeError: ``t`` is bool.
+    Example:
+        >>> evaluate(ops.trunc, [1.7, -1.7])
+        array([ 1., -1.], dtype=float32)
+    """
+    return emit("trunc", {"t": t})
 
 
 __dir__ = names_only(__all__)

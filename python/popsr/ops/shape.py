@@ -32,6 +32,7 @@ __all__ = [
     "flatten_",
     "reshape",
     "reshape_",
+    "reverse",
     "slice",
     "slice_",
     "split",
@@ -187,6 +188,25 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         array([[1., 2.]], dtype=float32)
     """
     return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
+
+
+def reverse(t: Tensor, axes: Iterable[int]) -> Tensor:
+    """The elements of axes in reverse order. An addition of popsr; a ``slice`` of step -1.
+
+    Args:
+        t: the operand.
+        axes: the axes; negative ones count from the end.
+    Returns:
+        Tensor of the shape and dtype of ``t``.
+    Raises:
+        ValueError: an axis is out of range or given twice.
+    Example:
+        >>> evaluate(ops.reverse, [[1.0, 2.0], [3.0, 4.0]], (1,))
+        array([[2., 1.],
+               [4., 3.]], dtype=float32)
+    """
+    turned = read_ints("reverse", "axes", axes)
+    return emit("slice", {"t": t}, step=[-1] * len(turned), axis=turned)
 
 
 def slice(

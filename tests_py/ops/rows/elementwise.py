@@ -16,7 +16,7 @@ Oracle = Callable[..., Any]
 NARROW = ("float16", "bfloat16")
 
 
-def _quietly(function: Oracle) -> Oracle:
+def quietly(function: Oracle) -> Oracle:
     def call(*arrays: Array, **attrs: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*arrays, **attrs)
@@ -24,7 +24,9 @@ def _quietly(function: Oracle) -> Oracle:
     return call
 
 
-def _unary(oracle: Oracle, numbers: Draw, dtypes: tuple[str, ...] = FLOATS, **options: Any) -> list[Case]:
+def unary_cases(
+    oracle: Oracle, numbers: Draw, dtypes: tuple[str, ...] = FLOATS, **options: Any
+) -> list[Case]:
     return [
         Case(numbers, oracle, dtypes=dtypes, **options),
         Case(special(1), oracle, label="special", dtypes=dtypes, **options),
@@ -37,7 +39,7 @@ def _smooth(draw: Draw, oracle: Oracle, label: str = "smooth", **options: Any) -
     return Case(draw, oracle, label=label, smooth=True, **options)
 
 
-def _binary(oracle: Oracle, dtypes: tuple[str, ...]) -> list[Case]:
+def binary_cases(oracle: Oracle, dtypes: tuple[str, ...]) -> list[Case]:
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
         "": ((3, 4), (3, 4)),
         "broadcast": ((2, 3, 4), (3, 1)),
@@ -81,7 +83,7 @@ def _mixed(oracle: Oracle) -> list[Case]:
 
 def _comparison(oracle: Oracle) -> Row:
     cases = [
-        *_binary(oracle, NUMBERS_AND_BOOL),
+        *binary_cases(oracle, NUMBERS_AND_BOOL),
         Case(small((4, 50), (4, 50)), oracle, {}, "ties", NUMBERS_AND_BOOL),
     ]
     return Row((*cases, *_mixed(oracle)), "bool")
@@ -93,7 +95,7 @@ def _logic(function: Oracle) -> Row:
 
     return Row(
         (
-            *_binary(oracle, NUMBERS_AND_BOOL),
+            *binary_cases(oracle, NUMBERS_AND_BOOL),
             Case(small((4, 50), (4, 50)), oracle, {}, "zeros", NUMBERS_AND_BOOL),
             Case(
                 together(small((9,)), (special(1), "float64")),
@@ -112,7 +114,7 @@ def _first(fn: Oracle, a: popsr.Tensor, b: popsr.Tensor) -> Any:
 
 
 def _class(oracle: Oracle) -> Row:
-    return Row(tuple(_unary(oracle, normal((5, 7)), NUMBERS)), "stops")
+    return Row(tuple(unary_cases(oracle, normal((5, 7)), NUMBERS)), "stops")
 
 
 def _bits(name: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -180,14 +182,19 @@ def _where() -> Row:
 
 def _comparisons() -> dict[str, Row]:
     return {
-        "equal": _comparison(_quietly(np.equal)),
-        "greater": _comparison(_quietly(np.greater)),
+        "equal": _comparison(quietly(np.equal)),
+        "greater": _comparison(quietly(np.greater)),
+        "not_equal": _comparison(quietly(np.not_equal)),
+        "less": _comparison(quietly(np.less)),
+        "less_equal": _comparison(quietly(np.less_equal)),
+        "greater_equal": _comparison(quietly(np.greater_equal)),
         "isnan": _class(np.isnan),
         "isinf": _class(np.isinf),
         "isfinite": _class(np.isfinite),
         "logical_and": _logic(np.logical_and),
         "logical_or": _logic(np.logical_or),
-        "logical_not": Row(tuple(_unary(lambda t: t == 0, small((5, 7)), NUMBERS_AND_BOOL)), "bool"),
+        "logical_xor": _logic(np.logical_xor),
+        "logical_not": Row(tuple(unary_cases(lambda t: t == 0, small((5, 7)), NUMBERS_AND_BOOL)), "bool"),
         "where": _where(),
     }
 
@@ -195,12 +202,12 @@ def _comparisons() -> dict[str, Row]:
 # Functions
 
 
-def _ulps(single: float, double: float) -> dict[str, float]:
+def ulps_of(single: float, double: float) -> dict[str, float]:
     return {"float32": single, "float64": double}
 
 
-def _function(oracle: Oracle, numbers: Draw, bounds: dict[str, float]) -> Row:
-    first, *rest = _unary(_quietly(oracle), numbers, ulps=bounds)
+def function_row(oracle: Oracle, numbers: Draw, bounds: dict[str, float]) -> Row:
+    first, *rest = unary_cases(quietly(oracle), numbers, ulps=bounds)
     return Row((_smooth(numbers, first.oracle, "", ulps=bounds), *rest), "finite")
 
 
@@ -209,15 +216,15 @@ def _trigonometric(oracle: Oracle) -> Row:
         wide = rng.standard_normal(300) * 2.0 ** rng.integers(-20, 15, 300)
         return [wide.astype(np_dtype(name))]
 
-    row, bounds = _function(oracle, normal((5, 7), scale=3.0), _ulps(0.55, 1)), _ulps(0.55, 1)
+    row, bounds = function_row(oracle, normal((5, 7), scale=3.0), ulps_of(0.55, 1)), ulps_of(0.55, 1)
     return Row((*row.cases, Case(angles, oracle, {}, "angles", ulps=bounds)), "finite")
 
 
 _ROOT_OF_HALF = np.longdouble("0.707106781186547524400844362104849039")
-_ROOT_OF_PI = np.longdouble("1.77245385090551602729816748334114518")
+ROOT_OF_PI = np.longdouble("1.77245385090551602729816748334114518")
 
 
-def _erfc(x: Array) -> Array:
+def erfc_of_positive(x: Array) -> Array:
     """Of long doubles >= 0: a series of positive terms below 1.5, a continued fraction from there on."""
     near, far = np.where(x < 1.5, x, 0), np.where(x < 1.5, 1.5, np.minimum(x, 100))
     term = near.copy()
@@ -229,8 +236,8 @@ def _erfc(x: Array) -> Array:
     for k in range(300, 0, -1):
         fraction = far + np.longdouble(k) / 2 / fraction
     high = far.astype(np.float32).astype(np.longdouble)  # its square is exact
-    tail = np.exp(-high * high) * np.exp((high - far) * (high + far)) / (_ROOT_OF_PI * fraction)
-    return np.where(x < 1.5, 1 - 2 / _ROOT_OF_PI * np.exp(-near * near) * total, tail)
+    tail = np.exp(-high * high) * np.exp((high - far) * (high + far)) / (ROOT_OF_PI * fraction)
+    return np.where(x < 1.5, 1 - 2 / ROOT_OF_PI * np.exp(-near * near) * total, tail)
 
 
 def erf(t: Array) -> Array:
@@ -242,14 +249,14 @@ def erf(t: Array) -> Array:
     for k in range(1, 60):
         term = term * 2 * near * near / (2 * k + 1)
         total = total + term
-    series = 2 / _ROOT_OF_PI * np.exp(-near * near) * total
-    far = 1 - _erfc(np.where(np.isnan(a), 0, a))
+    series = 2 / ROOT_OF_PI * np.exp(-near * near) * total
+    far = 1 - erfc_of_positive(np.where(np.isnan(a), 0, a))
     return np.where(np.isnan(t), t, np.copysign(np.where(a < 1.5, series, far), t))
 
 
 def geluerf(t: Array) -> Array:
     """t / 2 * erfc(-t / sqrt(2)); the limit -0 at -infinity."""
-    tail = _erfc(np.abs(np.where(np.isnan(t), 0, t)) * _ROOT_OF_HALF) / 2
+    tail = erfc_of_positive(np.abs(np.where(np.isnan(t), 0, t)) * _ROOT_OF_HALF) / 2
     value = np.where(t < 0, t * tail, t * (1 - tail))
     return np.where(t < -100, np.longdouble(-0.0), value)
 
@@ -271,15 +278,15 @@ def _inplace(row: Row, name: str) -> Row:
 
 
 def _functions() -> dict[str, Row]:
-    gelu = _function(geluerf, normal((5, 7), scale=3.0), _ulps(6, 5))
-    silu = _function(swish, normal((5, 7), scale=3.0), _ulps(4, 4))
+    gelu = function_row(geluerf, normal((5, 7), scale=3.0), ulps_of(6, 5))
+    silu = function_row(swish, normal((5, 7), scale=3.0), ulps_of(4, 4))
     return {
         "sin": _trigonometric(np.sin),
         "cos": _trigonometric(np.cos),
-        "log2": _function(np.log2, positive((5, 7)), _ulps(0.51, 0.51)),
-        "erf": _function(erf, normal((5, 7), scale=2.0), _ulps(1.5, 1.5)),
-        "rsqrt": _function(lambda t: 1 / np.sqrt(t), positive((5, 7)), _ulps(1.5, 1.5)),
-        "sigmoid": _function(sigmoid, normal((5, 7), scale=3.0), _ulps(3, 3)),
+        "log2": function_row(np.log2, positive((5, 7)), ulps_of(0.51, 0.51)),
+        "erf": function_row(erf, normal((5, 7), scale=2.0), ulps_of(1.5, 1.5)),
+        "rsqrt": function_row(lambda t: 1 / np.sqrt(t), positive((5, 7)), ulps_of(1.5, 1.5)),
+        "sigmoid": function_row(sigmoid, normal((5, 7), scale=3.0), ulps_of(3, 3)),
         "swish": silu,
         "swish_": _inplace(silu, "swish"),
         "geluerf": gelu,
@@ -294,7 +301,7 @@ def _rounded(oracle: Oracle) -> Row:
     def plain(t: Array) -> Array:
         return oracle(t) if t.dtype.kind == "f" else t
 
-    return Row(tuple(_unary(plain, normal((5, 7), scale=3.0), NUMBERS)), "zeros")
+    return Row(tuple(unary_cases(plain, normal((5, 7), scale=3.0), NUMBERS)), "zeros")
 
 
 def sign(t: Array) -> Array:
@@ -362,7 +369,7 @@ def _fmod() -> Row:
     divisor = np.array([0.7, -1.3, 2.0])
     return Row(
         (
-            *_binary(fmod, NUMBERS),
+            *binary_cases(fmod, NUMBERS),
             Case(halves, fmod, {}, "multiples"),
             Case(
                 normal((4, 3), scale=3.0),
@@ -437,7 +444,7 @@ def elementwise_rows() -> dict[str, Row]:
         **_functions(),
         "floor": _rounded(np.floor),
         "ceil": _rounded(np.ceil),
-        "sign": Row(tuple(_unary(sign, normal((5, 7)), NUMBERS)), "zeros"),
+        "sign": Row(tuple(unary_cases(sign, normal((5, 7)), NUMBERS)), "zeros"),
         "clip": _clip(),
         "fmod": _fmod(),
         "increment_mod": increment_mod,

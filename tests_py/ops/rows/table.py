@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tests_py.ops.rows.arrangements import arrangement_rows
 from tests_py.ops.rows.collectives import collective_rows
 from tests_py.ops.rows.control import control_rows
 from tests_py.ops.rows.conv import conv_rows
 from tests_py.ops.rows.elementwise import elementwise_rows
 from tests_py.ops.rows.float8 import fp8_rows
+from tests_py.ops.rows.functions import function_rows
 from tests_py.ops.rows.indexing import indexing_rows
 from tests_py.ops.rows.inputs import (
     Case,
@@ -106,11 +108,21 @@ def _mul_by_single(a: Array, b: Array) -> Array:
         return a * b.astype(np.float32)
 
 
+def _extreme(oracle: Callable[..., Any]) -> Row:
+    return _row(
+        Case(normal((3, 4), (3, 4)), oracle, dtypes=NUMBERS, smooth=True),
+        Case(normal(*[(4, 5)] * 4), oracle, label="four", dtypes=NUMBERS, smooth=True),
+        Case(normal((3,)), oracle, label="one", dtypes=NUMBERS),
+        Case(normal((4, 1), (5,), (2, 1, 1)), oracle, {}, "broadcast", NUMBERS, smooth=True),
+        Case(special(2), oracle, label="special", dtypes=NUMBERS),
+        grad="finite",
+    )
+
+
 def _elementwise() -> dict[str, Row]:
     loss_scale = Case(
         together(normal((3, 4)), (positive((1,)), "float32")), _mul_by_single, {}, "loss-scale", ("float16",)
     )
-    many = Case(normal(*[(4, 5)] * 4), oracles.maximum, label="four", dtypes=NUMBERS, smooth=True)
     return {
         "add": _ADD,
         "add_": _inplace(_ADD, "add"),
@@ -123,14 +135,8 @@ def _elementwise() -> dict[str, Row]:
             Case(special(2), np.power, {}, "special", ulps=_ulps(1, 2)),
             grad="finite",
         ),
-        "maximum": _row(
-            Case(normal((3, 4), (3, 4)), oracles.maximum, dtypes=NUMBERS, smooth=True),
-            many,
-            Case(normal((3,)), oracles.maximum, label="one", dtypes=NUMBERS),
-            Case(normal((4, 1), (5,), (2, 1, 1)), oracles.maximum, {}, "broadcast", NUMBERS, smooth=True),
-            Case(special(2), oracles.maximum, label="special", dtypes=NUMBERS),
-            grad="finite",
-        ),
+        "maximum": _extreme(oracles.maximum),
+        "minimum": _extreme(oracles.minimum),
         "negate": _row(*_unary(oracles.negate, normal((5, 7)), NUMBERS), grad="finite"),
         "abs": _row(*_unary(oracles.absolute, normal((5, 7)), NUMBERS), grad="finite"),
         "exp": _EXP,
@@ -382,6 +388,8 @@ def _losses() -> dict[str, Row]:
 _ROWS: dict[str, Row] = {
     **_elementwise(),
     **elementwise_rows(),
+    **function_rows(),
+    **arrangement_rows(),
     **fp8_rows(),
     **_shapes(),
     **view_rows(_shapes()),

@@ -7,6 +7,7 @@ row states how far the result may be away.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,7 +141,11 @@ def maximum(*arrays: Array) -> Array:
 
 def minimum(*arrays: Array) -> Array:
     """NaN if any is NaN; -0 is less than +0."""
-    return -maximum(*(-each for each in arrays)) if arrays[0].dtype.kind == "f" else np.minimum.reduce(arrays)
+    return (
+        -maximum(*(-each for each in arrays))
+        if arrays[0].dtype.kind == "f"
+        else functools.reduce(np.minimum, arrays)
+    )
 
 
 def relu(t: Array) -> Array:

@@ -65,6 +65,15 @@ BlockKernel eval_comparison(const EvalSpec& spec) {
 template <ElementwiseOp ew>
 constexpr KernelAspect comparison{.eval = eval_comparison<ew>, .elementwise = ew};
 
+/// The kernel with the operands exchanged.
+template <ElementwiseOp ew>
+BlockKernel eval_reversed(const EvalSpec& spec) {
+  return elementwise_kernel(
+      spec, ew, {.operands = {1, 0}, .compute = common_type(spec.inputs[0]->dtype, spec.inputs[1]->dtype)});
+}
+template <ElementwiseOp ew>
+constexpr KernelAspect reversed_comparison{.eval = eval_reversed<ew>, .elementwise = ew};
+
 OpDef comparison_op(std::string_view name, std::string_view first, std::string_view second,
                     KernelAspect kernel) {
   return {.name = name,
@@ -132,11 +141,16 @@ std::vector<OpDef> comparisons_ops() {
   return {
       comparison_op("equal", "lhs", "rhs", comparison<ElementwiseOp::kEqualMask>),
       comparison_op("greater", "input", "other", comparison<ElementwiseOp::kGreater>),
+      comparison_op("not_equal", "lhs", "rhs", comparison<ElementwiseOp::kNotEqual>),
+      comparison_op("less", "lhs", "rhs", reversed_comparison<ElementwiseOp::kGreater>),
+      comparison_op("less_equal", "lhs", "rhs", comparison<ElementwiseOp::kLessEqual>),
+      comparison_op("greater_equal", "lhs", "rhs", reversed_comparison<ElementwiseOp::kLessEqual>),
       class_op("isnan", class_of<ElementwiseOp::kIsNan>),
       class_op("isinf", class_of<ElementwiseOp::kIsInf>),
       class_op("isfinite", class_of<ElementwiseOp::kIsFinite>),
       logic_op("logical_and", elementwise<ElementwiseOp::kMinimum>),
       logic_op("logical_or", elementwise<ElementwiseOp::kMaximum>),
+      logic_op("logical_xor", elementwise<ElementwiseOp::kNotEqual>),
       {.name = "logical_not",
        .inputs = {{"t", kNumbersAndBool}},
        .infer = infer_class,

@@ -78,17 +78,18 @@ std::vector<OpDef> arithmetic_ops() {
   };
 }
 
-// Maximum
+// Maximum, minimum
 
 /// Pairwise from the left; exact, so that narrow intermediate results lose nothing.
-BlockKernel eval_maximum(const EvalSpec& spec) {
+template <ElementwiseOp ew>
+BlockKernel eval_extreme(const EvalSpec& spec) {
   if (spec.inputs.size() == 1) return copy_kernel(spec);
   std::vector<BlockKernel> steps;
   for (std::size_t i = 1; i < spec.inputs.size(); ++i) {
     EvalSpec step = spec;
     step.inputs = {spec.inputs[0], spec.inputs[i]};
     if (i > 1) step.inputs[0] = spec.outputs[0];
-    steps.push_back(elementwise_kernel(step, ElementwiseOp::kMaximum));
+    steps.push_back(elementwise_kernel(step, ew));
   }
   return [steps = std::move(steps)](const BlockRun& run) {
     steps[0](run);
@@ -100,7 +101,7 @@ BlockKernel eval_maximum(const EvalSpec& spec) {
   };
 }
 
-std::vector<OutputDef> infer_maximum(const InferContext& context) {
+std::vector<OutputDef> infer_extreme(const InferContext& context) {
   if (context.op.inputs.empty()) raise<GraphError>("{}: no operands, expected at least one", context.name());
   Shape shape = context.type(0).shape;
   for (std::size_t i = 1; i < context.op.inputs.size(); ++i) {
@@ -111,8 +112,17 @@ std::vector<OutputDef> infer_maximum(const InferContext& context) {
 }
 
 /// Every input that equals the output receives the whole gradient, ties included.
-GradValue maximum_grad(Grad& g, std::size_t i) {
+GradValue extreme_grad(Grad& g, std::size_t i) {
   return g.sum_to_input(i, g.dy() * g.call("equal_mask", {g.x(i), g.y()}));
+}
+
+template <ElementwiseOp ew>
+OpDef extreme_op(std::string_view name) {
+  return {.name = name,
+          .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
+          .infer = infer_extreme,
+          .kernel = {.eval = eval_extreme<ew>, .elementwise = ew},
+          .grad = {.each = extreme_grad}};
 }
 
 // Functions
@@ -156,11 +166,8 @@ std::vector<OpDef> function_ops() {
        .kernel = elementwise_op<ElementwiseOp::kPow>,
        .grad = per_input({pow_grad_base, pow_grad_exponent}),
        .numerics = kRoundsOnce},
-      {.name = "maximum",
-       .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
-       .infer = infer_maximum,
-       .kernel = {.eval = eval_maximum, .elementwise = ElementwiseOp::kMaximum},
-       .grad = {.each = maximum_grad}},
+      extreme_op<ElementwiseOp::kMaximum>("maximum"),
+      extreme_op<ElementwiseOp::kMinimum>("minimum"),
   };
 }
 

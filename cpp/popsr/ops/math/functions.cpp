@@ -1,10 +1,12 @@
-// More functions, element by element: trigonometric ones, rounding to integers, remainders, clipping, and the
-// identity.
+// More functions, element by element: trigonometric ones, rounding to integers, remainders, clipping, integer
+// powers, and the identity.
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
@@ -82,13 +84,79 @@ BlockKernel eval_increment_mod(const EvalSpec& spec) {
                             {.params = {param(kIncrement), param(kModulus)}});
 }
 
+// Round
+
+enum class Half : std::uint8_t { kEven, kAway };
+constexpr Choice<Half> kHalves[] = {{"even", Half::kEven}, {"away", Half::kAway}};
+constexpr ChoiceAttr<Half> kHalf{"half", kHalves};
+
+BlockKernel eval_round(const EvalSpec& spec) {
+  const bool even = spec.op.get(kHalf) == Half::kEven;
+  return elementwise_kernel(spec, even ? ElementwiseOp::kRoundEven : ElementwiseOp::kRoundAway);
+}
+
+// Integer powers, reciprocals
+
+constexpr Attr<std::int64_t> kExponent{"exponent"};
+
+std::vector<OutputDef> infer_integer_pow(const InferContext& context) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t exponent = context.get(kExponent);
+  const std::int64_t least = is_float(context.type(0).dtype) ? -kMost : 0;
+  if (exponent < least || exponent > kMost) {
+    raise<AttributeValueError>("{}: exponent is out of range, got {} for {}, expected {} to {}",
+                               context.name(), exponent, describe(context, 0), least, kMost);
+  }
+  return same_as_input(context);
+}
+
+BlockKernel eval_integer_pow(const EvalSpec& spec) {
+  const auto exponent = static_cast<double>(spec.op.get(kExponent));
+  return elementwise_kernel(spec, ElementwiseOp::kIntegerPow, {.params = {{.value = exponent}}});
+}
+
+/// dy * n * x^(n - 1)
+GradValue integer_pow_grad(Grad& g) {
+  const std::int64_t n = g.get(kExponent);
+  if (n == 0) return g.zeros_like_input(0);
+  return g.scale(g.dy() * g.call("integer_pow", {g.x()}, {kExponent(n - 1)}), static_cast<double>(n));
+}
+
+BlockKernel eval_square(const EvalSpec& spec) {
+  return elementwise_kernel(spec, ElementwiseOp::kMul, {.operands = {0, 0}});
+}
+
+std::vector<OpDef> power_ops() {
+  return {
+      {.name = "integer_pow",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {required(kExponent)},
+       .infer = infer_integer_pow,
+       .kernel = {.eval = eval_integer_pow, .elementwise = ElementwiseOp::kIntegerPow},
+       .grad = per_input({integer_pow_grad}),
+       .numerics = kRoundsOnce},
+      {.name = "square",
+       .inputs = {{"t", kNumbers}},
+       .infer = same_as_input,
+       .kernel = {.eval = eval_square, .flops = flops_per_input<1>},
+       .grad = per_input({[](Grad& g) { return g.scale(g.dy() * g.x(), 2); }}),
+       .numerics = kRoundsOnce},
+      unary_op(
+          "reciprocal", kFloating, elementwise_op<ElementwiseOp::kReciprocal>,
+          [](Grad& g) { return -(g.dy() * (g.y() * g.y())); }, Rounding::kOnce),
+  };
+}
+
+/// The first operand alone has a gradient: dy where the sign is kept, -dy where it is turned, 0 at 0.
+GradValue copysign_grad(Grad& g) {
+  return g.sum_to_input(0, g.dy() * (g.call("sign", {g.x(0)}) * g.call("sign", {g.y()})));
+}
+
 // Identity
 
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 
-}  // namespace
-
-std::vector<OpDef> functions_ops() {
+std::vector<OpDef> analytic_ops() {
   const OpDef increment_mod{
       .name = "increment_mod",
       .inputs = {{"t", kNumbers}},
@@ -118,6 +186,18 @@ std::vector<OpDef> functions_ops() {
           Rounding::kOnce),
       unary_op("floor", kNumbers, elementwise_op<ElementwiseOp::kFloor>, zero_gradient, Rounding::kNone),
       unary_op("ceil", kNumbers, elementwise_op<ElementwiseOp::kCeil>, zero_gradient, Rounding::kNone),
+      unary_op("trunc", kNumbers, elementwise_op<ElementwiseOp::kTrunc>, zero_gradient, Rounding::kNone),
+      {.name = "round",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {optional(kHalf, Half::kEven)},
+       .infer = same_as_input,
+       .kernel = {.eval = eval_round, .elementwise = ElementwiseOp::kRoundEven},
+       .grad = per_input({zero_gradient})},
+      {.name = "copysign",
+       .inputs = {{"t", kFloating}, {"sign", kFloating}},
+       .infer = broadcast_binary,
+       .kernel = elementwise_op<ElementwiseOp::kCopySign>,
+       .grad = per_input({copysign_grad})},
       unary_op("sign", kNumbers, elementwise_op<ElementwiseOp::kSign>, zero_gradient, Rounding::kNone),
       {.name = "clip",
        .inputs = {{"t", kNumbers}},
@@ -146,6 +226,14 @@ std::vector<OpDef> functions_ops() {
        .grad = per_input({[](Grad& g) { return g.dy(); }}),
        .memory = {.same_bytes = true}},
   };
+}
+
+}  // namespace
+
+std::vector<OpDef> functions_ops() {
+  std::vector<OpDef> ops = analytic_ops();
+  for (OpDef& op : power_ops()) ops.push_back(std::move(op));
+  return ops;
 }
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// Sums of what comes before, and products of what comes before and after.
+// Sums, products and extremes of what comes before, and products of what comes before and after.
 #include "popsr/base/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
@@ -18,6 +18,7 @@ using kernels::Compute;
 using kernels::KernelTable;
 
 constexpr Attr<bool> kReverse{"reverse"};
+constexpr Attr<bool> kOfLargest{"largest"};
 
 /// The residual of a + b.
 template <class T>
@@ -66,6 +67,101 @@ GradValue cumsum_grad(Grad& g) {
   return g.call("cumsum", {g.dy()}, {g.same(kDim), kReverse(!g.get(kReverse))});
 }
 
+// cumprod, cummax, cummin
+
+/// Calls body(row of input 0, args, n), typed, for every row along attribute kDim.
+template <class Body>
+BlockKernel scan_kernel(const EvalSpec& spec, Body body) {
+  const Shape& shape = spec.inputs[0]->shape;
+  const std::int64_t axis = normalize_axis(spec.op.def->name, spec.op.get(kDim), shape.size());
+  const std::int64_t n = shape[static_cast<std::size_t>(axis)];
+  return with_compute_type(compute_of(spec.inputs[0]->dtype), [&]<class T>(T*) {
+    return row_kernel(spec, {axis}, [body, n](const RowArgs& args) {
+      body(reinterpret_cast<const T*>(args.in[0]), args, n);
+    });
+  });
+}
+
+template <class T>
+T scan_product(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    return a * b;
+  else
+    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+
+BlockKernel eval_cumprod(const EvalSpec& spec) {
+  return scan_kernel(spec, []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+    auto* const y = reinterpret_cast<T*>(args.out[0]);
+    T product = 1;
+    for (std::int64_t i = 0; i < n; ++i) y[i] = product = i == 0 ? x[0] : scan_product(product, x[i]);
+  });
+}
+
+/// dx[i] = sum over j >= i of dy[j] times the product of the elements up to j but i, which may be zeros.
+BlockKernel eval_cumprod_grad(const EvalSpec& spec) {
+  return scan_kernel(spec, []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+    const auto* const dy = reinterpret_cast<const T*>(args.in[1]);
+    auto* const dx = reinterpret_cast<T*>(args.out[0]);
+    T before = 1;
+    for (std::int64_t i = 0; i < n; ++i) {
+      T others = before, sum = scan_product(dy[i], others);
+      for (std::int64_t j = i + 1; j < n; ++j) {
+        others = scan_product(others, x[j]);
+        sum = static_cast<T>(sum + scan_product(dy[j], others));
+      }
+      dx[i] = sum;
+      before = scan_product(before, x[i]);
+    }
+  });
+}
+
+/// True if x takes the place of the extreme so far: the last one of equals, and NaN for good.
+template <bool largest, class T>
+bool takes_place(T x, T extreme) {
+  if (extreme != extreme) return false;
+  return x != x || (largest ? x >= extreme : x <= extreme);
+}
+
+template <bool largest>
+BlockKernel eval_cumulative_extreme(const EvalSpec& spec) {
+  return scan_kernel(spec, []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+    auto* const y = reinterpret_cast<T*>(args.out[0]);
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (takes_place<largest>(x[i], x[at])) at = i;
+      y[i] = x[at];
+    }
+  });
+}
+
+/// The gradient of a result goes to the element that it is.
+BlockKernel eval_cumulative_extreme_grad(const EvalSpec& spec) {
+  const bool largest = spec.op.get(kOfLargest);
+  return scan_kernel(spec, [largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+    const auto* const dy = reinterpret_cast<const T*>(args.in[1]);
+    auto* const dx = reinterpret_cast<T*>(args.out[0]);
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (largest ? takes_place<true>(x[i], x[at]) : takes_place<false>(x[i], x[at])) at = i;
+      dx[i] = 0;
+      dx[at] = static_cast<T>(dx[at] + dy[i]);
+    }
+  });
+}
+
+template <bool largest>
+OpDef cumulative_extreme(std::string_view name) {
+  return {.name = name,
+          .inputs = {{"t", kNumbers}},
+          .attrs = {optional(kDim, 0)},
+          .infer = infer_cumsum,
+          .kernel = {.eval = eval_cumulative_extreme<largest>},
+          .grad = per_input({[](Grad& g) {
+            return g.call("cumulative_extreme_grad", {g.x(), g.dy()}, {g.same(kDim), kOfLargest(largest)});
+          }})};
+}
+
 /// Products of the elements before times products of those after.
 template <class T>
 void others(const RowArgs& args, std::int64_t n) {
@@ -104,6 +200,31 @@ std::vector<OpDef> scans_ops() {
        .kernel = {.eval = eval_cumsum, .flops = flops_per_input<1>},
        .grad = per_input({cumsum_grad}),
        .numerics = kRoundsOnce},
+      {.name = "cumprod",
+       .inputs = {{"t", kNumbers}},
+       .attrs = {optional(kDim, 0)},
+       .infer = infer_cumsum,
+       .kernel = {.eval = eval_cumprod, .flops = flops_per_input<1>},
+       .grad = per_input({[](Grad& g) {
+         return g.call("cumprod_grad", {g.x(), g.dy()}, {g.same(kDim)});
+       }}),
+       .numerics = kRoundsOnce},
+      cumulative_extreme<true>("cummax"),
+      cumulative_extreme<false>("cummin"),
+      {.name = "cumprod_grad",
+       .inputs = {{"t", kFloating}, {"dy", kFloating}},
+       .attrs = {required(kDim)},
+       .infer = same_as_input,
+       .kernel = {.eval = eval_cumprod_grad},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
+      {.name = "cumulative_extreme_grad",
+       .inputs = {{"t", kFloating}, {"dy", kFloating}},
+       .attrs = {required(kDim), required(kOfLargest)},
+       .infer = same_as_input,
+       .kernel = {.eval = eval_cumulative_extreme_grad},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
       {.name = "prod_of_others",
        .inputs = {{"t", kFloating}},
        .attrs = {optional(kAxes)},

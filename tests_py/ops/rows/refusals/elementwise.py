@@ -5,6 +5,7 @@ from __future__ import annotations
 import popsr
 from popsr import errors, ops
 from tests_py.ops.rows.refusals.refusal import Refusal
+from tests_py.support.unchecked import unchecked
 
 F16, BF16, F32, F64, I32 = popsr.float16, popsr.bfloat16, popsr.float32, popsr.float64, popsr.int32
 Shape, DType, Attr = errors.ShapeError, errors.DTypeError, errors.AttributeValueError
@@ -12,6 +13,58 @@ Graph, Replica, Argument = errors.GraphError, errors.ReplicaError, errors.Argume
 
 
 REFUSALS: list[Refusal] = [
+    Refusal(
+        "bits-of-floats",
+        lambda t: ops.bitwise_and(t(2), t(2)),
+        DType,
+        r"bitwise_and: input lhs has the wrong dtype, got f32\[2\]",
+    ),
+    Refusal(
+        "bits-dtypes", lambda t: ops.bitwise_or(t.i(2), t.seed(2)), DType, r"bitwise_or: .*i32\[2\] and u32"
+    ),
+    Refusal("bits-shapes", lambda t: ops.bitwise_xor(t.i(2), t.i(3)), Shape, r"bitwise_xor: shapes do not"),
+    Refusal(
+        "bits-dtype", lambda t: ops.bitwise_not(t(2)), DType, r"bitwise_not: input t has the wrong dtype"
+    ),
+    Refusal(
+        "of-bool",
+        lambda t: ops.shift_left(t(2, kind=popsr.bool), t(2, kind=popsr.bool)),
+        DType,
+        r"shift_left: input t has the wrong dtype, got bool\[2\]",
+    ),
+    Refusal(
+        "amount",
+        lambda t: ops.shift_right_logical(t.seed(2), t.i(2)),
+        DType,
+        r"shift_right_logical: operands differ in dtype, got u32\[2\] and i32\[2\]",
+    ),
+    Refusal(
+        "no-integers", lambda t: ops.expm1(t.i(2)), DType, r"expm1: input t has the wrong dtype, got i32\[2\]"
+    ),
+    Refusal("mixed", lambda t: ops.atan2(t(2), t(2, kind=F64)), DType, r"atan2: .*f32\[2\] and f64\[2\]"),
+    Refusal("signs", lambda t: ops.copysign(t(2), t(3)), Shape, r"copysign: shapes do not broadcast"),
+    Refusal("half", lambda t: ops.round(t(2), half=unchecked("up")), Attr, r"round: .*'up'"),
+    Refusal(
+        "negative",
+        lambda t: ops.integer_pow(t.i(2), -1),
+        Attr,
+        r"integer_pow: exponent is out of range, got -1 for i32\[2\], expected 0 to 2147483647",
+    ),
+    Refusal("large", lambda t: ops.integer_pow(t(2), 2**31), Attr, r"integer_pow: exponent is out of range"),
+    Refusal(
+        "fraction",
+        lambda t: ops.integer_pow(t(2), unchecked(0.5)),
+        Argument,
+        r"integer_pow: exponent is not an int",
+    ),
+    Refusal(
+        "types-of-less",
+        lambda t: ops.less(t(2), t(2, kind=popsr.int64)),
+        DType,
+        r"less: no dtype holds the values of both operands",
+    ),
+    Refusal("xor", lambda t: ops.logical_xor(t(2), t(3)), Shape, r"logical_xor: shapes do not broadcast"),
+    Refusal("none", lambda t: ops.minimum(), Graph, r"minimum: no operands, expected at least one"),
     Refusal(
         "broadcast",
         lambda t: ops.add(t(2, 3), t(2, 4)),

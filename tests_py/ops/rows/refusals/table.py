@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 
 from tests_py.ops.rows.refusals import (
+    arrangements,
     collectives,
     control,
     conv,
@@ -23,6 +24,7 @@ from tests_py.ops.rows.refusals import (
 from tests_py.ops.rows.refusals.refusal import Refusal
 
 _FAMILIES = (
+    arrangements,
     collectives,
     control,
     conv,

@@ -13,6 +13,21 @@ inline constexpr double kLog2E64 = 1.44269504088896338700;
 inline constexpr double kLn2High64 = 6.93147180369123816490e-01;  // 33 bits: exact times the exponent.
 inline constexpr double kLn2Low64 = 1.90821492927058770002e-10;
 
+/// (e^r - 1 - r) / r^2. F: see vector_types-inl.h.
+template <class F>
+[[gnu::always_inline]] inline F exp_curve(F r) {
+  F q = 0x1.1f7340dbc337ep-29 * r + 0x1.af4e554377204p-26;
+  q = q * r + 0x1.27e4db46cddd1p-22;
+  q = q * r + 0x1.71de01fdbf9cap-19;
+  q = q * r + 0x1.a01a01a6e1e2ap-16;
+  q = q * r + 0x1.a01a01abf85abp-13;
+  q = q * r + 0x1.6c16c16c162c3p-10;
+  q = q * r + 0x1.11111111100bep-7;
+  q = q * r + 0x1.5555555555556p-5;
+  q = q * r + 0x1.5555555555557p-3;
+  return q * r + 0.5;
+}
+
 /// e^(x + tail) = mantissa * scale1 * scale2; multiply in that order, only the last product may round.
 template <class F>
 struct ScaledExpF64 {
@@ -31,17 +46,7 @@ template <class F>
   const F r_lo = n * kLn2Low64;
   const F r = r_hi - r_lo;
   const F correction = ((r_hi - r) - r_lo) + tail;
-  F q = 0x1.1f7340dbc337ep-29 * r + 0x1.af4e554377204p-26;
-  q = q * r + 0x1.27e4db46cddd1p-22;
-  q = q * r + 0x1.71de01fdbf9cap-19;
-  q = q * r + 0x1.a01a01a6e1e2ap-16;
-  q = q * r + 0x1.a01a01abf85abp-13;
-  q = q * r + 0x1.6c16c16c162c3p-10;
-  q = q * r + 0x1.11111111100bep-7;
-  q = q * r + 0x1.5555555555556p-5;
-  q = q * r + 0x1.5555555555557p-3;
-  q = q * r + 0.5;
-  const F curve = q * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
+  const F curve = exp_curve(r) * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
   const F mantissa = 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
   const typename WordsOf<F>::type exponent = bits_of(shifted) - bits_of(magic);
   const typename WordsOf<F>::type half = ((exponent + 2048U) >> 1) - 1024U;

@@ -20,6 +20,20 @@ struct Greater {
   }
 };
 
+struct NotEqual {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    return a != b ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
+struct LessEqual {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T b) {
+    return a <= b ? static_cast<T>(1) : static_cast<T>(0);
+  }
+};
+
 struct LogicalNot {
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
@@ -145,6 +159,52 @@ struct Ceil {
   }
 };
 
+struct Trunc {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (!Traits<T>::kFloat)
+      return a;
+    else if constexpr (sizeof(T) == sizeof(float))
+      return __builtin_truncf(a);
+    else
+      return __builtin_trunc(a);
+  }
+};
+
+/// From 2^23 or 2^52 on every number is an integer; adding that to a smaller one rounds it.
+struct RoundEven {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (!Traits<T>::kFloat) {
+      return a;
+    } else {
+      const T magic = sizeof(T) == sizeof(float) ? static_cast<T>(0x1p23) : static_cast<T>(0x1p52);
+      const T size = magnitude(a);
+      return size < magic ? with_sign((size + magic) - magic, a) : a;
+    }
+  }
+};
+
+struct RoundAway {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a) {
+    if constexpr (!Traits<T>::kFloat) {
+      return a;
+    } else {
+      const T whole = Trunc::apply(magnitude(a));
+      const T step = magnitude(a) - whole >= static_cast<T>(0.5) ? static_cast<T>(1) : static_cast<T>(0);
+      return a != a ? a : with_sign(whole + step, a);
+    }
+  }
+};
+
+struct CopySign {
+  template <class T>
+  [[gnu::always_inline]] static T apply(T a, T sign) {
+    return with_sign(a, sign);
+  }
+};
+
 struct Sign {
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
@@ -157,6 +217,8 @@ struct Sign {
 
 constexpr ElementwiseKernels kEqualMaskKernels = kernels_of<EqualMask, ElementwiseOp::kEqualMask>();
 constexpr ElementwiseKernels kGreaterKernels = kernels_of<Greater, ElementwiseOp::kGreater>();
+constexpr ElementwiseKernels kNotEqualKernels = kernels_of<NotEqual, ElementwiseOp::kNotEqual>();
+constexpr ElementwiseKernels kLessEqualKernels = kernels_of<LessEqual, ElementwiseOp::kLessEqual>();
 constexpr ElementwiseKernels kLogicalNotKernels = kernels_of<LogicalNot, ElementwiseOp::kLogicalNot>();
 constexpr ElementwiseKernels kIsNanKernels = kernels_of<IsNan, ElementwiseOp::kIsNan>();
 constexpr ElementwiseKernels kIsInfKernels = kernels_of<IsInf, ElementwiseOp::kIsInf>();
@@ -170,6 +232,10 @@ constexpr ElementwiseKernels kReluKernels = kernels_of<Relu, ElementwiseOp::kRel
 constexpr ElementwiseKernels kReluGradKernels = kernels_of<ReluGrad, ElementwiseOp::kReluGrad>();
 constexpr ElementwiseKernels kFloorKernels = kernels_of<Floor, ElementwiseOp::kFloor>();
 constexpr ElementwiseKernels kCeilKernels = kernels_of<Ceil, ElementwiseOp::kCeil>();
+constexpr ElementwiseKernels kTruncKernels = kernels_of<Trunc, ElementwiseOp::kTrunc>();
+constexpr ElementwiseKernels kRoundEvenKernels = kernels_of<RoundEven, ElementwiseOp::kRoundEven>();
+constexpr ElementwiseKernels kRoundAwayKernels = kernels_of<RoundAway, ElementwiseOp::kRoundAway>();
+constexpr ElementwiseKernels kCopySignKernels = kernels_of<CopySign, ElementwiseOp::kCopySign>();
 constexpr ElementwiseKernels kSignKernels = kernels_of<Sign, ElementwiseOp::kSign>();
 
 }  // namespace popsr::kernels

@@ -1,4 +1,5 @@
-// sin and cos of arguments of any size. Worst errors in ulp: float 0.501 (bound 0.55), double 0.77 (bound 1).
+// sin, cos and tan of arguments of any size. Worst errors in ulp: sin and cos float 0.501 (bound 0.55), double 0.77
+// (bound 1); tan float 0.501 (bound 0.55), double 1.9 (bound 2.5).
 #include "popsr/kernels/level/math/elementwise-inl.h"
 #include "popsr/kernels/level/math/trigonometric-inl.h"
 
@@ -78,14 +79,15 @@ inline Reduced reduce_far(double x) {
 }
 
 /// Any |x| >= 2^20, infinities and NaN.
-template <int kQuarter, class T>
+template <class F, class T>
 inline T trig_far(T x) {
   if (!(magnitude(x) < static_cast<T>(kInfF64))) return static_cast<T>(kNanF64);
-  return static_cast<T>(trig_of<kQuarter>(reduce_far(static_cast<double>(x))));
+  return static_cast<T>(F::of(reduce_far(static_cast<double>(x))));
 }
 
-/// Tile by tile: the usual arguments in a loop that vectorises, then the others if there are any.
-template <int kQuarter, class T>
+/// Tile by tile: the usual arguments in a loop that vectorises, then the others if there are any. F::near is
+/// the function below 2^20, F::of the function of a reduced argument.
+template <class F, class T>
 void trig_loop(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
   constexpr std::int64_t kPiece = 64;
   const T* x = static_cast<const T*>(in[0]);
@@ -96,16 +98,37 @@ void trig_loop(void* hi, void*, const void* const* in, std::int64_t n, const dou
     unsigned far = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const T value = x[begin + i];
-      piece[i] = trig_near<kQuarter>(value);
+      piece[i] = F::near(value);
       far |= magnitude(value) < static_cast<T>(kTrigNear) ? 0U : 1U;
     }
     for (std::int64_t i = 0; far != 0 && i < count; ++i) {
       const T value = x[begin + i];
-      if (!(magnitude(value) < static_cast<T>(kTrigNear))) piece[i] = trig_far<kQuarter>(value);
+      if (!(magnitude(value) < static_cast<T>(kTrigNear))) piece[i] = trig_far<F>(value);
     }
     __builtin_memcpy(out + begin, piece, static_cast<std::size_t>(count) * sizeof(T));
   }
 }
+
+template <int kQuarter>
+struct SineAt {
+  static double of(const Reduced& r) { return trig_of<kQuarter>(r); }
+  template <class T>
+  [[gnu::always_inline]] static T near(T x) {
+    return trig_near<kQuarter>(x);
+  }
+};
+
+struct Tangent {
+  [[gnu::always_inline]] static double of(const Reduced& r) {
+    const double sine = sin_kernel(r.hi, r.lo), cosine = cos_kernel(r.hi, r.lo);
+    return turned(sine, cosine, r.quadrant) / turned(sine, cosine, r.quadrant + 1);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T near(T x) {
+    const T result = static_cast<T>(of(reduce_near(static_cast<double>(x))));
+    return x == 0 ? x : result;
+  }
+};
 
 /// As above; the rest through float.
 template <int kQuarter>
@@ -127,7 +150,7 @@ void trig_loop_bf16(void* hi, const void* const* in, std::int64_t n) {
       const float value = bf16_to_float(x[begin + i]);
       if (magnitude(value) < kTrigNearBf16) continue;
       const bool near = magnitude(value) < static_cast<float>(kTrigNear);
-      piece[i] = to_bf16(near ? trig_near<kQuarter>(value) : trig_far<kQuarter>(value));
+      piece[i] = to_bf16(near ? trig_near<kQuarter>(value) : trig_far<SineAt<kQuarter>>(value));
     }
     __builtin_memcpy(out + begin, piece, static_cast<std::size_t>(count) * sizeof(piece[0]));
   }
@@ -137,7 +160,7 @@ template <int kQuarter>
 struct Trigonometric {
   template <class T>
   static void run(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
-    trig_loop<kQuarter, T>(hi, lo, in, n, p);
+    trig_loop<SineAt<kQuarter>, T>(hi, lo, in, n, p);
   }
   static void run_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
     trig_loop_bf16<kQuarter>(hi, in, n);
@@ -145,10 +168,17 @@ struct Trigonometric {
 };
 using Sin = Trigonometric<0>;
 using Cos = Trigonometric<1>;
+struct Tan {
+  template <class T>
+  static void run(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p) {
+    trig_loop<Tangent, T>(hi, lo, in, n, p);
+  }
+};
 
 }  // namespace
 
 constexpr ElementwiseKernels kSinKernels = kernels_of<Sin, ElementwiseOp::kSin>();
 constexpr ElementwiseKernels kCosKernels = kernels_of<Cos, ElementwiseOp::kCos>();
+constexpr ElementwiseKernels kTanKernels = kernels_of<Tan, ElementwiseOp::kTan>();
 
 }  // namespace popsr::kernels
