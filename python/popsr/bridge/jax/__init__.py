@@ -10,7 +10,6 @@ from popsr.bridge.jax import (  # noqa: F401 - they register their rules
     _collectives,
     _control,
     _elementwise,
-    _functions,
     _indexing,
     _linear,
     _manual,

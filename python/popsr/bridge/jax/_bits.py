@@ -1,87 +1,19 @@
-"""Primitives on bits: of integers, and of floats read as integers."""
+"""The same bits as another element type."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax._elementwise import op_named
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
 from popsr.tensor import Tensor
 
-__all__ = ["both", "either", "flipped", "float_of", "integer_as", "inverted", "shifted_left", "shifted_right"]
-
-
-def both(a: Tensor, b: Tensor) -> Tensor:
-    """Bits that are set in both; of bools logical and."""
-    return ops.logical_and(a, b) if a.dtype == dtypes.bool else op_named("bitwise_and")(a, b)
-
-
-def either(a: Tensor, b: Tensor) -> Tensor:
-    """Bits that are set in one or both; of bools logical or."""
-    return ops.logical_or(a, b) if a.dtype == dtypes.bool else op_named("bitwise_or")(a, b)
-
-
-def flipped(a: Tensor, b: Tensor) -> Tensor:
-    """Bits that are set in one."""
-    if a.dtype == dtypes.bool:
-        return ops.logical_not(ops.equal(a, b))
-    return op_named("bitwise_xor")(a, b)
-
-
-def inverted(a: Tensor) -> Tensor:
-    """All bits turned round."""
-    return ops.logical_not(a) if a.dtype == dtypes.bool else op_named("bitwise_not")(a)
-
-
-def shifted_left(a: Tensor, by: Tensor) -> Tensor:
-    """Bits moved up, zeros behind them."""
-    return op_named("shift_left")(a, by)
-
-
-def shifted_right(a: Tensor, by: Tensor) -> Tensor:
-    """Bits moved down, zeros before them."""
-    return op_named("shift_right_logical")(a, by)
+__all__ = ["float_of", "integer_as"]
 
 
 def integer_as(a: Tensor, dtype: dtypes.dtype) -> Tensor:
     """The same bits as an integer with or without a sign, or the lowest of them: casts of integers wrap."""
     return a if a.dtype == dtype else ops.cast(a, dtype)
-
-
-@rule("and", plain=True)
-def _and(a: Tensor, b: Tensor) -> Result:
-    return both(a, b)
-
-
-@rule("or", plain=True)
-def _or(a: Tensor, b: Tensor) -> Result:
-    return either(a, b)
-
-
-@rule("xor", plain=True)
-def _xor(a: Tensor, b: Tensor) -> Result:
-    return flipped(a, b)
-
-
-@rule("not", plain=True)
-def _not(a: Tensor) -> Result:
-    return inverted(a)
-
-
-@rule("shift_left", plain=True)
-def _shift_left(a: Tensor, by: Tensor) -> Result:
-    return shifted_left(a, by)
-
-
-@rule("shift_right_logical", plain=True)
-def _shift_right_logical(a: Tensor, by: Tensor) -> Result:
-    return shifted_right(a, by)
-
-
-@rule("shift_right_arithmetic", plain=True)
-def _shift_right_arithmetic(a: Tensor, by: Tensor) -> Result:
-    return op_named("shift_right_arithmetic")(a, by)
 
 
 _FORMATS = {
@@ -117,10 +49,10 @@ def float_of(equation: Equation, bits: Tensor, to: dtypes.dtype) -> Tensor:
         return equation.constant(np.asarray(value, word.as_numpy()), word)
 
     top = (1 << (size - 1 - mantissa_bits)) - 1
-    exponent = both(shifted_right(bits, number(mantissa_bits)), number(top))
-    fraction = both(bits, number((1 << mantissa_bits) - 1))
+    exponent = ops.bitwise_and(ops.shift_right_logical(bits, number(mantissa_bits)), number(top))
+    fraction = ops.bitwise_and(bits, number((1 << mantissa_bits) - 1))
     is_normal = ops.greater(exponent, number(0))
-    whole = ops.where(is_normal, either(fraction, number(1 << mantissa_bits)), fraction)
+    whole = ops.where(is_normal, ops.bitwise_or(fraction, number(1 << mantissa_bits)), fraction)
     powers = np.ldexp(1.0, np.maximum(np.arange(top + 1), 1) - bias - mantissa_bits).astype(wide.as_numpy())
     scale = ops.gather(equation.constant(powers, wide), ops.cast(exponent, dtypes.int32), 0)
     size_of = ops.mul(ops.cast(whole, wide), scale)
@@ -128,6 +60,6 @@ def float_of(equation: Equation, bits: Tensor, to: dtypes.dtype) -> Tensor:
         ops.greater(fraction, number(0)), equation.constant(np.nan, wide), equation.constant(np.inf, wide)
     )
     size_of = ops.where(ops.equal(exponent, number(top)), beyond, size_of)
-    is_negative = ops.greater(shifted_right(bits, number(size - 1)), number(0))
+    is_negative = ops.greater(ops.shift_right_logical(bits, number(size - 1)), number(0))
     value = ops.where(is_negative, ops.negate(size_of), size_of)
     return value if to == wide else ops.cast(value, to)

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, dtype_of, rule, width
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
 _OPS: dict[str, Callable[..., Tensor]] = {
+    "abs": ops.abs,
+    "acos": ops.acos,
+    "acosh": ops.acosh,
     "add": ops.add,
     "add_any": ops.add,
-    "sub": ops.sub,
-    "div": ops.div,
-    "max": ops.maximum,
-    "neg": ops.negate,
-    "abs": ops.abs,
-    "sign": ops.sign,
-    "floor": ops.floor,
+    "and": ops.bitwise_and,
+    "asin": ops.asin,
+    "asinh": ops.asinh,
+    "atan": ops.atan,
+    "atan2": ops.atan2,
+    "atanh": ops.atanh,
+    "cbrt": ops.cbrt,
     "ceil": ops.ceil,
-    "exp": ops.exp,
-    "log": ops.log,
-    "tanh": ops.tanh,
-    "sin": ops.sin,
+    "clz": ops.count_leading_zeros,
     "cos": ops.cos,
-    "sqrt": ops.sqrt,
-    "rsqrt": ops.rsqrt,
-    "erf": ops.erf,
-    "logistic": ops.sigmoid,
-    "is_finite": ops.isfinite,
+    "cosh": ops.cosh,
+    "div": ops.div,
     "eq": ops.equal,
+    "erf": ops.erf,
+    "erf_inv": ops.erf_inv,
+    "erfc": ops.erfc,
+    "exp": ops.exp,
+    "exp2": ops.exp2,
+    "expm1": ops.expm1,
+    "floor": ops.floor,
+    "ge": ops.greater_equal,
     "gt": ops.greater,
+    "is_finite": ops.isfinite,
+    "le": ops.less_equal,
+    "log": ops.log,
+    "log1p": ops.log1p,
+    "logistic": ops.sigmoid,
+    "lt": ops.less,
+    "ne": ops.not_equal,
+    "neg": ops.negate,
+    "not": ops.bitwise_not,
+    "or": ops.bitwise_or,
+    "population_count": ops.population_count,
     "rem": ops.fmod,
+    "rsqrt": ops.rsqrt,
+    "shift_left": ops.shift_left,
+    "shift_right_arithmetic": ops.shift_right_arithmetic,
+    "shift_right_logical": ops.shift_right_logical,
+    "sign": ops.sign,
+    "sin": ops.sin,
+    "sinh": ops.sinh,
+    "sqrt": ops.sqrt,
+    "square": ops.square,
+    "sub": ops.sub,
+    "tan": ops.tan,
+    "tanh": ops.tanh,
+    "xor": ops.bitwise_xor,
 }
+"""Primitives that are one op."""
 
 
 def _one_op(function: Callable[..., Tensor]) -> Callable[..., Result]:
@@ -51,67 +78,28 @@ for _name, _function in _OPS.items():
 
 @rule("mul", plain=True)
 def _mul(a: Tensor, b: Tensor) -> Result:
-    return ops.logical_and(a, b) if a.dtype == dtypes.bool else ops.mul(a, b)
+    return ops.bitwise_and(a, b) if a.dtype == dtypes.bool else ops.mul(a, b)
+
+
+@rule("max", plain=True)
+def _max(a: Tensor, b: Tensor) -> Result:
+    return ops.bitwise_or(a, b) if a.dtype == dtypes.bool else ops.maximum(a, b)
 
 
 @rule("min", plain=True)
 def _min(a: Tensor, b: Tensor) -> Result:
-    """One op beside the comparison, right for NaN and for the least integer."""
-    return least(a, b)
-
-
-def least(a: Tensor, b: Tensor) -> Tensor:
-    """The smaller of each pair; NaN where one is."""
-    if a.dtype == dtypes.bool:
-        return ops.logical_and(a, b)
-    if a.dtype.is_floating_point:
-        return ops.negate(ops.maximum(ops.negate(a), ops.negate(b)))
-    return ops.where(ops.greater(a, b), b, a)
-
-
-@rule("lt", plain=True)
-def _lt(a: Tensor, b: Tensor) -> Result:
-    return ops.greater(b, a)
-
-
-@rule("ge", plain=True)
-def _ge(a: Tensor, b: Tensor) -> Result:
-    return ops.logical_or(ops.greater(a, b), ops.equal(a, b))
-
-
-@rule("le", plain=True)
-def _le(a: Tensor, b: Tensor) -> Result:
-    return ops.logical_or(ops.greater(b, a), ops.equal(a, b))
-
-
-@rule("ne", plain=True)
-def _ne(a: Tensor, b: Tensor) -> Result:
-    return ops.logical_not(ops.equal(a, b))
-
-
-@rule("square", plain=True)
-def _square(a: Tensor) -> Result:
-    return ops.mul(a, a)
+    return ops.bitwise_and(a, b) if a.dtype == dtypes.bool else ops.minimum(a, b)
 
 
 @rule("integer_pow")
 def _integer_pow(equation: Equation, a: Tensor) -> Result:
-    """By repeated squaring; 1 / power where the exponent is negative."""
-    exponent = int(equation.params["y"])
-    if exponent < 0 and not a.dtype.is_floating_point:
-        raise NotSupportedError(f"{a.dtype.name} to a negative power")
-    if exponent == 0:
-        return ops.add(
-            ops.mul(ops.where(ops.isfinite(a), a, zero_of(equation)), zero_of(equation)), one_of(equation)
-        )
-    left, square, result = abs(exponent), a, None
-    while left:
-        if left & 1:
-            result = square if result is None else ops.mul(result, square)
-        left >>= 1
-        square = ops.mul(square, square) if left else square
-    assert result is not None
-    return ops.div(one_of(equation), result) if exponent < 0 else result
+    return ops.integer_pow(a, int(equation.params["y"]))
+
+
+@rule("round")
+def _round(equation: Equation, a: Tensor) -> Result:
+    to_even = int(equation.params["rounding_method"]) == 1
+    return ops.round(a, half="even" if to_even else "away")
 
 
 @rule("pow", plain=True)
@@ -121,25 +109,9 @@ def _pow(a: Tensor, b: Tensor) -> Result:
     return ops.pow(a, b if b.dtype == a.dtype else ops.cast(b, a.dtype))
 
 
-@rule("exp2")
-def _exp2(equation: Equation, a: Tensor) -> Result:
-    return ops.pow(equation.constant(2, a.dtype), a)
-
-
-@rule("tan", plain=True)
-def _tan(a: Tensor) -> Result:
-    return ops.div(ops.sin(a), ops.cos(a))
-
-
-@rule("cbrt")
-def _cbrt(equation: Equation, a: Tensor) -> Result:
-    third = ops.pow(ops.abs(a), equation.constant(1 / 3, a.dtype))
-    return ops.mul(ops.sign(a), third)
-
-
 @rule("clamp", plain=True)
 def _clamp(low: Tensor, a: Tensor, high: Tensor) -> Result:
-    return least(ops.maximum(a, low), high)
+    return ops.minimum(ops.maximum(a, low), high)
 
 
 @rule("select_n")
@@ -159,7 +131,7 @@ def _select_n(equation: Equation, which: Tensor, *cases: Tensor) -> Result:
 def _convert(equation: Equation, a: Tensor) -> Result:
     to = equation.dtype
     if to == dtypes.bool and a.dtype != dtypes.bool:
-        return ops.logical_not(ops.equal(a, equation.constant(0, a.dtype)))
+        return ops.not_equal(a, equation.constant(0, a.dtype))
     return a if a.dtype == to else ops.cast(a, to)
 
 
@@ -190,30 +162,3 @@ def _same(*operands: Tensor) -> Result:
 def _kept(equation: Equation) -> Result:
     """The operands: the place of an array and the axes that it varies over change no value."""
     return list(equation.values)
-
-
-def op_named(name: str) -> Callable[..., Tensor]:
-    """An op of popsr that a rule needs.
-
-    Raises:
-        NotSupportedError: popsr lacks it.
-    """
-    found: Any = ops.__dict__.get(name)
-    if found is None:
-        raise NotSupportedError(f"needs ops.{name}")
-    return found  # type: ignore[no-any-return]
-
-
-def zero_of(equation: Equation) -> Tensor:
-    """Zero, of the dtype of the result."""
-    return equation.constant(0)
-
-
-def one_of(equation: Equation) -> Tensor:
-    """One, of the dtype of the result."""
-    return equation.constant(1)
-
-
-def full(equation: Equation, value: float, dtype: Any) -> Tensor:
-    """A constant of the shape of the result."""
-    return equation.constant(np.full(equation.shape, value), dtype_of(np.dtype(dtype)))

@@ -131,7 +131,7 @@ _RUNS_OTHERS = frozenset(
 """Local where everything is that they run."""
 
 _LOCAL_RULES = frozenset(
-    ["bits", "elementwise", "functions", "indexing", "linear", "random", "reduce", "shape", "windows"]
+    ["bits", "elementwise", "indexing", "linear", "random", "reduce", "shape", "windows"]
 )
 """Files whose rules are of local primitives."""
 

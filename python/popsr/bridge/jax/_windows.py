@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax._elementwise import least
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.bridge.jax._shape import padded, strided
 from popsr.tensor import Tensor
@@ -118,7 +117,11 @@ def _select_and_gather_add(equation: Equation, tangents: Tensor, operand: Tensor
     return total
 
 
-STEPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": ops.add, "max": ops.maximum, "min": least}
+STEPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": ops.add,
+    "max": ops.maximum,
+    "min": ops.minimum,
+}
 
 
 def neutral(equation: Equation, dtype: dtypes.dtype, kind: str) -> Tensor:
