@@ -8,9 +8,9 @@ from typing import Any
 from popsr.bridge.jax._calls import CALLED
 from popsr.bridge.jax._rules import RULES
 
-__all__ = ["depends_on_operands_alone", "is_silent"]
+__all__ = ["LOCAL", "depends_on_operands_alone", "is_silent"]
 
-_LOCAL = frozenset(
+LOCAL = frozenset(
     {
         "acos",
         "acosh",
@@ -142,7 +142,7 @@ def depends_on_operands_alone(equation: Any) -> bool:
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
     name = equation.primitive.name
-    local = name in _LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
+    local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
     if equation.effects or not (local or name in _RUNS_OTHERS):
         return False
     return all(depends_on_operands_alone(each) for jaxpr in _inside(equation) for each in jaxpr.eqns)
