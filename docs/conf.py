@@ -1,5 +1,6 @@
 """Sphinx's settings. `nox -s docs` builds the site in build/docs, with warnings as errors."""
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -33,6 +34,17 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+# Tutorials of steps of other frameworks are shown without output where the framework is not installed.
+nb_execution_excludepatterns = [
+    pattern
+    for package, pattern in (
+        ("jax", "tutorials/prove_flax.md"),
+        ("jax", "tutorials/prove_equinox.md"),
+        ("torch", "tutorials/prove_tensor_parallel.md"),
+        ("torch", "tutorials/prove_fsdp.md"),
+    )
+    if importlib.util.find_spec(package) is None
+]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 

@@ -54,6 +54,29 @@ def test_a_forgotten_collective_names_what_drifts_and_its_lines() -> None:
     assert repr(proof) == "Proof[not ok: 2 states on 4 replicas, 2 drift]"
 
 
+def test_lines_of_a_difference_have_their_text(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("\n".join(f"line {i}" for i in range(1, 9)))
+    b = StepBuilder(2)
+    with b:
+        with popsr.location(str(file), 2):
+            w = b.state("w", np.float32(0), b.all())
+            x = b.data("x", (), F32, b.each())
+        with popsr.location(str(file), 4):
+            y = x * 2.0
+            z = y * y
+        with popsr.location("other.py", 5):
+            b.update("w", w + z)
+        proof = b.finish().prove()
+    assert [(line.location.removeprefix(f"{tmp_path}/"), line.text) for line in proof.lines("w")] == [
+        ("other.py:5", ""),
+        ("model.py:4", "line 4"),
+        ("model.py:2", "line 2"),
+    ]
+    assert str(proof.lines("w")[1]) == "model.py:4: line 4"
+    assert popsr.prove(momentum()).lines("loss") == ()
+
+
 def test_a_smaller_group_leaves_smaller_blocks() -> None:
     proof = popsr.prove(momentum(in_pairs))
     assert str(proof.value("opt['m']").proved) == "{0,1}{2,3}"
@@ -176,6 +199,12 @@ def test_assert_in_step() -> None:
     assert "model.py:2" in str(error)
     assert len(str(error).splitlines()) == 1
     assert [each.path for each in error.proof.drifting] == ["params['w']", "opt['m']"]
+    assert [note.strip() for note in error.__notes__[:4]] == [
+        "model.py:6:",
+        "model.py:5:",
+        "model.py:4:",
+        "model.py:2:",
+    ]
 
 
 def test_a_program_is_a_step() -> None:

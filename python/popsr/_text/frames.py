@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import re
 import sys
 from types import FrameType
 
-__all__ = ["file_and_line", "frame_place", "frame_text", "is_inside", "user_frame"]
+__all__ = ["file_and_line", "frame_place", "frame_text", "is_inside", "source_line", "user_frame"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
@@ -59,6 +60,12 @@ def file_and_line(text: str) -> tuple[str, int]:
     cell = re.fullmatch(_CELL_LINE, text)
     file, _, line = text.rpartition(":")
     return (cell[1], int(cell[2])) if cell else (file, int(line or 0))
+
+
+def source_line(text: str) -> str:
+    """The line of source that ``frame_text`` names, without spaces around it; empty where it cannot be read."""
+    file, line = file_and_line(text)
+    return linecache.getline(file, line).strip() if line else ""
 
 
 def _cell_name(filename: str) -> str | None:

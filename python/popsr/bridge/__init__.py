@@ -19,7 +19,7 @@ from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
 from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge._proof import Cause, Proof, ProvedValue
+from popsr.bridge._proof import Cause, Proof, ProvedValue, SourceLine
 from popsr.bridge._prove import prove
 from popsr.bridge._step import BridgedStep
 from popsr.errors import UnsupportedOpsError
@@ -32,6 +32,7 @@ __all__ = [
     "Proof",
     "ProvedValue",
     "Result",
+    "SourceLine",
     "StepBuilder",
     "UnsupportedOpsError",
     "prove",

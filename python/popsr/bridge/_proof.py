@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
+from popsr._text.frames import source_line
 from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
@@ -23,7 +25,7 @@ from popsr.op import Op
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
 
-__all__ = ["Cause", "Proof", "ProvedValue", "proof_of"]
+__all__ = ["Cause", "Proof", "ProvedValue", "SourceLine", "proof_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class ProvedValue:
         declared: replicas that are declared to hold equal values.
         proved: replicas that are proved to, after any number of runs with any data.
         explanation: why two replicas of a declared group are not proved equal; None when all are.
-        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes.
+        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes, and for equal
+            variables of an ``Ir``.
     """
 
     path: str
@@ -66,7 +69,7 @@ class ProvedValue:
         why = self.explanation
         if why is None or why.root is None:
             return None
-        return Cause(why.root.text, why.root.location, self.written, why.suggestion)
+        return Cause(why.root.text, why.root.location, self.written, _suggestion(why, self))
 
     def __str__(self) -> str:
         head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
@@ -92,9 +95,25 @@ class Cause:
 
     def __str__(self) -> str:
         return (
-            f"{one_line(self.text, 120)} at {short_place(self.location)}; made at {short_place(self.written)}; "
+            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
             f"{self.suggestion}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's program.
+
+    Attributes:
+        location: ``file:line``.
+        text: the line, where the file can be read.
+    """
+
+    location: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_place(self.location)}: {self.text}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -164,11 +183,29 @@ class Proof(Summarised):
             root = None if cause is None else (cause.text, cause.location)
             values.setdefault((root, each.declared, each.proved), []).append(each)
         texts = [_problem(found) for found in values.values()]
-        return (*texts, *(str(lint) for lint in (*self.pending, *self.hanging)))
+        return (*texts, *dict.fromkeys(str(lint) for lint in (*self.pending, *self.hanging)))
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
         return self.value(path).explanation
+
+    def lines(self, path: str) -> tuple[SourceLine, ...]:
+        """The user's lines that a difference passes, from where a state or result is made back to the cause.
+
+        Lines of ops of one line in a row are one; empty when the value is proved equal.
+
+        Args:
+            path: of a state or result.
+        Raises:
+            UnknownNameError: there is none.
+        """
+        why = self.value(path).explanation
+        if why is None or why.root is None:
+            return ()
+        places = [*(step.location for step in why.steps), why.root.location]
+        return tuple(
+            SourceLine(place, source_line(place)) for place, _ in itertools.groupby(filter(None, places))
+        )
 
     def value(self, path: str) -> ProvedValue:
         """The state or result of a path.
@@ -240,6 +277,17 @@ def _cells(value: ProvedValue) -> tuple[object, ...]:
     )
 
 
+def _suggestion(why: Explanation, value: ProvedValue) -> str:
+    """What the analysis suggests, in words that fit programs of every framework."""
+    groups = short_partition(value.declared)
+    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
+    if why.suggestion.startswith("replicated_all_reduce"):
+        return f"take its mean or sum over {groups}{before}"
+    if why.suggestion.startswith("replicated_broadcast"):
+        return f"broadcast it from one replica of each group of {groups}{before}"
+    return why.suggestion
+
+
 def _problem(values: list[ProvedValue]) -> str:
     """A line about the values that one cause makes differ."""
     names = ", ".join(f"'{each.path}'" for each in values[:4])
@@ -297,8 +345,11 @@ def _state(facts: PartitionAnalysis, each: Argument) -> ProvedValue:
     declared = each.grouping.partition
     proved = facts.partition(each.tensor)
     why = _explanation(facts, each.tensor, declared, proved)
-    writer = facts.values(each.tensor)[-1][1]
-    location = "" if writer is None else writer.location
+    if each.result is not None:
+        location = _maker(each.result)
+    else:
+        writer = None if why is None else facts.values(each.tensor)[-1][1]
+        location = "" if writer is None else writer.location
     return ProvedValue(each.path, each.shape, each.dtype, each.nbytes, declared, proved, why, location)
 
 

@@ -10,6 +10,8 @@ from popsr.errors import OutOfStepError
 
 __all__ = ["assert_in_step"]
 
+_MAX_LINES = 8
+
 
 def assert_in_step(step: Any, *args: Any, allow_redundant: bool = True, **options: Any) -> Proof:
     """Assert that a training step keeps its state equal on the replicas that are declared to share it.
@@ -24,8 +26,8 @@ def assert_in_step(step: Any, *args: Any, allow_redundant: bool = True, **option
     Returns:
         The proof, which is ``ok``.
     Raises:
-        OutOfStepError: it is not; also an AssertionError. The text names the first cause, the notes all of them, and
-            ``proof`` has the rest.
+        OutOfStepError: it is not; also an AssertionError. The text names the first cause, the notes its lines and
+            the other causes, and ``proof`` has the rest.
         Error: as ``popsr.prove`` raises.
     Example:
         >>> ir = popsr.Ir(replication=2)
@@ -45,6 +47,15 @@ def assert_in_step(step: Any, *args: Any, allow_redundant: bool = True, **option
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     error = OutOfStepError(f"assert_in_step: {problems[0]}{more}")
     error.proof = proof
+    for line in _lines(proof):
+        error.add_note(f"  {line}")
     for text in problems[1:]:
         error.add_note(text)
     raise error
+
+
+def _lines(proof: Proof) -> list[str]:
+    """The user's lines of the first cause, from the value back to it."""
+    first = (*proof.drifting, *proof.unequal)[:1]
+    lines = [str(line) for each in first for line in proof.lines(each.path)]
+    return lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "…", lines[-1]]

@@ -20,6 +20,7 @@ struct Update {
   Value value;
   const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
   PartitionId groups = {};     ///< Join of their groups.
+  PartitionId whole = {};      ///< Of those whose members all receive the same: the others give each a part.
 };
 
 class UpdateLint {
@@ -36,9 +37,13 @@ class UpdateLint {
     for (const Value& operand : operands(state)) {
       const Update update = trace(operand);
       if (update.reduce == nullptr || update.groups == declared) continue;
+      // Replicas that hold parts of one value share their reduction, unless the parts are one variable's.
+      const PartitionId shared = tensor.kind == TensorKind::kVariable ? update.whole : update.groups;
+      const bool too_many = !table_.refines(shared, declared);
       // Fewer replicas than declared are enough when the others hold the same.
-      const bool too_many = !table_.refines(update.groups, declared);
-      if (!too_many && table_.refines(declared, flow_.fact(update.value))) continue;
+      const bool enough =
+          table_.refines(declared, update.groups) || table_.refines(declared, flow_.fact(update.value));
+      if (!too_many && enough) continue;
       if (reported.insert(update.reduce->id).second) report(variable, declared, update, too_many);
     }
   }
@@ -77,18 +82,26 @@ class UpdateLint {
 
   /// Follows a value back through collectives and through ops that have one operand of its size.
   Update trace(const Value& start) {
-    Update update{.value = start, .groups = table_.bottom()};
+    Update update{.value = start, .groups = table_.bottom(), .whole = table_.bottom()};
     std::set<ValueKey> seen;
     std::optional<Value> at = start;
     while (at && seen.insert(key_of(*at)).second) {
       const Op* op = flow_.writer(*at);
       if (op != nullptr && op->def->replicas.collective == Collective::kReduce) {
         if (update.reduce == nullptr) update.reduce = op;
-        update.groups = table_.join(update.groups, group_of(ir_, *op).partition(table_));
+        const PartitionId group = group_of(ir_, *op).partition(table_);
+        update.groups = table_.join(update.groups, group);
+        if (!gives_parts(*op)) update.whole = table_.join(update.whole, group);
       }
       at = origin(*at);
     }
     return update;
+  }
+
+  /// True for a reduction of which each member receives a part, as a reduce-scatter's.
+  bool gives_parts(const Op& op) const {
+    return num_elements(ir_.tensor(op.outputs[0]).type.shape) <
+           num_elements(ir_.tensor(op.inputs[0]).type.shape);
   }
 
   /// The one value that this one is made of element by element, if there is one.

@@ -1,0 +1,163 @@
+"""Tracing of a step to a functional graph of core ATen ops, in two passes.
+
+The first runs the step on fake tensors, with autograd and the optimiser, and records what is called: each op with the
+user's line, of backward ops the line of their forward op; lists of tensors and fused updates one tensor at a time;
+collectives of ``torch.distributed`` as functional ones. The second runs this graph again without writes and views,
+decomposed to ATen's core set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
+from popsr.bridge.torch._decompositions import decompositions, fused_update, over_lists
+from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
+from popsr.bridge.torch._simplify import return_writes, simplify
+from popsr.errors import Error, UnsupportedError
+
+__all__ = ["Recorded", "functional", "record"]
+
+
+@dataclass
+class Recorded:
+    """What one rank does in a step.
+
+    Attributes:
+        module: a graph module whose placeholders are the inputs, in order.
+        groups: ranks of each process group that a collective names, by the group's name.
+    """
+
+    module: Any
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
+    """First pass: the graph of a function of tensors that returns tensors, with its writes.
+
+    Raises:
+        UnsupportedError: Python's control flow or a shape depends on the data.
+    """
+    import torch.fx.traceback as notes
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    watcher = _watcher()
+    found = Recorded(None)
+
+    def watched(*args: Any) -> Any:
+        with watcher(found.groups), noted_reductions(), sdpa_kernel(SDPBackend.MATH):
+            return function(*args)
+
+    traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
+    with notes.preserve_node_meta():
+        try:
+            found.module = traced(*inputs)
+        except Error:
+            raise
+        except Exception as error:
+            raise _told(error) from error
+    _plain_arguments(found.module)
+    for node in reversed(list(found.module.graph.nodes)):
+        if not node.users and (getattr(node.target, "namespace", "") == "profiler" or node.op == "get_attr"):
+            found.module.graph.erase_node(node)
+    return found
+
+
+def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False) -> Any:
+    """Second pass: the same graph of core ops without writes and views.
+
+    Args:
+        module: the graph.
+        inputs: a value for each placeholder.
+        keep_writes: return the new values of placeholders that are written, after the others. ``meta["written"]`` has
+            their numbers by that of the placeholder, ``meta["returned"]`` the number of the others.
+    """
+    import torch
+    import torch.fx.traceback as notes
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def again(*args: Any) -> Any:
+        return torch.fx.Interpreter(module).run(*args)
+
+    traced = make_fx(
+        torch.func.functionalize(again, remove="mutations_and_views"),
+        decomposition_table=decompositions(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
+    with notes.preserve_node_meta(), torch.no_grad():
+        try:
+            made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
+        except Exception as error:
+            raise _told(error) from error
+    _plain_arguments(made)
+    if keep_writes:
+        return_writes(made)
+    simplify(made)
+    return made
+
+
+def _plain_arguments(module: Any) -> None:
+    """Let the placeholders be the arguments, without the structure that torch puts around them."""
+    import torch
+
+    module.graph._codegen = torch.fx.graph.CodeGen()
+    module.recompile()
+
+
+def _told(error: Exception) -> Error:
+    """An error of the trace in one line, with the user's."""
+    place = place_of_error(error.__traceback__)
+    where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+    kind = type(error).__name__
+    if kind in ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"):
+        return UnsupportedError(
+            f"bridge.torch: Python needs a value of the data at {where}, got {kind}, expected control flow and shapes "
+            "that do not depend on data; torch.where selects by data"
+        )
+    told = " ".join(str(error).split())
+    return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
+
+
+def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
+    """The mode of the first pass; made in a function as its base is torch's."""
+    import torch
+    import torch.fx.traceback as notes
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    sequence_number = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+    running_node = torch._C._current_autograd_node
+
+    class Watcher(TorchDispatchMode):
+        def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
+            super().__init__()
+            self._groups = groups
+            self._places: dict[int, Place] = {}
+
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            options = kwargs or {}
+            place = self._place()
+            if place is not None:
+                notes.current_meta["stack_trace"] = stack_trace(place)
+            if op.namespace == "aten" and "_foreach_" in str(op):
+                return over_lists(op, args, options)
+            if str(op).startswith("aten._fused_adam"):
+                return fused_update(op, args, options)
+            if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
+                return functional_collective(op, args, options, self._groups)
+            return op(*args, **options)
+
+        def _place(self) -> Place | None:
+            """The line that is running; in a backward pass the line whose gradient is computed."""
+            here = current_place()
+            node = running_node()
+            if node is not None:
+                return self._places.get(node._sequence_nr(), here)  # type: ignore[attr-defined]
+            if here is not None:
+                self._places.setdefault(sequence_number() - 1, here)
+            return here
+
+    return Watcher

@@ -1,0 +1,185 @@
+"""The walk over a graph of ATen ops: each node becomes ops of popsr by its rule."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, location
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge.torch import _scalars, collectives, elementwise, indexing, linear, nn, pools, random, reduce, shape
+from popsr.bridge.torch._dtypes import Scalar, dtype_of
+from popsr.bridge.torch._locations import place_of_node
+from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.errors import Error, UnsupportedError
+from popsr.tensor import Tensor, constant
+
+__all__ = ["Importer", "array_of"]
+
+_FAMILIES = (_scalars, collectives, elementwise, indexing, linear, nn, pools, random, reduce, shape)  # register their rules
+
+# Of these no value depends.
+_IGNORED = frozenset(
+    {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad", "out_dtype"}
+)
+# Regions of the graph that change nothing of what is computed: no gradients, another precision of autograd.
+_INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"})
+_DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
+
+
+def array_of(t: Any) -> np.ndarray[Any, Any]:
+    """The elements of a tensor of torch, of any element type, as an array of their dtype's."""
+    import torch
+
+    t = t.detach().cpu().contiguous()
+    kind = dtype_of(t.dtype).as_numpy()
+    if t.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        bits = torch.int16 if t.dtype == torch.bfloat16 else torch.uint8
+        return t.view(bits).numpy().view(kind)
+    return t.numpy()
+
+
+class Importer:
+    """Reads graphs into a builder.
+
+    Args:
+        builder: the program that ops are added to; its main graph is entered.
+        grouping: the replica grouping of a process group's name.
+        random_seed: makes a seed that no other op has.
+    """
+
+    def __init__(
+        self, builder: StepBuilder, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]
+    ) -> None:
+        """An importer for one step."""
+        self._builder = builder
+        self._grouping = grouping
+        self._random_seed = random_seed
+
+    def run(self, module: Any, inputs: Sequence[Any], constants: Mapping[str, Tensor] | None = None) -> Any:
+        """Ops of a graph module, for values of its placeholders in order.
+
+        Args:
+            module: a functional graph of ATen ops with torch's fake values in ``meta["val"]``.
+            inputs: tensors and numbers.
+            constants: attributes of the module that are tensors of the program already.
+        Returns:
+            What the graph returns, with tensors of popsr.
+        """
+        values: dict[Any, Any] = {}
+        given = iter(inputs)
+        for node in module.graph.nodes:
+            if node.op == "output":
+                return self._arguments(node.args[0], values)
+            with self._at(node):
+                values[node] = self._value(node, module, values, given, constants or {})
+        raise UnsupportedError("bridge.torch: a graph without output")
+
+    @contextlib.contextmanager
+    def _at(self, node: Any) -> Iterator[None]:
+        place = place_of_node(node)
+        with location(*place) if place else contextlib.nullcontext():
+            yield
+
+    def _value(
+        self, node: Any, module: Any, values: Mapping[Any, Any], given: Iterator[Any], constants: Mapping[str, Tensor]
+    ) -> Any:
+        if node.op == "placeholder":
+            return next(given)
+        if node.op == "get_attr":
+            return constants[node.target] if node.target in constants else _attribute(module, node.target)
+        args = self._arguments(node.args, values)
+        options = {k: self._arguments(v, values) for k, v in node.kwargs.items() if k not in _IGNORED}
+        if node.op != "call_function":
+            return self._gap(node, f"{node.op} {node.target}", (args, options))
+        return self._call(node, args, options)
+
+    def _call(self, node: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        name, table = _named(node.target)
+        if name in _INLINED:
+            inner = next(i for i, each in enumerate(args) if hasattr(each, "graph"))
+            return self.run(args[inner], args[inner + 1 :])
+        if name == "getitem" and table is PYTHON_RULES:
+            return args[0][args[1]]
+        found = table.get(name)
+        if found is None:
+            return self._gap(node, str(node.target), (args, options))
+        site = Site(node.meta.get("val"), self._grouping, self._random_seed)
+        try:
+            return found(site, *args, **options)
+        except Gap as gap:
+            return self._gap(node, f"{node.target} ({gap})", (args, options))
+        except Error as error:
+            if self._builder.gaps:  # an operand is a stand-in, of another type than the op's own
+                return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
+            error.add_note(f"while reading {node.target} of torch")
+            raise
+
+    def _gap(self, node: Any, what: str, operands: Any) -> Any:
+        """Stand-ins for the results of a node."""
+        value = node.meta.get("val")
+        results = value if isinstance(value, list | tuple) else [value]
+        shapes = []
+        for each in results:
+            if not hasattr(each, "shape") or not all(isinstance(n, int) for n in each.shape):
+                raise UnsupportedError(
+                    f"bridge.torch: {node.target} at {_where(node)} makes a shape or number of the data, got "
+                    f"{each!s:.60}, expected results of fixed shapes"
+                )
+            kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
+            shapes.append((tuple(each.shape), kind))
+        everywhere = getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
+        made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
+        return list(made) if isinstance(value, list | tuple) else made[0]
+
+    def _arguments(self, args: Any, values: Mapping[Any, Any]) -> Any:
+        """Operands with the values of nodes in their place."""
+        if isinstance(args, list | tuple):
+            return [self._arguments(each, values) for each in args]
+        if isinstance(args, dict):
+            return {key: self._arguments(each, values) for key, each in args.items()}
+        return values[args] if type(args).__name__ == "Node" else args
+
+
+def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
+    """Name of a function and the table of its kind."""
+    namespace = getattr(target, "namespace", None)
+    if namespace is None:
+        return getattr(target, "__name__", str(target)), PYTHON_RULES
+    table = COLLECTIVES if namespace in _DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
+    return str(target).split(".", 1)[1], table
+
+
+def _attribute(module: Any, target: str) -> Any:
+    value = module
+    for part in target.split("."):
+        value = getattr(value, part)
+    if not hasattr(value, "dtype"):
+        return value
+    return constant(array_of(value), dtype_of(value.dtype))
+
+
+def _is_random(target: Any) -> bool:
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def _tensors(values: Any) -> Iterable[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, Scalar):
+        yield values.tensor
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from _tensors(each)
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
+
+
+def _where(node: Any) -> str:
+    place = place_of_node(node)
+    return f"{place[0]}:{place[1]}" if place else "an unknown line"

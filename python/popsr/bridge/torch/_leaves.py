@@ -1,0 +1,271 @@
+"""The tensors of a step: parameters, buffers, the optimiser's state and the batch, by path."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError, UnsupportedError
+
+__all__ = ["Leaf", "StepCall", "prepare_optimizer"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor.
+
+    Attributes:
+        path: its name for the user.
+        role: "state" or "data".
+        owner: path of the parameter that it belongs to; its own for others.
+        local: what this rank holds.
+        layout: of a DTensor its mesh, placements, shape and strides; else None.
+        trained: True for parameters with gradients.
+    """
+
+    path: str
+    role: str
+    owner: str
+    local: Any
+    layout: Any = None
+    trained: bool = False
+
+    def rebuilt(self, local: Any) -> Any:
+        """The object that the step works with, around a traced local tensor."""
+        import torch
+
+        if self.layout is None:
+            return local
+        from torch.distributed.tensor import DTensor
+
+        mesh, placements, shape, stride = self.layout
+        with torch.no_grad():
+            made = DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride).detach()
+        return made.requires_grad_(self.trained)
+
+    def label(self) -> Hashable:
+        """Of a DTensor the place of this rank along the mesh dimensions that it is cut along; else None."""
+        if self.layout is None:
+            return None
+        mesh, placements, *_ = self.layout
+        place = mesh.get_coordinate()
+        return tuple(place[d] for d, each in enumerate(placements) if not each.is_replicate())
+
+
+def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Leaf:
+    if not hasattr(t, "placements"):
+        return Leaf(path, role, owner, t.detach(), None, trained)
+    layout = (t.device_mesh, tuple(t.placements), t.shape, t.stride())
+    return Leaf(path, role, owner, t.detach().to_local(), layout, trained)
+
+
+def local_of(t: Any) -> Any:
+    """What this rank holds of a tensor."""
+    return t._local_tensor if hasattr(t, "placements") else t
+
+
+def prepare_optimizer(optimizer: Any, where: str) -> None:
+    """Let an optimiser of torch make its state, as its first step would, where it has none yet.
+
+    Raises:
+        UnsupportedError: the momentum of the first step is not what a state of zeros gives.
+    """
+    import torch
+
+    for group in optimizer.param_groups:
+        params = [p for p in group["params"] if p.requires_grad and not optimizer.state.get(p)]
+        if not params:
+            continue
+        initialise = getattr(optimizer, "_init_group", None)
+        if initialise is None:
+            continue
+        grads = [p.grad for p in params]
+        try:
+            for p in params:
+                p.grad = torch.zeros_like(p)
+            count = len(inspect.signature(initialise).parameters) - 1
+            initialise({**group, "params": params}, *[[] for _ in range(count)])
+        finally:
+            for p, grad in zip(params, grads, strict=True):
+                p.grad = grad
+        if group.get("momentum") and isinstance(optimizer, torch.optim.SGD):
+            if group["dampening"]:
+                raise UnsupportedError(
+                    f"{where}: the first step of SGD with dampening differs from the others, got an optimizer without "
+                    "state, expected one after its first step"
+                )
+            for p in params:
+                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
+class StepCall:
+    """A call of a step as a function of flat tensors.
+
+    Args:
+        step: the user's function.
+        model: the module.
+        optimizer: the optimiser or None.
+        batch: what the step takes besides, tensors in any structure.
+        where: the call, for messages.
+    """
+
+    def __init__(self, step: Callable[..., Any], model: Any, optimizer: Any, batch: Sequence[Any], where: str) -> None:
+        """The tensors as they are now."""
+        import torch
+        import torch.utils._pytree as trees
+
+        self._step, self._model, self._optimizer, self._where = step, model, optimizer, where
+        self.results: list[str] = []
+        self._names: dict[Any, str] = {p: name for name, p in model.named_parameters()}
+        leaves = [_leaf(name, "state", name, p, p.requires_grad) for p, name in self._names.items()]
+        leaves += [_leaf(name, "state", name, b) for name, b in model.named_buffers()]
+        self._state = [] if optimizer is None else list(self._state_entries(optimizer))
+        leaves += [_leaf(path, "state", self._names[p], value) for path, p, _, value in self._state]
+        self._options = [] if optimizer is None else list(_tensor_options(optimizer))
+        leaves += [_leaf(path, "state", path, group[key]) for path, group, key in self._options]
+        flat, self._spec = trees.tree_flatten_with_path(tuple(batch))
+        self._batch = [value for _, value in flat]
+        names = _argument_names(step, 1 if optimizer is None else 2, len(batch))
+        self._places = [i for i, value in enumerate(self._batch) if isinstance(value, torch.Tensor)]
+        for i in self._places:
+            path = names[flat[i][0][0].idx] + trees.keystr(flat[i][0][1:])
+            leaves.append(_leaf(path, "data", path, self._batch[i]))
+        self.leaves = leaves
+
+    def _state_entries(self, optimizer: Any) -> Iterator[tuple[str, Any, str, Any]]:
+        import torch
+
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p not in self._names:
+                    raise ArgumentTypeError(
+                        f"{self._where}: the optimizer has a parameter that is not the model's, got shape "
+                        f"{tuple(p.shape)}, expected parameters of model.parameters()"
+                    )
+                for key, value in optimizer.state.get(p, {}).items():
+                    if isinstance(value, torch.Tensor):
+                        yield f"optimizer.{self._names[p]}.{key}", p, key, value
+
+    def inputs(self) -> list[Any]:
+        """A tensor for each leaf, to trace with."""
+        found = []
+        for leaf in self.leaves:
+            t = leaf.local.detach().clone()
+            found.append(t.requires_grad_(leaf.trained and leaf.layout is None))
+        return found
+
+    def __call__(self, *tensors: Any) -> list[Any]:
+        """New values of all states, then the results."""
+        import torch.utils._pytree as trees
+
+        values = [leaf.rebuilt(t) for leaf, t in zip(self.leaves, tensors, strict=True)]
+        given = iter(values)
+        named = {name: next(given) for name in self._names.values()}
+        buffers = {name: next(given) for name, _ in self._model.named_buffers()}
+        state = {(p, key): next(given) for _, p, key, _ in self._state}
+        options = [next(given) for _ in self._options]
+        batch = list(self._batch)
+        for i in self._places:
+            batch[i] = next(given)
+        arguments = trees.tree_unflatten(batch, self._spec)
+        from torch.nn.utils import stateless
+
+        with (
+            stateless._reparametrize_module(self._model, {**named, **buffers}, tie_weights=True),
+            self._optimizing(named, state, options),
+        ):
+            if self._optimizer is None:
+                made = self._step(self._model, *arguments)
+            else:
+                made = self._step(self._model, self._optimizer, *arguments)
+            after = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+            new = [local_of(after.get(name, value)) for name, value in {**named, **buffers}.items()]
+            new += self._new_state(named)
+            new += [local_of(group[key]) for _, group, key in self._options]
+        found, _ = trees.tree_flatten_with_path(made)
+        kept = [(path, value) for path, value in found if _is_traced(value)]
+        self.results = [f"result{trees.keystr(path)}" for path, _ in kept]
+        return [*new, *(local_of(value) for _, value in kept)]
+
+    @contextlib.contextmanager
+    def _optimizing(self, named: dict[str, Any], state: dict[tuple[Any, str], Any], options: list[Any]) -> Iterator[None]:
+        """Let the optimiser work on traced tensors."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            yield
+            return
+        kept_state, kept = optimizer.state, [(group, dict(group)) for group in optimizer.param_groups]
+        try:
+            optimizer.state = collections.defaultdict(dict)
+            for p, values in kept_state.items():
+                if p in self._names:
+                    traced = {key: state.get((p, key), value) for key, value in values.items()}
+                    optimizer.state[named[self._names[p]]] = traced
+            for (_, group, key), value in zip(self._options, options, strict=True):
+                group[key] = value
+            for group, old in kept:
+                group["params"] = [named[self._names[p]] for p in old["params"]]
+            self._before = {p: dict(values) for p, values in optimizer.state.items()}
+            yield
+        finally:
+            optimizer.state = kept_state
+            for group, old in kept:
+                group.clear()
+                group.update(old)
+
+    def _new_state(self, named: dict[str, Any]) -> list[Any]:
+        """The optimiser's state after the step.
+
+        Raises:
+            UnsupportedError: it has other entries than before, or numbers of Python that changed.
+        """
+        import torch
+
+        if self._optimizer is None:
+            return []
+        found = []
+        for p, values in self._optimizer.state.items():
+            before = self._before.get(p, {})
+            for key, value in values.items():
+                is_new = key not in before
+                changed = not isinstance(value, torch.Tensor) and not is_new and value != before[key]
+                if is_new and value is not None or changed:
+                    raise UnsupportedError(
+                        f"{self._where}: the step {'makes' if is_new else 'changes'} state that is not a tensor of the "
+                        f"optimizer before it, got {shown(key)}, expected an optimizer after its first step, with "
+                        "tensors as state"
+                    )
+        for _, p, key, _ in self._state:
+            found.append(local_of(self._optimizer.state[named[self._names[p]]][key]))
+        return found
+
+
+def _is_traced(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor | torch.SymFloat | torch.SymInt | torch.SymBool)
+
+
+def _tensor_options(optimizer: Any) -> Iterator[tuple[str, Any, str]]:
+    """Options of the groups of parameters that are tensors, such as a learning rate."""
+    import torch
+
+    for i, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            if isinstance(value, torch.Tensor):
+                yield f"optimizer.param_groups[{i}].{key}", group, key
+
+
+def _argument_names(step: Callable[..., Any], skipped: int, count: int) -> list[str]:
+    """Names of the arguments of a step after the model and the optimiser."""
+    try:
+        parameters = list(inspect.signature(step).parameters.values())[skipped:]
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_POSITIONAL][:count]
+    return names + [f"batch[{i}]" for i in range(len(names), count)]

@@ -1,0 +1,74 @@
+"""Lines of the user's program: of ops as they are traced, and of nodes of a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+__all__ = ["Place", "place_of_error", "place_of_frame", "place_of_node", "stack_trace"]
+
+Place = tuple[str, int]
+
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+_POPSR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_CONTEXTS = os.path.abspath(contextlib.__file__)
+
+
+@functools.cache
+def _torch_folders() -> tuple[str, ...]:
+    import torch
+
+    return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
+
+
+@functools.lru_cache(4096)
+def is_users(file: str) -> bool:
+    """True for a file that is neither torch's nor popsr's own nor made up, such as ``<string>``."""
+    if file.startswith("<") and not file.startswith("<ipython"):
+        return False
+    path = os.path.abspath(file)
+    ours = path.startswith(_POPSR) and not path.startswith(os.path.join(_POPSR, "demo"))
+    return not (ours or path == _CONTEXTS or path.startswith(_torch_folders()))
+
+
+def place_of_frame(frame: FrameType | None) -> Place | None:
+    """The innermost line of the user among a frame and its callers."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def current_place() -> Place | None:
+    """The innermost line of the user that is running."""
+    return place_of_frame(sys._getframe(1))
+
+
+def place_of_error(traceback: TracebackType | None) -> Place | None:
+    """The innermost line of the user in the traceback of an error."""
+    found = None
+    while traceback is not None:
+        if is_users(traceback.tb_frame.f_code.co_filename):
+            found = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def stack_trace(place: Place) -> str:
+    """A place in the form of the stack traces that torch keeps with nodes of a graph."""
+    return f'  File "{place[0]}", line {place[1]}, in step\n'
+
+
+def place_of_node(node: Any) -> Place | None:
+    """The innermost line of the user in the stack trace of a node; None without one."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    for file, line in reversed(frames):
+        if is_users(file):
+            return file, int(line)
+    return None

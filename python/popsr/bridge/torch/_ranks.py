@@ -1,0 +1,137 @@
+"""Process groups without processes: a step is traced as each rank of a fake job in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from popsr.errors import MissingPackageError, ReplicaError
+from popsr.replicas import ReplicaGrouping
+
+__all__ = ["grouping_of_labels", "grouping_of_all", "grouping_of_one", "grouping_of_ranks", "grouping_of_values", "is_running", "rank_of"]
+
+
+def is_running() -> bool:
+    """True if the user has made a process group, of whatever kind."""
+    import torch.distributed as dist
+
+    return bool(dist.is_available() and dist.is_initialized())
+
+
+@contextlib.contextmanager
+def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
+    """Be a rank of a job of a number of ranks; of the user's own job, where there is one.
+
+    Raises:
+        ReplicaError: the user's job has another number of ranks.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise MissingPackageError(f"{where}: torch.distributed is not available, got a torch built without it")
+    if dist.is_initialized():
+        if dist.get_world_size() != world:
+            raise ReplicaError(
+                f"{where}: replicas do not match the process group, got {world}, expected {dist.get_world_size()}"
+            )
+        yield
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    hook = sys.excepthook  # torch puts one before it that shows the rank
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    random_state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(random_state)
+        _forget_meshes()
+        dist.destroy_process_group()
+        sys.excepthook = hook
+
+
+def _forget_meshes() -> None:
+    """Let DTensor forget what it derived for the rank that was."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch.distributed.tensor import DTensor
+
+        propagator = DTensor._op_dispatcher.sharding_propagator
+        for name in ("propagate_op_sharding", "propagate_op_sharding_non_cached"):
+            clear = getattr(getattr(getattr(propagator, name, None), "cache", None), "cache_clear", None)
+            if clear is not None:
+                clear()
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._C import _clear_DTensor_sharding_propagator_cache as clear_native
+
+        clear_native()
+
+
+def grouping_of_all(name: str, ranks: Sequence[tuple[int, ...]], where: str) -> ReplicaGrouping:
+    """The grouping of a process group, of the members that each rank's group of that name has.
+
+    Raises:
+        ReplicaError: the groups do not fit together: a collective of them would hang.
+    """
+    for rank, members in enumerate(ranks):
+        if rank not in members or any(ranks[member] != members for member in members):
+            other = next((m for m in members if ranks[m] != members), rank)
+            raise ReplicaError(
+                f"{where}: the ranks of process group {name!r} do not fit together, got {list(members)} on rank {rank} "
+                f"and {list(ranks[other])} on rank {other}, expected one list on all its members"
+            )
+    return grouping_of_labels([min(members) for members in ranks])
+
+
+def grouping_of_one(name: str, members: tuple[int, ...], world: int, where: str) -> ReplicaGrouping:
+    """The grouping whose groups are like the one that is known: a regular pattern over all ranks.
+
+    Raises:
+        ReplicaError: the group is not of ranks at one distance that tile the job.
+    """
+    size = len(members)
+    stride = members[1] - members[0] if size > 1 else 1
+    regular = world % (stride * size) == 0 and members == tuple(range(members[0], members[0] + size * stride, stride))
+    if not regular:
+        raise ReplicaError(
+            f"{where}: the other groups of process group {name!r} are unknown, got ranks {list(members)} of {world}, "
+            f"expected process_groups={{{name!r}: [[...], ...]}}"
+        )
+    labels = [rank // (stride * size) * stride + rank % stride for rank in range(world)]
+    return grouping_of_labels(labels)
+
+
+def grouping_of_ranks(value: Any, world: int, where: str) -> ReplicaGrouping:
+    """A grouping of what a user says: a grouping, lists of ranks, or a number for each rank."""
+    if isinstance(value, ReplicaGrouping):
+        found = value
+    else:
+        items = list(value)
+        if items and isinstance(items[0], int):
+            labels = items
+        else:
+            of = {rank: number for number, ranks in enumerate(items) for rank in ranks}
+            labels = [of.get(rank, -1 - rank) for rank in range(max([world - 1, *of]) + 1)]
+        found = grouping_of_labels(labels)
+    if found.num_replicas != world:
+        raise ReplicaError(f"{where}: groups of other replicas, got {found.num_replicas}, expected {world}")
+    return found
+
+
+def grouping_of_labels(labels: Iterable[Hashable]) -> ReplicaGrouping:
+    """The grouping in which replicas of equal labels are together; each alone where groups would differ in size."""
+    labels = list(labels)
+    if len(set(Counter(labels).values())) > 1:
+        labels = list(range(len(labels)))
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return ReplicaGrouping.from_assignment([numbers[label] for label in labels])
+
+
+def grouping_of_values(labels: Iterable[Hashable]) -> ReplicaGrouping:
+    """As ``grouping_of_labels``; where groups would differ in size each replica is by itself, which declares less."""
+    labels = list(labels)
+    sizes = {labels.count(label) for label in labels}
+    return grouping_of_labels(labels if len(sizes) == 1 else range(len(labels)))

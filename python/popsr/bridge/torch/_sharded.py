@@ -1,0 +1,129 @@
+"""``fully_shard`` of FSDP2 as a module that gathers and reduces in Python, as each parameter's gradient does.
+
+Its own hooks manage memory, which a trace has none of. What they compute is this: a parameter is gathered from its
+shards before it is used, and its gradient is scattered, as the mean over the ranks, to the shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from popsr.errors import UnsupportedError
+
+__all__ = ["fully_sharded", "is_fully_sharded"]
+
+
+def is_fully_sharded(model: Any) -> bool:
+    """True if ``fully_shard`` was called on a module or on a part of it."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return any(isinstance(each, FSDPModule) for each in model.modules())
+
+
+def fully_sharded(model: Any) -> Any:
+    """The module to trace in its place; parameters, buffers and attributes are shared.
+
+    Raises:
+        UnsupportedError: another precision of communication, or shards of other meshes or axes.
+    """
+    import torch
+
+    parts = [each for each in model.modules() if hasattr(each, "_get_fsdp_state")]
+    for part in parts:
+        _check_policy(part._get_fsdp_state())
+    gather = _gather()
+    inner = copy.copy(model)
+    inner.__class__ = _plain_class(model)
+    inner._forward_pre_hooks, inner._forward_hooks = (copy.copy(each) for each in (inner._forward_pre_hooks, inner._forward_hooks))
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        whole = {
+            name: gather.apply(p.to_local(), *_groups(name, p))
+            for name, p in self.named_parameters(remove_duplicate=False)
+            if hasattr(p, "placements")
+        }
+        with _without_hooks([*parts, inner]):
+            return torch.func.functional_call(inner, whole, args, options)
+
+    shell = copy.copy(inner)
+    shell._forward_pre_hooks, shell._forward_hooks = type(shell._forward_pre_hooks)(), type(shell._forward_hooks)()
+    shell.__class__ = type(f"Sharded{inner.__class__.__name__}", (inner.__class__,), {"forward": forward})
+    return shell
+
+
+def _plain_class(model: Any) -> Any:
+    """The class of a module before it was sharded."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
+
+
+def _check_policy(state: Any) -> None:
+    policy = state._mp_policy
+    if policy.param_dtype or policy.reduce_dtype or policy.output_dtype:
+        raise UnsupportedError(
+            f"trace_step: fully_shard with a precision of its own, got {policy!s:.120}, expected MixedPrecisionPolicy()"
+        )
+
+
+def _groups(name: str, p: Any) -> tuple[Any, Any]:
+    """The process group that a parameter is sharded over, and the one that repeats the shards or None."""
+    mesh, placements = p.device_mesh, p.placements
+    *repeated, shard = placements
+    fits = shard.is_shard() and shard.dim == 0 and len(repeated) < 2 and all(each.is_replicate() for each in repeated)
+    if not fits or p.shape[0] % mesh.size(mesh.ndim - 1):
+        raise UnsupportedError(
+            f"trace_step: parameter {name!r} is not cut into equal parts of its first axis over one mesh dimension, got "
+            f"{tuple(p.shape)} as {placements} on {mesh.size(mesh.ndim - 1)} ranks"
+        )
+    return mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if repeated else None
+
+
+def _gather() -> Any:
+    import torch
+
+    calls = torch.ops._c10d_functional
+
+    class Gather(torch.autograd.Function):
+        """The whole of a parameter; of its gradient the shard of the mean over all ranks."""
+
+        @staticmethod
+        def forward(ctx: Any, shard: Any, within: Any, across: Any) -> Any:
+            ctx.groups = within, across
+            whole = calls.all_gather_into_tensor(shard.contiguous(), within.size(), within.group_name)
+            return calls.wait_tensor(whole)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            within, across = ctx.groups
+            part = calls.reduce_scatter_tensor(grad.contiguous(), "avg", within.size(), within.group_name)
+            part = calls.wait_tensor(part)
+            if across is not None:
+                part = calls.wait_tensor(calls.all_reduce(part, "avg", across.group_name))
+            return part, None, None
+
+    return Gather
+
+
+@contextlib.contextmanager
+def _without_hooks(parts: list[Any]) -> Iterator[None]:
+    """Take the hooks of ``fully_shard`` away for a while."""
+    states = [part._get_fsdp_state() for part in parts if hasattr(part, "_get_fsdp_state")]
+    own = {
+        handle.id
+        for state in states
+        for handle in (state._pre_forward_hook_handle, state._post_forward_hook_handle)
+        if handle is not None
+    }
+    kept = [(part, part._forward_pre_hooks, part._forward_hooks) for part in parts]
+    try:
+        for part, before, after in kept:
+            part._forward_pre_hooks = type(before)((k, v) for k, v in before.items() if k not in own)
+            part._forward_hooks = type(after)((k, v) for k, v in after.items() if k not in own)
+        yield
+    finally:
+        for part, before, after in kept:
+            part._forward_pre_hooks, part._forward_hooks = before, after

@@ -1,0 +1,112 @@
+"""A traced step as a program: states, data and results around the ops of its graph."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import constant, dtypes, ops
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge.torch._dtypes import Scalar
+from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor, Variable
+
+__all__ = ["Groups", "RandomSeeds", "Values", "add_results"]
+
+RANDOM_SEED = "random seed"
+
+
+class Groups:
+    """Which replicas are given equal values, by patterns of paths.
+
+    Args:
+        declared: groupings by pattern, as the user says them.
+        equal: patterns of what all replicas share.
+        world: number of replicas.
+        where: the call, for messages.
+    """
+
+    def __init__(self, declared: Mapping[str, Any], equal: Iterable[str], world: int, where: str) -> None:
+        """The patterns in their order; the first that fits counts."""
+        self._patterns = [(p, grouping_of_ranks(value, world, where)) for p, value in declared.items()]
+        everyone = grouping_of_labels([0] * world)
+        self._patterns += [(pattern, everyone) for pattern in ([equal] if isinstance(equal, str) else equal)]
+
+    def of(self, *paths: str) -> ReplicaGrouping | None:
+        """The grouping that is declared for one of some paths; None without."""
+        for path in paths:
+            for pattern, grouping in self._patterns:
+                if path == pattern or fnmatch.fnmatchcase(path, pattern):
+                    return grouping
+        return None
+
+
+class Values:
+    """The values of one tensor on all replicas."""
+
+    def __init__(self, rows: Sequence[np.ndarray[Any, Any]], world: int) -> None:
+        """A row for each replica, or one for all."""
+        self._rows = list(rows) if len(rows) == world else [rows[0]] * world
+
+    def labels(self) -> list[Hashable]:
+        """Equal labels where replicas have the same bits."""
+        seen: dict[bytes, int] = {}
+        return [seen.setdefault(row.tobytes(), len(seen)) for row in self._rows]
+
+    def each(self) -> np.ndarray[Any, Any]:
+        """A row for each replica."""
+        return np.stack(self._rows)
+
+    def of_groups(self, grouping: ReplicaGrouping) -> np.ndarray[Any, Any]:
+        """A row for each group; of one group as it is."""
+        firsts = [members[0] for members in grouping.groups]
+        return self._rows[0] if len(firsts) == 1 else np.stack([self._rows[first] for first in firsts])
+
+    def equal_in(self, grouping: ReplicaGrouping) -> bool:
+        """True if the members of each group have the same bits."""
+        labels = self.labels()
+        return all(len({labels[m] for m in members}) == 1 for members in grouping.groups)
+
+
+class RandomSeeds:
+    """Seeds of random ops, made of one state that each run replaces; made when the first op asks.
+
+    Args:
+        builder: the program.
+        groups: has the replicas that draw the same numbers, under the path ``random seed``; default none.
+        world: number of replicas.
+    """
+
+    def __init__(self, builder: StepBuilder, groups: Groups, world: int) -> None:
+        """No seed yet."""
+        self._builder, self._groups, self._world = builder, groups, world
+        self._state: Variable | None = None
+        self._count = 0
+
+    def __call__(self) -> Tensor:
+        """A seed that no other op has."""
+        if self._state is None:
+            grouping = self._groups.of(RANDOM_SEED) or self._builder.each()
+            rows = [np.array([rank, 0], np.uint32) for rank in range(self._world)]
+            self._state = self._builder.state(RANDOM_SEED, Values(rows, self._world).of_groups(grouping), grouping)
+        self._count += 1
+        return ops.create_random_seed(self._state, constant(np.asarray(self._count), dtypes.uint32))
+
+    def finish(self) -> None:
+        """Let the next run draw other numbers."""
+        if self._state is not None:
+            zero = constant(np.asarray(0), dtypes.uint32)
+            self._builder.update(RANDOM_SEED, ops.create_random_seed(self._state, zero))
+
+
+def add_results(builder: StepBuilder, paths: Sequence[str], values: Sequence[Any]) -> None:
+    """Return the tensors of a step."""
+    for path, value in zip(paths, values, strict=True):
+        if isinstance(value, Scalar):
+            value = value.tensor
+        if isinstance(value, Tensor):
+            builder.result(path, ops.identity(value) if isinstance(value, Variable) else value)

@@ -1,0 +1,201 @@
+"""``trace_step``: a training step of PyTorch, with its model and its optimiser, as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from popsr._host.arguments import read_choice, read_int
+from popsr.bridge._builder import StepBuilder, Unsupported
+from popsr.bridge._step import BridgedStep
+from popsr.bridge.torch._capture import Recorded, functional, record
+from popsr.bridge.torch._dtypes import dtype_of
+from popsr.bridge.torch._importer import Importer, array_of
+from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._merge import Merged, merge
+from popsr.bridge.torch._ranks import grouping_of_one, grouping_of_ranks, grouping_of_values, is_running, rank_of
+from popsr.bridge.torch._recipes import recipe_for
+from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
+from popsr.errors import ArgumentTypeError, ReplicaError
+from popsr.replicas import ReplicaGrouping
+
+__all__ = ["trace_step"]
+
+Ranks = Literal["all", "first"]
+
+
+def trace_step(
+    step: Callable[..., Any],
+    model: Any,
+    optimizer: Any = None,
+    *batch: Any,
+    replicas: int,
+    groups: Mapping[str, Any] | None = None,
+    equal: Iterable[str] = (),
+    process_groups: Mapping[str, Any] | None = None,
+    ranks: Ranks = "all",
+    unsupported: Unsupported = "error",
+) -> BridgedStep:
+    """Read a training step: ``step(model, optimizer, *batch)``, which computes gradients and updates the model.
+
+    No process group is needed: the step is traced on fake tensors, as each rank in turn, and collectives of
+    ``torch.distributed``, functional or not, become those of popsr. Nothing is computed, and model and optimiser stay
+    as they are. In a job that the user has started, of whatever backend, its rank alone is traced.
+
+    Parameters, buffers and the optimiser's state are states, under their names in ``state_dict`` and
+    ``optimizer.NAME.KEY``; gradients are none when the step begins. Values of the batch are data, under the names of
+    the step's arguments; the results are ``result`` and what follows. A model that is wrapped in
+    ``DistributedDataParallel`` is read as the module in it, whose gradients become their mean over the process group
+    after each backward pass.
+
+    Args:
+        step: the function. Lines of errors and explanations are of what it calls.
+        model: the module, or a function without arguments that makes it, which is called as each rank in turn, so that
+            it may make process groups, meshes and shards.
+        optimizer: an optimiser of its parameters, or a function of the model that makes it. None: the step is called
+            without.
+        batch: what the step takes besides: for one replica, tensors in any structure; numbers are constants. A single
+            function of the rank that returns a tuple gives each replica its own.
+        replicas: number of ranks.
+        groups: replicas that hold equal values, by patterns of paths as of ``fnmatch``: a ``ReplicaGrouping``, lists
+            of ranks, or a number for each rank. A parameter's groups are those of its optimiser state. Default: of
+            DTensors those of their placements, of others those of equal initial values; of data none.
+        equal: patterns of paths of what all replicas share, such as data that is not different per replica, and
+            ``random seed`` where all draw the same random numbers.
+        process_groups: groups of ranks by the name of a process group, in a job of the user, for names whose other
+            groups are not regular.
+        ranks: "all" compares what all ranks do; "first" traces the first and takes the others to do the same.
+        unsupported: "conservative" lets a step with ops that popsr lacks be proved.
+    Raises:
+        UnsupportedOpsError: the step has ops that popsr lacks; all of them are named, with lines.
+        UnsupportedError: Python's control flow or a shape depends on the data, or ranks run different ops.
+        ReplicaError: process groups do not fit together, or not to the number of replicas.
+    """
+    where = "trace_step"
+    world = read_int(f"{where}: replicas", replicas, 1)
+    read_choice(where, "ranks", ranks, ("all", "first"))
+    patterns = Groups(groups or {}, equal, world, where)
+    seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
+    named = {name: grouping_of_ranks(value, world, where) for name, value in (process_groups or {}).items()}
+
+    def grouping(name: str) -> ReplicaGrouping:
+        found = named.get(name) or seen.merged.groupings.get(name)
+        if found is None:
+            members = seen.first.groups.get(name)
+            if members is None:
+                raise ReplicaError(f"{where}: unknown process group, got {name!r}, expected one of the step's own")
+            found = named[name] = grouping_of_one(name, members, world, where)
+        return found
+
+    return _built(seen, grouping, patterns, StepBuilder(world, where=where, unsupported=unsupported), world)
+
+
+@dataclass
+class _Seen:
+    """What tracing found: the graph, and the tensors on each rank."""
+
+    module: Any
+    merged: Merged
+    first: Recorded
+    leaves: list[list[Leaf]]
+    results: list[str]
+
+
+def _trace_ranks(
+    step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
+) -> _Seen:
+    """Trace the step as each rank; the first comes last, as its graph is traced further."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module) and not callable(model):
+        raise ArgumentTypeError(f"{where}: model is not a module, got {type(model).__name__}, expected nn.Module")
+    numbers = [0] if ranks == "first" or is_running() else list(range(world))
+    recorded: dict[int, Recorded] = {}
+    leaves: dict[int, list[Leaf]] = {}
+    for rank in reversed(numbers):
+        with rank_of(rank, world, where):
+            call = _call(step, model, optimizer, batch, rank, where)
+            inputs = call.inputs()
+            recorded[rank] = record(call, inputs)
+            leaves[rank] = call.leaves
+            if rank == 0:
+                first = recorded[0]
+                merged = merge([recorded[r] for r in numbers], where) if len(numbers) > 1 else Merged(first.module)
+                extra = [values[0] for values in merged.varying]
+                module = functional(first.module, [*inputs, *extra])
+    return _Seen(module, merged, first, [leaves[r] for r in numbers], call.results)
+
+
+def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
+    import torch
+
+    made = model if isinstance(model, torch.nn.Module) else model()
+    if not isinstance(made, torch.nn.Module):
+        raise ArgumentTypeError(f"{where}: model is not a module, got {type(made).__name__}, expected nn.Module")
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        optimizer = optimizer(made)
+    given = tuple(batch)
+    if len(given) == 1 and callable(given[0]) and not isinstance(given[0], torch.Tensor):
+        given = tuple(given[0](rank))
+    if optimizer is not None:
+        prepare_optimizer(optimizer, where)
+    return StepCall(step, recipe_for(made), optimizer, given, where)
+
+
+def _built(
+    seen: _Seen, grouping: Callable[[str], ReplicaGrouping], patterns: Groups, builder: StepBuilder, world: int
+) -> BridgedStep:
+    with builder:
+        inputs: list[Any] = []
+        states: list[str] = []
+        labels: dict[str, list[Hashable]] = {}
+        for each in zip(*seen.leaves, strict=True):
+            leaf = each[0]
+            values = Values([array_of(other.local) for other in each], world)
+            labels[leaf.path] = _labels(leaf, each, values, labels.get(leaf.owner), world)
+            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
+            if leaf.role == "state":
+                states.append(leaf.path)
+        for number, rows in enumerate(seen.merged.varying):
+            values = Values([array_of(row) for row in rows], world)
+            groups = grouping_of_values(values.labels())
+            inputs.append(builder.state(f"of rank {number}", values.of_groups(groups), groups))
+        seeds = RandomSeeds(builder, patterns, world)
+        made = Importer(builder, grouping, seeds).run(seen.module, inputs)
+        for path, old, new in zip(states, inputs, made, strict=False):
+            if new is not old:
+                builder.update(path, new)
+        add_results(builder, seen.results, made[len(states) :])
+        seeds.finish()
+        return builder.finish()
+
+
+def _labels(
+    leaf: Leaf, of_ranks: Sequence[Leaf], values: Values, owners: list[Hashable] | None, world: int
+) -> list[Hashable]:
+    """Equal labels for ranks that hold equal values: by the placements of a DTensor, else by the values themselves.
+
+    State of the optimiser is equal where its parameter is, too.
+    """
+    placed = leaf.layout is not None and len(of_ranks) == world
+    own = [each.label() for each in of_ranks] if placed else values.labels()
+    return own if owners is None else list(zip(owners, own, strict=True))
+
+
+def _argument(
+    builder: StepBuilder, leaf: Leaf, values: Values, patterns: Groups, labels: Sequence[Hashable]
+) -> Any:
+    kind = dtype_of(leaf.local.dtype)
+    declared = patterns.of(leaf.path, leaf.owner)
+    if leaf.role == "data":
+        grouping = declared or builder.each()
+        rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
+        return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
+    grouping = declared or grouping_of_values(labels)
+    if not values.equal_in(grouping):
+        raise ReplicaError(
+            f"trace_step: initial values of {leaf.path!r} differ inside its groups, got {grouping}, expected equal "
+            "values on the replicas of a group"
+        )
+    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind)

@@ -1,0 +1,32 @@
+"""What ``popsr.prove`` asks of a framework's package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popsr.bridge._step import BridgedStep
+from popsr.bridge.torch._graphs import from_export, from_fx
+
+__all__ = ["accepts", "import_step"]
+
+
+def accepts(step: Any) -> bool:
+    """True for what ``import_step`` reads: programs of ``torch.export`` and graph modules."""
+    import torch
+
+    return isinstance(step, torch.export.ExportedProgram | torch.fx.GraphModule)
+
+
+def import_step(step: Any, *args: Any, **options: Any) -> BridgedStep:
+    """Read a step as ``from_export`` or ``from_fx`` does, by its kind.
+
+    Args:
+        step: the program or the graph module.
+        args: inputs of a graph module.
+        options: of ``from_export`` or ``from_fx``, such as ``replicas``.
+    """
+    import torch
+
+    read: Any = from_fx if isinstance(step, torch.fx.GraphModule) else from_export
+    made: BridgedStep = read(step, *args, **options)
+    return made

@@ -1,0 +1,1 @@
+"""Training steps with a bug planted, and the same steps without it."""

@@ -1,0 +1,196 @@
+"""Steps that cannot be read: one line each, with the user's."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import popsr.bridge.torch as bridge
+from popsr.bridge import UnsupportedOpsError
+from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as functional  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tests_py.bridge.torch import models  # noqa: E402
+
+X = torch.ones(4, 6)
+
+
+def trace(step: Callable[..., Any], **options: Any) -> Any:
+    return bridge.trace_step(step, models.mlp(), None, X, replicas=4, **options)
+
+
+def line_of(function: Callable[..., Any], offset: int) -> str:
+    """``file:line`` of a line of a function, as a pattern."""
+    file, first = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    return re.escape(f"{file}:{first + offset}")
+
+
+def branches(model: Any, x: Any) -> Any:
+    loss = model(x).sum()
+    if loss > 0:
+        return loss
+    return -loss
+
+
+def masked(model: Any, x: Any) -> Any:
+    out = model(x)
+    return out[out > 0].sum()
+
+
+
+def wrong(model: Any, x: Any) -> Any:
+    return x @ model(x)
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "text"),
+    [
+        (branches, 2, "Python needs a value of the data"),
+        (masked, 2, "a shape or number of the data"),
+        (wrong, 1, "cannot be traced"),
+    ],
+)
+def test_data_dependent(step: Callable[..., Any], line: int, text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text) as caught:
+        trace(step)
+    assert re.search(line_of(step, line), str(caught.value)), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def lacking(model: Any, x: Any) -> Any:
+    y = torch.fft.rfft(x).abs()
+    z = torch.linalg.qr(x)[0]
+    return y.sum() + torch.cdist(x, x).sum() + z.sum()
+
+
+def test_all_gaps_are_named() -> None:
+    with pytest.raises(UnsupportedOpsError) as caught:
+        trace(lacking)
+    found = {(gap.op.split(".")[1], gap.location.rsplit(":", 1)[1]) for gap in caught.value.gaps}
+    first = inspect.getsourcelines(lacking)[1]
+    assert ("linalg_qr", str(first + 2)) in found
+    assert len({op for op, _ in found}) >= 2
+
+
+def forgetful(model: Any, x: Any) -> Any:
+    return functional.all_reduce(torch.linalg.qr(x)[0], "avg", dist.group.WORLD)
+
+
+def test_conservative_steps_are_proved_and_not_run() -> None:
+    made = trace(forgetful, unsupported="conservative")
+    assert made.gaps
+    assert made.prove().gaps == made.gaps
+    with pytest.raises(UnsupportedOpsError):
+        made.run()
+
+
+def of_rank(model: Any, x: Any) -> Any:
+    if dist.get_rank() == 2:
+        return model(x).sum()
+    return model(x).mean()
+
+
+def test_ranks_that_do_different_ops() -> None:
+    with pytest.raises(UnsupportedError, match="ranks 0 and 2 run different ops") as caught:
+        trace(of_rank)
+    assert re.search(line_of(of_rank, 2), str(caught.value))
+    assert re.search(line_of(of_rank, 3), str(caught.value))
+
+
+def crossed(model: Any, x: Any) -> Any:
+    groups = [dist.new_group([0, 1]), dist.new_group([1, 2, 3])]
+    return functional.all_reduce(model(x), "sum", groups[dist.get_rank() > 0])
+
+
+def test_groups_that_do_not_fit() -> None:
+    with pytest.raises(ReplicaError, match=r"do not fit together, got \[0, 1\] on rank 0"):
+        trace(crossed)
+
+
+def test_job_of_another_size() -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        with pytest.raises(ReplicaError, match="replicas do not match the process group, got 4, expected 2"):
+            trace(branches)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_dynamic_shapes() -> None:
+    size = torch.export.Dim("n", min=2, max=9)
+    program = torch.export.export(models.mlp(), (X,), dynamic_shapes={"x": {0: size}})
+    with pytest.raises(UnsupportedError, match="dynamic shapes"):
+        bridge.from_export(program, replicas=2)
+
+
+def test_unknown_process_group() -> None:
+    def reduced(x: Any) -> Any:
+        return torch.ops._c10d_functional.all_reduce(x, "sum", "tensor parallel")
+
+    module = make_fx(reduced, tracing_mode="fake")(X)
+    with pytest.raises(ReplicaError, match="unknown process group, got 'tensor parallel'"):
+        bridge.from_fx(module, X, replicas=4)
+    made = bridge.from_fx(module, X, replicas=4, process_groups={"tensor parallel": [[0, 1], [2, 3]]})
+    assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0,1}{2,3}"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: bridge.trace_step(branches, 3, None, X, replicas=2), ArgumentTypeError, "model is not a module"),
+        (lambda: bridge.from_fx(models.mlp(), X, replicas=2), ArgumentTypeError, "module is not a graph"),
+        (lambda: bridge.from_export(models.mlp(), replicas=2), ArgumentTypeError, "expected an ExportedProgram"),
+        (lambda: trace(masked, groups={"x": [[0, 1], [2, 3], [4, 5]]}), ReplicaError, "groups of other replicas, got 6"),
+        (
+            lambda: bridge.trace_step(
+                models.plain_step,
+                models.mlp(),
+                torch.optim.SGD([torch.nn.Parameter(X)], lr=0.1),
+                *models.labelled(0),
+                replicas=2,
+            ),
+            ArgumentTypeError,
+            "a parameter that is not the model's",
+        ),
+        (
+            lambda: bridge.trace_step(
+                models.plain_step,
+                models.mlp(),
+                lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5),
+                *models.labelled(0),
+                replicas=2,
+            ),
+            UnsupportedError,
+            "the first step of SGD with dampening differs",
+        ),
+    ],
+)
+def test_arguments(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_initial_values_that_differ_in_their_group() -> None:
+    def model() -> Any:
+        made = models.mlp()
+        with torch.no_grad():
+            made.first.bias += dist.get_rank()
+        return made
+
+    with pytest.raises(ReplicaError, match=r"initial values of 'first.bias' differ inside its groups"):
+        bridge.trace_step(
+            lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]}
+        )
+    made = bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2)
+    assert str(made.argument("first.bias").grouping.partition) == "{0}{1}"

@@ -1,0 +1,150 @@
+"""Programs of torch.export, graphs of make_fx, what popsr.prove takes, and steps that depend on the rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr
+import popsr.bridge.torch as bridge
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tests_py.bridge.torch import models  # noqa: E402
+
+
+class Norms(nn.Module):
+    """Buffers that are updated, a region without gradients, a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.conv = nn.Conv2d(1, 2, 3)
+
+    def forward(self, x: Any, image: Any) -> Any:
+        y = self.norm(self.linear(x))
+        z = nn.functional.max_pool2d(self.conv(image), 2)
+        with torch.no_grad():
+            twice = y * torch.tensor([1.0, 2.0, 3.0])
+        return y.sum() + z.mean(), twice
+
+
+def test_export() -> None:
+    module = models.seeded(Norms())
+    x, image = torch.randn(5, 4), torch.randn(2, 1, 8, 8)
+    made = bridge.from_export(torch.export.export(module, (x, image)), replicas=4, equal="x")
+    got, expected = made.run(), module(x, image)
+    np.testing.assert_allclose(got["result[0]"], np.full(4, expected[0].item()), rtol=1e-5)
+    np.testing.assert_allclose(got["result[1]"][2], expected[1].detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["norm.running_var"][1], module.norm.running_var.numpy(), rtol=1e-5)
+    proof = made.prove()
+    assert proof.ok  # the running mean is of x, which is equal
+    assert not bridge.from_export(torch.export.export(module, (x, image)), replicas=4).prove().ok
+
+
+def test_graph_that_writes_its_inputs() -> None:
+    def write(w: Any, x: Any) -> Any:
+        flat = w.view(-1)
+        flat.add_(x.sum())
+        flat[0:2].mul_(2)
+        return (w * x).sum()
+
+    w, x = torch.randn(2, 3), torch.randn(2, 3)
+    made = bridge.from_fx(make_fx(write)(w.clone(), x), w.clone(), x, replicas=2)
+    got = made.run()
+    expected = w.clone()
+    result = write(expected, x)
+    np.testing.assert_allclose(got["w_1"][1], expected.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(got["result[0]"][0], result.numpy(), rtol=1e-5)
+    assert {each.path for each in made.prove().drifting} == {"w_1"}
+
+
+def test_prove_reads_graphs_and_programs() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w - x.mean()
+
+    module = make_fx(step)(torch.ones(2), torch.ones(2))
+    proof = popsr.prove(module, torch.ones(2), torch.ones(2), replicas=2, states={"w_1": 0})
+    assert [each.path for each in proof.drifting] == ["w_1"]
+    program = torch.export.export(models.mlp(), (torch.ones(4, 6),))
+    assert popsr.prove(program, replicas=2).ok
+
+
+def test_values_of_the_rank() -> None:
+    """Numbers, slices, parts and constants that each rank has its own of."""
+
+    def step(_model: Any, x: Any) -> Any:
+        rank = dist.get_rank()
+        return (
+            x * rank,
+            x[2 * rank : 2 * rank + 2],
+            x.chunk(4)[rank] + 1,
+            x[rank],
+            x[:2] + torch.full((2, 3), 1.0) * torch.tensor([1.0, 2.0, 3.0]) * (rank + 0.5),
+            x[0] + torch.arange(3).float() + torch.tensor([float(rank)] * 3),
+        )
+
+    x = torch.randn(8, 3)
+    made = bridge.trace_step(step, nn.Module(), None, x, replicas=4, equal=["x"])
+    got = made.run()
+    for rank in range(4):
+        expected = (
+            x * rank,
+            x[2 * rank : 2 * rank + 2],
+            x.chunk(4)[rank] + 1,
+            x[rank],
+            x[:2] + torch.tensor([1.0, 2.0, 3.0]) * (rank + 0.5),
+            x[0] + torch.arange(3).float() + rank,
+        )
+        for i, each in enumerate(expected):
+            np.testing.assert_allclose(got[f"result[{i}]"][rank], each.numpy(), rtol=1e-6, atol=1e-6)
+    assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0}{1}{2}{3}"
+
+
+def test_accumulation_without_synchronisation() -> None:
+    """no_sync leaves gradients of the first half of the batch to the sum of the second."""
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        with model.no_sync():
+            nn.functional.cross_entropy(model(x[:2]), y[:2], reduction="sum").backward()
+        loss = nn.functional.cross_entropy(model(x[2:]), y[2:], reduction="sum")
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def wrapped() -> Any:
+        return nn.parallel.DistributedDataParallel(models.mlp())
+
+    def sgd(model: Any) -> Any:
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    made = bridge.trace_step(step, wrapped, sgd, models.labelled, replicas=2)
+    assert made.prove().ok
+    model = models.mlp()
+    losses = [
+        nn.functional.cross_entropy(model(x), y, reduction="sum") for x, y in map(models.labelled, range(2))
+    ]
+    (sum(losses) / 2).backward()
+    sgd(model).step()
+    np.testing.assert_allclose(
+        made.run()["module.first.weight"][0], model.first.weight.detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_model_and_optimizer_stay_as_they_are() -> None:
+    model = models.mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    bridge.trace_step(models.data_parallel(), model, optimizer, *models.labelled(0), replicas=2)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert optimizer.param_groups[0]["params"][0] is model.first.weight
+    assert model.first.weight.grad is None
+    assert not dist.is_initialized()

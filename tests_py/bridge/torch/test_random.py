@@ -1,0 +1,63 @@
+"""Random ops: popsr's numbers, with torch's distributions, from a seed that is a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr.bridge.torch as bridge
+from popsr.bridge.torch._rules import RULES
+
+torch = pytest.importorskip("torch")
+
+X = torch.full((4000,), 0.25)
+ATEN = torch.ops.aten
+DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
+    "rand.default": (lambda x: torch.rand(4000), 0.5, 1 / 12**0.5),
+    "rand_like.default": (torch.rand_like, 0.5, 1 / 12**0.5),
+    "uniform.default": (lambda x: x.clone().uniform_(1, 3), 2.0, 2 / 12**0.5),
+    "randn.default": (lambda x: torch.randn(4000), 0.0, 1.0),
+    "randn_like.default": (torch.randn_like, 0.0, 1.0),
+    "normal_functional.default": (lambda x: x.clone().normal_(1, 2), 1.0, 2.0),
+    "bernoulli.p": (lambda x: x.clone().bernoulli_(0.3), 0.3, 0.21**0.5),
+    "bernoulli.default": (torch.bernoulli, 0.25, 0.1875**0.5),
+    "native_dropout.default": (lambda x: ATEN.native_dropout(x, 0.5, True)[0], 0.25, 0.25),
+    "randint.low": (lambda x: torch.randint(2, 6, (4000,)).float(), 3.5, 1.25**0.5),
+    "randint.default": (lambda x: torch.randint(4, (4000,)).float(), 1.5, 1.25**0.5),
+    "randint_like.low_dtype": (lambda x: torch.randint_like(x.long(), 2, 6).float(), 3.5, 1.25**0.5),
+}
+
+
+def test_each_rule_is_drawn() -> None:
+    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith(".random")}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_distribution(name: str) -> None:
+    function, mean, deviation = DRAWN[name]
+    made = bridge.trace_step(lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first")
+    first, second = made.run()["result"], made.run()["result"]
+    assert abs(first.mean() - mean) < 5 * deviation / 8000**0.5
+    assert abs(first.std() - deviation) < 0.1 * deviation
+    assert not np.array_equal(first, second)  # the next run draws others
+    assert not np.array_equal(first[0], first[1])  # and so does the other replica
+
+
+def test_dropout_of_equal_seeds_keeps_replicas_equal() -> None:
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        loss = torch.nn.functional.dropout(model(x), 0.5).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def trace(*equal: str) -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return bridge.trace_step(step, model, optimizer, torch.ones(2, 3), replicas=2, equal=equal).prove()
+
+    assert {each.path for each in trace("x").drifting} == {"weight", "bias"}
+    assert trace("x", "random seed").ok

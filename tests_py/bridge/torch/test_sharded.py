@@ -1,0 +1,100 @@
+"""Modules of DTensor and FSDP2, against torch running all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import popsr.bridge.torch as bridge
+from popsr.errors import UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+import torch.nn.functional as F  # noqa: E402, N812
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
+from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: E402
+
+from tests_py.bridge.torch import models  # noqa: E402
+from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
+
+
+def _part(p: Any, mesh: Any, placement: Any) -> Any:
+    whole = p.detach()
+    size, rank = dist.get_world_size(), dist.get_rank()
+    part = whole.chunk(size, placement.dim)[rank].contiguous() if placement.is_shard() else whole
+    return nn.Parameter(DTensor.from_local(part, mesh, [placement], run_check=False))
+
+
+def column_and_row() -> Any:
+    """A hidden layer as DTensors: split by columns, then by rows."""
+    mesh, model = init_device_mesh("cpu", (dist.get_world_size(),)), models.mlp()
+    model.first.weight = _part(model.first.weight, mesh, Shard(0))
+    model.first.bias = _part(model.first.bias, mesh, Shard(0))
+    model.second.weight = _part(model.second.weight, mesh, Shard(1))
+    model.second.bias = _part(model.second.bias, mesh, Replicate())
+    model.mesh = mesh
+    return model
+
+
+def shared_batch(_rank: int) -> Any:
+    return models.labelled(0)
+
+
+def dtensor_step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    optimizer.zero_grad()
+    out = model(DTensor.from_local(x, model.mesh, [Replicate()], run_check=False))
+    loss = F.cross_entropy(out.full_tensor(), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_dtensor() -> None:
+    made = compare(dtensor_step, column_and_row, sgd, shared_batch, 4, equal=["x", "y"])
+    proof = made.prove()
+    assert proof.ok
+    assert str(proof.value("first.weight").declared) == "{0}{1}{2}{3}"
+    assert str(proof.value("second.bias").proved) == "{0,1,2,3}"
+
+
+def sharded(*shape: int, **options: Any) -> Any:
+    def model() -> Any:
+        names = ("repeat", "shard")[2 - len(shape) :]
+        mesh, made = init_device_mesh("cpu", shape, mesh_dim_names=names), models.mlp()
+        fully_shard(made.first, mesh=mesh, **options)
+        return fully_shard(made, mesh=mesh, **options)
+
+    return model
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((4,), "{0}{1}{2}{3}"), ((2, 2), "{0,2}{1,3}")])
+def test_fully_sharded(shape: tuple[int, ...], groups: str) -> None:
+    made = bridge.trace_step(models.plain_step, sharded(*shape), sgd, models.labelled, replicas=4)
+    proof = made.prove()
+    assert proof.ok
+    assert all(str(each.declared) == groups for each in proof.states)
+    made.run()
+    got = made.run()
+    reference = bridge.trace_step(models.data_parallel(), models.mlp, sgd, models.labelled, replicas=4)
+    reference.run()
+    wanted = reference.run()
+    size = shape[-1]
+    for path in ("first.weight", "second.bias", "optimizer.first.weight.momentum_buffer"):
+        for rank in range(4):
+            part = wanted[path][rank].reshape(size, -1)[rank % size].reshape(got[path][rank].shape)
+            assert abs(got[path][rank] - part).max() <= 1e-5 * abs(part).max(), path
+
+
+def test_precision_of_its_own_is_refused() -> None:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedError, match="fully_shard with a precision of its own"):
+        bridge.trace_step(models.plain_step, sharded(4, mp_policy=policy), sgd, models.labelled, replicas=4)
+
+
+def test_parts_of_different_sizes_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"'first.weight' is not cut into equal parts"):
+        bridge.trace_step(models.plain_step, sharded(3), sgd, models.labelled, replicas=3)

@@ -1,0 +1,139 @@
+"""Training steps on 4 and 8 replicas, against torch running all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr
+import popsr.bridge.torch as bridge
+
+torch = pytest.importorskip("torch")
+
+from tests_py.bridge.torch import models  # noqa: E402
+from tests_py.bridge.torch.ranks import states_after  # noqa: E402
+
+
+def sgd(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(**options: Any) -> Callable[[Any], Any]:
+    return lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1, **options)
+
+
+OPTIMIZERS = {
+    "sgd": sgd,
+    "nesterov": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "adamw": adamw(foreach=False),
+    "adamw foreach": adamw(foreach=True),
+    "adamw fused": adamw(fused=True),
+    "amsgrad": adamw(amsgrad=True, foreach=True),
+    "adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01, foreach=True),
+    "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01, foreach=True),
+    "adadelta": lambda m: torch.optim.Adadelta(m.parameters(), lr=0.1),
+    "nadam": lambda m: torch.optim.NAdam(m.parameters(), lr=0.01),
+    "adamax": lambda m: torch.optim.Adamax(m.parameters(), lr=0.01),
+}
+
+
+def compare(
+    step: Any, model: Any, optimizer: Any, batch: Any, world: int, **options: Any
+) -> popsr.bridge.BridgedStep:
+    """Two steps in popsr are two steps in torch."""
+    made = bridge.trace_step(step, model, optimizer, batch, replicas=world, **options)
+    made.run()
+    got = made.run()
+    expected = states_after(step, model, optimizer, batch, world)
+    assert set(expected) <= set(got)
+    for path, rows in expected.items():
+        wanted = np.stack(rows)
+        scale = max(float(np.abs(wanted).max()), 1e-3)
+        assert np.abs(got[path] - wanted).max() <= 1e-5 * scale, path
+    return made
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name: str) -> None:
+    made = compare(models.data_parallel(), models.mlp, OPTIMIZERS[name], models.labelled, 4)
+    assert made.prove().ok
+
+
+def test_mlp_on_8_replicas() -> None:
+    assert compare(models.data_parallel(), models.mlp, sgd, models.labelled, 8).prove().ok
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_gpt(foreach: bool) -> None:
+    made = compare(models.data_parallel(), models.gpt, adamw(foreach=foreach, eps=1e-3), models.tokens, 4)
+    assert made.prove().ok
+
+
+def test_forgotten_sum_makes_exactly_its_parameter_drift() -> None:
+    def reduce(name: str, grad: Any) -> Any:
+        return grad if name == "blocks.0.3.0.weight" else models.average(name, grad)
+
+    made = bridge.trace_step(
+        models.data_parallel(reduce), models.gpt, adamw(), models.tokens, replicas=4, ranks="first"
+    )
+    proof = made.prove()
+    forgotten = "blocks.0.3.0.weight"
+    assert {each.path for each in proof.drifting} == {
+        forgotten,
+        f"optimizer.{forgotten}.exp_avg",
+        f"optimizer.{forgotten}.exp_avg_sq",
+    }
+    assert "models.py" in str(proof.explain(forgotten))
+
+
+PAIRS = [[0, 1], [2, 3]]
+
+
+def test_tensor_parallel() -> None:
+    """Pairs of ranks split a layer and share their data; a pair averages its gradients with the other."""
+    made = compare(
+        models.data_parallel(models.across_pairs), models.SplitMlp, sgd, _of_pairs, 4, groups={"x": PAIRS, "y": PAIRS}
+    )
+    proof = made.prove()
+    assert proof.ok, str(proof)
+    assert str(proof.value("first.weight").proved) == "{0,2}{1,3}"
+    assert str(proof.value("inner.weight").proved) == "{0,1,2,3}"
+
+
+def test_forgotten_sum_of_tensor_parallelism() -> None:
+    made = bridge.trace_step(
+        models.data_parallel(models.across_pairs),
+        lambda: models.SplitMlp(forget=True),
+        sgd,
+        _of_pairs,
+        replicas=4,
+        groups={"x": PAIRS, "y": PAIRS},
+    )
+    proof = made.prove()
+    assert {each.path for each in proof.drifting} == {
+        f"{start}inner.{name}{end}"
+        for name in ("weight", "bias")
+        for start, end in (("", ""), ("optimizer.", ".momentum_buffer"))
+    }
+
+
+def _of_pairs(rank: int) -> Any:
+    return models.labelled(rank // 2)
+
+
+def test_distributed_data_parallel() -> None:
+    def model() -> Any:
+        return torch.nn.parallel.DistributedDataParallel(models.mlp())
+
+    made = bridge.trace_step(models.plain_step, model, sgd, models.labelled, replicas=4)
+    made.run()
+    got = made.run()
+    expected = states_after(models.data_parallel(), models.mlp, sgd, models.labelled, 4)
+    for path, rows in expected.items():
+        name = path.replace("optimizer.", "optimizer.module.") if path.startswith("opt") else f"module.{path}"
+        np.testing.assert_allclose(got[name], np.stack(rows), rtol=1e-5, atol=1e-6)
+    assert made.prove().ok
