@@ -51,6 +51,7 @@ class Importer:
         self.builder = builder
         self.spread = spread
         self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self._line: tuple[str, int] | None = None
         self._caller: tuple[str, int] | None = None
 
@@ -72,7 +73,10 @@ class Importer:
             return value
         if isinstance(value, Sharded):
             return value.whole(self.spread)
-        return self.constant(value, dtype_of(value.dtype))
+        key = (gcg()._id, id(value))
+        if key not in self._known:
+            self._known[key] = value, self.constant(value, dtype_of(value.dtype))
+        return self._known[key][1]
 
     # Equations
 

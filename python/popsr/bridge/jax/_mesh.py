@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +33,9 @@ class Spread:
     """
 
     sizes: Mapping[str, int]
+    _groups: dict[tuple[str, ...], ReplicaGrouping] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def replicas(self) -> int:
@@ -55,8 +58,11 @@ class Spread:
 
     def group(self, axes: Sequence[str]) -> ReplicaGrouping:
         """The groups along axes: their members differ in these coordinates alone. One grouping for any axes."""
-        others = [axis for axis in self.sizes if axis not in axes]
-        return ReplicaGrouping.from_assignment(numbered(self.index(others)))
+        key = tuple(axes)
+        if key not in self._groups:
+            others = [axis for axis in self.sizes if axis not in axes]
+            self._groups[key] = ReplicaGrouping.from_assignment(numbered(self.index(others)))
+        return self._groups[key]
 
     def in_order(self, axes: Sequence[str]) -> bool:
         """True if members of ``group(axes)`` ascend in the order in which the axes are given."""
