@@ -46,7 +46,6 @@ def masked(model: Any, x: Any) -> Any:
     return out[out > 0].sum()
 
 
-
 def wrong(model: Any, x: Any) -> Any:
     return x @ model(x)
 
@@ -148,10 +147,22 @@ def test_unknown_process_group() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: bridge.trace_step(branches, 3, None, X, replicas=2), ArgumentTypeError, "model is not a module"),
+        (
+            lambda: bridge.trace_step(branches, 3, None, X, replicas=2),
+            ArgumentTypeError,
+            "model is not a module",
+        ),
         (lambda: bridge.from_fx(models.mlp(), X, replicas=2), ArgumentTypeError, "module is not a graph"),
-        (lambda: bridge.from_export(models.mlp(), replicas=2), ArgumentTypeError, "expected an ExportedProgram"),
-        (lambda: trace(masked, groups={"x": [[0, 1], [2, 3], [4, 5]]}), ReplicaError, "groups of other replicas, got 6"),
+        (
+            lambda: bridge.from_export(models.mlp(), replicas=2),
+            ArgumentTypeError,
+            "expected an ExportedProgram",
+        ),
+        (
+            lambda: trace(masked, groups={"x": [[0, 1], [2, 3], [4, 5]]}),
+            ReplicaError,
+            "groups of other replicas, got 6",
+        ),
         (
             lambda: bridge.trace_step(
                 models.plain_step,
@@ -189,8 +200,6 @@ def test_initial_values_that_differ_in_their_group() -> None:
         return made
 
     with pytest.raises(ReplicaError, match=r"initial values of 'first.bias' differ inside its groups"):
-        bridge.trace_step(
-            lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]}
-        )
+        bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]})
     made = bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2)
     assert str(made.argument("first.bias").grouping.partition) == "{0}{1}"

@@ -38,7 +38,9 @@ def test_each_rule_is_drawn() -> None:
 @pytest.mark.parametrize("name", DRAWN)
 def test_distribution(name: str) -> None:
     function, mean, deviation = DRAWN[name]
-    made = bridge.trace_step(lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first")
+    made = bridge.trace_step(
+        lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first"
+    )
     first, second = made.run()["result"], made.run()["result"]
     assert abs(first.mean() - mean) < 5 * deviation / 8000**0.5
     assert abs(first.std() - deviation) < 0.1 * deviation

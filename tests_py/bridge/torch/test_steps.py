@@ -96,7 +96,12 @@ PAIRS = [[0, 1], [2, 3]]
 def test_tensor_parallel() -> None:
     """Pairs of ranks split a layer and share their data; a pair averages its gradients with the other."""
     made = compare(
-        models.data_parallel(models.across_pairs), models.SplitMlp, sgd, _of_pairs, 4, groups={"x": PAIRS, "y": PAIRS}
+        models.data_parallel(models.across_pairs),
+        models.SplitMlp,
+        sgd,
+        _of_pairs,
+        4,
+        groups={"x": PAIRS, "y": PAIRS},
     )
     proof = made.prove()
     assert proof.ok, str(proof)

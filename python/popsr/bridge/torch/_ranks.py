@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from popsr.errors import MissingPackageError, ReplicaError
 from popsr.replicas import ReplicaGrouping
 
-__all__ = ["grouping_of_labels", "grouping_of_all", "grouping_of_one", "grouping_of_ranks", "grouping_of_values", "is_running", "rank_of"]
+__all__ = [
+    "grouping_of_all",
+    "grouping_of_labels",
+    "grouping_of_one",
+    "grouping_of_ranks",
+    "grouping_of_values",
+    "is_running",
+    "rank_of",
+]
 
 
 def is_running() -> bool:
@@ -32,7 +39,9 @@ def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
     import torch.distributed as dist
 
     if not dist.is_available():
-        raise MissingPackageError(f"{where}: torch.distributed is not available, got a torch built without it")
+        raise MissingPackageError(
+            f"{where}: torch.distributed is not available, got a torch built without it"
+        )
     if dist.is_initialized():
         if dist.get_world_size() != world:
             raise ReplicaError(
@@ -94,7 +103,9 @@ def grouping_of_one(name: str, members: tuple[int, ...], world: int, where: str)
     """
     size = len(members)
     stride = members[1] - members[0] if size > 1 else 1
-    regular = world % (stride * size) == 0 and members == tuple(range(members[0], members[0] + size * stride, stride))
+    regular = world % (stride * size) == 0 and members == tuple(
+        range(members[0], members[0] + size * stride, stride)
+    )
     if not regular:
         raise ReplicaError(
             f"{where}: the other groups of process group {name!r} are unknown, got ranks {list(members)} of {world}, "
@@ -122,10 +133,8 @@ def grouping_of_ranks(value: Any, world: int, where: str) -> ReplicaGrouping:
 
 
 def grouping_of_labels(labels: Iterable[Hashable]) -> ReplicaGrouping:
-    """The grouping in which replicas of equal labels are together; each alone where groups would differ in size."""
+    """The grouping in which replicas of equal labels are together."""
     labels = list(labels)
-    if len(set(Counter(labels).values())) > 1:
-        labels = list(range(len(labels)))
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return ReplicaGrouping.from_assignment([numbers[label] for label in labels])
 

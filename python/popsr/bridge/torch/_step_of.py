@@ -92,7 +92,9 @@ class RandomSeeds:
         if self._state is None:
             grouping = self._groups.of(RANDOM_SEED) or self._builder.each()
             rows = [np.array([rank, 0], np.uint32) for rank in range(self._world)]
-            self._state = self._builder.state(RANDOM_SEED, Values(rows, self._world).of_groups(grouping), grouping)
+            self._state = self._builder.state(
+                RANDOM_SEED, Values(rows, self._world).of_groups(grouping), grouping
+            )
         self._count += 1
         return ops.create_random_seed(self._state, constant(np.asarray(self._count), dtypes.uint32))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from popsr import ops
 from popsr.bridge.torch._rules import Gap, Site, collective
@@ -86,4 +86,4 @@ def _shard_dim(site: Site, t: Tensor, gathered: int, sharded: int, group: str) -
     stacked = ops.concat([ops.reshape(each, (1, *each.shape)) for each in parts], 0)
     exchanged = collectives.replicated_all_to_all(stacked, 0, grouping)
     received = [ops.reshape(each, parts[0].shape) for each in ops.split(exchanged, [1] * size, 0)]
-    return cast(Tensor, ops.concat(received, gathered))
+    return ops.concat(received, gathered)

@@ -55,7 +55,7 @@ def flat_places(shape: Sequence[int], axis: int, indices: Tensor) -> Tensor:
 
 
 @rule("gather.default")
-def _gather(_site: Site, t: Tensor, dim: int, indices: Tensor, sparse_grad: bool = False) -> Tensor:
+def _gather(_site: Site, t: Tensor, dim: int, indices: Tensor, **_options: Any) -> Tensor:
     if not t.rank:
         return ops.reshape(t, indices.shape)
     return ops.gather(flat(t), flat_places(t.shape, dim % t.rank, indices), 0)
@@ -71,7 +71,9 @@ def _first_part(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 @rule("scatter.src", "scatter.value")
 def _scatter(site: Site, t: Tensor, dim: int, indices: Tensor, new: Any) -> Tensor:
-    values = _first_part(new, indices.shape) if isinstance(new, Tensor) else site.full(indices.shape, new, t.dtype)
+    values = (
+        _first_part(new, indices.shape) if isinstance(new, Tensor) else site.full(indices.shape, new, t.dtype)
+    )
     return _scattered(t, dim, indices, values, None)
 
 
@@ -131,8 +133,13 @@ def _positions(t: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor, tup
         before, after = [], kept
     shape = (*(t.shape[a] for a in before), *together, *(t.shape[a] for a in after))
     numbers = np.zeros((1,) * len(shape), np.int64)
-    for axis, place in zip([*before, *after], [*range(len(before)), *range(len(shape) - len(after), len(shape))], strict=True):
-        numbers = numbers + np.arange(t.shape[axis]).reshape((-1,) + (1,) * (len(shape) - place - 1)) * strides[axis]
+    for axis, place in zip(
+        [*before, *after], [*range(len(before)), *range(len(shape) - len(after), len(shape))], strict=True
+    ):
+        numbers = (
+            numbers
+            + np.arange(t.shape[axis]).reshape((-1,) + (1,) * (len(shape) - place - 1)) * strides[axis]
+        )
     places = _int64(numbers)
     for axis in axes:
         index = _counted(cast(Tensor, indices[axis]), t.shape[axis])
@@ -151,10 +158,21 @@ def _index(_site: Site, t: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @rule("index_put.default", "_unsafe_index_put.default")
 def _index_put(
-    site: Site, t: Tensor, indices: Sequence[Tensor | None], new: Tensor, accumulate: bool = False, unsafe: bool = False
+    site: Site,
+    t: Tensor,
+    indices: Sequence[Tensor | None],
+    new: Tensor,
+    accumulate: bool = False,
+    _unsafe: bool = False,
 ) -> Tensor:
     mask = indices[0]
-    if mask is not None and mask.dtype == dtypes.bool and len(indices) == 1 and not accumulate and not new.rank:
+    if (
+        mask is not None
+        and mask.dtype == dtypes.bool
+        and len(indices) == 1
+        and not accumulate
+        and not new.rank
+    ):
         wide = ops.reshape(mask, mask.shape + (1,) * (t.rank - mask.rank))
         return ops.where(wide, new, t)
     places, shape = _positions(t, indices)

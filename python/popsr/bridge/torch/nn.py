@@ -64,7 +64,8 @@ def _convolution_backward(
         dt = ops.conv(dy, weight, step, pad + pad, gap, groups)
     elif mask[0]:
         reach = [
-            step[i] * (dy.shape[i + 2] - 1) + (weight.shape[i + 2] - 1) * gap[i] + 1 - 2 * pad[i] for i in range(axes)
+            step[i] * (dy.shape[i + 2] - 1) + (weight.shape[i + 2] - 1) * gap[i] + 1 - 2 * pad[i]
+            for i in range(axes)
         ]
         extra = tuple(t.shape[i + 2] - reach[i] for i in range(axes))
         dt = ops.conv_transpose(dy, weight, step, pad + pad, gap, groups, output_padding=extra)
