@@ -34,10 +34,13 @@ class ResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         widths = (4, 4, 8, 8, 12, 12, 16, 16)
         blocks = [
-            Residual(widths[max(i - 1, 0)], width, 2 if i in (2, 4, 6) else 1) for i, width in enumerate(widths)
+            Residual(widths[max(i - 1, 0)], width, 2 if i in (2, 4, 6) else 1)
+            for i, width in enumerate(widths)
         ]
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(16, 4)
@@ -159,7 +162,11 @@ class Experts(nn.Module):
 class Lstm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.body, self.head = nn.Embedding(11, 6), nn.LSTM(6, 8, 2, batch_first=True), nn.Linear(8, 11)
+        self.tokens, self.body, self.head = (
+            nn.Embedding(11, 6),
+            nn.LSTM(6, 8, 2, batch_first=True),
+            nn.Linear(8, 11),
+        )
 
     def forward(self, tokens: Any) -> Any:
         return self.head(self.body(self.tokens(tokens))[0])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
-from popsr.bridge.torch._decompositions import decompositions, fused_update, over_lists
+from popsr.bridge.torch._decompositions import batch_norm, decompositions, fused_update, over_lists
 from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.errors import Error, UnsupportedError
@@ -162,6 +162,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
                 return over_lists(op, args, options)
             if str(op).startswith("aten._fused_adam"):
                 return fused_update(op, args, options)
+            if str(op) == "aten.native_batch_norm.default":
+                return batch_norm(*args)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
             return op(*args, **options)

@@ -42,10 +42,11 @@ _FAMILIES = (
 )  # register their rules
 
 # No value depends on these, or it is known from the type of the result.
-_IGNORED = frozenset(
-    ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad")
-    + ("out_dtype", "dtype")
-)
+_IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}) | {
+    "requires_grad",
+    "out_dtype",
+    "dtype",
+}
 # Regions of the graph that change nothing of what is computed: no gradients, another precision of autograd.
 _INLINED = frozenset(
     {"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"}

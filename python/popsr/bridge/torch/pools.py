@@ -253,4 +253,5 @@ def _upsample_nearest_backward(
 def _nearest(extent: int, wide: int, scale: float | None) -> Array:
     """Number of the element that each element of the larger axis copies."""
     step = np.float32(extent / wide if scale is None else 1 / scale)
-    return np.minimum(np.floor(np.arange(wide, dtype=np.float32) * step).astype(np.int64), extent - 1)
+    copied = np.floor(np.arange(wide, dtype=np.float32) * step).astype(np.int64)
+    return np.asarray(np.minimum(copied, extent - 1))
