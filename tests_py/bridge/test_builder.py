@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Callable[[StepBuilder, popsr.Tensor], Any], type[Except
         "reader: two arguments of one path, got 'w', expected different paths",
     ),
     "result twice": (
-        lambda b, w: (b.result("y", w), b.result("y", w)),
+        lambda b, w: [b.result("y", t) for t in (w, w)],  # type: ignore[func-returns-value]
         errors.GraphError,
         "reader: two results of one path, got 'y', expected different paths",
     ),

@@ -56,3 +56,30 @@ def test_the_table_of_the_docs_is_fresh() -> None:
     for package in PACKAGES.values():
         pytest.importorskip(package)
     assert written() == table(), "run python -m tests_py.bridge.planted.table"
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_dtensor_takes_a_placement_on_trust() -> None:
+    """Rows of each rank are called replicated: torch runs the step without a word, popsr finds what drifts."""
+    torch = pytest.importorskip("torch")
+    from torch.distributed.tensor import DTensor, Replicate, distribute_tensor, init_device_mesh
+
+    from popsr.bridge.torch import trace_step
+
+    class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mesh = init_device_mesh("cpu", (4,))
+            weight = distribute_tensor(torch.ones(4, 2), self.mesh, [Replicate()])
+            self.w = torch.nn.Parameter(weight)
+
+    def step(model: Net, x: object) -> None:
+        rows = DTensor.from_local(x, model.mesh, [Replicate()])
+        loss = ((rows @ model.w) ** 2).mean()
+        (g,) = torch.autograd.grad(loss, (model.w,))
+        with torch.no_grad():
+            model.w.sub_(0.1 * g)
+
+    proof = trace_step(step, Net, None, torch.ones(2, 4), replicas=4).prove()
+    assert [each.path for each in proof.drifting] == ["w"]
+    assert any("loss = " in line.text for line in proof.lines("w"))

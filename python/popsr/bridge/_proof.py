@@ -40,7 +40,8 @@ class ProvedValue:
         declared: replicas that are declared to hold equal values.
         proved: replicas that are proved to, after any number of runs with any data.
         explanation: why two replicas of a declared group are not proved equal; None when all are.
-        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes.
+        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes, and for equal
+            variables of an ``Ir``.
     """
 
     path: str
@@ -344,8 +345,11 @@ def _state(facts: PartitionAnalysis, each: Argument) -> ProvedValue:
     declared = each.grouping.partition
     proved = facts.partition(each.tensor)
     why = _explanation(facts, each.tensor, declared, proved)
-    writer = facts.values(each.tensor)[-1][1]
-    location = "" if writer is None else writer.location
+    if each.result is not None:
+        location = _maker(each.result)
+    else:
+        writer = None if why is None else facts.values(each.tensor)[-1][1]
+        location = "" if writer is None else writer.location
     return ProvedValue(each.path, each.shape, each.dtype, each.nbytes, declared, proved, why, location)
 
 

@@ -26,10 +26,11 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
     The proof holds for all data, and for any number of steps.
 
     Args:
-        step: a step that was read by ``popsr.bridge.jax`` or ``popsr.bridge.torch``; a function of JAX, a program of
-            ``torch.export`` or a graph of ``make_fx``, which are read here; or an ``Ir``, whose variables are the
-            state.
-        args: arguments that a function is traced with.
+        step: a step that was read by ``popsr.bridge.jax`` or ``popsr.bridge.torch``; a function of JAX or PyTorch, a
+            program of ``torch.export`` or a graph of ``make_fx``, which are read here; or an ``Ir``, whose variables
+            are the state.
+        args: arguments that a function is traced with; of a function of PyTorch the first is the model, and the next
+            its optimiser or None.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
         options: of the reader: ``mesh``, ``in_specs``, ``out_specs``, ``unsupported`` and others.
     Returns:
@@ -61,6 +62,10 @@ def read_step(where: str, step: Any, *args: Any, **options: Any) -> BridgedStep:
                 f"{where}: arguments beside a step that is read already, got {shown(args or options)}, expected none"
             )
         return step if isinstance(step, BridgedStep) else step_of(step)
+    torch = sys.modules.get("torch")
+    if torch is not None and args and isinstance(args[0], torch.nn.Module):
+        traced: BridgedStep = importlib.import_module("popsr.bridge.torch").trace_step(step, *args, **options)
+        return traced
     for name in _FRAMEWORKS:
         if name in sys.modules:
             importer = importlib.import_module(f"popsr.bridge.{name}")

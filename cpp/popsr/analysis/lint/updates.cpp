@@ -41,8 +41,8 @@ class UpdateLint {
       const PartitionId shared = tensor.kind == TensorKind::kVariable ? update.whole : update.groups;
       const bool too_many = !table_.refines(shared, declared);
       // Fewer replicas than declared are enough when the others hold the same.
-      const bool enough = table_.refines(declared, update.groups) ||
-                          table_.refines(declared, flow_.fact(update.value));
+      const bool enough =
+          table_.refines(declared, update.groups) || table_.refines(declared, flow_.fact(update.value));
       if (!too_many && enough) continue;
       if (reported.insert(update.reduce->id).second) report(variable, declared, update, too_many);
     }

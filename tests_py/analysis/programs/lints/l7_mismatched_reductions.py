@@ -36,6 +36,26 @@ def update_of_pairs_that_is_reduced_over_the_pairs(ir: popsr.Ir, x: popsr.Tensor
     var_updates.accumulate_(rows, g)
 
 
+def shards_of_pairs_that_both_pairs_share(ir: popsr.Ir, x: popsr.Tensor) -> None:
+    halves = popsr.variable(
+        np.zeros((2, 2), np.float32), name="halves", replica_grouping=ir.replica_grouping(2, 2)
+    )
+    half = collectives.replicated_reduce_scatter(ops.mul(x, x), "add", ir.replica_grouping(1, 2))
+    g = collectives.replicated_all_reduce(half, "add", ir.replica_grouping(2, 2))
+    var_updates.accumulate_(halves, g)
+
+
+def shards_of_pairs_that_are_reduced_over_all(ir: popsr.Ir, x: popsr.Tensor) -> None:
+    halves = popsr.variable(
+        np.zeros((2, 2), np.float32), name="halves", replica_grouping=ir.replica_grouping(2, 2)
+    )
+    half = collectives.replicated_reduce_scatter(ops.mul(x, x), "add", ir.replica_grouping(1, 2))
+    # lint L7, 2 replicas: 'halves' is updated with a value that replicated_all_reduce reduces over groups {0,1,2,3},
+    #     but its own groups are {0,2}{1,3}: 2 replicas too many
+    g = collectives.replicated_all_reduce(half, "add")
+    var_updates.accumulate_(halves, g)
+
+
 def update_inside_a_graph_that_is_reduced_over_too_few(
     ir: popsr.Ir, x: popsr.Tensor, w: popsr.Variable
 ) -> None:
