@@ -28,7 +28,7 @@ class Program:
         self.values = [self.state, self.data]
 
     def one(self) -> Any:
-        return self.random.choice(self.values[-6:] + [self.state, self.data])
+        return self.random.choice([*self.values[-6:], self.state, self.data])
 
     def call(self, op: Any, *args: Any, **options: Any) -> Any:
         return self.graph.call_function(op, args, options)
@@ -112,7 +112,9 @@ def written(p: Program) -> Any:
 
 
 def all_reduce(p: Program) -> Any:
-    return p.waited(COLLECTIVES.all_reduce.default, p.one(), p.random.choice(("sum", "avg", "max", "min")), p.group())
+    return p.waited(
+        COLLECTIVES.all_reduce.default, p.one(), p.random.choice(("sum", "avg", "max", "min")), p.group()
+    )
 
 
 def gathered(p: Program) -> Any:
@@ -164,7 +166,7 @@ def members(name: str, rank: int) -> list[int]:
 
 
 def collective(name: str, of_ranks: list[Any], args: tuple[Any, ...]) -> list[Any]:
-    """What a collective gives each rank, in ascending rank order."""
+    """The results of a collective, in ascending rank order."""
     found = []
     for rank in range(WORLD):
         group = members(args[-1], rank)
@@ -185,7 +187,9 @@ def collective(name: str, of_ranks: list[Any], args: tuple[Any, ...]) -> list[An
 
 def _reduced(ts: list[Any], op: str) -> Any:
     whole = torch.stack(ts)
-    return {"sum": whole.sum(0), "avg": whole.sum(0) / len(ts), "max": whole.amax(0), "min": whole.amin(0)}[op]
+    return {"sum": whole.sum(0), "avg": whole.sum(0) / len(ts), "max": whole.amax(0), "min": whole.amin(0)}[
+        op
+    ]
 
 
 def run_all(module: Any, inputs: list[list[Any]]) -> list[list[Any]]:

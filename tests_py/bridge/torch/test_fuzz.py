@@ -19,9 +19,7 @@ def check(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     state = torch.randn(SHAPE, generator=generator)
     rows = torch.randn(WORLD, *SHAPE, generator=generator)
-    step = bridge.from_fx(
-        module, state, rows[0], replicas=WORLD, states={"state": 0}, process_groups=GROUPS
-    )
+    step = bridge.from_fx(module, state, rows[0], replicas=WORLD, states={"state": 0}, process_groups=GROUPS)
     step.restart(check=True)
     proof = step.prove()
     got = step.run({"data": rows.numpy()})

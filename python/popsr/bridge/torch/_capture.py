@@ -24,7 +24,7 @@ __all__ = ["Recorded", "functional", "record"]
 
 @dataclass
 class Recorded:
-    """What one rank does in a step.
+    """The ops of one rank in a step.
 
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.

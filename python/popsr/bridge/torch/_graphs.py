@@ -231,5 +231,5 @@ def _members(name: str, world: int, where: str) -> tuple[int, ...]:
     elif name == _WORLD:
         return tuple(range(world))
     raise ReplicaError(
-        f"{where}: unknown process group, got {name!r}, expected process_groups={{{name!r}: [[...], ...]}}"
+        f"{where}: unknown process group, got {shown(name)}, expected process_groups={{{shown(name)}: [[...], ...]}}"
     )

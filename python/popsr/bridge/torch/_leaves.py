@@ -67,7 +67,7 @@ def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Le
 
 
 def local_of(t: Any) -> Any:
-    """What this rank holds of a tensor."""
+    """The part of a tensor that this rank holds."""
     return t._local_tensor if hasattr(t, "placements") else t
 
 

@@ -20,7 +20,7 @@ _DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 @dataclass
 class Merged:
-    """What all ranks do.
+    """The ops of all ranks.
 
     Attributes:
         module: the graph of the first rank, with a placeholder more for each value that differs.

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from popsr._text.shown import shown
 from popsr.errors import UnsupportedError
 
 __all__ = ["fully_sharded", "is_fully_sharded"]
@@ -86,7 +87,7 @@ def _groups(name: str, p: Any) -> tuple[Any, Any]:
     )
     if not fits or p.shape[0] % mesh.size(mesh.ndim - 1):
         raise UnsupportedError(
-            f"trace_step: parameter {name!r} is not cut into equal parts of its first axis over one mesh axis, got "
+            f"trace_step: parameter {shown(name)} is not cut into equal parts of its first axis over a mesh axis, got "
             f"{tuple(p.shape)} as {placements} on {mesh.size(mesh.ndim - 1)} ranks"
         )
     return mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if repeated else None

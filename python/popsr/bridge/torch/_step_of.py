@@ -21,7 +21,7 @@ RANDOM_SEED = "random seed"
 
 
 class Groups:
-    """Which replicas are given equal values, by patterns of paths.
+    """The replicas that are given equal values, by patterns of paths.
 
     Args:
         declared: groupings by pattern, as the user says them.

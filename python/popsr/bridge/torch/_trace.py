@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from popsr._host.arguments import read_choice, read_int
+from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import Recorded, functional, record
@@ -91,7 +92,7 @@ def trace_step(
             members = seen.first.groups.get(name)
             if members is None:
                 raise ReplicaError(
-                    f"{where}: unknown process group, got {name!r}, expected one of the step's own"
+                    f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
                 )
             found = named[name] = grouping_of_one(name, members, world, where)
         return found
@@ -101,7 +102,7 @@ def trace_step(
 
 @dataclass
 class _Seen:
-    """What tracing found: the graph, the tensors on each rank that was traced, and the batch of every rank."""
+    """The result of tracing: the graph, the tensors on each rank that was traced, and the batch of every rank."""
 
     module: Any
     merged: Merged
@@ -231,7 +232,7 @@ def _argument(
     grouping = declared or grouping_of_values(labels)
     if not values.equal_in(grouping):
         raise ReplicaError(
-            f"trace_step: initial values of {leaf.path!r} differ inside its groups, got {grouping}, expected equal "
-            "values on the replicas of a group"
+            f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
+            "equal values on the replicas of a group"
         )
     return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind)

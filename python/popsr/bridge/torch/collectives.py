@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import ops
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.bridge.torch._rules import Gap, Site, collective
 from popsr.ops import collectives
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 _REDUCTIONS = {"sum": "add", "avg": "mean", "product": "mul", "min": "min", "max": "max"}
 
@@ -18,7 +22,7 @@ _REDUCTIONS = {"sum": "add", "avg": "mean", "product": "mul", "min": "min", "max
 def _reduction(name: str) -> Any:
     found = _REDUCTIONS.get(name.lower())
     if found is None:
-        raise Gap(f"reduction {name!r}")
+        raise Gap(f"reduction {shown(name)}")
     return found
 
 

@@ -9,10 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.tensor import Tensor
 
 __all__ = ["flat", "flat_places"]
+
+__dir__ = names_only(__all__)
 
 
 def flat(t: Tensor) -> Tensor:
@@ -88,7 +92,7 @@ def _scatter_reduce(
 ) -> Tensor:
     known = {"sum": "sum", "amax": "max", "amin": "min"}
     if reduce not in known or not include_self:
-        raise Gap(f"reduction {reduce!r}{'' if include_self else ' without the old elements'}")
+        raise Gap(f"reduction {shown(reduce)}{'' if include_self else ' without the old elements'}")
     return _scattered(t, dim, indices, _first_part(new, indices.shape), known[reduce])
 
 

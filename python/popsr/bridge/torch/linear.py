@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar, is_float
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 @rule("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default")

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Site, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 @rule("convolution.default")

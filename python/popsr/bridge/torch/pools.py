@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.bridge.torch.indexing import flat
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 Array = np.ndarray[Any, Any]
 

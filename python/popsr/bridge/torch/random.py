@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 def _uniform(site: Site, shape: Sequence[int]) -> Tensor:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Gap, Site, axes_of, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 @rule("sum.default", "sum.dim_IntList")

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__ = ["at_places"]
+
+__dir__ = names_only(__all__)
 
 
 @rule(
