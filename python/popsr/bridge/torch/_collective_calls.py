@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr.bridge.torch._locations import current_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -27,7 +28,11 @@ def functional_collective(
     name = str(op).split(".")[1]
     call = _CALLS.get(name)
     if call is None:
-        raise UnsupportedError(f"bridge.torch: collective {name} is not supported, got it in the step")
+        place = current_place()
+        where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+        raise UnsupportedError(
+            f"bridge.torch: communication without a counterpart at {where}, got {name}, expected a collective"
+        )
     group = dist.ProcessGroup.unbox(values["process_group"])
     groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
     return call(values, group.group_name, group.size())

@@ -118,7 +118,7 @@ def _of_groups(t: Any, grouping: ReplicaGrouping) -> tuple[Any, ReplicaGrouping]
 def _data(builder: StepBuilder, path: str, t: Any, patterns: Groups) -> Any:
     grouping = patterns.of(path) or builder.each()
     values = Values([array_of(t)], grouping.num_replicas)
-    rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
+    rows = values.of_groups(grouping)
     return builder.data(path, tuple(t.shape), dtype_of(t.dtype), grouping, example=rows)
 
 

@@ -57,10 +57,6 @@ class Values:
         seen: dict[bytes, int] = {}
         return [seen.setdefault(row.tobytes(), len(seen)) for row in self._rows]
 
-    def each(self) -> np.ndarray[Any, Any]:
-        """A row for each replica."""
-        return np.stack(self._rows)
-
     def of_groups(self, grouping: ReplicaGrouping) -> np.ndarray[Any, Any]:
         """A row for each group; of one group as it is."""
         firsts = [members[0] for members in grouping.groups]

@@ -227,7 +227,7 @@ def _argument(
     declared = patterns.of(leaf.path, leaf.owner)
     if leaf.role == "data":
         grouping = declared or builder.each()
-        rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
+        rows = values.of_groups(grouping)
         return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
     grouping = declared or grouping_of_values(labels)
     if not values.equal_in(grouping):
