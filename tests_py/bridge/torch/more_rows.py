@@ -81,6 +81,7 @@ INDEXING: dict[str, list[Any]] = {
         call(_T, [ints(5, low=0, high=2), ints(5, low=0, high=3)], floats(5, 4), True),
         call(_A, [_M], torch.tensor(9.0)),
     ],
+    "masked_scatter.default": [call(_T, bools(2, 3, 4), floats(30)), call(_T, bools(4), floats(5, 6))],
     "_unsafe_index_put.default": [call(_T, [None, None, _ROWS], floats(2, 3, 5), True)],
 }
 
@@ -95,6 +96,7 @@ PRODUCTS: dict[str, list[Any]] = {
         call(floats(2, 4), _A, floats(3, 4), beta=0.5, alpha=2),
     ],
     "baddbmm.default": [call(floats(2, 3, 5), _T, floats(2, 4, 5), beta=0)],
+    "_cdist_forward.default": [call(_T, floats(2, 5, 4), 2.0, None), call(_A, floats(4, 3), 1.0, None)],
     "addmv.default": [call(floats(2), _A, floats(3))],
 }
 

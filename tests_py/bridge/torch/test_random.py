@@ -25,6 +25,7 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "bernoulli.p": (lambda x: x.clone().bernoulli_(0.3), 0.3, 0.21**0.5),
     "bernoulli.default": (torch.bernoulli, 0.25, 0.1875**0.5),
     "native_dropout.default": (lambda x: ATEN.native_dropout(x, 0.5, True)[0], 0.25, 0.25),
+    "randperm.default": (lambda x: torch.randperm(4000).float(), 1999.5, 4000 / 12**0.5),
     "randint.low": (lambda x: torch.randint(2, 6, (4000,)).float(), 3.5, 1.25**0.5),
     "randint.default": (lambda x: torch.randint(4, (4000,)).float(), 1.5, 1.25**0.5),
     "randint_like.low_dtype": (lambda x: torch.randint_like(x.long(), 2, 6).float(), 3.5, 1.25**0.5),

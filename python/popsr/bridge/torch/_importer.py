@@ -179,7 +179,7 @@ def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
     if namespace is None:
         return getattr(target, "__name__", str(target)), PYTHON_RULES
     table = COLLECTIVES if namespace in _DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
-    return str(target).split(".", 1)[1], table
+    return str(target).split(".", 1)[-1], table
 
 
 def _attribute(module: Any, target: str) -> Any:

@@ -184,6 +184,15 @@ def _index_put(
     return _put(t, site.expand(places, shape), values, "sum" if accumulate else None)
 
 
+@rule("masked_scatter.default")
+def _masked_scatter(site: Site, t: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th element that the mask selects is the n-th of the source."""
+    wide = flat(site.expand(mask, t.shape))
+    numbers = ops.sub(ops.cumsum(ops.cast(wide, dtypes.int64), 0), _int64(1))
+    places = ops.clip(numbers, 0, math.prod(source.shape) - 1)
+    return ops.reshape(ops.where(wide, ops.gather(flat(source), places, 0), flat(t)), t.shape)
+
+
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def _masked_fill(site: Site, t: Tensor, mask: Tensor, value: Any) -> Tensor:
     return ops.where(mask, site.tensor(value, t.dtype), t)

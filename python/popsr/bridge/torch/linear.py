@@ -30,6 +30,21 @@ def _add_product(site: Site, t: Tensor, a: Tensor, b: Tensor, beta: Any = 1, alp
     return ops.add(product, _scaled(site, t, beta))
 
 
+@rule("_cdist_forward.default")
+def _distances(_site: Site, a: Tensor, b: Tensor, p: float, _mode: int | None) -> Tensor:
+    """Distances between all rows of two matrices."""
+    difference = ops.sub(ops.reshape(a, (*a.shape[:-1], 1, a.shape[-1])), _rows_of_all(b))
+    if p == 2:
+        return ops.sqrt(ops.sumsquare(difference, [-1], False))
+    if p == 1:
+        return ops.sum(ops.abs(difference), [-1], False)
+    raise Gap(f"distances of order {p}")
+
+
+def _rows_of_all(t: Tensor) -> Tensor:
+    return ops.reshape(t, (*t.shape[:-2], 1, *t.shape[-2:]))
+
+
 def _scaled(site: Site, t: Tensor, factor: Any) -> Tensor:
     one = not isinstance(factor, Scalar) and factor == 1
     return t if one else ops.mul(t, site.tensor(factor, t.dtype))

@@ -55,6 +55,12 @@ def _native_dropout(site: Site, t: Tensor, p: float, train: bool | None = True) 
     return [ops.mul(ops.mul(t, cast(kept, t.dtype)), site.full((), scale, t.dtype)), kept]
 
 
+@rule("randperm.default")
+def _randperm(site: Site, count: int) -> Tensor:
+    drawn = ops.random_uniform(site.random_seed(), (count,), 0.0, 1.0, dtypes.float64)
+    return cast(ops.argsort(drawn), site.dtype)
+
+
 @rule("randint.low", "randint.default", "randint_like.low_dtype")
 def _randint(site: Site, *operands: Any) -> Tensor:
     bounds = [each for each in operands if isinstance(each, int)]
