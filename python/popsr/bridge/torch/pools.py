@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.bridge.torch.indexing import flat
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +100,9 @@ def _patches(t: Tensor, w: Windows, filling: float) -> Tensor:
 def _scattered(values: Tensor, places: Tensor, shape: Sequence[int], axes: int) -> Tensor:
     """Sums of values at places of their plane, in a tensor of a shape."""
     planes, elements = math.prod(shape[:-axes]), math.prod(shape[-axes:])
-    begin = constant((np.arange(planes) * elements).reshape((planes,) + (1,) * (values.rank - 1)), dtypes.int64)
+    begin = constant(
+        (np.arange(planes) * elements).reshape((planes,) + (1,) * (values.rank - 1)), dtypes.int64
+    )
     where = flat(ops.add(places, begin))
     zeros = constant(np.zeros(planes * elements), values.dtype)
     made = ops.scatter_reduce(
@@ -138,14 +142,14 @@ def _max_pool(site: Site, t: Tensor, axes: int, kernel: Any, step: Any, pad: Any
 
 @rule("max_pool2d_with_indices.default")
 def _max_pool2d(
-    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, ceil_mode: bool = False
+    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, _ceil_mode: bool = False
 ) -> list[Tensor]:
     return _max_pool(site, t, 2, kernel, list(step), pad, gap)
 
 
 @rule("max_pool3d_with_indices.default")
 def _max_pool3d(
-    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, ceil_mode: bool = False
+    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, _ceil_mode: bool = False
 ) -> list[Tensor]:
     return _max_pool(site, t, 3, kernel, list(step), pad, gap)
 
@@ -194,7 +198,7 @@ def _avg_pool(
     kernel: Any,
     step: Any = (),
     pad: Any = 0,
-    ceil_mode: bool = False,
+    _ceil_mode: bool = False,
     include_pad: bool = True,
     divisor: int | None = None,
 ) -> Tensor:
@@ -211,7 +215,7 @@ def _avg_pool_backward(
     kernel: Any,
     step: Any,
     pad: Any,
-    ceil_mode: bool,
+    _ceil_mode: bool,
     include_pad: bool,
     divisor: int | None,
 ) -> Tensor:
@@ -229,3 +233,28 @@ def _adaptive_avg_pool(site: Site, t: Tensor, out: Sequence[int]) -> Tensor:
 def _adaptive_avg_pool2d_backward(_site: Site, dy: Tensor, t: Tensor) -> Tensor:
     w = _adaptive(t.shape[-2:], dy.shape[-2:])
     return _average_gradient(dy, w, w.padded, t.shape)
+
+
+# Nearest neighbours
+
+
+@rule("upsample_nearest2d_backward.default")
+def _upsample_nearest_backward(
+    site: Site, dy: Tensor, out: Sequence[int], shape: Sequence[int], *scales: float | None
+) -> Tensor:
+    """Each element receives the sum of the gradients of its copies."""
+    given = (*scales, None, None)[:2]
+    rows, columns = (
+        _nearest(extent, wide, scale) for extent, wide, scale in zip(shape[2:], out, given, strict=True)
+    )
+    places = (rows[:, None] * shape[3] + columns[None, :]).reshape(1, -1)
+    planes = _planes(dy, 2)
+    every = constant(np.broadcast_to(places, planes.shape).copy(), dtypes.int64)
+    return _scattered(planes, every, site.shape, 2)
+
+
+def _nearest(extent: int, wide: int, scale: float | None) -> Array:
+    """Number of the element that each element of the larger axis copies."""
+    step = np.float32(extent / wide if scale is None else 1 / scale)
+    copied = np.floor(np.arange(wide, dtype=np.float32) * step).astype(np.int64)
+    return np.asarray(np.minimum(copied, extent - 1))
